@@ -1,0 +1,145 @@
+"""What one committed batch says about the whole run: the value that report, metrics and page are made from.
+
+Plain data, no I/O. Durations are seconds, instants microseconds since the epoch; an absent measure is None.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from validator.model.classes import Guarantee, Verdict
+
+
+@dataclass(frozen=True)
+class Histogram:
+    """Cumulative-free bucket counts of a measure in seconds. ``counts[i]`` holds values in
+    ``(bounds[i-1], bounds[i]]``; the last entry of ``counts`` (one more than bounds) is above the last bound."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+    sum_seconds: float
+    max_seconds: float | None
+
+    @property
+    def count(self) -> int:
+        return sum(self.counts)
+
+    def quantile(self, q: float) -> float | None:
+        """The upper bound of the bucket that holds quantile ``q`` (capped by the maximum); None when empty."""
+        total = self.count
+        if total == 0:
+            return None
+        rank = max(1, -(-int(q * total * 1_000_000) // 1_000_000))
+        seen = 0
+        for i, n in enumerate(self.counts):
+            seen += n
+            if seen >= rank:
+                top = self.bounds[i] if i < len(self.bounds) else self.max_seconds
+                if top is None:
+                    return self.max_seconds
+                return top if self.max_seconds is None else min(top, self.max_seconds)
+        return self.max_seconds
+
+
+@dataclass(frozen=True)
+class PartitionCoverage:
+    """The books of one partition: ``records + expired + invisible == next_offset - first_offset``."""
+
+    role: str
+    topic: str
+    partition: int
+    first_offset: int
+    next_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    records: int
+    expired: int
+    invisible: int
+    newest_event_time_us: int | None
+    read_through_us: int | None
+    lag_events: int
+
+
+@dataclass(frozen=True)
+class FaultWindow:
+    """One fault as the faults topic told it."""
+
+    id: str
+    name: str
+    kind: str
+    target: str
+    injected_us: int | None
+    verified_us: int | None
+    heal_started_us: int | None
+    healed_us: int | None
+
+
+@dataclass(frozen=True)
+class Phase:
+    """A stretch of the run: control, failure or recovery (SEMANTICS section 6)."""
+
+    phase: str
+    fault: str | None
+    start_us: int
+    end_us: int | None
+    contributions: Mapping[str, int] = field(default_factory=dict)
+    latency: Mapping[str, Histogram] = field(default_factory=dict)
+    throughput_per_second: float | None = None
+
+
+@dataclass(frozen=True)
+class ViolationRecord:
+    """One violation: a cell and a class, with a bounded sample of ids as evidence."""
+
+    id: str
+    violation_class: str
+    state: str  # suspected | confirmed | retracted
+    window_start_us: int | None
+    key: str
+    count: int
+    ids: tuple[str, ...]
+    first_us: int
+    changed_us: int
+    phase: str
+    fault: str | None
+    acknowledged: str | None
+    explanation: str
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """Everything that is published after a commit. Mapping keys are the contract's names."""
+
+    pipeline: str
+    guarantee: Guarantee
+    taken_us: int
+    verdicts: Mapping[Guarantee, Verdict]
+    verdicts_over: Mapping[str, Mapping[Guarantee, Verdict]]
+    reasons: tuple[str, ...]
+    contributions: Mapping[str, int]
+    results: Mapping[str, int]
+    inputs: Mapping[str, int]
+    late_records: Mapping[str, int]
+    cells: Mapping[str, int]
+    reliable_throughput_per_second: float | None
+    latency: Mapping[str, Histogram]
+    latency_absent_because: str | None
+    phases: tuple[Phase, ...]
+    faults: tuple[FaultWindow, ...]
+    violations: Mapping[str, Mapping[str, int]]  # state -> class -> count
+    violations_latest: tuple[ViolationRecord, ...]
+    confirmed_total: Mapping[tuple[str, str], int]  # (class, phase) -> ever confirmed, never falls
+    retracted_total: Mapping[str, int]
+    coverage_complete: bool
+    coverage: tuple[PartitionCoverage, ...]
+    input_watermark_us: int | None
+    batches: int
+    batch_seconds: float
+    input_events_per_second: float | None
+    detection_delay: Histogram
+    restarts: int
+    state_bytes: Mapping[str, int]
+    fault_measures: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    waiting_for: tuple[str, ...] = ()  # topics that do not exist yet
+    unacknowledged_open: int = 0
