@@ -1,0 +1,75 @@
+"""What the contract promises and this version does not do yet: one table, flipped entry by entry.
+
+A setting asked for by a user and not honoured would be a false promise, so the model refuses it with a sentence.
+To build one: delete its line here and honour it in the core. Schema, reference and refusals follow from this table.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final, get_args
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from validator.config.errors import broken_rule
+
+NOT_BUILT: Final[dict[str, frozenset[str]]] = {
+    "format": frozenset({"avro", "protobuf", "csv", "text", "raw"}),
+    "emission": frozenset({"cumulative"}),
+    "evidence": frozenset({"digest", "values"}),
+    "lateness_scope": frozenset({"topic"}),
+    "oracle.kind": frozenset(
+        {
+            "passthrough",
+            "filter",
+            "map",
+            "sample",
+            "sliding_window",
+            "session_window",
+            "windowed_join",
+            "interval_join",
+            "running_aggregate",
+            "distinct",
+            "rule_match",
+            "reachability",
+        }
+    ),
+    # For these two any content at all is refused.
+    "oracle.values": frozenset({"*"}),
+    "outputs.values": frozenset({"*"}),
+}
+"""Setting -> the values that are refused; ``*`` stands for every value but an empty one."""
+
+
+def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:
+    """Raise the refusal (PydanticCustomError) if ``setting`` with ``value`` is in the table; ``built`` is the mend."""
+    refused = NOT_BUILT.get(setting, frozenset())
+    if "*" in refused:
+        if value:
+            raise broken_rule("checking of values is not built yet", "leave it out")
+        return
+    if value in refused:
+        raise broken_rule(f"{value} is not built yet", f"use {' or '.join(built)}")
+
+
+@dataclass(frozen=True)
+class Built:
+    """Marks a Literal setting: values in :data:`NOT_BUILT` are refused, and left out of the JSON Schema."""
+
+    setting: str
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        built = tuple(v for v in get_args(source) if v not in NOT_BUILT.get(self.setting, frozenset()))
+
+        def check(value: str) -> str:
+            refuse_unbuilt(self.setting, value, built)
+            return value
+
+        return core_schema.no_info_after_validator_function(check, handler(source))
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        rendered = handler(schema)
+        if "enum" in rendered:
+            rendered["enum"] = [v for v in rendered["enum"] if v not in NOT_BUILT.get(self.setting, frozenset())]
+        return rendered

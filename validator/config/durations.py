@@ -1,0 +1,84 @@
+"""Durations as users write them (``500ms``, ``1.5h``) and as the core has them: whole microseconds."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Final
+
+from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
+
+from validator.config.errors import broken_rule
+
+UNITS_US: Final[dict[str, int]] = {
+    "ms": 1_000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
+}
+"""Unit -> microseconds. A day is 24 hours."""
+
+PATTERN: Final = r"^([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h|d)$"
+LONGEST_US: Final = 36_500 * UNITS_US["d"]
+"""A century: longer ones are typing errors, and sums with instants stay far from the end of 64 bits."""
+
+MEND: Final = "write a number with ms, s, m, h or d, as in 30s"
+
+
+def parse_duration(text: object) -> int:
+    """``text`` in microseconds; a bare 0 is accepted, any other number without a unit is not.
+
+    Raises PydanticCustomError where it is no duration, finer than a microsecond, or longer than a century.
+    """
+    if isinstance(text, int) and not isinstance(text, bool) and text == 0:
+        return 0
+    if not isinstance(text, str):
+        shown = repr(text) if isinstance(text, (int, float)) else f"a {type(text).__name__}"
+        raise broken_rule(f"{shown} is not a duration", MEND)
+    matched = re.match(PATTERN, text.strip())
+    if matched is None:
+        if text.strip() == "0":
+            return 0
+        raise broken_rule(f"{text!r} is not a duration", MEND)
+    microseconds = Decimal(matched.group(1)) * UNITS_US[matched.group(2)]
+    if microseconds != int(microseconds):
+        raise broken_rule(f"{text!r} is finer than a microsecond", MEND)
+    if microseconds > LONGEST_US:
+        raise broken_rule(f"{text!r} is longer than a century", MEND)
+    return int(microseconds)
+
+
+def format_duration(microseconds: int) -> str:
+    """The shortest exact text that :func:`parse_duration` reads back, as in ``90s`` or ``0.5ms``."""
+    if microseconds == 0:
+        return "0s"
+    for unit in ("d", "h", "m", "s", "ms"):
+        if microseconds % UNITS_US[unit] == 0:
+            return f"{microseconds // UNITS_US[unit]}{unit}"
+    return f"{Decimal(microseconds) / 1_000}ms"
+
+
+Duration = Annotated[
+    int,
+    BeforeValidator(parse_duration),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["30s", "500ms", "24h"]}),
+]
+"""Microseconds inside, text with a unit in the file and in the JSON form. Zero is allowed."""
+
+
+def _positive(microseconds: int) -> int:
+    if microseconds <= 0:
+        raise broken_rule("it is zero", "write a duration above zero")
+    return microseconds
+
+
+# The serializer and the schema of Duration stay; only the range is narrower. A default is not validated again.
+PositiveDuration = Annotated[
+    int,
+    BeforeValidator(lambda text: _positive(parse_duration(text))),
+    PlainSerializer(format_duration, return_type=str, when_used="json"),
+    WithJsonSchema({"type": "string", "pattern": PATTERN, "examples": ["30s", "500ms", "24h"]}),
+]
+"""A :data:`Duration` above zero."""

@@ -1,0 +1,52 @@
+"""What can be wrong with a configuration, as sentences.
+
+    ConfigError                 any of the below; ``problems`` holds one sentence each
+    ├── ConfigFileError         the file cannot be read, or is not YAML with unique keys
+    ├── OverrideError           an environment variable or ``--set`` names no place in the document
+    ├── ExpansionError          ``${NAME}`` or ``${file:PATH}`` cannot be resolved
+    └── InvalidConfig           the document was read and breaks a rule, or asks for what is not built yet
+
+A sentence names the file, the field and the mend. It never quotes a value below an ``options`` key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pydantic_core import PydanticCustomError
+
+
+class ConfigError(Exception):
+    """A configuration that cannot be used; ``problems`` holds one sentence for each thing to mend."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems: tuple[str, ...] = tuple(problems)
+        super().__init__("\n".join(self.problems))
+
+
+class ConfigFileError(ConfigError):
+    """The file is absent, unreadable, not YAML, or says a key twice."""
+
+
+class OverrideError(ConfigError):
+    """An override (environment variable or ``--set``) names no place in the document."""
+
+
+class ExpansionError(ConfigError):
+    """A ``${...}`` cannot be resolved."""
+
+
+class InvalidConfig(ConfigError):
+    """The document breaks a rule of the configuration, or asks for what is not built yet."""
+
+
+def broken_rule(problem: str, mend: str) -> PydanticCustomError:
+    """The error that a validator of the model raises: ``problem`` and ``mend`` become "FIELD: problem; mend."."""
+    return PydanticCustomError("broken_rule", "{problem}; {mend}", {"problem": problem, "mend": mend})
+
+
+def broken_rule_at(place: str, problem: str, mend: str) -> PydanticCustomError:
+    """As :func:`broken_rule`, for a rule over several fields: ``place`` is the field to change, below the model that
+    checks it, as in ``fields.window_start``."""
+    context = {"problem": problem, "mend": mend, "place": place}
+    return PydanticCustomError("broken_rule", "{problem}; {mend}", context)

@@ -1,0 +1,86 @@
+"""Where in a record a field is: dotted paths into its value, or one of its Kafka parts."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+
+from validator.config.errors import broken_rule
+
+Unit = Literal["s", "ms", "us", "ns"]
+
+RECORD_PARTS: Final = ("$key", "$timestamp", "$offset", "$partition")
+HEADER: Final = re.compile(r"^\$header\.[^\s]+$")
+SEGMENT: Final = re.compile(r"^[^\s.$][^.]*$")
+
+
+class Frozen(BaseModel):
+    """The base of all parts of a configuration: immutable, unknown keys rejected, values never in error texts."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True, use_attribute_docstrings=True)
+
+
+def check_path(path: str) -> str:
+    """``path`` itself if it is a dotted path or a part of the record; raises PydanticCustomError if not."""
+    if path.startswith("$"):
+        if path in RECORD_PARTS or HEADER.match(path):
+            return path
+        parts = ", ".join((*RECORD_PARTS, "$header.NAME"))
+        raise broken_rule(f"{path!r} is no part of a record", f"use one of {parts}")
+    if not path or not all(SEGMENT.match(segment) for segment in path.split(".")):
+        raise broken_rule(f"{path!r} is not a path", "write names joined by dots, as in user.id")
+    return path
+
+
+class FieldPath(Frozen):
+    """A field of a record; written as its path alone, or as ``{path: ..., unit: ...}``."""
+
+    path: str
+    """Names joined by dots, into the decoded value; or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`."""
+    unit: Unit | None = None
+    """Unit of a time that is a number: `s`, `ms`, `us` or `ns`. None means an ISO 8601 text (no zone means UTC)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    @field_validator("path")
+    @classmethod
+    def _valid(cls, path: str) -> str:
+        return check_path(path)
+
+
+class IdsPath(Frozen):
+    """A list of event ids in a result; written as its path alone, or as ``{path: ..., input: TOPIC}``."""
+
+    path: str
+    """Path of the list."""
+    input: str | None = None
+    """The input topic whose ids these are, where inputs have id spaces of their own. None: all inputs share one."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    @field_validator("path")
+    @classmethod
+    def _valid(cls, path: str) -> str:
+        return check_path(path)
+
+
+def one_or_many(value: Any) -> Any:
+    """A single entry as a list of one; lists stay."""
+    return [value] if isinstance(value, (str, dict)) else value
+
+
+Key = Annotated[
+    tuple[FieldPath, ...], BeforeValidator(one_or_many), Field(min_length=1, examples=["page", ["country", "page"]])
+]
+"""A key of one or more fields; always a tuple inside."""
+
+Ids = Annotated[tuple[IdsPath, ...], BeforeValidator(one_or_many), Field(min_length=1)]
+"""The paths of a result's id lists; always a tuple inside."""

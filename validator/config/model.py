@@ -1,0 +1,243 @@
+"""The configuration of one pipeline's check: the contract's YAML as frozen values.
+
+Inside, every duration is whole microseconds and every key a tuple. :func:`validator.config.load.load` is how to get one.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
+
+from validator.config.built import Built
+from validator.config.durations import Duration, PositiveDuration, format_duration
+from validator.config.errors import broken_rule, broken_rule_at
+from validator.config.fields import FieldPath, Frozen, IdsPath
+from validator.config.options import ClientOptions, Options
+from validator.config.oracle import Oracle, TumblingWindow
+from validator.config.start import EARLIEST, Start, StartValue
+from validator.config.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
+from validator.model.classes import Guarantee
+
+__all__ = [
+    "Config",
+    "Engine",
+    "EventFields",
+    "FaultsTopic",
+    "FieldPath",
+    "IdsPath",
+    "Input",
+    "Kafka",
+    "Late",
+    "Limits",
+    "Metrics",
+    "Output",
+    "ResultFields",
+    "Spark",
+    "Start",
+    "State",
+    "Timing",
+    "TumblingWindow",
+]
+
+SET_ELSEWHERE: Final[dict[str, str]] = {
+    "bootstrap.servers": "write kafka.bootstrap_servers",
+    "isolation.level": "write kafka.isolation_level",
+    "auto.offset.reset": "write start",
+    "group.id": "leave it out, the sidecar joins no group",
+    "enable.auto.commit": "leave it out, the sidecar commits no offsets",
+}
+"""Client options that the sidecar decides itself -> the mend."""
+
+
+class Kafka(Frozen):
+    """The cluster that all topics are on."""
+
+    bootstrap_servers: str
+    """Brokers as `host:port`, joined by commas (or a YAML list)."""
+    isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
+    """Which records count as visible; use what the pipeline's own consumers use."""
+    options: ClientOptions = Field(default_factory=Options)
+    """Any further client option, security included; secrets through `${ENV}` or `${file:PATH}`."""
+
+    @field_validator("bootstrap_servers", mode="before")
+    @classmethod
+    def _joined(cls, value: Any) -> Any:
+        servers = ",".join(str(server) for server in value) if isinstance(value, list) else value
+        if isinstance(servers, str):
+            for server in servers.split(","):
+                host, _, port = server.strip().rpartition(":")
+                if not host or not port.isdigit() or not 0 < int(port) < 65_536:
+                    raise broken_rule(f"{server.strip()!r} is no broker", "write host:port, several joined by commas")
+        return servers
+
+    @field_validator("options")
+    @classmethod
+    def _not_set_elsewhere(cls, options: dict[str, str]) -> dict[str, str]:
+        for name in options:
+            if name in SET_ELSEWHERE:
+                raise broken_rule(f"{name} is not set here", SET_ELSEWHERE[name])
+        return options
+
+
+class Engine(Frozen):
+    """What is known of the engine that is checked."""
+
+    consumer_group: str | None = None
+    """Its consumer group: events at or past its committed offsets are behind, not lost."""
+
+
+class Timing(Frozen):
+    """How disordered the inputs may be, and how long an answer may take. Microseconds inside."""
+
+    max_disorder: Duration = 0
+    """How far an event's time may lie behind the newest of its partition."""
+    allowed_lateness: Duration = 0
+    """How long after the watermark passed its end the engine still accepts events for a window."""
+    lateness_scope: Annotated[Literal["partition", "topic"], Built("lateness_scope")] = "partition"
+    """Whose newest event time decides that an event is late: its partition's, or its topic's."""
+    idle_after: PositiveDuration = 10_000_000
+    """A partition without data for so long does not hold the watermark."""
+    max_ahead: PositiveDuration = 3_600_000_000
+    """An event further ahead of the clock moves no watermark."""
+    overdue_after: Duration = 30_000_000
+    """How long after its window closed an event without an answer is overdue: alertable, no violation."""
+    missing_after: PositiveDuration = 120_000_000
+    """How long after its window closed an event without an answer is lost; at least `overdue_after`."""
+    clock_skew: Duration = 100_000
+    """Largest difference between two brokers' clocks; the bound shown with latencies."""
+    late_policy: Literal["report", "drop"] = "report"
+    """What an engine drops for lateness is missing (`report`) or tolerated (`drop`)."""
+    tick: PositiveDuration = 1_000_000
+    """How often time advances without traffic."""
+
+    @model_validator(mode="after")
+    def _overdue_before_missing(self) -> Timing:
+        if self.missing_after < self.overdue_after:
+            problem = f"{format_duration(self.missing_after)} is below overdue_after {format_duration(self.overdue_after)}"
+            raise broken_rule_at("missing_after", problem, "raise missing_after or lower overdue_after")
+        return self
+
+
+def _against_the_file(value: Any, info: ValidationInfo) -> Any:
+    folder = (info.context or {}).get("folder")
+    if isinstance(value, str) and not value.strip():
+        raise broken_rule("it is empty", "name a folder")
+    return Path(folder) / Path(value).expanduser() if folder is not None and isinstance(value, (str, Path)) else value
+
+
+class State(Frozen):
+    """Where the facts and everything derived from them are kept."""
+
+    path: Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(str, return_type=str, when_used="json")]
+    """Folder of the state; a relative path is relative to the file."""
+    retention: PositiveDuration = 86_400_000_000
+    """How long a cell's facts are kept after it last changed; above `timing.missing_after`."""
+
+
+class Spark(Frozen):
+    """The Spark session that does the reading and counting."""
+
+    master: str = "local[*]"
+    """Spark master."""
+    options: ClientOptions = Field(default_factory=Options)
+    """Any further Spark option."""
+
+
+class Metrics(Frozen):
+    """Where metrics, reports and the status page are served."""
+
+    address: str = "127.0.0.1"
+    """Address to listen on; `0.0.0.0` for all."""
+    port: int = Field(default=9464, ge=0, le=65_535)
+    """Port to listen on; 0 takes a free one, printed and written to `endpoint.json` in the state folder."""
+
+
+class Limits(Frozen):
+    """Bounds on what one step may take."""
+
+    records_per_batch: int = Field(default=2_000_000, ge=1)
+    """Most records that one batch reads, over all topics."""
+
+
+class Config(Frozen):
+    """A pipeline and how it is checked."""
+
+    pipeline: str = Field(min_length=1, max_length=200)
+    """Name of the pipeline; label of every metric, part of the state's identity."""
+    guarantee: Guarantee
+    """The guarantee that the pipeline declares; decides the exit status. All three are graded."""
+    kafka: Kafka
+    """The cluster that all topics are on."""
+    inputs: tuple[Input, ...] = Field(min_length=1)
+    """The topics that the pipeline reads."""
+    outputs: tuple[Output, ...] = Field(min_length=1)
+    """The topics that the pipeline writes results to."""
+    late: tuple[Late, ...] = ()
+    """Topics of events that the pipeline set aside as too late."""
+    rejected: tuple[Late, ...] = ()
+    """Dead-letter topics, written as `late`."""
+    faults: FaultsTopic | None = None
+    """Where faults are told, if anywhere."""
+    engine: Engine = Engine()
+    """What is known of the engine that is checked."""
+    oracle: Oracle
+    """What the pipeline is declared to compute."""
+    start: StartValue = EARLIEST
+    """Where a new state begins: `earliest`, `latest`, an RFC 3339 time, or `group:ID`."""
+    timing: Timing = Timing()
+    """How disordered the inputs may be, and how long an answer may take."""
+    state: State
+    """Where the facts and everything derived from them are kept."""
+    spark: Spark = Spark()
+    """The Spark session that does the reading and counting."""
+    metrics: Metrics = Metrics()
+    """Where metrics, reports and the status page are served."""
+    limits: Limits = Limits()
+    """Bounds on what one step may take."""
+
+    @model_validator(mode="after")
+    def _roles_are_distinct(self) -> Config:
+        seen: dict[str, str] = {}
+        for place, topic in self.topics_by_place():
+            if topic in seen:
+                problem = f"topic {topic} is already {seen[topic]}"
+                raise broken_rule_at(place, problem, "name each topic once")
+            seen[topic] = place
+        return self
+
+    @model_validator(mode="after")
+    def _parts_fit(self) -> Config:
+        inputs = {event_input.topic for event_input in self.inputs}
+        width = len(self.inputs[0].fields.key)
+        keyed = [(f"inputs[{i}]", item.fields.key) for i, item in enumerate(self.inputs)]
+        keyed += [(f"outputs[{i}]", item.fields.key) for i, item in enumerate(self.outputs)]
+        keyed += [(f"late[{i}]", item.fields.key) for i, item in enumerate(self.late)]
+        keyed += [(f"rejected[{i}]", item.fields.key) for i, item in enumerate(self.rejected)]
+        for place, key in keyed:
+            if len(key) != width:
+                problem = f"it has {len(key)} fields and that of inputs[0] has {width}"
+                raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
+        for i, output in enumerate(self.outputs):
+            if output.fields.window_start is None:
+                mend = "name the path of the window's start in a result"
+                raise broken_rule_at(f"outputs[{i}].fields.window_start", "oracle tumbling_window needs it", mend)
+            for path in output.fields.ids or ():
+                if path.input is not None and path.input not in inputs:
+                    problem = f"{path.input!r} is no input topic"
+                    raise broken_rule_at(f"outputs[{i}].fields.ids", problem, f"use one of {', '.join(sorted(inputs))}")
+        if self.state.retention <= self.timing.missing_after:
+            problem = f"{format_duration(self.state.retention)} is not above timing.missing_after"
+            raise broken_rule_at("state.retention", problem, "keep facts for longer than a verdict takes")
+        return self
+
+    def topics_by_place(self) -> tuple[tuple[str, str], ...]:
+        """(place in the file, topic) of every topic, inputs first."""
+        places = [(f"inputs[{i}].topic", item.topic) for i, item in enumerate(self.inputs)]
+        places += [(f"outputs[{i}].topic", item.topic) for i, item in enumerate(self.outputs)]
+        places += [(f"late[{i}].topic", item.topic) for i, item in enumerate(self.late)]
+        places += [(f"rejected[{i}].topic", item.topic) for i, item in enumerate(self.rejected)]
+        if self.faults is not None:
+            places.append(("faults.topic", self.faults.topic))
+        return tuple(places)

@@ -1,0 +1,77 @@
+"""What the pipeline is declared to compute: the parameters of the oracle that predicts its answers."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, TypeAlias
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field, field_validator, model_validator
+
+from validator.config.built import Built, refuse_unbuilt
+from validator.config.durations import UNITS_US, Duration, PositiveDuration, format_duration
+from validator.config.errors import broken_rule, broken_rule_at
+from validator.config.fields import Frozen
+
+Kind = Literal[
+    "passthrough",
+    "filter",
+    "map",
+    "sample",
+    "tumbling_window",
+    "sliding_window",
+    "session_window",
+    "windowed_join",
+    "interval_join",
+    "running_aggregate",
+    "distinct",
+    "rule_match",
+    "reachability",
+]
+UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Etc/GMT", "GMT", "Zulu"})
+
+
+class TumblingWindow(Frozen):
+    """Windows of one size, side by side; each event belongs in the one that holds its event time, per key."""
+
+    kind: Annotated[Kind, Built("oracle.kind")]
+    """Which oracle; decides which other keys there are."""
+    size: PositiveDuration
+    """Length of a window."""
+    offset: Duration = 0
+    """Shift of the windows' start from the epoch (in `time_zone`); below `size`."""
+    time_zone: str = "UTC"
+    """IANA name of the zone whose local time the windows are aligned to."""
+    closed: Literal["left", "right"] = "left"
+    """The end that belongs to the window: `left` is [start, end), `right` is (start, end]."""
+    values: Annotated[tuple[str, ...], Field(default=())] = ()
+    """Aggregates to check: `count`, `sum(field)`, `min`, `max`, `avg`, `distinct(field)`."""
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise broken_rule(f"{name!r} is no known time zone", "write an IANA name such as Europe/Berlin") from None
+        return name
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _values_built(cls, values: Any) -> Any:
+        refuse_unbuilt("oracle.values", values)
+        return values
+
+    @model_validator(mode="after")
+    def _sane(self) -> TumblingWindow:
+        if self.offset >= self.size:
+            mend = f"write an offset below {format_duration(self.size)}"
+            raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", mend)
+        if self.time_zone not in UTC_NAMES and UNITS_US["d"] % self.size:
+            # Local days have 23 or 25 hours twice a year; only windows that divide a day start at the same local times.
+            problem = f"{format_duration(self.size)} does not divide a day, so windows in {self.time_zone} would drift"
+            raise broken_rule_at("size", problem, "use a size that divides 24h, or time_zone UTC")
+        return self
+
+
+Oracle: TypeAlias = TumblingWindow
+"""Becomes a union with ``Field(discriminator="kind")`` when the second oracle is built."""

@@ -1,0 +1,144 @@
+"""The topics of a pipeline by their role, and where their records keep id, key, time and evidence."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
+
+from validator.config.built import Built, refuse_unbuilt
+from validator.config.errors import broken_rule, broken_rule_at
+from validator.config.fields import FieldPath, Frozen, Ids, Key
+
+TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}$"
+
+
+def _topic(name: str) -> str:
+    if not re.match(TOPIC_PATTERN, name) or name in {".", ".."}:
+        raise broken_rule(f"{name!r} is no topic name", "use up to 249 letters, digits, dots, _ and -")
+    return name
+
+
+Topic = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": TOPIC_PATTERN})]
+Format = Annotated[Literal["json", "avro", "protobuf", "csv", "text", "raw"], Built("format")]
+Emission = Annotated[Literal["final", "cumulative", "incremental"], Built("emission")]
+Evidence = Annotated[Literal["ids", "id", "digest", "values"], Built("evidence")]
+
+
+def _no_units(fields: dict[str, FieldPath | tuple[FieldPath, ...] | None]) -> None:
+    for name, field in fields.items():
+        paths = field if isinstance(field, tuple) else (field,)
+        if any(path is not None and path.unit is not None for path in paths):
+            raise broken_rule_at(name, "it has a unit and is no time", "leave the unit out")
+
+
+class EventFields(Frozen):
+    """Where an event keeps what identifies and places it."""
+
+    id: FieldPath
+    """The event's id: a JSON scalar, unique within the inputs."""
+    key: Key
+    """The key that the pipeline groups by; one path or a list of paths."""
+    event_time: FieldPath
+    """The event's time: ISO 8601 text, or a number with a unit."""
+
+    @model_validator(mode="after")
+    def _units(self) -> EventFields:
+        _no_units({"id": self.id, "key": self.key})
+        return self
+
+
+class Input(Frozen):
+    """A topic that the pipeline reads."""
+
+    topic: Topic
+    """Name of the topic."""
+    format: Format = "json"
+    """How the value of a record is encoded."""
+    fields: EventFields
+    """Where an event's id, key and time are."""
+    duplicates: Literal["count", "collapse"] = "count"
+    """`count`: an event sent twice is expected twice; `collapse`: the pipeline is meant to drop repeated ids."""
+    id_type: Literal["auto", "integer", "string"] = "auto"
+    """`auto`: number 1 and text "1" are the same id; `integer`: others are undecodable; `string`: all ids are text."""
+
+
+class ResultFields(Frozen):
+    """Where a result keeps its key, its window and its evidence."""
+
+    key: Key
+    """The result's key, its fields in the order of the inputs' keys."""
+    window_start: FieldPath | None = None
+    """Start of the result's window."""
+    window_end: FieldPath | None = None
+    """End of the result's window; checked against its start where given."""
+    ids: Ids | None = None
+    """The lists of ids of the events that the result used (evidence `ids`); one path or a list."""
+    id: FieldPath | None = None
+    """The id of the one event that the result carries (evidence `id`)."""
+
+    @field_validator("ids")
+    @classmethod
+    def _all_or_none_name_inputs(cls, ids: Any) -> Any:
+        if ids is not None and len({path.input is None for path in ids}) > 1:
+            raise broken_rule("some paths name their input and some do not", "give every path an input, or none")
+        return ids
+
+    @model_validator(mode="after")
+    def _units(self) -> ResultFields:
+        _no_units({"id": self.id, "key": self.key})
+        return self
+
+
+class Output(Frozen):
+    """A topic that the pipeline writes results to; several are shards of one result."""
+
+    topic: Topic
+    """Name of the topic."""
+    format: Format = "json"
+    """How the value of a record is encoded."""
+    emission: Emission = "final"
+    """How repeated results of a cell are read: every one counts (`final`), the newest replaces (`cumulative`), or they
+    add up (`incremental`)."""
+    evidence: Evidence = "ids"
+    """How a result shows which events it used: `ids` (a list), `id` (its event's id), `digest`, or `values` (not)."""
+    fields: ResultFields
+    """Where a result's key, window and evidence are."""
+    values: dict[str, str] = Field(default_factory=dict)
+    """Aggregate name -> path, for the oracle's `values`."""
+
+    @field_validator("values", mode="before")
+    @classmethod
+    def _values_built(cls, values: Any) -> Any:
+        refuse_unbuilt("outputs.values", values)
+        return values
+
+    @model_validator(mode="after")
+    def _evidence_has_its_field(self) -> Output:
+        for evidence, field in (("ids", self.fields.ids), ("id", self.fields.id)):
+            if self.evidence == evidence and field is None:
+                mend = f"name the path of the {evidence} in a result"
+                raise broken_rule_at(f"fields.{evidence}", f"evidence {evidence} needs it", mend)
+            if self.evidence != evidence and field is not None:
+                mend = f"leave it out, or write evidence: {evidence}"
+                raise broken_rule_at(f"fields.{evidence}", f"evidence {self.evidence} does not use it", mend)
+        return self
+
+
+class Late(Frozen):
+    """A topic of events that the pipeline set aside: too late, or rejected (a dead-letter topic)."""
+
+    topic: Topic
+    """Name of the topic."""
+    format: Format = "json"
+    """How the value of a record is encoded."""
+    fields: EventFields
+    """Where the set-aside event's id, key and time are."""
+
+
+class FaultsTopic(Frozen):
+    """Where a chaos tool tells what it broke and when."""
+
+    topic: Topic
+    """Name of the topic; records as the contract's "Faults topic" has them."""
