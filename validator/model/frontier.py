@@ -1,0 +1,182 @@
+"""Frontiers: how far each partition was read, and what time that proves. Plain values, no I/O, no clock.
+
+Source: SEMANTICS section 3, refined in docs/ARCHITECTURE.md ("Decisions on time").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+
+_LOOKUPS_KEPT = 64
+"""Unreached lookups kept per partition. Thinning only makes read-through time later, never earlier."""
+
+
+@dataclass(frozen=True, order=True)
+class PartitionId:
+    """One partition of one topic."""
+
+    topic: str
+    partition: int
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """What a broker said of a partition, at one instant of the sidecar's clock."""
+
+    topic_id: str
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    committed_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Frontier:
+    """One partition's frontier after a batch.
+
+    ``unreached`` are the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
+    ``last_data_us`` is the lookup instant of the last batch that brought a record, or of the first batch.
+    ``horizon_us``: cells that start before it are out of scope on account of this partition.
+    ``gone_us``: instant at which records were found gone before they could be read.
+    """
+
+    side: str
+    topic: str
+    partition: int
+    topic_id: str
+    first_offset: int
+    next_offset: int
+    log_start_offset: int
+    high_watermark: int
+    last_stable_offset: int
+    last_data_us: int
+    read_through_us: int | None = None
+    newest_event_time_us: int | None = None
+    committed_offset: int | None = None
+    records: int = 0
+    expired: int = 0
+    hidden_start: bool = False
+    horizon_us: int | None = None
+    gone_us: int | None = None
+    unreached: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def held(self) -> bool:
+        """Whether an open transaction holds the partition back: what follows it cannot be read yet."""
+        return self.last_stable_offset < self.high_watermark
+
+    @property
+    def lag_events(self) -> int:
+        """Offsets between what was read and the high watermark."""
+        return max(0, self.high_watermark - self.next_offset)
+
+    def looked_up(self, at_us: int, lookup: Lookup, next_offset: int) -> Frontier:
+        """The frontier when a batch that ends at ``next_offset`` looked up the broker at ``at_us``."""
+        unreached = [*self.unreached, (at_us, lookup.high_watermark)]
+        read_through = self.read_through_us
+        while unreached and next_offset >= unreached[0][1]:
+            read_through = unreached.pop(0)[0]
+        if len(unreached) > _LOOKUPS_KEPT:
+            # Every other one goes, never the newest: a lookup that is forgotten can only delay a proof.
+            unreached = [*unreached[:-1:2], unreached[-1]]
+        return replace(
+            self,
+            topic_id=lookup.topic_id,
+            next_offset=next_offset,
+            log_start_offset=lookup.log_start_offset,
+            high_watermark=lookup.high_watermark,
+            last_stable_offset=lookup.last_stable_offset,
+            committed_offset=lookup.committed_offset,
+            read_through_us=read_through,
+            unreached=tuple(unreached),
+        )
+
+    def with_data(self, at_us: int, records: int, newest_event_time_us: int | None) -> Frontier:
+        """The frontier after the batch of ``at_us`` brought ``records`` records (decodable or not)."""
+        if records == 0:
+            return self
+        known = [t for t in (self.newest_event_time_us, newest_event_time_us) if t is not None]
+        return replace(
+            self,
+            records=self.records + records,
+            last_data_us=at_us,
+            newest_event_time_us=max(known) if known else None,
+        )
+
+    def idle(self, idle_after_us: int) -> bool:
+        """Whether it has been without data for ``idle_after_us`` of its own read-through time."""
+        return self.read_through_us is not None and self.read_through_us - self.last_data_us >= idle_after_us
+
+
+def input_watermark_us(
+    inputs: Iterable[Frontier], before_us: int | None, *, max_disorder_us: int, idle_after_us: int
+) -> int | None:
+    """The input watermark after a batch; it never falls below ``before_us``.
+
+    Minimum over the partitions that are not idle of newest event time less disorder; with all idle it stays.
+    A partition that is neither idle nor has shown an event time yet holds it where it is.
+    """
+    active = [frontier for frontier in inputs if not frontier.idle(idle_after_us)]
+    if not active:
+        return before_us
+    newest = [frontier.newest_event_time_us for frontier in active]
+    if any(time is None for time in newest):
+        return before_us
+    reached = min(time for time in newest if time is not None) - max_disorder_us
+    return reached if before_us is None else max(before_us, reached)
+
+
+def earliest_read_through_us(frontiers: Iterable[Frontier]) -> int | None:
+    """The instant up to which every one of ``frontiers`` was read; None while any was never read through or none is."""
+    times = [frontier.read_through_us for frontier in frontiers]
+    if not times or any(time is None for time in times):
+        return None
+    return min(time for time in times if time is not None)
+
+
+@dataclass(frozen=True)
+class Clock:
+    """What one batch knows of time: the literals that judging needs. All in microseconds; None: not proven yet.
+
+    ``inputs_us``: every input was read through it. ``outputs_us``: every output, late and rejected partition was;
+    ``unheld_outputs_us``: every one of those that no open transaction holds back. ``horizon_us``: cells that start
+    before it are out of scope. ``at_rest``: the pipeline is assumed at rest, every cell closes and is due.
+    """
+
+    lookup_us: int
+    watermark_us: int | None
+    inputs_us: int | None
+    outputs_us: int | None
+    unheld_outputs_us: int | None
+    horizon_us: int | None
+    gone_us: int | None
+    outputs_held: bool
+    at_rest: bool = False
+
+
+def clock(
+    frontiers: Mapping[PartitionId, Frontier],
+    *,
+    lookup_us: int,
+    watermark_us: int | None,
+    at_rest: bool = False,
+) -> Clock:
+    """The clock of a batch from the frontiers after it."""
+    inputs = [f for f in frontiers.values() if f.side == "input"]
+    answers = [f for f in frontiers.values() if f.side in ("output", "late", "rejected")]
+    free = [f for f in answers if not f.held]
+    horizons = [f.horizon_us for f in inputs if f.horizon_us is not None]
+    gone = [f.gone_us for f in answers if f.gone_us is not None]
+    return Clock(
+        lookup_us=lookup_us,
+        watermark_us=watermark_us,
+        inputs_us=earliest_read_through_us(inputs),
+        outputs_us=earliest_read_through_us(answers),
+        # With every partition held, all that is not yet proven is held back.
+        unheld_outputs_us=earliest_read_through_us(free) if free else lookup_us,
+        horizon_us=max(horizons) if horizons else None,
+        gone_us=max(gone) if gone else None,
+        outputs_held=any(f.held for f in answers),
+        at_rest=at_rest,
+    )

@@ -1,0 +1,41 @@
+"""The tumbling event-time window: each event contributes to exactly one cell.
+
+Source: SEMANTICS section 2; boundaries as in Flink's `TimeWindow.getWindowStartWithOffset`, for negative times too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+
+@dataclass(frozen=True)
+class TumblingWindow:
+    """Windows ``[offset + k * size, offset + (k + 1) * size)``, in microseconds (closed left).
+
+    With ``closed_right`` a window is ``(start, end]``, as Storm's: an event at a boundary belongs to the window before.
+    """
+
+    size_us: int
+    offset_us: int
+    closed_right: bool = False
+
+    def window_start_us(self, event_time_us: Column) -> Column:
+        """Start of the window that the event belongs in."""
+        return self._floor(self._inside(event_time_us))
+
+    def reach_us(self, event_time_us: Column, slack_us: int) -> Column:
+        """The largest window end at or before ``event_time - slack``: what the event proves to be past."""
+        return self._floor(self._inside(event_time_us - F.lit(slack_us)))
+
+    def end_us(self, window_start_us: Column) -> Column:
+        """End of the window that starts there."""
+        return window_start_us + F.lit(self.size_us)
+
+    def _inside(self, event_time_us: Column) -> Column:
+        return event_time_us - F.lit(1) if self.closed_right else event_time_us
+
+    def _floor(self, instant_us: Column) -> Column:
+        return instant_us - F.pmod(instant_us - F.lit(self.offset_us), F.lit(self.size_us))

@@ -1,0 +1,118 @@
+"""Cells: the fold of facts that is kept in memory, one row per (window, key).
+
+`fold` is a pure sum: folding batch after batch, all at once, or in another order gives the same rows.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from validator.codecs.columns import DECODED
+from validator.reconcile.facts import Kind, Side
+
+KEYS: Final = ("window_start_us", "key")
+"""What identifies a cell."""
+
+_SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "late", Side.REJECTED: "rejected"}
+
+_SUMS: Final = tuple(f"{name}_{part}" for name in _SIDES.values() for part in ("count", "a", "b")) + ("results",)
+_MINIMA: Final = ("first_batch", "first_seen_us", "first_input_time_us", "first_result_time_us")
+_MAXIMA: Final = ("expected_us", "observed_us", "last_input_time_us", "last_result_time_us", "closed_us", "rest_us")
+
+EXPANSION_FIELDS: Final = (
+    "version",
+    "expected",
+    "processed",
+    "late",
+    "rejected",
+    "duplicate",
+    "known",
+    "unknown",
+    "outstanding",
+    "dropped_late",
+    "unconsumed",
+    "correct",
+    "incomplete",
+    "excess",
+    "misplaced",
+)
+EXPANSION_TYPE: Final = StructType([StructField(name, LongType()) for name in EXPANSION_FIELDS])
+"""What comparing a cell's ids one by one gave, at the totals whose sum was ``version``. ``known`` and ``unknown``: observed
+ids that the cell does not expect, by whether any cell does. The last four count its results."""
+
+CELLS_TYPE: Final = StructType(
+    [
+        StructField("window_start_us", LongType()),
+        StructField("key", StringType()),
+        *[StructField(name, LongType()) for name in (*_SUMS, *_MINIMA, *_MAXIMA)],
+        StructField("expansion", EXPANSION_TYPE),
+    ]
+)
+"""Per side: count of contributions and two additive hashes. ``first_batch``: oldest batch with a fact of the cell.
+``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
+``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
+Times ``*_time_us`` are broker times."""
+
+
+def contributions_of(facts: DataFrame) -> DataFrame:
+    """The fact rows that say something about a cell."""
+    return facts.where((F.col("kind") == Kind.FACT.value) & (F.col("status") == DECODED))
+
+
+def fold(facts: DataFrame, *, rest_us: Column | None = None) -> DataFrame:
+    """Rows of `CELLS_TYPE` from fact rows of any number of batches; closing times are left to the judge."""
+    rows = contributions_of(facts)
+    sums = {}
+    for side, name in _SIDES.items():
+        mine = F.col("side") == side.value
+        for part, column in (("count", "contributions"), ("a", "hash_a"), ("b", "hash_b")):
+            sums[f"{name}_{part}"] = F.sum(F.when(mine, F.col(column)).otherwise(F.lit(0)))
+    given = F.col("side") == Side.INPUT.value
+    answer = F.col("side") == Side.OUTPUT.value
+    values = {
+        **sums,
+        "results": F.sum(F.when(answer, F.col("records")).otherwise(F.lit(0))),
+        "first_batch": F.min("batch"),
+        "first_seen_us": F.min("lookup_us"),
+        "first_input_time_us": F.min(F.when(given, F.col("first_time_us"))),
+        "first_result_time_us": F.min(F.when(answer, F.col("first_time_us"))),
+        "expected_us": F.max(F.when(given, F.col("lookup_us"))),
+        "observed_us": F.max(F.when(~given, F.col("lookup_us"))),
+        "last_input_time_us": F.max(F.when(given, F.col("last_time_us"))),
+        "last_result_time_us": F.max(F.when(answer, F.col("last_time_us"))),
+        "closed_us": F.max(F.lit(None).cast("bigint")),
+        "rest_us": F.max(rest_us if rest_us is not None else F.lit(None).cast("bigint")),
+        "expansion": F.max(F.lit(None).cast(EXPANSION_TYPE)),
+    }
+    grouped = rows.groupBy(*KEYS).agg(*[column.alias(name) for name, column in values.items()])
+    return grouped.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in CELLS_TYPE.fields])
+
+
+def merge(*parts: DataFrame) -> DataFrame:
+    """One row per cell from several folds (the cells so far, what a batch adds, what an expansion found)."""
+    rows = parts[0]
+    for part in parts[1:]:
+        rows = rows.unionByName(part)
+    newest = F.max("expansion")
+    return rows.groupBy(*KEYS).agg(
+        *[F.sum(name).alias(name) for name in _SUMS],
+        *[F.min(name).alias(name) for name in _MINIMA],
+        *[F.max(name).alias(name) for name in _MAXIMA],
+        newest.alias("expansion"),
+    )
+
+
+def only_expansion(expanded: DataFrame) -> DataFrame:
+    """Rows for `merge` that add nothing but an expansion: (window_start_us, key, expansion)."""
+    empty = {name: F.lit(0) for name in _SUMS}
+    columns = []
+    for field in CELLS_TYPE.fields:
+        if field.name in (*KEYS, "expansion"):
+            columns.append(F.col(field.name))
+        else:
+            columns.append(empty.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name))
+    return expanded.select(*columns)

@@ -1,0 +1,207 @@
+"""The cells whose fingerprints disagree, id by id.
+
+Shape in: fact rows of those cells. Shape out: one row per cell with an `EXPANSION_TYPE` struct.
+Per (cell, id), with e expected, p in results, l late, r rejected (SEMANTICS section 2):
+processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate = max(0, p + l + r - e)
+where e > 0; else all observations are of an id that the cell does not expect.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, Window
+from pyspark.sql import functions as F
+
+from validator.codecs.columns import DECODED
+from validator.reconcile.cells import EXPANSION_TYPE, contributions_of
+from validator.reconcile.facts import Side
+
+CELL: Final = ("window_start_us", "key")
+ID: Final = ("id", "text_id")
+
+
+def contributions(facts: DataFrame) -> DataFrame:
+    """One row per contribution: cell, side, topic, partition, offset, id or text_id, and for results the record's
+    position in its cell's order (``record``)."""
+    rows = contributions_of(facts).select(
+        *CELL, "side", "topic", "partition", "ids", "text_ids", "results", "first_offset", "batch"
+    )
+    base = [*CELL, "side", "topic", "partition"]
+    no_text, no_id = F.lit(None).cast("string").alias("text_id"), F.lit(None).cast("bigint").alias("id")
+    events = rows.select(*base, F.explode("ids").alias("item")).select(
+        *base, F.col("item.offset").alias("offset"), F.col("item.id").alias("id"), no_text
+    )
+    texts = rows.where(F.size("text_ids") > 0).select(*base, F.explode("text_ids").alias("item"))
+    text_events = texts.select(*base, F.col("item.offset").alias("offset"), no_id, F.col("item.id").alias("text_id"))
+    results = rows.where(F.size("results") > 0).select(*base, F.explode("results").alias("item"))
+    result_ids = results.select(*base, F.col("item.offset").alias("offset"), F.explode("item.ids").alias("id"), no_text)
+    result_texts = results.where(F.size("item.text_ids") > 0).select(
+        *base, F.col("item.offset").alias("offset"), no_id, F.explode("item.text_ids").alias("text_id")
+    )
+    return events.union(text_events).union(result_ids).union(result_texts.select(*base, "offset", "id", "text_id"))
+
+
+def by_id(contributed: DataFrame, reaches: DataFrame, committed: DataFrame, *, window_us: int, collapse: bool) -> DataFrame:
+    """One row per (cell, id): multiplicities e, p, l, r, and how many of its input events came after their window could
+    close (``e_late``) or at or past the engine's committed offset (``e_unconsumed``).
+
+    ``reaches``: (topic, partition, reach_us, first_offset), from which offset on a window end was past;
+    ``committed``: (topic, partition, committed_offset).
+    """
+    inputs = contributed.where(F.col("side") == Side.INPUT.value)
+    end = F.col("window_start_us") + F.lit(window_us)
+    passed = (
+        inputs.alias("i")
+        .join(
+            F.broadcast(reaches).alias("r"),
+            (F.col("i.topic") == F.col("r.topic"))
+            & (F.col("i.partition") == F.col("r.partition"))
+            & (F.col("r.reach_us") >= end)
+            & (F.col("r.first_offset") < F.col("i.offset")),
+            "left_semi",
+        )
+        .select(*CELL, *ID)
+        .groupBy(*CELL, *ID)
+        .agg(F.count(F.lit(1)).alias("e_late"))
+    )
+    unread = (
+        inputs.join(F.broadcast(committed), ["topic", "partition"])
+        .where(F.col("offset") >= F.col("committed_offset"))
+        .groupBy(*CELL, *ID)
+        .agg(F.count(F.lit(1)).alias("e_unconsumed"))
+    )
+    side = F.col("side")
+
+    def times(wanted: Side, name: str) -> Column:
+        return F.sum(F.when(side == wanted.value, F.lit(1)).otherwise(F.lit(0))).alias(name)
+
+    counted = contributed.groupBy(*CELL, *ID).agg(
+        times(Side.INPUT, "e"), times(Side.OUTPUT, "p"), times(Side.LATE, "l"), times(Side.REJECTED, "r")
+    )
+    if collapse:
+        counted = counted.withColumn("e", F.least("e", F.lit(1)))
+
+    def on(other: str) -> Column:
+        condition = F.lit(True)
+        for name in (*CELL, *ID):
+            condition = condition & F.col(f"c.{name}").eqNullSafe(F.col(f"{other}.{name}"))
+        return condition
+
+    joined = counted.alias("c").join(passed.alias("p2"), on("p2"), "left").join(unread.alias("u"), on("u"), "left")
+    return joined.select(
+        *[F.col(f"c.{name}").alias(name) for name in (*CELL, *ID, "e", "p", "l", "r")],
+        F.coalesce("p2.e_late", F.lit(0)).alias("e_late"),
+        F.coalesce("u.e_unconsumed", F.lit(0)).alias("e_unconsumed"),
+    )
+
+
+def classify(ids: DataFrame) -> DataFrame:
+    """Per (cell, id): processed, late, rejected, duplicate, foreign, outstanding, dropped_late, unconsumed."""
+    e, p, late, rejected = F.col("e"), F.col("p"), F.col("l"), F.col("r")
+    processed = F.least(e, p)
+    as_late = F.least(e - processed, late)
+    as_rejected = F.least(e - processed - as_late, rejected)
+    total = p + late + rejected
+    outstanding = e - processed - as_late - as_rejected
+    dropped = F.least(outstanding, F.col("e_late"))
+    return ids.select(
+        *CELL,
+        *ID,
+        e.alias("expected"),
+        processed.alias("processed"),
+        as_late.alias("late"),
+        as_rejected.alias("rejected"),
+        F.when(e > 0, F.greatest(F.lit(0), total - e)).otherwise(F.lit(0)).alias("duplicate"),
+        F.when(e == 0, total).otherwise(F.lit(0)).alias("foreign"),
+        outstanding.alias("outstanding"),
+        dropped.alias("dropped_late"),
+        F.least(outstanding - dropped, F.col("e_unconsumed")).alias("unconsumed"),
+    )
+
+
+def classify_results(contributed: DataFrame, ids: DataFrame) -> DataFrame:
+    """Per cell: how many of its results are correct, incomplete, excess, misplaced (the first rule that holds).
+
+    Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its cell
+    does not expect, *excess* when it carries one beyond the expected multiplicity, counting from the first result on,
+    *incomplete* when it lacks one, else *correct*. A result with no id at all is incomplete where ids are expected.
+    """
+    carried = contributed.where(F.col("side") == Side.OUTPUT.value)
+    order = Window.partitionBy(*CELL, *ID).orderBy("topic", "partition", "offset")
+    ranked = carried.withColumn("nth", F.row_number().over(order))
+    condition = F.lit(True)
+    for name in (*CELL, *ID):
+        condition = condition & F.col(f"k.{name}").eqNullSafe(F.col(f"i.{name}"))
+    joined = ranked.alias("k").join(ids.alias("i"), condition).select("k.*", "i.e")
+    sizes = ids.groupBy(*CELL).agg(F.sum("e").alias("cell_expected"))
+    record = [*CELL, "topic", "partition", "offset"]
+    per_record = joined.groupBy(*record).agg(
+        F.max((F.col("e") == 0).cast("int")).alias("foreign"),
+        F.max((F.col("nth") > F.col("e")).cast("int")).alias("surplus"),
+        F.count(F.lit(1)).alias("carried"),
+    )
+    judged = per_record.join(sizes, list(CELL))
+    kind = (
+        F.when(F.col("foreign") == 1, F.lit("misplaced"))
+        .when(F.col("surplus") == 1, F.lit("excess"))
+        .when(F.col("carried") < F.col("cell_expected"), F.lit("incomplete"))
+        .otherwise(F.lit("correct"))
+    )
+    named = judged.withColumn("result", kind)
+    return named.groupBy(*CELL).agg(
+        *[
+            F.sum((F.col("result") == name).cast("bigint")).alias(f"{name}_results")
+            for name in ("correct", "incomplete", "excess", "misplaced")
+        ]
+    )
+
+
+def per_cell(classified: DataFrame, results: DataFrame, known: DataFrame, versions: DataFrame) -> DataFrame:
+    """One row per cell: (window_start_us, key, expansion).
+
+    ``known``: the (id, text_id) among the foreign ones that some input had. ``versions``: (window_start_us, key,
+    version, results) of the cells that were expanded.
+    """
+    same = F.col("c.id").eqNullSafe(F.col("k.id")) & F.col("c.text_id").eqNullSafe(F.col("k.text_id"))
+    marked = (
+        classified.alias("c")
+        .join(known.withColumn("is_known", F.lit(True)).alias("k"), same & (F.col("c.foreign") > 0), "left")
+        .select("c.*", F.coalesce("k.is_known", F.lit(False)).alias("is_known"))
+    )
+    foreign = F.col("foreign")
+    sums = marked.groupBy(*CELL).agg(
+        *[
+            F.sum(name).alias(name)
+            for name in ("expected", "processed", "late", "rejected", "duplicate", "outstanding", "dropped_late", "unconsumed")
+        ],
+        F.sum(F.when(F.col("is_known"), foreign).otherwise(F.lit(0))).alias("known"),
+        F.sum(F.when(F.col("is_known"), F.lit(0)).otherwise(foreign)).alias("unknown"),
+    )
+    joined = versions.join(sums, list(CELL), "left").join(results, list(CELL), "left")
+
+    def of(name: str) -> Column:
+        return F.coalesce(F.col(name), F.lit(0))
+
+    counted = of("correct_results") + of("incomplete_results") + of("excess_results") + of("misplaced_results")
+    values = {
+        **{name: of(name) for name in EXPANSION_TYPE.fieldNames()},
+        "version": F.col("version"),
+        "correct": of("correct_results"),
+        # A result without ids has no contribution to be ranked by; where ids are expected it lacks them all.
+        "incomplete": of("incomplete_results") + (F.col("results") - counted),
+        "excess": of("excess_results"),
+        "misplaced": of("misplaced_results"),
+    }
+    expansion = F.struct(*[values[name].cast("bigint").alias(name) for name in EXPANSION_TYPE.fieldNames()])
+    return joined.select(*CELL, expansion.cast(EXPANSION_TYPE).alias("expansion"))
+
+
+def reaches_of(facts: DataFrame) -> DataFrame:
+    """(topic, partition, reach_us, first_offset): from which offset on a window end was past, by its own partition."""
+    inputs = facts.where((F.col("side") == Side.INPUT.value) & (F.col("status") == DECODED))
+    return (
+        inputs.where(F.col("reach_us").isNotNull())
+        .groupBy("topic", "partition", "reach_us")
+        .agg(F.min("first_offset").alias("first_offset"))
+    )

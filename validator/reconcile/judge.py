@@ -1,0 +1,243 @@
+"""Cells and a clock to verdicts: the rules of SEMANTICS section 2, as columns.
+
+A judged cell is a function of its totals, of what comparing its ids gave (`expansion`, for the few cells whose
+fingerprints disagree) and of the clock. Counts of a cell that disagrees and was not compared yet are provisional:
+the counts that a correct engine would have, with the surplus as unresolved. They never raise an alarm.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+
+from validator.model.frontier import Clock
+from validator.reconcile.cells import CELLS_TYPE, EXPANSION_TYPE
+
+CONTRIBUTIONS: Final = (
+    "expected",
+    "processed",
+    "late",
+    "rejected",
+    "duplicate",
+    "misplaced",
+    "unknown_id",
+    "unresolved",
+    "pending",
+    "overdue",
+    "blocked",
+    "unconsumed",
+    "dropped_late",
+    "missing",
+    "out_of_scope",
+)
+"""Columns of a verdict that count contributions, named as in the report."""
+
+RESULTS: Final = ("correct", "incomplete", "excess", "misplaced_results")
+"""Columns of a verdict that count result records."""
+
+VIOLATIONS: Final = ("missing", "duplicate", "misplaced", "unknown_id")
+"""Classes of contributions that are violations (of one guarantee or another)."""
+
+
+@dataclass(frozen=True)
+class ClockColumns:
+    """`validator.model.frontier.Clock` as columns: literals in the sidecar; tests that judge many histories in one frame
+    put each history's own clock beside its cells."""
+
+    lookup_us: Column
+    watermark_us: Column
+    inputs_us: Column
+    outputs_us: Column
+    unheld_outputs_us: Column
+    horizon_us: Column
+    gone_us: Column
+    outputs_held: Column
+    at_rest: Column
+
+    @classmethod
+    def of(cls, clock: Clock) -> ClockColumns:
+        """The literals of one clock."""
+
+        def instant(value: int | None) -> Column:
+            return F.lit(value).cast("bigint")
+
+        return cls(
+            instant(clock.lookup_us),
+            instant(clock.watermark_us),
+            instant(clock.inputs_us),
+            instant(clock.outputs_us),
+            instant(clock.unheld_outputs_us),
+            instant(clock.horizon_us),
+            instant(clock.gone_us),
+            F.lit(clock.outputs_held),
+            F.lit(clock.at_rest),
+        )
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What the configuration says about judging. Microseconds.
+
+    ``collapse``: an input's repeated ids count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
+    engine's consumer group is configured.
+    """
+
+    window_us: int
+    overdue_after_us: int
+    missing_after_us: int
+    collapse: bool = False
+    drops_late: bool = False
+    tells_unconsumed: bool = False
+
+
+def close(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
+    """The cells with the closing time of those that the clock's watermark has passed."""
+    end = F.col("window_start_us") + F.lit(rules.window_us)
+    passed = F.coalesce(end <= clock.watermark_us, F.lit(False)) | clock.at_rest
+    return cells.withColumns(
+        {
+            "closed_us": F.coalesce("closed_us", F.when(passed, clock.lookup_us)),
+            "rest_us": F.when(clock.at_rest, clock.lookup_us).otherwise(F.col("rest_us")),
+        }
+    )
+
+
+def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
+    """The closed cells (`close`) with their verdicts: every column of `CONTRIBUTIONS` and `RESULTS`, ``agrees`` (the
+    fingerprints do), ``settled`` (only new facts can change the verdict), ``wants_expansion`` and ``state``, which
+    says what the cell's outstanding contributions are."""
+    observed = F.col("processed_count") + F.col("late_count") + F.col("rejected_count")
+    version = F.col("expected_count") + observed
+    same = F.lit(True)
+    for part in ("count", "a", "b"):
+        total = F.col(f"processed_{part}") + F.col(f"late_{part}") + F.col(f"rejected_{part}")
+        same = same & (F.col(f"expected_{part}") == total)
+    agrees = same & F.lit(not rules.collapse)
+    compared = F.coalesce(F.col("expansion.version") == version, F.lit(False))
+
+    resting = F.coalesce(F.col("rest_us") >= F.greatest("expected_us", "observed_us"), F.lit(False))
+    resolved = (
+        F.col("observed_us").isNull()
+        | F.coalesce(clock.inputs_us >= F.col("observed_us"), F.lit(False))
+        | resting
+    )
+    out_of_scope = F.coalesce(F.col("window_start_us") < clock.horizon_us, F.lit(False))
+    rows = cells.withColumns(
+        {
+            "observed": observed,
+            "version": version,
+            "agrees": agrees,
+            "compared": compared,
+            "resolved": resolved,
+            "in_scope": ~out_of_scope,
+            "state": _outstanding_state(clock, rules, resting),
+        }
+    )
+    rows = rows.withColumns(_counts(rows))
+    return _spread(rows, rules)
+
+
+def _outstanding_state(clock: ClockColumns, rules: Rules, resting: Column) -> Column:
+    """pending, overdue, blocked or missing: what outstanding contributions of the cell are (SEMANTICS section 3)."""
+    due = F.greatest("closed_us", "expected_us")
+
+    def past(proof: Column, after_us: int) -> Column:
+        return F.coalesce(proof >= due + F.lit(after_us), F.lit(False))
+
+    # Where output was gone before it could be read, what it may have answered is unprovable: never missing.
+    unprovable = F.coalesce(F.col("first_seen_us") <= clock.gone_us, F.lit(False))
+    overdue = past(clock.outputs_us, rules.overdue_after_us)
+    missing = past(clock.outputs_us, rules.missing_after_us)
+    held = clock.outputs_held & past(clock.unheld_outputs_us, rules.overdue_after_us)
+    return (
+        F.when(F.col("closed_us").isNull(), F.lit("pending"))
+        .when(resting & clock.outputs_held, F.lit("blocked"))
+        .when(missing | resting, F.when(unprovable, F.lit("overdue")).otherwise(F.lit("missing")))
+        .when(overdue, F.lit("overdue"))
+        .when(held, F.lit("blocked"))
+        .otherwise(F.lit("pending"))
+    )
+
+
+def _counts(rows: DataFrame) -> dict[str, Column]:
+    """Counts before time and scope are looked at: from agreement, from the expansion, or provisional."""
+    expected, processed = F.col("expected_count"), F.col("processed_count")
+    late, rejected, observed = F.col("late_count"), F.col("rejected_count"), F.col("observed")
+    x = {name: F.col(f"expansion.{name}") for name in EXPANSION_TYPE.fieldNames()}
+    exact = F.col("compared") & F.col("resolved")
+    agrees = F.col("agrees")
+    zero = F.lit(0).cast("bigint")
+
+    guess_processed = F.least(expected, processed)
+    guess_late = F.least(expected - guess_processed, late)
+    guess_rejected = F.least(expected - guess_processed - guess_late, rejected)
+    guess_answered = guess_processed + guess_late + guess_rejected
+
+    def pick(when_agrees: Column, when_exact: Column, otherwise: Column) -> Column:
+        return F.when(agrees, when_agrees).when(exact, when_exact).otherwise(otherwise)
+
+    results = F.col("results")
+    # Of several results that together hold exactly the expected ids, none holds them all.
+    one = agrees & (results == 1) & (late + rejected == 0)
+    return {
+        "n_expected": pick(expected, x["expected"], expected),
+        "n_processed": pick(processed, x["processed"], guess_processed),
+        "n_late": pick(late, x["late"], guess_late),
+        "n_rejected": pick(rejected, x["rejected"], guess_rejected),
+        "n_duplicate": pick(zero, x["duplicate"], zero),
+        "n_misplaced": pick(zero, x["known"], zero),
+        "n_unknown": pick(zero, x["unknown"], zero),
+        "n_unresolved": pick(zero, zero, observed - guess_answered),
+        "n_outstanding": pick(zero, x["outstanding"], expected - guess_answered),
+        "n_dropped": pick(zero, x["dropped_late"], zero),
+        "n_unconsumed": pick(zero, x["unconsumed"], zero),
+        "correct": F.when(agrees, F.when(one, results).otherwise(zero)).otherwise(pick(zero, x["correct"], zero)),
+        "incomplete": F.when(agrees, F.when(one, zero).otherwise(results)).otherwise(pick(zero, x["incomplete"], zero)),
+        "excess": pick(zero, x["excess"], zero),
+        "misplaced_results": pick(zero, x["misplaced"], zero),
+    }
+
+
+def _spread(rows: DataFrame, rules: Rules) -> DataFrame:
+    """Scope, and outstanding contributions by the state of their cell."""
+    state, scope = F.col("state"), F.col("in_scope")
+    late_enough = state.isin("overdue", "missing", "blocked")
+    dropped = F.when(late_enough & F.lit(rules.drops_late), F.col("n_dropped")).otherwise(F.lit(0))
+    unconsumed = F.when(late_enough & F.lit(rules.tells_unconsumed), F.col("n_unconsumed")).otherwise(F.lit(0))
+    rest = F.col("n_outstanding") - dropped - unconsumed
+    columns = {
+        "expected": F.col("n_expected"),
+        "processed": F.col("n_processed"),
+        "late": F.col("n_late"),
+        "rejected": F.col("n_rejected"),
+        "duplicate": F.col("n_duplicate"),
+        "misplaced": F.col("n_misplaced"),
+        "unknown_id": F.col("n_unknown"),
+        "unresolved": F.col("n_unresolved"),
+        "dropped_late": dropped,
+        "unconsumed": unconsumed,
+    }
+    for name in ("pending", "overdue", "blocked", "missing"):
+        columns[name] = F.when(state == name, rest).otherwise(F.lit(0))
+    scoped = {name: F.when(scope, column).otherwise(F.lit(0)).cast("bigint") for name, column in columns.items()}
+    scoped["out_of_scope"] = F.when(scope, F.lit(0)).otherwise(F.col("version")).cast("bigint")
+    for name in RESULTS:
+        scoped[name] = F.when(scope, F.col(name)).otherwise(F.lit(0)).cast("bigint")
+
+    needs_ids = F.lit(rules.drops_late or rules.tells_unconsumed or rules.collapse) & late_enough
+    disagrees = ~F.col("agrees") & F.col("resolved") & ((F.col("observed") > 0) | needs_ids)
+    consumed_may_move = F.col("compared") & (F.col("expansion.unconsumed") > 0)
+    scoped["wants_expansion"] = scope & disagrees & (~F.col("compared") | consumed_may_move)
+    scoped["settled"] = ~scope | (
+        F.col("closed_us").isNotNull()
+        & (F.col("agrees") | (F.col("compared") & F.col("resolved") & (F.col("n_outstanding") == 0)) | (state == "missing"))
+        & ~scoped["wants_expansion"]
+    )
+    kept = [field.name for field in CELLS_TYPE.fields]
+    judged = [*CONTRIBUTIONS, *RESULTS, "wants_expansion", "settled"]
+    return rows.select(
+        *kept, "agrees", "state", "version", "resolved", "in_scope", *[scoped[name].alias(name) for name in judged]
+    )

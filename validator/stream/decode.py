@@ -1,0 +1,236 @@
+"""Kafka rows to decoded rows: one function per role, composed of codec, oracle and configured paths.
+
+Shape in: Spark's Kafka source (key, value, topic, partition, offset, timestamp, headers).
+Shape out: `validator.codecs.columns.DECODED_TYPE`. Nothing here reads or writes.
+"""
+
+from __future__ import annotations
+
+from pyspark.sql import Column, DataFrame
+from pyspark.sql import functions as F
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType
+
+from validator.codecs import json_paths, scalars
+from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, TOMBSTONE, UNDECODABLE
+from validator.config.model import FieldPath, Input, Late, Output
+from validator.oracles.tumbling_window import TumblingWindow
+
+
+def decode_events(
+    frame: DataFrame, source: int, topic: Input | Late, oracle: TumblingWindow, slack_us: int, id_type: str
+) -> DataFrame:
+    """Input events, late records and rejected records: each carries one id and its own event time.
+
+    ``slack_us`` is disorder plus allowed lateness, for ``reach_us``. ``id_type`` is ``auto``, ``integer`` or ``string``.
+    """
+    reader = _Reader(frame, [topic.fields.id, *topic.fields.key, topic.fields.event_time])
+    columns = reader.frame.select(
+        *_position(),
+        reader.text(topic.fields.id).alias("id_text"),
+        scalars.key_text([reader.text(path) for path in topic.fields.key]).alias("key"),
+        reader.instant(topic.fields.event_time).alias("event_time_us"),
+        reader.whole.alias("whole"),
+    )
+    number, text = _ids(F.col("id_text"), id_type)
+    ids = columns.withColumns({"number": number, "text": text})
+    known = F.col("number").isNotNull() | F.col("text").isNotNull()
+    decoded = F.col("whole") & known & F.col("key").isNotNull() & F.col("event_time_us").isNotNull()
+    hashed = F.coalesce(F.col("number"), scalars.text_number(F.col("text")))
+    marked = ids.withColumns({"decoded": F.coalesce(decoded, F.lit(False)), "hashed": hashed})
+    time = F.col("event_time_us")
+    return _shape(
+        marked,
+        source,
+        status=F.when(F.col("decoded"), F.lit(DECODED)).otherwise(F.lit(UNDECODABLE)),
+        decoded={
+            "event_time_us": time,
+            "window_start_us": oracle.window_start_us(time),
+            "key": F.col("key"),
+            "reach_us": oracle.reach_us(time, slack_us),
+            "id": F.col("number"),
+            "text_id": F.col("text"),
+            "contributions": F.lit(1),
+            "hash_a": scalars.hash_a(F.col("hashed")),
+            "hash_b": scalars.hash_b(F.col("hashed")),
+        },
+    )
+
+
+def decode_results(frame: DataFrame, source: int, topic: Output, oracle: TumblingWindow, id_type: str) -> DataFrame:
+    """Results: each names its cell and carries the list of ids (or, with evidence ``id``, the one id) that it used."""
+    start = topic.fields.window_start
+    assert start is not None, "config refuses a windowed oracle without window_start"
+    lists = [path.path for path in topic.fields.ids]
+    one = topic.fields.id
+    single = [*topic.fields.key, start, *([one] if one is not None else [])]
+    if id_type == "string":
+        reader = _Reader(frame, single, {path: ArrayType(StringType()) for path in lists})
+        number_ids = None
+    else:
+        reader = _Reader(frame, single, {path: ArrayType(LongType()) for path in lists})
+        number_ids = [json_paths.at(F.col("parsed"), path) for path in lists]
+    columns = reader.frame
+    text_ids: list[Column]
+    if one is not None:
+        text_ids = [F.array(reader.text(one))]
+        number_ids = None
+    elif id_type == "auto":
+        # Only a record that does not hold integers alone is parsed a second time, as texts.
+        schema = json_paths.nested_schema(
+            {**{path.path: StringType() for path in single}, **{path: ArrayType(StringType()) for path in lists}}
+        )
+        columns = columns.withColumn("parsed_text", F.when(~reader.whole, json_paths.parse(_value(), schema)))
+        text_ids = [json_paths.at(F.col("parsed_text"), path) for path in lists]
+    else:
+        text_ids = [json_paths.at(F.col("parsed"), path) for path in lists] if id_type == "string" else []
+
+    def field(path: FieldPath) -> Column:
+        if "parsed_text" in columns.columns and not path.path.startswith("$"):
+            return F.coalesce(reader.text(path), json_paths.at(F.col("parsed_text"), path.path))
+        return reader.text(path)
+
+    whole = reader.whole
+    if "parsed_text" in columns.columns:
+        whole = whole | json_paths.is_whole(F.col("parsed_text"))
+    no_longs, no_texts = F.array().cast(ArrayType(LongType())), F.array().cast(ArrayType(StringType()))
+    texts = _concatenated(text_ids) if text_ids else None
+    numbers = F.when(reader.whole, _concatenated(number_ids)) if number_ids is not None else None
+    columns = columns.select(
+        *_position(),
+        F.col("value").isNull().alias("tombstone"),
+        scalars.key_text([field(path) for path in topic.fields.key]).alias("key"),
+        scalars.instant_us(field(start), start.unit).alias("window"),
+        whole.alias("whole"),
+        (numbers if numbers is not None else F.lit(None).cast(ArrayType(LongType()))).alias("numbers"),
+        (texts if texts is not None else F.lit(None).cast(ArrayType(StringType()))).alias("texts"),
+    )
+    from_texts = F.col("numbers").isNull() & F.col("texts").isNotNull()
+    if id_type == "string":
+        split_numbers, split_texts = no_longs, F.col("texts")
+    else:
+        as_numbers = F.filter(F.transform("texts", scalars.integer_id), lambda number: number.isNotNull())
+        split_numbers = F.when(from_texts, as_numbers).otherwise(F.col("numbers"))
+        # Not `is null`: a null id must stay, so that the fold is null and the record undecodable.
+        kept = F.filter("texts", lambda text: text.isNull() | scalars.integer_id(text).isNull())
+        split_texts = F.when(from_texts, kept).otherwise(no_texts)
+    columns = columns.withColumns({"ids": split_numbers, "text_ids": split_texts})
+    text_hashes = F.transform("text_ids", scalars.text_number)
+    empty = F.size("text_ids") == 0
+    columns = columns.withColumns(
+        {
+            "sum_a": _fold("ids", scalars.hash_a)
+            + F.when(empty, F.lit(0)).otherwise(_fold(text_hashes, scalars.hash_a)),
+            "sum_b": _fold("ids", scalars.hash_b)
+            + F.when(empty, F.lit(0)).otherwise(_fold(text_hashes, scalars.hash_b)),
+        }
+    )
+    decoded = (
+        F.col("whole")
+        & F.col("key").isNotNull()
+        & F.col("window").isNotNull()
+        & F.col("sum_b").isNotNull()
+        & F.col("ids").isNotNull()
+    )
+    marked = columns.withColumn("decoded", F.coalesce(decoded, F.lit(False)))
+    status = (
+        F.when(F.col("tombstone"), F.lit(TOMBSTONE))
+        .when(F.col("decoded"), F.lit(DECODED))
+        .otherwise(F.lit(UNDECODABLE))
+    )
+    return _shape(
+        marked,
+        source,
+        status=status,
+        decoded={
+            "window_start_us": F.col("window"),
+            "key": F.col("key"),
+            "result": F.struct("offset", "time_us", "ids", "text_ids").cast(RESULT_TYPE),
+            "contributions": F.size("ids") + F.size("text_ids"),
+            "hash_a": F.col("sum_a"),
+            "hash_b": F.col("sum_b"),
+        },
+    )
+
+
+class _Reader:
+    """One parse of the value for all paths of a topic, and access to them."""
+
+    def __init__(self, frame: DataFrame, paths: list[FieldPath], extra: dict[str, ArrayType] | None = None) -> None:
+        leaves: dict[str, DataType] = {path.path: StringType() for path in paths if not path.path.startswith("$")}
+        leaves.update(extra or {})
+        self._parsed = bool(leaves)
+        if self._parsed:
+            schema = json_paths.nested_schema(leaves)
+            frame = frame.withColumn("parsed", json_paths.parse(_value(), schema))
+        self.frame = frame
+
+    @property
+    def whole(self) -> Column:
+        """Whether the record is what the paths ask for; a null value never is."""
+        if not self._parsed:
+            return F.col("value").isNotNull()
+        return F.coalesce(json_paths.is_whole(F.col("parsed")), F.lit(False))
+
+    def text(self, path: FieldPath) -> Column:
+        """The field as text; `$` paths come from the Kafka record itself."""
+        name = path.path
+        if name == "$key":
+            return F.col("key").cast("string")
+        if name == "$timestamp":
+            return F.unix_micros("timestamp").cast("string")
+        if name in ("$offset", "$partition"):
+            return F.col(name[1:]).cast("string")
+        if name.startswith("$header."):
+            wanted = F.filter("headers", lambda header: header["key"] == name.removeprefix("$header."))
+            return F.try_element_at(wanted, F.lit(1))["value"].cast("string")
+        return json_paths.at(F.col("parsed"), name)
+
+    def instant(self, path: FieldPath) -> Column:
+        """The field as microseconds since the epoch."""
+        if path.path == "$timestamp":
+            return F.unix_micros("timestamp")
+        return scalars.instant_us(self.text(path), path.unit)
+
+
+def _value() -> Column:
+    return F.col("value").cast("string")
+
+
+def _position() -> list[Column]:
+    return [F.col("partition"), F.col("offset"), F.unix_micros("timestamp").alias("time_us")]
+
+
+def _ids(text: Column, id_type: str) -> tuple[Column, Column]:
+    no_number, no_text = F.lit(None).cast("bigint"), F.lit(None).cast("string")
+    # An object or a list is no scalar; the parser hands it over as its text.
+    scalar = F.when(~(text.startswith("{") | text.startswith("[")), text)
+    if id_type == "integer":
+        return scalars.integer_id(text), no_text
+    if id_type == "string":
+        return no_number, scalar
+    return scalars.integer_id(text), scalars.text_id(scalar)
+
+
+def _concatenated(lists: list[Column]) -> Column:
+    return lists[0] if len(lists) == 1 else F.concat(*lists)
+
+
+def _fold(items: Column | str, term: scalars.Term) -> Column:
+    return F.aggregate(items, F.lit(0).cast("bigint"), lambda total, item: total + term(item))
+
+
+def _shape(frame: DataFrame, source: int, *, status: Column, decoded: dict[str, Column]) -> DataFrame:
+    """The decoded schema in its order; the columns of ``decoded`` are null where the record did not decode."""
+    values: dict[str, Column] = {"source": F.lit(source), "status": status}
+    zero = {"contributions", "hash_a", "hash_b"}
+    for column in DECODED_TYPE.fields:
+        if column.name in values:
+            continue
+        if column.name in decoded:
+            value = F.when(F.col("decoded"), decoded[column.name])
+            values[column.name] = value.otherwise(F.lit(0)) if column.name in zero else value
+        elif column.name in ("partition", "offset", "time_us"):
+            values[column.name] = F.col(column.name)
+        else:
+            values[column.name] = F.lit(0) if column.name in zero else F.lit(None)
+    return frame.select(*[values[f.name].cast(f.dataType).alias(f.name) for f in DECODED_TYPE.fields])
