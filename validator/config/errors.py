@@ -4,7 +4,7 @@
     ├── ConfigFileError         the file cannot be read, or is not YAML with unique keys
     ├── OverrideError           an environment variable or ``--set`` names no place in the document
     ├── ExpansionError          ``${NAME}`` or ``${file:PATH}`` cannot be resolved
-    └── InvalidConfig           the document was read and breaks a rule, or asks for what is not built yet
+    └── InvalidConfigError        the document was read and breaks a rule, or asks for what is not built yet
 
 A sentence names the file, the field and the mend. It never quotes a value below an ``options`` key.
 """
@@ -36,7 +36,7 @@ class ExpansionError(ConfigError):
     """A ``${...}`` cannot be resolved."""
 
 
-class InvalidConfig(ConfigError):
+class InvalidConfigError(ConfigError):
     """The document breaks a rule of the configuration, or asks for what is not built yet."""
 
 
@@ -46,7 +46,9 @@ def broken_rule(problem: str, mend: str) -> PydanticCustomError:
 
 
 def broken_rule_at(place: str, problem: str, mend: str) -> PydanticCustomError:
-    """As :func:`broken_rule`, for a rule over several fields: ``place`` is the field to change, below the model that
-    checks it, as in ``fields.window_start``."""
+    """As :func:`broken_rule`, for a rule over several fields.
+
+    ``place`` is the field to change, below the model that checks it, as in ``fields.window_start``.
+    """
     context = {"problem": problem, "mend": mend, "place": place}
     return PydanticCustomError("broken_rule", "{problem}; {mend}", context)

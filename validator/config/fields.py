@@ -38,7 +38,7 @@ class FieldPath(Frozen):
     """A field of a record; written as its path alone, or as ``{path: ..., unit: ...}``."""
 
     path: str
-    """Names joined by dots, into the decoded value; or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`."""
+    """Names joined by dots, into the value; or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`."""
     unit: Unit | None = None
     """Unit of a time that is a number: `s`, `ms`, `us` or `ns`. None means an ISO 8601 text (no zone means UTC)."""
 
@@ -78,9 +78,9 @@ def one_or_many(value: Any) -> Any:
 
 
 Key = Annotated[
-    tuple[FieldPath, ...], BeforeValidator(one_or_many), Field(min_length=1, examples=["page", ["country", "page"]])
+    tuple[FieldPath, ...], Field(min_length=1, examples=["page", ["country", "page"]]), BeforeValidator(one_or_many)
 ]
 """A key of one or more fields; always a tuple inside."""
 
-Ids = Annotated[tuple[IdsPath, ...], BeforeValidator(one_or_many), Field(min_length=1)]
+Ids = Annotated[tuple[IdsPath, ...], Field(min_length=1), BeforeValidator(one_or_many)]
 """The paths of a result's id lists; always a tuple inside."""

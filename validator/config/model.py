@@ -1,6 +1,6 @@
 """The configuration of one pipeline's check: the contract's YAML as frozen values.
 
-Inside, every duration is whole microseconds and every key a tuple. :func:`validator.config.load.load` is how to get one.
+Inside, every duration is whole microseconds and every key a tuple. :func:`validator.config.load.load` makes one.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class Engine(Frozen):
 
 
 class Timing(Frozen):
-    """How disordered the inputs may be, and how long an answer may take. Microseconds inside."""
+    """How disordered the inputs may be, and how long an answer may take."""
 
     max_disorder: Duration = 0
     """How far an event's time may lie behind the newest of its partition."""
@@ -115,7 +115,9 @@ class Timing(Frozen):
     @model_validator(mode="after")
     def _overdue_before_missing(self) -> Timing:
         if self.missing_after < self.overdue_after:
-            problem = f"{format_duration(self.missing_after)} is below overdue_after {format_duration(self.overdue_after)}"
+            problem = (
+                f"{format_duration(self.missing_after)} is below overdue_after {format_duration(self.overdue_after)}"
+            )
             raise broken_rule_at("missing_after", problem, "raise missing_after or lower overdue_after")
         return self
 

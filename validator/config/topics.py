@@ -116,10 +116,12 @@ class Output(Frozen):
 
     @model_validator(mode="after")
     def _evidence_has_its_field(self) -> Output:
-        for evidence, field in (("ids", self.fields.ids), ("id", self.fields.id)):
+        paths = (("ids", self.fields.ids), ("id", self.fields.id))
+        for evidence, field in paths:
             if self.evidence == evidence and field is None:
                 mend = f"name the path of the {evidence} in a result"
                 raise broken_rule_at(f"fields.{evidence}", f"evidence {evidence} needs it", mend)
+        for evidence, field in paths:
             if self.evidence != evidence and field is not None:
                 mend = f"leave it out, or write evidence: {evidence}"
                 raise broken_rule_at(f"fields.{evidence}", f"evidence {self.evidence} does not use it", mend)

@@ -1,0 +1,181 @@
+"""What a user reads for each thing to mend: one sentence with file, field and mend."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from validator.config.built import NOT_BUILT
+from validator.config.errors import ConfigError
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.config.model import Config
+from validator.config.reference import render
+
+pytestmark = pytest.mark.contract
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def problems(*assignments: str, **environment: str) -> tuple[str, ...]:
+    with pytest.raises(ConfigError) as caught:
+        loads(EXAMPLES["clickstream"], "/etc", assignments, environment, source="c.yaml")
+    return caught.value.problems
+
+
+def test_the_contracts_example_loads_with_the_contracts_defaults() -> None:
+    contract = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8")
+    found = re.search(r"```yaml\n(.*?)```", contract, re.DOTALL)
+    assert found is not None
+    config = loads(found.group(1), "/etc", environment={})
+    assert config.model_dump() == loads(EXAMPLES["clickstream"], "/etc", environment={}).model_dump()
+    bare = Config.model_validate(
+        {
+            **{name: config.model_dump(mode="json")[name] for name in ("pipeline", "guarantee", "inputs", "outputs")},
+            "kafka": {"bootstrap_servers": "127.0.0.1:9092"},
+            "oracle": {"kind": "tumbling_window", "size": "60s"},
+            "state": {"path": "/etc/state/clickstream"},
+        }
+    )
+    for part in ("kafka", "engine", "oracle", "start", "timing", "state", "spark", "metrics", "limits"):
+        assert getattr(bare, part) == getattr(config, part), part
+
+
+NOT_BUILT_SENTENCES = {
+    "inputs.0.format=avro": "inputs[0].format (from --set inputs.0.format): avro is not built yet; use json.",
+    "outputs.0.format=raw": "outputs[0].format (from --set outputs.0.format): raw is not built yet; use json.",
+    "late.0.format=csv": "late[0].format (from --set late.0.format): csv is not built yet; use json.",
+    "outputs.0.emission=cumulative": (
+        "outputs[0].emission (from --set outputs.0.emission): cumulative is not built yet; use final or incremental."
+    ),
+    "outputs.0.evidence=digest": (
+        "outputs[0].evidence (from --set outputs.0.evidence): digest is not built yet; use ids or id."
+    ),
+    "timing.lateness_scope=topic": (
+        "timing.lateness_scope (from --set timing.lateness_scope): topic is not built yet; use partition."
+    ),
+    "oracle={kind: session_window, gap: 30s}": (
+        "oracle.kind (from --set oracle): session_window is not built yet; use tumbling_window."
+    ),
+    "oracle.values=[count]": (
+        "oracle.values (from --set oracle.values): checking of values is not built yet; leave it out."
+    ),
+    "outputs.0.values={count: n}": (
+        "outputs[0].values (from --set outputs.0.values): checking of values is not built yet; leave it out."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", NOT_BUILT_SENTENCES)
+def test_what_is_not_built_is_refused_with_one_sentence(assignment: str) -> None:
+    assert problems(assignment) == (f"c.yaml: {NOT_BUILT_SENTENCES[assignment]}",)
+
+
+@pytest.mark.parametrize("kind", sorted(NOT_BUILT["oracle.kind"]))
+def test_every_oracle_of_the_contract_that_is_not_built_says_so(kind: str) -> None:
+    said = f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not built yet; use tumbling_window."
+    assert problems(f"oracle.kind={kind}") == (said,)
+
+
+RULES = {
+    "timing.missing_after=1s": (
+        "timing.missing_after (from --set timing.missing_after): 1s is below overdue_after 30s; "
+        "raise missing_after or lower overdue_after."
+    ),
+    "timing.idle_aftr=3s": (
+        "timing.idle_aftr (from --set timing.idle_aftr): it is no known key; did you mean idle_after."
+    ),
+    "timing.idle_after=3": (
+        "timing.idle_after (from --set timing.idle_after): 3 is not a duration; "
+        "write a number with ms, s, m, h or d, as in 30s."
+    ),
+    "oracle.size=0s": "oracle.size (from --set oracle.size): it is zero; write a duration above zero.",
+    "oracle.offset=60s": (
+        "oracle.offset (from --set oracle.offset): 1m is not below the size; write an offset below 1m."
+    ),
+    "oracle.time_zone=Mars/Olympus": (
+        "oracle.time_zone (from --set oracle.time_zone): 'Mars/Olympus' is no known time zone; "
+        "write an IANA name such as Europe/Berlin."
+    ),
+    "oracle={kind: tumbling_window, size: 7h, time_zone: Europe/Berlin}": (
+        "oracle.size (from --set oracle): 7h does not divide a day, so windows in Europe/Berlin would drift; "
+        "use a size that divides 24h, or time_zone UTC."
+    ),
+    "outputs.0.topic=click": (
+        "outputs[0].topic (from --set outputs.0.topic): topic click is already inputs[0].topic; name each topic once."
+    ),
+    "outputs.0.fields={key: page, ids: a}": (
+        "outputs[0].fields.window_start (from --set outputs.0.fields): oracle tumbling_window needs it; "
+        "name the path of the window's start in a result."
+    ),
+    "outputs.0.fields={key: page, window_start: w}": (
+        "outputs[0].fields.ids (from --set outputs.0.fields): evidence ids needs it; "
+        "name the path of the ids in a result."
+    ),
+    "outputs.0.evidence=id": ("outputs[0].fields.id: evidence id needs it; name the path of the id in a result."),
+    "inputs.0.fields.id={path: id, unit: ms}": (
+        "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit and is no time; leave the unit out."
+    ),
+    "inputs.0.fields.key=[a, b]": (
+        "outputs[0].fields.key: it has 1 fields and that of inputs[0] has 2; give every key the same number of fields."
+    ),
+    "inputs=[]": "inputs (from --set inputs): it is empty; give at least one entry.",
+    "state.retention=1m": (
+        "state.retention (from --set state.retention): 1m is not above timing.missing_after; "
+        "keep facts for longer than a verdict takes."
+    ),
+    "kafka.bootstrap_servers=broker": (
+        "kafka.bootstrap_servers (from --set kafka.bootstrap_servers): 'broker' is no broker; "
+        "write host:port, several joined by commas."
+    ),
+    "kafka.options.group.id=mine": (
+        "kafka.options: group.id is not set here; leave it out, the sidecar joins no group."
+    ),
+    "guarantee=twice": (
+        "guarantee (from --set guarantee): 'twice' is not one of its values; "
+        "use at_most_once, at_least_once or exactly_once."
+    ),
+    "metrics.port=99999": (
+        "metrics.port (from --set metrics.port): 99999 does not fit; input should be less than or equal to 65535."
+    ),
+    "inputs.0.topic=a b": (
+        "inputs[0].topic (from --set inputs.0.topic): 'a b' is no topic name; "
+        "use up to 249 letters, digits, dots, _ and -."
+    ),
+    "inputs.0.fields.id=a..b": (
+        "inputs[0].fields.id.path (from --set inputs.0.fields.id): 'a..b' is not a path; "
+        "write names joined by dots, as in user.id."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", RULES)
+def test_each_broken_rule_has_its_sentence(assignment: str) -> None:
+    assert problems(assignment) == (f"c.yaml: {RULES[assignment]}",)
+
+
+def test_an_error_from_the_environment_names_the_variable() -> None:
+    said = (
+        "c.yaml: timing.tick (from environment variable STREAMPROOF__TIMING__TICK): 'soon' is not a duration; "
+        "write a number with ms, s, m, h or d, as in 30s."
+    )
+    assert problems(STREAMPROOF__TIMING__TICK="soon") == (said,)
+
+
+def test_each_of_several_problems_has_a_sentence() -> None:
+    assert len(problems("timing.tick=0s", "metrics.port=x", "nonsense=1")) == 3
+
+
+def test_no_error_shows_what_an_option_holds() -> None:
+    for assignment in (
+        "kafka.options.sasl.password=[hunter2]",
+        "spark.options.x={a: hunter2}",
+        "kafka.options=hunter2",
+    ):
+        assert "hunter2" not in "".join(problems(assignment))
+
+
+def test_the_reference_is_current() -> None:
+    assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == render()

@@ -1,0 +1,151 @@
+"""From a text, the environment and --set to a Config: order of strength, expansion, paths."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from validator.config.errors import ConfigError, ConfigFileError, ExpansionError, OverrideError
+from validator.config.examples import EXAMPLES
+from validator.config.load import load, loads
+from validator.config.model import Config
+from validator.config.schema import json_schema, keys_at
+
+pytestmark = pytest.mark.unit
+
+ENVIRONMENT = {"KAFKA_USER": "app", "KAFKA_PASSWORD": "hunter2"}
+FOLDER = Path("/etc/streamproof")
+
+
+def example(name: str = "minimal", *assignments: str, **environment: str) -> Config:
+    return loads(EXAMPLES[name], FOLDER, assignments, {**ENVIRONMENT, **environment})
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_every_example_loads_and_its_dump_loads_to_the_same(name: str) -> None:
+    config = example(name)
+    again = Config.model_validate(config.model_dump(mode="json"))
+    assert again.model_dump() == config.model_dump()
+    assert hash(again.inputs) == hash(config.inputs)
+
+
+def test_a_configuration_is_frozen() -> None:
+    with pytest.raises(ValueError, match="frozen"):
+        example().timing.tick = 5  # type: ignore[misc]
+
+
+def test_no_text_of_a_configuration_shows_a_secret() -> None:
+    config = example("secured")
+    assert config.kafka.options["sasl.password"] == "hunter2"
+    for text in (repr(config), str(config), config.model_dump_json(), str(config.model_dump())):
+        assert "hunter2" not in text
+
+
+def test_set_outranks_the_environment_and_the_environment_the_file() -> None:
+    assert example("clickstream").timing.idle_after == 10_000_000
+    assert example("clickstream", STREAMPROOF__TIMING__IDLE_AFTER="5s").timing.idle_after == 5_000_000
+    both = example("clickstream", "timing.idle_after=3s", STREAMPROOF__TIMING__IDLE_AFTER="5s")
+    assert both.timing.idle_after == 3_000_000
+
+
+def test_overrides_reach_lists_and_free_maps_and_parse_yaml() -> None:
+    config = example(
+        "minimal",
+        "inputs.0.topic=clicks",
+        "inputs.0.fields.key=[a, b]",
+        "outputs.0.fields.key=[a, b]",
+        "late.0={topic: too-late, fields: {id: id, key: [a, b], event_time: t}}",
+        "kafka.options.security.protocol=SSL",
+        STREAMPROOF__KAFKA__OPTIONS__FETCH__MAX__BYTES="1024",
+    )
+    assert config.inputs[0].topic == "clicks"
+    assert [path.path for path in config.inputs[0].fields.key] == ["a", "b"]
+    assert config.late[0].topic == "too-late"
+    assert config.kafka.options == {"security.protocol": "SSL", "fetch.max.bytes": "1024"}
+
+
+@pytest.mark.parametrize(
+    "assignment", ["timing", "=1", "timing..x=1", "inputs.x.topic=a", "inputs.2.topic=a", "pipeline.a=1"]
+)
+def test_an_override_without_a_place_is_an_error(assignment: str) -> None:
+    with pytest.raises(OverrideError):
+        example("minimal", assignment)
+
+
+def test_a_broken_assignment_shows_no_right_side() -> None:
+    with pytest.raises(OverrideError) as caught:
+        example("minimal", "kafka.options.=hunter2")
+    assert "hunter2" not in str(caught.value)
+
+
+def test_references_are_expanded_by_value(tmp_path: Path) -> None:
+    (tmp_path / "password").write_text("hunter2\n", encoding="utf-8")
+    text = (
+        EXAMPLES["minimal"]
+        .replace("pipeline: orders", 'pipeline: "${NAME} $${x}"')
+        .replace(
+            'kafka: {bootstrap_servers: "127.0.0.1:9092"}',
+            'kafka: {bootstrap_servers: "127.0.0.1:9092", options: {sasl.password: "${file:password}"}}',
+        )
+    )
+    config = loads(text, tmp_path, environment={"NAME": "a: b # c"})
+    assert config.pipeline == "a: b # c ${x}"
+    assert config.kafka.options["sasl.password"] == "hunter2"
+
+
+def test_an_unresolved_reference_names_file_field_and_mend(tmp_path: Path) -> None:
+    text = EXAMPLES["secured"]
+    with pytest.raises(ExpansionError) as caught:
+        loads(text, tmp_path, environment={"KAFKA_USER": "u"}, source="payments.yaml")
+    assert caught.value.problems == (
+        "payments.yaml: kafka.options.sasl.password: environment variable KAFKA_PASSWORD is not set; set it.",
+    )
+
+
+def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "deep" / "orders.yaml"
+    file.parent.mkdir()
+    file.write_text(EXAMPLES["minimal"], encoding="utf-8")
+    assert load(file, environment={}).state.path == tmp_path / "deep" / "state" / "orders"
+    absolute = load(file, ["state.path=/var/lib/streamproof"], environment={})
+    assert absolute.state.path == Path("/var/lib/streamproof")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("a: 1\na: 2", "c.yaml, line 2, column 1: key 'a' is said twice; mend the YAML there."),
+        ("- 1", "c.yaml: it is no mapping of settings; see `streamproof config example clickstream`."),
+        ("a: [", "mend the YAML there."),
+    ],
+)
+def test_a_file_that_is_no_mapping_of_unique_keys_is_an_error(text: str, said: str) -> None:
+    with pytest.raises(ConfigFileError) as caught:
+        loads(text, FOLDER, environment={}, source="c.yaml")
+    assert str(caught.value).endswith(said)
+
+
+def test_a_file_that_is_not_there_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no such file"):
+        load(tmp_path / "none.yaml")
+
+
+def test_an_unquoted_time_is_a_start() -> None:
+    assert example("clickstream", "start=2026-01-31T12:00:00Z").start.time_us == 1_769_860_800_000_000
+
+
+def test_the_schema_knows_the_keys_of_every_place() -> None:
+    assert keys_at(("inputs", 0, "fields", "id")) == ("path", "unit")
+    assert keys_at(("inputs", 0, "fields", "key", 1)) == ("path", "unit")
+    assert keys_at(("faults",)) == ("topic",)
+    assert "size" in keys_at(("oracle",))
+    assert keys_at(("pipeline",)) == ()
+    assert json_schema()["properties"]["pipeline"]["type"] == "string"
+
+
+def test_examples_are_commented_yaml() -> None:
+    for text in EXAMPLES.values():
+        assert text.startswith("# ")
+        assert isinstance(yaml.safe_load(text), dict)

@@ -1,0 +1,111 @@
+"""Complete, commented configurations to start from; a test loads each of them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+CLICKSTREAM: Final = """\
+# Clicks are counted per page in windows of one minute (PGVal's SST workload).
+#   click       {"id": 17, "page": "/help", "timestamp": "1970-01-01T00:00:03.250"}
+#   output      {"page": "/help", "windowStart": "1970-01-01T00:00:00.000", "clickIds": [17], "updateIds": []}
+#   lateOutput  {"clickId": 18, "page": "/news", "clickTimestamp": "1970-01-01T00:00:04.000"}
+pipeline: clickstream              # label of every metric
+guarantee: exactly_once            # what the pipeline claims: at_most_once | at_least_once | exactly_once
+
+kafka:
+  bootstrap_servers: 127.0.0.1:9092
+  isolation_level: read_committed  # what the consumers of the results use
+  options: {}                      # any client option; secrets as ${NAME} or ${file:PATH}
+
+inputs:
+  - topic: click
+    format: json
+    fields: {id: id, key: page, event_time: timestamp}
+
+outputs:
+  - topic: output
+    emission: final                # every result counts; an id that comes again is a duplicate
+    evidence: ids                  # a result lists the ids of the events that it used
+    fields: {key: page, window_start: windowStart, ids: [clickIds, updateIds]}
+
+late:                              # where the engine puts what came too late
+  - topic: lateOutput
+    fields: {id: clickId, key: page, event_time: clickTimestamp}
+
+rejected: []                       # dead-letter topics, written as late
+faults: {topic: faults}            # where a chaos tool tells what it broke
+engine: {consumer_group: null}     # the engine's group tells "behind" from "lost"
+
+oracle: {kind: tumbling_window, size: 60s, offset: 0s, time_zone: UTC, closed: left}
+
+start: earliest                    # earliest | latest | an RFC 3339 time | group:ID
+
+timing:
+  max_disorder: 0s                 # how far an event may lie behind the newest of its partition
+  allowed_lateness: 0s             # what the engine grants late events
+  lateness_scope: partition
+  idle_after: 10s                  # a silent partition stops holding the watermark
+  max_ahead: 1h                    # an event from further ahead moves no watermark
+  overdue_after: 30s               # no answer so long after closing: alertable
+  missing_after: 120s              # no answer so long after closing: lost
+  clock_skew: 100ms
+  late_policy: report              # what the engine drops for lateness: report it as missing, or drop it
+
+state: {path: ./state/clickstream, retention: 24h}   # relative to this file
+spark: {master: "local[*]", options: {}}
+metrics: {address: 127.0.0.1, port: 9464}
+"""
+
+MINIMAL: Final = """\
+# The least that has to be said; everything else has a default (see docs/configuration.md).
+pipeline: orders
+guarantee: exactly_once
+kafka: {bootstrap_servers: "127.0.0.1:9092"}
+inputs:
+  - topic: orders
+    fields: {id: id, key: customer, event_time: {path: placed_at, unit: ms}}
+outputs:
+  - topic: totals
+    fields: {key: customer, window_start: {path: window_start, unit: ms}, ids: order_ids}
+oracle: {kind: tumbling_window, size: 5m}
+state: {path: ./state/orders}
+"""
+
+SECURED: Final = """\
+# A cluster that asks for a login, two inputs with id spaces of their own, a dead-letter topic, a key of two fields.
+pipeline: payments
+guarantee: at_least_once
+kafka:
+  bootstrap_servers: [broker-1.internal:9093, broker-2.internal:9093]
+  options:
+    security.protocol: SASL_SSL
+    sasl.mechanism: SCRAM-SHA-512
+    sasl.username: ${KAFKA_USER}
+    sasl.password: ${KAFKA_PASSWORD}             # or ${file:/run/secrets/kafka-password}
+inputs:
+  - topic: card-payments
+    fields: {id: id, key: [country, merchant.id], event_time: paid_at}
+    duplicates: collapse                         # the pipeline is meant to drop repeated ids
+  - topic: bank-payments
+    fields: {id: $key, key: [country, merchant.id], event_time: $timestamp}
+outputs:
+  - topic: merchant-totals
+    fields:
+      key: [country, merchant_id]
+      window_start: {path: window.start, unit: ms}
+      window_end: {path: window.end, unit: ms}
+      ids:
+        - {path: card_ids, input: card-payments}
+        - {path: bank_ids, input: bank-payments}
+rejected:
+  - topic: payments-dead-letter
+    fields: {id: $header.payment-id, key: [country, merchant.id], event_time: paid_at}
+engine: {consumer_group: payments-aggregator}
+oracle: {kind: tumbling_window, size: 1h, time_zone: Europe/Berlin}
+timing: {max_disorder: 5s, overdue_after: 1m, missing_after: 10m}
+state: {path: ./state/payments, retention: 7d}
+metrics: {address: 0.0.0.0, port: 9464}
+"""
+
+EXAMPLES: Final[dict[str, str]] = {"clickstream": CLICKSTREAM, "minimal": MINIMAL, "secured": SECURED}
+"""Name -> YAML text."""

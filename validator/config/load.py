@@ -1,0 +1,62 @@
+"""From a file, the environment and ``--set`` to a :class:`~validator.config.model.Config`.
+
+Order of strength: file, then ``STREAMPROOF__...`` variables, then ``--set``. References are expanded last.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from pydantic import ValidationError
+
+from validator.config import overrides as outside
+from validator.config.document import parse_document, read_document
+from validator.config.errors import InvalidConfigError
+from validator.config.expand import expand
+from validator.config.model import Config
+from validator.config.problems import sentences
+
+
+def load(
+    path: Path | str,
+    assignments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+) -> Config:
+    """The configuration in the file at ``path``; ``environment`` is the process's unless given.
+
+    Raises ConfigError (one of its kinds) with one sentence for each thing to mend.
+    """
+    file = Path(path)
+    return _build(read_document(file), str(path), file.resolve().parent, assignments, environment)
+
+
+def loads(
+    text: str,
+    folder: Path | str,
+    assignments: Iterable[str] = (),
+    environment: Mapping[str, str] | None = None,
+    source: str = "configuration",
+) -> Config:
+    """As :func:`load` for a text; relative paths are relative to ``folder``, ``source`` is its name in errors."""
+    return _build(parse_document(text, source), source, Path(folder), assignments, environment)
+
+
+def _build(
+    document: dict[str, Any],
+    source: str,
+    folder: Path,
+    assignments: Iterable[str],
+    environment: Mapping[str, str] | None,
+) -> Config:
+    variables = os.environ if environment is None else environment
+    applied = [*outside.from_environment(variables), *outside.from_assignments(assignments)]
+    document = outside.apply(document, applied)
+    expanded = expand(document, variables, folder, source)
+    try:
+        return Config.model_validate(expanded, context={"folder": folder})
+    except ValidationError as error:
+        origins = {tuple(int(s) if s.isdigit() else s for s in o.place): o.origin for o in applied}
+        raise InvalidConfigError(sentences(error.errors(include_url=False), source, origins)) from None

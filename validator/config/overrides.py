@@ -1,0 +1,93 @@
+"""Settings from outside the file: ``STREAMPROOF__A__B=value`` and ``--set a.b=value``, in this order over the file.
+
+A place is keys and list positions (``inputs.0.topic``). Below a free map (``kafka.options``, ``spark.options``) the
+rest of the place is one key, dots included; in an environment variable ``__`` stands for the dot, letters are lower
+case. Values are YAML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from validator.config.document import parse_value
+from validator.config.errors import OverrideError
+
+PREFIX: Final = "STREAMPROOF__"
+FREE_MAPS: Final = (("kafka", "options"), ("spark", "options"))
+
+
+@dataclass(frozen=True)
+class Override:
+    """One setting from outside; ``origin`` is what a sentence calls it."""
+
+    place: tuple[str, ...]
+    value: Any
+    origin: str
+
+
+def _whole_place(segments: list[str]) -> tuple[str, ...]:
+    for free in FREE_MAPS:
+        if tuple(segments[: len(free)]) == free and len(segments) > len(free):
+            return (*free, ".".join(segments[len(free) :]))
+    return tuple(segments)
+
+
+def from_environment(environment: Mapping[str, str]) -> list[Override]:
+    """The overrides that ``environment`` holds, in the order of their names. Raises OverrideError for an empty one."""
+    overrides = []
+    for name in sorted(environment):
+        if not name.startswith(PREFIX):
+            continue
+        segments = name.removeprefix(PREFIX).lower().split("__")
+        if not all(segments):
+            raise OverrideError(
+                [f"environment variable {name}: it names no setting; write {PREFIX}TIMING__IDLE_AFTER."]
+            )
+        place = _whole_place(segments)
+        overrides.append(Override(place, parse_value(environment[name]), f"environment variable {name}"))
+    return overrides
+
+
+def from_assignments(assignments: Iterable[str]) -> list[Override]:
+    """The overrides of ``--set path.to.key=value`` texts. Raises OverrideError for a text of another form."""
+    overrides = []
+    for assignment in assignments:
+        left, equals, right = assignment.partition("=")
+        segments = left.strip().split(".")
+        if not equals or not all(segments):
+            # Only the left side is shown: the right side may be a secret.
+            raise OverrideError([f"--set {left}: it is no assignment; write path.to.key=value."])
+        place = _whole_place(segments)
+        overrides.append(Override(place, parse_value(right), f"--set {left.strip()}"))
+    return overrides
+
+
+def apply(document: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:
+    """``document`` with ``overrides`` applied in order; the argument is not changed. Raises OverrideError."""
+    changed: Any = dict(document)
+    for override in overrides:
+        changed = _put(changed, override.place, override)
+    return dict(changed)
+
+
+def _put(node: Any, place: tuple[str, ...], override: Override) -> Any:
+    if not place:
+        return override.value
+    head, rest = place[0], place[1:]
+    if isinstance(node, list):
+        if not head.isdigit() or int(head) > len(node):
+            problem = f"{head!r} is no position in a list of {len(node)}"
+            raise OverrideError([f"{override.origin}: {problem}; use 0 to {len(node)}."])
+        position = int(head)
+        copy = [*node, None] if position == len(node) else list(node)
+        copy[position] = _put(copy[position], rest, override)
+        return copy
+    if node is None or isinstance(node, dict):
+        children = dict(node or {})
+        if not children and head == "0":
+            return [_put(None, rest, override)]
+        children[head] = _put(children.get(head), rest, override)
+        return children
+    raise OverrideError([f"{override.origin}: {head!r} would be inside a plain value; set the whole value instead."])

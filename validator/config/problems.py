@@ -1,0 +1,112 @@
+"""pydantic's findings as sentences: file, field, what is wrong, the mend."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from pydantic_core import ErrorDetails
+
+from validator.config.schema import keys_at
+
+Location = tuple[str | int, ...]
+
+TYPES: Final[dict[str, str]] = {
+    "string_type": "write a text",
+    "int_type": "write a whole number",
+    "int_parsing": "write a whole number",
+    "int_from_float": "write a whole number",
+    "tuple_type": "write a list, each entry on a line with a dash",
+    "dict_type": "write a mapping of keys to values",
+    "model_type": "write a mapping of keys to values",
+    "model_attributes_type": "write a mapping of keys to values",
+}
+"""pydantic's type errors -> the mend."""
+
+
+def sentences(errors: Iterable[ErrorDetails], source: str, origins: Mapping[Location, str]) -> list[str]:
+    """One sentence for each of ``errors``; ``origins`` tells which places were set from outside ``source``."""
+    details = list(errors)
+    # Another oracle's parameters are unknown keys here; the refusal of its kind says all there is to say.
+    kind_refused = any(_location(d) == ("oracle", "kind") for d in details)
+    kept = [d for d in details if not (kind_refused and d["loc"][:1] == ("oracle",) and _location(d)[-1] != "kind")]
+    # pydantic also calls a list too short whose entries it rejected.
+    places = [_location(d) for d in kept]
+    kept = [d for d in kept if not (d["type"] == "too_short" and any(_below(p, _location(d)) for p in places))]
+    return [_sentence(detail, source, origins) for detail in kept]
+
+
+def _below(location: Location, above: Location) -> bool:
+    return len(location) > len(above) and location[: len(above)] == above
+
+
+def _sentence(detail: ErrorDetails, source: str, origins: Mapping[Location, str]) -> str:
+    location = _location(detail)
+    problem, mend = _finding(detail, location)
+    at = location + _parsed(str((detail.get("ctx") or {}).get("place", "")))
+    origin = next((origins[at[:n]] for n in range(len(at), 0, -1) if at[:n] in origins), None)
+    start = f"{source}: {spell(at)}" if origin is None else f"{source}: {spell(at)} (from {origin})"
+    return f"{start}: {problem}; {mend}."
+
+
+def _parsed(place: str) -> Location:
+    return tuple(int(step) if step.isdigit() else step for step in re.findall(r"[^.\[\]]+", place))
+
+
+def _finding(detail: ErrorDetails, location: Location) -> tuple[str, str]:
+    kind = detail["type"]
+    context: Mapping[str, Any] = detail.get("ctx") or {}
+    if kind == "broken_rule":
+        return str(context["problem"]), str(context["mend"])
+    if kind == "missing":
+        return "it is missing", "add it"
+    if kind == "extra_forbidden":
+        return _unknown_key(location)
+    if kind in ("literal_error", "enum"):
+        return f"{_shown(detail)} is not one of its values", f"use {_without_quotes(str(context['expected']))}"
+    if kind == "too_short":
+        return "it is empty", "give at least one entry"
+    if kind == "string_too_short":
+        return "it is empty", "write a text"
+    if kind in TYPES:
+        return f"{_shown(detail)} does not fit", TYPES[kind]
+    return f"{_shown(detail)} does not fit", detail["msg"][:1].lower() + detail["msg"][1:]
+
+
+def _unknown_key(location: Location) -> tuple[str, str]:
+    known = keys_at(location[:-1])
+    close = difflib.get_close_matches(str(location[-1]), known, n=1)
+    if close:
+        return "it is no known key", f"did you mean {close[0]}"
+    return "it is no known key", f"use one of {', '.join(known)}" if known else "remove it"
+
+
+def _location(detail: ErrorDetails) -> Location:
+    return tuple(detail["loc"])
+
+
+def spell(location: Location) -> str:
+    """``location`` as the docs write it: ``inputs[0].fields.id``."""
+    text = ""
+    for step in location:
+        text += f"[{step}]" if isinstance(step, int) else f".{step}" if text else str(step)
+    return text
+
+
+def _shown(detail: ErrorDetails) -> str:
+    if "options" in detail["loc"]:
+        return "the value"
+    value = detail["input"]
+    if value is None:
+        return "an empty value"
+    return repr(value) if isinstance(value, (str, int, float, bool)) else f"a {_name(value)}"
+
+
+def _name(value: object) -> str:
+    return "mapping" if isinstance(value, dict) else "list" if isinstance(value, (list, tuple)) else "value"
+
+
+def _without_quotes(expected: str) -> str:
+    return expected.replace("'", "")

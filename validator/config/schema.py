@@ -1,0 +1,82 @@
+"""The JSON Schema of a configuration file, for editors and for charts."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from validator.config.durations import PATTERN, format_duration
+from validator.config.model import Config
+
+SHORT_FORMS: Final = {"FieldPath": {"type": "string"}, "IdsPath": {"type": "string"}}
+"""Models that may also be written as a plain text."""
+LISTS_OF_ONE: Final = {"key", "ids"}
+"""Lists that may also be written as their only entry."""
+
+
+def json_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the file; what is not built yet is left out of its enumerations."""
+    schema = Config.model_json_schema(mode="validation")
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["title"] = "streamproof configuration"
+    definitions: dict[str, Any] = schema["$defs"]
+    for model in (schema, *definitions.values()):
+        for rendered in model.get("properties", {}).values():
+            _default_as_written(rendered)
+    for name, short in SHORT_FORMS.items():
+        definitions[name] = {"anyOf": [short, definitions[name]]}
+    for definition in definitions.values():
+        for name in LISTS_OF_ONE & set(definition.get("properties", ())):
+            _allow_single(definition["properties"][name])
+    _allow_options(definitions)
+    return schema
+
+
+def _default_as_written(rendered: dict[str, Any]) -> None:
+    if rendered.get("pattern") == PATTERN and "default" in rendered:
+        rendered["default"] = format_duration(rendered["default"])
+    elif isinstance(rendered.get("default"), dict) and rendered.get("type") == "string":
+        rendered["default"] = rendered["default"]["kind"]
+    elif isinstance(rendered.get("default"), dict):
+        # A part's default is that of its keys, which its own definition tells.
+        del rendered["default"]
+
+
+def _allow_single(rendered: dict[str, Any]) -> None:
+    if "anyOf" in rendered:
+        listed = next(entry for entry in rendered["anyOf"] if "items" in entry)
+        rendered["anyOf"].insert(0, listed["items"])
+    else:
+        listed = {key: rendered.pop(key) for key in ("type", "items", "minItems") if key in rendered}
+        rendered["anyOf"] = [listed["items"], listed]
+
+
+def _allow_options(definitions: dict[str, Any]) -> None:
+    for name in ("Kafka", "Spark"):
+        options = definitions[name]["properties"]["options"]
+        options["additionalProperties"] = {"type": ["string", "number", "boolean"]}
+    servers = definitions["Kafka"]["properties"]["bootstrap_servers"]
+    description = servers.get("description")
+    servers.clear()
+    servers["anyOf"] = [{"type": "string"}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]
+    if description is not None:
+        servers["description"] = description
+
+
+def keys_at(location: tuple[str | int, ...]) -> tuple[str, ...]:
+    """The keys that a mapping at ``location`` of the file may have; empty where it is no mapping of known keys."""
+    schema = json_schema()
+    node: dict[str, Any] = schema
+    for step in location:
+        node = _mapping(node, schema["$defs"])
+        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
+    return tuple(_mapping(node, schema["$defs"]).get("properties", ()))
+
+
+def _mapping(node: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in node:
+        return _mapping(definitions[node["$ref"].rsplit("/", 1)[-1]], definitions)
+    for entry in reversed(node.get("anyOf", ())):
+        found = _mapping(entry, definitions)
+        if "properties" in found or "items" in found:
+            return found
+    return node
