@@ -1,0 +1,44 @@
+"""The one door through which time enters the generator; tests put a manual clock in its place."""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What a producer needs to know of time."""
+
+    def monotonic_seconds(self) -> float:
+        """Seconds from an arbitrary origin; never falls."""
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch, UTC."""
+
+
+class SystemClock:
+    """The machine's clock."""
+
+    def monotonic_seconds(self) -> float:
+        return time.monotonic()
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that moves only when it is told to."""
+
+    def __init__(self, now_ms: int = 0) -> None:
+        self._now_ms = now_ms
+
+    def monotonic_seconds(self) -> float:
+        return self._now_ms / 1000
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def advance(self, milliseconds: int) -> None:
+        """Move on; time does not go back."""
+        assert milliseconds >= 0
+        self._now_ms += milliseconds

@@ -1,0 +1,294 @@
+"""One producer: takes events from its sequence at the pace of the rate shape, sends them, journals the outcomes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException, Producer
+
+from generator import journal, shapes, wire
+from generator.clock import Clock
+from generator.config import GeneratorConfig
+from generator.outcomes import Ledger
+from generator.partitioning import partition_of
+from generator.workloads import sst
+
+BATCH_SENDS_MAX: Final = 4096
+"""Sends rendered at once: enough to spread the fixed costs, few enough that a stop is quick."""
+WAIT_SECONDS: Final = 0.002
+BLOCKED_WAIT_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What one producer did. ``events`` counts distinct ids; ``sends`` counts second copies too."""
+
+    events: int
+    sends: int
+    acknowledged: int
+    rejected: int
+    indeterminate: int
+    kinds: Mapping[str, int]
+    errors: Mapping[str, int]
+    acknowledged_by_partition: Mapping[str, int]
+    newest_time_ms: int
+    """Event time of the newest event sent; -1 where none was."""
+    next_number: int
+    """No event of this producer has this id number or one above."""
+    fatal: str | None = None
+    """Why the client refused to go on, if it did."""
+
+
+@dataclass
+class Counters:
+    """What a producer has done so far, read by the thread that shows progress."""
+
+    sent: int = 0
+    acknowledged: int = 0
+
+
+@dataclass(frozen=True)
+class Target:
+    """The topic, and for every key the bytes and the partition of its records."""
+
+    topic: str
+    all_keys: tuple[wire.Key, ...]
+    partitions: int
+    kafka_keys: tuple[bytes, ...] = field(init=False)
+    key_partitions: tuple[int, ...] = field(init=False)
+
+    def __post_init__(self) -> None:
+        kafka_keys = tuple(key.kafka_key() for key in self.all_keys)
+        object.__setattr__(self, "kafka_keys", kafka_keys)
+        object.__setattr__(self, "key_partitions", tuple(partition_of(key, self.partitions) for key in kafka_keys))
+
+
+def client_options(config: GeneratorConfig) -> dict[str, str | int | float | bool]:
+    """librdkafka options; those of the configuration win."""
+    return {
+        "bootstrap.servers": config.kafka.bootstrap_servers,
+        "partitioner": "murmur2_random",
+        "acks": config.delivery.acks,
+        "enable.idempotence": config.delivery.idempotent,
+        "compression.type": config.delivery.compression,
+        "linger.ms": config.delivery.linger,
+        # Batches above 1 MiB are slow, and refused by a broker with the default message.max.bytes.
+        "batch.size": 900_000,
+        "queue.buffering.max.messages": 200_000,
+        "queue.buffering.max.kbytes": 262_144,
+        **config.kafka.options,
+    }
+
+
+class Sender:
+    """Sends batches through one client and keeps the ledger of their outcomes."""
+
+    def __init__(self, config: GeneratorConfig, target: Target, clock: Clock, writer: journal.Writer | None) -> None:
+        self._config = config
+        self._target = target
+        self._clock = clock
+        self._wire = wire.ClickWire(target.all_keys, config.id.prefix if config.id.kind == "string" else None)
+        self._client = Producer(client_options(config))
+        self.ledger = Ledger(self._wire.number_in, config.delivery.acks != "0", writer)
+
+    def send(self, batch: sst.Batch) -> None:
+        """Queue all of ``batch``, waiting while the client's queue is full. Raises KafkaException when it is dead."""
+        event_time = self._config.creation_timestamp == "event_time"
+        created_ms = -1 if event_time else self._clock.now_ms()
+        if len(batch) == 0:
+            return
+        values = self._wire.render(batch.numbers, batch.keys, batch.times_ms, created_ms)
+        topic, produce, target = self._target.topic, self._client.produce, self._target
+        partitions = [target.key_partitions[key] for key in batch.keys]
+        kafka_keys = target.kafka_keys
+        first, second = self.ledger.report_first, self.ledger.report_second
+        self.ledger.add(batch, partitions)
+        for value, key, partition, kind in zip(values, batch.keys, partitions, batch.kinds, strict=True):
+            report = second if kind == sst.SECOND_COPY else first
+            while True:
+                try:
+                    produce(topic, value, kafka_keys[key], partition, report)
+                    break
+                except BufferError:
+                    self._client.poll(BLOCKED_WAIT_SECONDS)
+        self.settle(0)
+
+    def settle(self, wait_seconds: float) -> None:
+        """Take in delivery reports, waiting up to ``wait_seconds`` for one."""
+        self._client.poll(wait_seconds)
+        self.ledger.settle()
+
+    def close(self) -> None:
+        """Wait for outstanding reports up to the flush deadline; what is left then is indeterminate or, where it
+        never left the process, rejected."""
+        deadline = self._clock.monotonic_seconds() + self._config.delivery.flush_deadline / 1000
+        while self._client.flush(0.25) > 0 and self._clock.monotonic_seconds() < deadline:
+            self.ledger.settle()
+        if len(self._client) > 0:
+            self._client.purge()
+            self._client.flush(0.25)
+        self.ledger.settle()
+        self.ledger.abandon()
+
+
+def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.Plan:
+    """What producer ``producer`` is to make; ``start_ms`` is event time zero."""
+    keys = config.keys.pages * max(1, config.keys.regions)
+    limits = []
+    if config.limit.events is not None:
+        limits.append(int(shapes.share_of(config.limit.events, producer, config.producers)))
+    if config.limit.windows is not None:
+        limits.append(keys * sst.rounds_before(config.window, config.limit.windows, config.step_ms))
+    return sst.Plan(
+        producer=producer,
+        producers=config.producers,
+        keys=keys,
+        step_ms=config.step_ms,
+        start_ms=start_ms,
+        events=min(limits, default=None),
+        seed=config.seed,
+        disorder_share=config.disorder.share,
+        disorder_ms=config.disorder.within,
+        late_share=config.lateness.share,
+        late_by_ms=config.lateness.beyond,
+        duplicate_share=config.duplicates.share,
+    )
+
+
+def journal_header(config: GeneratorConfig, target: Target, producer: int | None) -> dict[str, object]:
+    """The first line of a journal: how to read its rows, and what made them. ``producer`` None: the final flush."""
+    return {
+        "producer": producer,
+        "topic": target.topic,
+        "partitions": target.partitions,
+        "keys": [[k.page] if k.region is None else [k.page, k.region] for k in target.all_keys],
+        "id_prefix": config.id.prefix if config.id.kind == "string" else None,
+        "seed": config.seed,
+        "window_ms": config.window,
+    }
+
+
+def produce(
+    config: GeneratorConfig,
+    producer: int,
+    start_ms: int,
+    target: Target,
+    clock: Clock,
+    stopped: Callable[[], bool],
+    counters: Counters,
+) -> Totals:
+    """Run one producer to its limit or until ``stopped``; blocking."""
+    sequence = sst.Sequence(plan_of(config, producer, start_ms))
+    if config.journal is None:
+        return _produce(config, producer, sequence, target, clock, stopped, counters, None)
+    path = config.journal / f"producer-{producer:04d}{journal.SUFFIX}"
+    with journal.Writer(path, journal_header(config, target, producer)) as writer:
+        totals = _produce(config, producer, sequence, target, clock, stopped, counters, writer)
+        writer.finish(asdict(totals))
+        return totals
+
+
+def _produce(
+    config: GeneratorConfig,
+    producer: int,
+    sequence: sst.Sequence,
+    target: Target,
+    clock: Clock,
+    stopped: Callable[[], bool],
+    counters: Counters,
+    writer: journal.Writer | None,
+) -> Totals:
+    sender = Sender(config, target, clock, writer)
+    shape = config.rate.build(config.events_per_event_second)
+    tally = _Tally()
+    started = clock.monotonic_seconds()
+    duration = None if config.limit.duration is None else config.limit.duration / 1000
+    fatal = None
+    try:
+        while not stopped():
+            elapsed = clock.monotonic_seconds() - started
+            if duration is not None and elapsed >= duration:
+                break
+            due = shapes.share_of(shape.events_by(elapsed), producer, config.producers) - tally.sends
+            if due < 1:
+                sender.settle(WAIT_SECONDS)
+                continue
+            batch = sequence.take(int(min(due, BATCH_SENDS_MAX)))
+            if len(batch) == 0:
+                break
+            tally.add(batch)
+            sender.send(batch)
+            counters.sent, counters.acknowledged = tally.sends, sender.ledger.acknowledged
+        rest = sequence.drain()
+        tally.add(rest)
+        sender.send(rest)
+    except KafkaException as error:
+        fatal = str(error.args[0])
+    sender.close()
+    counters.sent, counters.acknowledged = tally.sends, sender.ledger.acknowledged
+    return tally.totals(sender.ledger, sequence.next_number, fatal)
+
+
+class _Tally:
+    """Counts of what was handed to the client."""
+
+    def __init__(self) -> None:
+        self.sends = 0
+        self.newest_time_ms = -1
+        self.kinds = [0] * len(sst.KIND_NAMES)
+
+    def add(self, batch: sst.Batch) -> None:
+        self.sends += len(batch)
+        self.newest_time_ms = max([self.newest_time_ms, *batch.times_ms])
+        for kind in range(len(self.kinds)):
+            self.kinds[kind] += batch.kinds.count(kind)
+
+    def totals(self, ledger: Ledger, next_number: int, fatal: str | None) -> Totals:
+        return Totals(
+            events=self.sends - self.kinds[sst.SECOND_COPY],
+            sends=self.sends,
+            acknowledged=ledger.outcomes[journal.ACKNOWLEDGED],
+            rejected=ledger.outcomes[journal.REJECTED],
+            indeterminate=ledger.outcomes[journal.INDETERMINATE],
+            kinds=dict(zip(sst.KIND_NAMES, self.kinds, strict=True)),
+            errors=dict(ledger.errors),
+            acknowledged_by_partition={str(p): n for p, n in sorted(ledger.acknowledged_by_partition.items())},
+            newest_time_ms=self.newest_time_ms,
+            next_number=next_number,
+            fatal=fatal,
+        )
+
+
+def flush_windows(
+    config: GeneratorConfig, target: Target, clock: Clock, newest_time_ms: int, first_number: int
+) -> Totals:
+    """Send one event per key, ahead of all event time so far by enough to close every window before it."""
+    window_end_ms = (newest_time_ms // config.window + 1) * config.window
+    time_ms = window_end_ms + config.disorder.within + config.lateness.beyond + config.window
+    count = len(target.all_keys)
+    batch = sst.Batch(
+        list(range(first_number, first_number + count)), list(range(count)), [time_ms] * count, [sst.FLUSH] * count
+    )
+    path: Path | None = None if config.journal is None else config.journal / f"flush{journal.SUFFIX}"
+    if path is None:
+        return _flush(config, target, clock, batch, None)
+    with journal.Writer(path, journal_header(config, target, None)) as writer:
+        totals = _flush(config, target, clock, batch, writer)
+        writer.finish(asdict(totals))
+        return totals
+
+
+def _flush(
+    config: GeneratorConfig, target: Target, clock: Clock, batch: sst.Batch, writer: journal.Writer | None
+) -> Totals:
+    sender, tally, fatal = Sender(config, target, clock, writer), _Tally(), None
+    tally.add(batch)
+    try:
+        sender.send(batch)
+    except KafkaException as error:
+        fatal = str(error.args[0])
+    sender.close()
+    return tally.totals(sender.ledger, batch.numbers[-1] + 1, fatal)

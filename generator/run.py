@@ -1,0 +1,271 @@
+"""``streamproof generate``: all producers of a run, in threads of one or several processes, and their summary."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import asdict, dataclass
+from multiprocessing.sharedctypes import Synchronized
+from multiprocessing.synchronize import Event as ProcessEvent
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from generator import journal, wire
+from generator.clock import Clock, SystemClock
+from generator.config import GeneratorConfig
+from generator.producer import Counters, Target, Totals, flush_windows, produce
+
+PROGRESS_SECONDS: Final = 0.5
+METADATA_TIMEOUT_SECONDS: Final = 10.0
+
+
+class GeneratorRunError(Exception):
+    """The run could not start or go on; the message is one sentence for a person."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a run stands. Counts are of sends, copies included, all producers together."""
+
+    seconds: float
+    sent: int
+    acknowledged: int
+
+
+@dataclass(frozen=True)
+class GenerationSummary:
+    """What a run did. ``events`` are distinct ids, flush events included; ``sends`` includes second copies."""
+
+    topic: str
+    seed: int
+    start_ms: int
+    """Event time zero, milliseconds since the epoch."""
+    events: int
+    sends: int
+    acknowledged: int
+    rejected: int
+    indeterminate: int
+    kinds: Mapping[str, int]
+    """Sends by kind: plain, delayed, late, second_copy, flush."""
+    errors: Mapping[str, int]
+    acknowledged_by_partition: Mapping[str, int]
+    newest_time_ms: int
+    seconds: float
+    """From the first producer's start to the last delivery report."""
+    events_per_second: float
+    journal: str | None
+    fatal: tuple[str, ...]
+    """Why clients refused to go on; empty in a run that went well."""
+
+
+OnProgress = Callable[[Progress], None]
+
+
+def generate(
+    config: GeneratorConfig,
+    *,
+    stop: threading.Event | None = None,
+    on_progress: OnProgress | None = None,
+    clock: Clock | None = None,
+) -> GenerationSummary:
+    """Send the configured load, to its limit or until ``stop`` is set; blocking. Writes ``summary.json`` beside the
+    journals. ``on_progress`` is called about twice a second. Raises GeneratorRunError."""
+    clock = clock or SystemClock()
+    stop = stop or threading.Event()
+    start_ms = _start_ms(config, clock)
+    target = Target(config.topic, wire.keys(config.keys.pages, config.keys.regions), _partitions(config))
+    if config.journal is not None:
+        _clear(config)
+    started = clock.monotonic_seconds()
+    run = _in_threads if config.processes == 1 else _in_processes
+    totals = run(config, start_ms, target, clock, stop, on_progress)
+    if config.flush_windows and any(t.sends for t in totals):
+        newest = max(t.newest_time_ms for t in totals)
+        totals.append(flush_windows(config, target, clock, newest, max(t.next_number for t in totals)))
+    summary = _summarise(config, start_ms, totals, clock.monotonic_seconds() - started)
+    if config.journal is not None:
+        (config.journal / "summary.json").write_text(json.dumps(asdict(summary), indent=1) + "\n", encoding="utf-8")
+    return summary
+
+
+def _start_ms(config: GeneratorConfig, clock: Clock) -> int:
+    if config.start == "epoch":
+        return 0
+    if config.start == "now":
+        return clock.now_ms() // config.window * config.window
+    return config.start
+
+
+def _partitions(config: GeneratorConfig) -> int:
+    """The number of partitions of the topic. Raises GeneratorRunError where broker or topic cannot be found."""
+    options = {"bootstrap.servers": config.kafka.bootstrap_servers, **_connection_options(config.kafka.options)}
+    try:
+        topics = AdminClient(options).list_topics(timeout=METADATA_TIMEOUT_SECONDS).topics
+    except KafkaException as error:
+        raise GeneratorRunError(
+            f"No broker answered at {config.kafka.bootstrap_servers} ({error.args[0].name()}); check that it runs."
+        ) from error
+    found = topics.get(config.topic)
+    if found is None or found.error is not None or not found.partitions:
+        raise GeneratorRunError(
+            f"Topic {config.topic} does not exist at {config.kafka.bootstrap_servers}; create it first."
+        )
+    return len(found.partitions)
+
+
+def _connection_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in options.items() if k.startswith(("security.", "sasl.", "ssl.", "socket.", "client."))}
+
+
+def _clear(config: GeneratorConfig) -> None:
+    """Remove the journals of an earlier run from the folder: read together they would be no one's truth."""
+    assert config.journal is not None
+    config.journal.mkdir(parents=True, exist_ok=True)
+    for pattern in ("producer-*" + journal.SUFFIX, "flush" + journal.SUFFIX, "summary.json"):
+        for old in config.journal.glob(pattern):
+            old.unlink()
+
+
+def _in_threads(
+    config: GeneratorConfig,
+    start_ms: int,
+    target: Target,
+    clock: Clock,
+    stop: threading.Event,
+    on_progress: OnProgress | None,
+) -> list[Totals]:
+    counters = [Counters() for _ in range(config.producers)]
+    started = clock.monotonic_seconds()
+
+    def show() -> None:
+        if on_progress is not None:
+            sent, acknowledged = sum(c.sent for c in counters), sum(c.acknowledged for c in counters)
+            on_progress(Progress(clock.monotonic_seconds() - started, sent, acknowledged))
+
+    return _threads(config, range(config.producers), start_ms, target, clock, stop, counters, show)
+
+
+def _threads(
+    config: GeneratorConfig,
+    producers: Iterable[int],
+    start_ms: int,
+    target: Target,
+    clock: Clock,
+    stop: threading.Event | ProcessEvent,
+    counters: list[Counters],
+    show: Callable[[], None],
+) -> list[Totals]:
+    """Run ``producers`` in a thread each. One that raises, or an interrupt, stops the others."""
+    numbers = list(producers)
+    abort = threading.Event()
+
+    def stopped() -> bool:
+        return abort.is_set() or stop.is_set()
+
+    with ThreadPoolExecutor(len(numbers), thread_name_prefix="producer") as pool:
+        futures: list[Future[Totals]] = [
+            pool.submit(produce, config, number, start_ms, target, clock, stopped, counters[i])
+            for i, number in enumerate(numbers)
+        ]
+        try:
+            for future in futures:
+                while not wait([future], timeout=PROGRESS_SECONDS).done:
+                    show()
+            return [future.result() for future in futures]
+        finally:
+            abort.set()
+            show()
+
+
+def _in_processes(
+    config: GeneratorConfig,
+    start_ms: int,
+    target: Target,
+    clock: Clock,
+    stop: threading.Event,
+    on_progress: OnProgress | None,
+) -> list[Totals]:
+    context = multiprocessing.get_context("spawn")
+    stop_all = context.Event()
+    shown = [(context.Value("q", 0), context.Value("q", 0)) for _ in range(config.processes)]
+    started = clock.monotonic_seconds()
+    children, pipes = [], []
+    for i in range(config.processes):
+        reading, writing = context.Pipe(duplex=False)
+        shares = tuple(range(i, config.producers, config.processes))
+        child = context.Process(target=_child, args=(config, shares, start_ms, target, stop_all, shown[i], writing))
+        child.start()
+        writing.close()
+        children.append(child)
+        pipes.append(reading)
+    totals: list[Totals] = []
+    try:
+        for pipe in pipes:
+            while not pipe.poll(PROGRESS_SECONDS):
+                if stop.is_set():
+                    stop_all.set()
+                if on_progress is not None:
+                    sent, acknowledged = (sum(pair[side].value for pair in shown) for side in (0, 1))
+                    on_progress(Progress(clock.monotonic_seconds() - started, sent, acknowledged))
+            try:
+                totals.extend(pipe.recv())
+            except EOFError as error:
+                raise GeneratorRunError("A producer process died; its journal holds what it had done.") from error
+    finally:
+        stop_all.set()
+        for child in children:
+            child.join()
+    return totals
+
+
+def _child(
+    config: GeneratorConfig,
+    producers: tuple[int, ...],
+    start_ms: int,
+    target: Target,
+    stop: ProcessEvent,
+    shown: tuple[Synchronized[int], Synchronized[int]],
+    result: Any,
+) -> None:
+    counters = [Counters() for _ in producers]
+
+    def show() -> None:
+        shown[0].value = sum(c.sent for c in counters)
+        shown[1].value = sum(c.acknowledged for c in counters)
+
+    result.send(_threads(config, producers, start_ms, target, SystemClock(), stop, counters, show))
+
+
+def _summarise(config: GeneratorConfig, start_ms: int, totals: list[Totals], seconds: float) -> GenerationSummary:
+    kinds: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    partitions: Counter[str] = Counter()
+    for t in totals:
+        kinds.update(t.kinds)
+        errors.update(t.errors)
+        partitions.update(t.acknowledged_by_partition)
+    acknowledged = sum(t.acknowledged for t in totals)
+    return GenerationSummary(
+        topic=config.topic,
+        seed=config.seed,
+        start_ms=start_ms,
+        events=sum(t.events for t in totals),
+        sends=sum(t.sends for t in totals),
+        acknowledged=acknowledged,
+        rejected=sum(t.rejected for t in totals),
+        indeterminate=sum(t.indeterminate for t in totals),
+        kinds=dict(kinds),
+        errors=dict(errors),
+        acknowledged_by_partition=dict(sorted(partitions.items())),
+        newest_time_ms=max((t.newest_time_ms for t in totals), default=-1),
+        seconds=round(seconds, 3),
+        events_per_second=round(acknowledged / seconds, 1) if seconds > 0 else 0.0,
+        journal=None if config.journal is None else str(config.journal),
+        fatal=tuple(t.fatal for t in totals if t.fatal is not None),
+    )

@@ -1,0 +1,73 @@
+"""Rate shapes: how many events should have been sent by a given time. Pure arithmetic, no clock."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Protocol
+
+
+class RateShape(Protocol):
+    """A rate over time, as its integral."""
+
+    def events_by(self, seconds: float) -> float:
+        """Events due ``seconds`` after the start; never falls, may be infinite."""
+
+
+@dataclass(frozen=True)
+class Max:
+    """As fast as the producer can."""
+
+    def events_by(self, seconds: float) -> float:
+        return math.inf
+
+
+@dataclass(frozen=True)
+class Constant:
+    """The same rate throughout."""
+
+    events_per_second: float
+
+    def events_by(self, seconds: float) -> float:
+        return self.events_per_second * max(0.0, seconds)
+
+
+@dataclass(frozen=True)
+class Ramp:
+    """A straight line from one rate to another over ``ramp_seconds``, then that rate."""
+
+    from_events_per_second: float
+    to_events_per_second: float
+    ramp_seconds: float
+
+    def events_by(self, seconds: float) -> float:
+        t = max(0.0, seconds)
+        inside = min(t, self.ramp_seconds)
+        slope = (self.to_events_per_second - self.from_events_per_second) / self.ramp_seconds
+        due = self.from_events_per_second * inside + slope * inside * inside / 2
+        return due + self.to_events_per_second * (t - inside)
+
+
+@dataclass(frozen=True)
+class Burst:
+    """A base rate, and a higher one for the last ``burst_seconds`` of every ``every_seconds``."""
+
+    base_events_per_second: float
+    burst_events_per_second: float
+    every_seconds: float
+    burst_seconds: float
+
+    def events_by(self, seconds: float) -> float:
+        t = max(0.0, seconds)
+        periods, rest = divmod(t, self.every_seconds)
+        calm_seconds = self.every_seconds - self.burst_seconds
+        per_period = calm_seconds * self.base_events_per_second + self.burst_seconds * self.burst_events_per_second
+        calm = min(rest, calm_seconds) * self.base_events_per_second
+        return periods * per_period + calm + max(0.0, rest - calm_seconds) * self.burst_events_per_second
+
+
+def share_of(total: float, producer: int, producers: int) -> float:
+    """How many of ``total`` events due in all are producer ``producer``'s; the shares add up to ``floor(total)``."""
+    if math.isinf(total):
+        return total
+    return (int(total) + producers - 1 - producer) // producers

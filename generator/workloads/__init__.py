@@ -1,0 +1,1 @@
+"""Which events a producer makes, in which order: pure sequences, no I/O. One file per workload."""

@@ -1,0 +1,190 @@
+"""PGVal's single-source topology workload: clicks, page by page in turn, on a regular grid of event time.
+
+Source: PGVal's ``ClickDataset``. A *round* is one click of every key, all at the same event time: the first at 1 ms
+after the start, the next ``floor(window / int(events x (1 - updates / 100)))`` ms later. The division is an integer
+one, so a window holds at least, and for divisors that leave a rest one or more above, the configured number.
+
+On top of it, off by default, three departures, decided per event from seeded streams:
+
+- *disorder*: a share of events is held back and sent by at most ``disorder_ms`` of event time later than in order.
+  Whatever is sent, the newest event time sent before it exceeds its own by at most that bound;
+- *lateness*: a share is held back until the event time has moved on by at least ``disorder_ms + late_by_ms``;
+- *duplicates*: a share is sent twice in a row, with the same id.
+
+Ids: producer ``k`` of ``n`` makes the ids ``k + 1, k + 1 + n, ...``: shared by all, from 1, without a gap, and
+without a counter that threads or processes would race for (PGVal has one; there the assignment is not reproducible).
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+from typing import Final
+
+from generator import seed
+
+PLAIN: Final = 0
+DELAYED: Final = 1
+"""Sent after events of newer event time, within the disorder bound."""
+LATE: Final = 2
+"""Sent after events that are newer by more than the disorder bound."""
+SECOND_COPY: Final = 3
+FLUSH: Final = 4
+KIND_NAMES: Final = ("plain", "delayed", "late", "second_copy", "flush")
+
+
+def step_ms(window_ms: int, events_per_window: int, update_percent: float = 0.0) -> int:
+    """Event time between two clicks of a page; 0 when more clicks are asked for than a window has milliseconds."""
+    clicks = int(events_per_window * (1 - update_percent / 100))
+    return window_ms // clicks if clicks > 0 else 0
+
+
+def rounds_before(window_ms: int, windows: int, step: int) -> int:
+    """How many rounds have an event time (counted from the start) below ``windows`` windows."""
+    return -(-(windows * window_ms - 1) // step)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one producer is to make. Times are milliseconds; ``events`` None means without an end."""
+
+    producer: int
+    producers: int
+    keys: int
+    step_ms: int
+    start_ms: int
+    events: int | None
+    seed: int = 0
+    disorder_share: float = 0.0
+    disorder_ms: int = 0
+    late_share: float = 0.0
+    late_by_ms: int = 0
+    duplicate_share: float = 0.0
+
+
+@dataclass
+class Batch:
+    """Consecutive sends as columns: id number, index of the key, event time (ms since the epoch), kind."""
+
+    numbers: list[int]
+    keys: list[int]
+    times_ms: list[int]
+    kinds: list[int]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def add(self, number: int, key: int, time_ms: int, kind: int) -> None:
+        self.numbers.append(number)
+        self.keys.append(key)
+        self.times_ms.append(time_ms)
+        self.kinds.append(kind)
+
+
+class Sequence:
+    """The sends of one producer, in order; the same for the same plan however it is cut into batches."""
+
+    def __init__(self, plan: Plan) -> None:
+        assert plan.step_ms > 0 and plan.keys > 0
+        self.plan = plan
+        self._made = 0
+        self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share)
+        self._ready = Batch([], [], [], [])
+        self._taken = 0
+        self._held: list[tuple[int, int]] = []  # a heap of (round after which to send, event)
+        self._newest_round = -1
+        self._disorder = seed.stream(plan.seed, "disorder", plan.producer)
+        self._duplicates = seed.stream(plan.seed, "duplicates", plan.producer)
+
+    @property
+    def next_number(self) -> int:
+        """The id number of the next event that would be made."""
+        return self._number(self._made)
+
+    def take(self, n: int) -> Batch:
+        """The next ``n`` sends; fewer, in the end none, where the plan ends."""
+        return self._take_regular(n) if self._regular else self._take_irregular(n)
+
+    def drain(self) -> Batch:
+        """End here: what is ready or held back and not yet sent, in the order of being due."""
+        rest = self._cut(len(self._ready))
+        held, self._held = sorted(self._held), []
+        for _, event in held:
+            self._send(rest, event)
+        return rest
+
+    def _number(self, event: int) -> int:
+        return 1 + self.plan.producer + self.plan.producers * event
+
+    def _time_ms(self, event: int) -> int:
+        return self.plan.start_ms + 1 + event // self.plan.keys * self.plan.step_ms
+
+    def _take_regular(self, n: int) -> Batch:
+        plan, first = self.plan, self._made
+        end = first + n if plan.events is None else min(first + n, plan.events)
+        self._made = max(first, end)
+        events = range(first, end)
+        count, step, origin = plan.keys, plan.step_ms, plan.start_ms + 1
+        low, stride = 1 + plan.producer, plan.producers
+        return Batch(
+            list(range(low + stride * first, low + stride * end, stride)),
+            [e % count for e in events],
+            [origin + e // count * step for e in events],
+            [PLAIN] * len(events),
+        )
+
+    def _take_irregular(self, n: int) -> Batch:
+        while len(self._ready) - self._taken < n and self._make_round():
+            pass
+        return self._cut(min(self._taken + n, len(self._ready)))
+
+    def _cut(self, high: int) -> Batch:
+        """The ready sends up to index ``high``, which are thereby taken."""
+        ready, low = self._ready, self._taken
+        self._taken = high
+        taken = Batch(ready.numbers[low:high], ready.keys[low:high], ready.times_ms[low:high], ready.kinds[low:high])
+        if high == len(ready):
+            self._ready, self._taken = Batch([], [], [], []), 0
+        return taken
+
+    def _make_round(self) -> bool:
+        """Add the sends of the next round to ``_ready``; False when the plan has ended and nothing is held."""
+        plan, first = self.plan, self._made
+        end = first + plan.keys if plan.events is None else min(first + plan.keys, plan.events)
+        if first >= end:
+            if not self._held:
+                return False
+            self._ready = self.drain()
+            return True
+        current = first // plan.keys
+        for event in range(first, end):
+            due_round = self._due_round(current)
+            if due_round > current:
+                heapq.heappush(self._held, (due_round, event))
+            else:
+                self._send(self._ready, event)
+        self._made = end
+        # After the round's own events: then an event held for k rounds follows events that are newer by k steps.
+        while self._held and self._held[0][0] <= current:
+            self._send(self._ready, heapq.heappop(self._held)[1])
+        return True
+
+    def _due_round(self, current: int) -> int:
+        plan = self.plan
+        draw = self._disorder.random()
+        if draw < plan.late_share:
+            return current - (-(plan.disorder_ms + plan.late_by_ms) // plan.step_ms)
+        if draw < plan.late_share + plan.disorder_share:
+            rounds = plan.disorder_ms // plan.step_ms
+            return current + (1 + int(self._disorder.random() * rounds) if rounds else 0)
+        return current
+
+    def _send(self, to: Batch, event: int) -> None:
+        plan, event_round = self.plan, event // self.plan.keys
+        delay_ms = (self._newest_round - event_round) * plan.step_ms
+        kind = LATE if delay_ms > plan.disorder_ms else DELAYED if delay_ms > 0 else PLAIN
+        self._newest_round = max(self._newest_round, event_round)
+        row = (self._number(event), event % plan.keys, self._time_ms(event))
+        to.add(*row, kind)
+        if plan.duplicate_share and self._duplicates.random() < plan.duplicate_share:
+            to.add(*row, SECOND_COPY)
