@@ -146,6 +146,6 @@ class Snapshot:
     settled: Mapping[str, int] = field(default_factory=dict)  # over settled cells: expected, handled, exact
     classified_total: Mapping[str, int] = field(default_factory=dict)  # class -> classifications ever made
     reclassified_total: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (from, to) -> moves ever made
-    violations_open: Mapping[str, int] = field(default_factory=dict)  # class -> confirmed and not acknowledged
+    violations_open: Mapping[str, int] | None = None  # class -> confirmed and not acknowledged; None: not told apart
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     batch_durations: Histogram | None = None  # of all batches, restored; None: the publisher counts since its start
