@@ -1,0 +1,314 @@
+"""Jars by lock file: fetched once, checked always, cached for every later start; and the Java that runs them.
+
+A lock file names each jar as ``group:artifact:version sha256``. :func:`resolve` answers with their paths in the
+user's cache folder and fetches what is missing with the Ivy that PySpark ships, so neither Maven nor a setting of
+``spark.jars.packages`` is needed and a second start needs no network.
+
+Errors, all ended with one sentence that names the mend::
+
+    PrerequisiteError
+    ├── JavaNotFoundError      no Java, or one that Spark does not run on
+    └── JarError
+        ├── JarLockError       the lock file is malformed
+        ├── JarDownloadError   a jar could not be fetched
+        └── JarChecksumError   a fetched jar is not the locked one
+
+Only the standard library is imported here: scripts/setup runs this module before anything else can work.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from xml.sax.saxutils import quoteattr
+
+JAVA_MAJOR_MIN = 17
+JAVA_MAJOR_MAX = 21
+SIDECAR_LOCK = Path(__file__).with_name("jars.lock")
+
+_JAVA_START_SECONDS_MAX = 30
+_FETCH_SECONDS_MAX = 900
+_ABANDONED_AFTER_SECONDS = 3600  # older folders of fetches were left by killed processes
+_LOCK_LINE = re.compile(r"(?P<group>[\w.-]+):(?P<artifact>[\w.-]+):(?P<version>[\w.-]+) (?P<sha256>[0-9a-f]{64})")
+
+
+class PrerequisiteError(Exception):
+    """Something this machine must have before streamproof can run; the message says how to mend it."""
+
+
+class JavaNotFoundError(PrerequisiteError):
+    """No Java between :data:`JAVA_MAJOR_MIN` and :data:`JAVA_MAJOR_MAX` was found."""
+
+
+class JarError(PrerequisiteError):
+    """A jar is not to be had as the lock file wants it."""
+
+
+class JarLockError(JarError):
+    """A line of a lock file is not ``group:artifact:version sha256``."""
+
+
+class JarDownloadError(JarError):
+    """A jar could not be fetched."""
+
+
+class JarChecksumError(JarError):
+    """A fetched jar is another than the locked one; it was not kept."""
+
+
+@dataclass(frozen=True, slots=True)
+class JavaInstallation:
+    """A Java that was started and asked for its version."""
+
+    executable: Path
+    major: int
+    version: str
+
+
+@dataclass(frozen=True, slots=True)
+class LockedJar:
+    """One line of a lock file."""
+
+    group: str
+    artifact: str
+    version: str
+    sha256: str
+
+    @property
+    def coordinates(self) -> str:
+        """The name that the lock file uses."""
+        return f"{self.group}:{self.artifact}:{self.version}"
+
+    @property
+    def relative_path(self) -> Path:
+        """Where the jar lies below a cache folder; the group keeps equal artifact names apart."""
+        return Path(self.group) / f"{self.artifact}-{self.version}.jar"
+
+
+def find_java() -> JavaInstallation:
+    """Find the Java that Spark and the broker will use: ``JAVA_HOME`` first, as Spark does, else the ``PATH``.
+
+    Raises :class:`JavaNotFoundError` where there is none, it does not start, or its major version is not between
+    :data:`JAVA_MAJOR_MIN` and :data:`JAVA_MAJOR_MAX`.
+    """
+    home = os.environ.get("JAVA_HOME")
+    executable = Path(home, "bin", "java") if home else _on_path("java")
+    origin = f"JAVA_HOME={home}" if home else "the PATH"
+    if executable is None or not os.access(executable, os.X_OK):
+        raise JavaNotFoundError(f"No Java was found through {origin}: {_JAVA_MEND}")
+    try:
+        answer = subprocess.run(
+            [executable, "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            stdin=subprocess.DEVNULL,
+            timeout=_JAVA_START_SECONDS_MAX,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise JavaNotFoundError(f"{executable} (from {origin}) did not start ({error}): {_JAVA_MEND}") from error
+    match = re.search(r'version "(?P<version>(?:1\.)?(?P<major>\d+)[^"]*)"', answer.stderr + answer.stdout)
+    if answer.returncode != 0 or match is None:
+        raise JavaNotFoundError(f"{executable} (from {origin}) does not say its version: {_JAVA_MEND}")
+    major = int(match["major"])
+    if not JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
+        raise JavaNotFoundError(f"{executable} (from {origin}) is Java {major}, which does not do: {_JAVA_MEND}")
+    return JavaInstallation(executable, major, match["version"])
+
+
+_JAVA_MEND = (
+    f"streamproof needs Java {JAVA_MAJOR_MIN} to {JAVA_MAJOR_MAX}; install it with "
+    "`sudo apt-get install openjdk-17-jre-headless` (Debian, Ubuntu) or "
+    "`brew install openjdk@17` (macOS), and point JAVA_HOME at it if another one comes first."
+)
+
+
+def _on_path(name: str) -> Path | None:
+    # shutil.which passes over a file that may not be executed, which is what we want to complain about instead.
+    folders = os.environ.get("PATH", os.defpath).split(os.pathsep)
+    return next((path for folder in folders if folder and (path := Path(folder, name)).is_file()), None)
+
+
+def default_cache() -> Path:
+    """The user's cache folder for jars: ``$XDG_CACHE_HOME/streamproof/jars``, else ``~/.cache/streamproof/jars``."""
+    base = os.environ.get("XDG_CACHE_HOME", "")
+    # The XDG specification says that a relative path is to be ignored.
+    root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
+    return root / "streamproof" / "jars"
+
+
+def read_lock(lock: Path) -> tuple[LockedJar, ...]:
+    """Read a lock file, in its order. Raises :class:`JarLockError` on the first malformed or repeated line."""
+    jars: dict[str, LockedJar] = {}
+    for number, raw in enumerate(lock.read_text(encoding="utf-8").splitlines(), start=1):
+        line = raw.partition("#")[0].strip()
+        if not line:
+            continue
+        match = _LOCK_LINE.fullmatch(line)
+        if match is None:
+            raise JarLockError(f"{lock}, line {number}, is not `group:artifact:version sha256`: {line!r}.")
+        jar = LockedJar(**match.groupdict())
+        if jar.coordinates in jars:
+            raise JarLockError(f"{lock}, line {number}, names {jar.coordinates} a second time.")
+        jars[jar.coordinates] = jar
+    return tuple(jars.values())
+
+
+def resolve(lock: Path, *, cache: Path | None = None) -> list[Path]:
+    """Paths of the jars of ``lock``, in its order, each checked against its sha256; missing ones are fetched.
+
+    A jar is hashed when it arrives and again whenever its size or time of change differ from those recorded then,
+    so that a start with a full cache reads no jar (about 1 ms). ``cache`` defaults to :func:`default_cache`.
+
+    Raises a :class:`JarError`, or :class:`JavaNotFoundError` where something has to be fetched without a Java.
+    """
+    cache = default_cache() if cache is None else cache
+    jars = read_lock(lock)
+    missing = [jar for jar in jars if not _is_cached(jar, cache)]
+    if missing:
+        _fetch(missing, cache)
+    return [cache / jar.relative_path for jar in jars]
+
+
+def _is_cached(jar: LockedJar, cache: Path) -> bool:
+    path = cache / jar.relative_path
+    try:
+        state = _file_state(path)
+    except FileNotFoundError:
+        return False
+    if _read_if_there(_record_path(path)) == f"{jar.sha256} {state}":
+        return True
+    if _sha256(path) != jar.sha256:
+        return False  # damaged, or of another lock: the fetched one takes its place
+    _record(path, jar.sha256)
+    return True
+
+
+def _fetch(missing: list[LockedJar], cache: Path) -> None:
+    cache.mkdir(parents=True, exist_ok=True)
+    _remove_abandoned(cache)
+    with tempfile.TemporaryDirectory(prefix=_FETCH_PREFIX, dir=cache) as name:
+        folder = Path(name)
+        said = _run_ivy(missing, folder)
+        for jar in missing:
+            arrived = folder / "out" / jar.relative_path
+            if not arrived.is_file():
+                raise JarDownloadError(
+                    f"Could not fetch {jar.coordinates}; check the network, or copy the jar to "
+                    f"{cache / jar.relative_path}. Ivy said: {said}"
+                )
+            actual = _sha256(arrived)
+            if actual != jar.sha256:
+                raise JarChecksumError(
+                    f"The fetched {jar.coordinates} has sha256 {actual} where the lock file wants {jar.sha256}; "
+                    "it was not kept: a mirror on the way serves another file."
+                )
+        for jar in missing:
+            _place(folder / "out" / jar.relative_path, cache / jar.relative_path, jar.sha256)
+
+
+_FETCH_PREFIX = ".fetch-"
+
+
+def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
+    """Let Ivy fetch into ``folder/out``; the last lines it said, for an error message."""
+    dependencies = "".join(
+        f"<dependency org={quoteattr(jar.group)} name={quoteattr(jar.artifact)} rev={quoteattr(jar.version)} "
+        'conf="default->default" transitive="false">'
+        f'<artifact name={quoteattr(jar.artifact)} type="jar" ext="jar"/></dependency>'
+        for jar in jars
+    )
+    (folder / "ivy.xml").write_text(
+        '<ivy-module version="2.0"><info organisation="streamproof" module="jars"/>'
+        f'<configurations><conf name="default"/></configurations><dependencies>{dependencies}</dependencies>'
+        "</ivy-module>",
+        encoding="utf-8",
+    )
+    # Without POM files (usepoms) Ivy asks for each jar alone: a quarter of the time, and the lock is what counts.
+    (folder / "settings.xml").write_text(
+        '<ivysettings><settings defaultResolver="public"/><resolvers>'
+        '<ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>',
+        encoding="utf-8",
+    )
+    command: list[str | Path] = [find_java().executable, "-jar", _ivy_jar(), "-warn"]
+    command += ["-settings", os.environ.get("STREAMPROOF_IVY_SETTINGS") or folder / "settings.xml"]
+    command += ["-ivy", folder / "ivy.xml", "-cache", folder / "cache", "-types", "jar"]
+    command += ["-retrieve", f"{folder}/out/[organisation]/[artifact]-[revision].[ext]"]
+    try:
+        run = subprocess.run(
+            command,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            timeout=_FETCH_SECONDS_MAX,
+        )
+    except subprocess.TimeoutExpired:
+        return f"nothing to the purpose within {_FETCH_SECONDS_MAX} s."
+    lines = [line.strip() for line in run.stdout.decode(errors="replace").splitlines()]
+    return " | ".join([line for line in lines if re.search(r"[A-Za-z]", line)][-6:]) or f"exit status {run.returncode}."
+
+
+def _ivy_jar() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise JarDownloadError("PySpark, whose Ivy fetches the jars, is not installed: run scripts/setup.")
+    found = sorted(Path(spec.origin).parent.glob("jars/ivy-*.jar"))
+    if not found:
+        raise JarDownloadError(f"The PySpark at {spec.origin} ships no Ivy: install the one of requirements.lock.")
+    return found[-1]
+
+
+def _place(arrived: Path, path: Path, sha256: str) -> None:
+    # fsync before rename: a crash leaves either no jar or the whole one. Two processes at once place equal bytes.
+    with arrived.open("rb") as stream:
+        os.fsync(stream.fileno())
+    path.parent.mkdir(parents=True, exist_ok=True)
+    arrived.replace(path)
+    _record(path, sha256)
+
+
+def _record(path: Path, sha256: str) -> None:
+    temporary = path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_text(f"{sha256} {_file_state(path)}", encoding="utf-8")
+    temporary.replace(_record_path(path))
+
+
+def _record_path(path: Path) -> Path:
+    return path.with_name(path.name + ".checked")
+
+
+def _file_state(path: Path) -> str:
+    state = path.stat()
+    return f"{state.st_size} {state.st_mtime_ns} {state.st_ino}"
+
+
+def _read_if_there(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+def _remove_abandoned(cache: Path) -> None:
+    for folder in cache.glob(f"{_FETCH_PREFIX}*"):
+        try:
+            abandoned = time.time() - folder.stat().st_mtime > _ABANDONED_AFTER_SECONDS
+        except FileNotFoundError:
+            continue  # its owner just finished
+        if abandoned:
+            shutil.rmtree(folder, ignore_errors=True)
