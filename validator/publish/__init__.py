@@ -1,0 +1,1 @@
+"""What a run tells the world after each commit: report, metrics, status page. Start at ``publisher``."""

@@ -1,0 +1,27 @@
+"""A file that is replaced whole: a reader sees the old text or the new one, also after a crash."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def replace_file(path: Path, text: str) -> None:
+    """Write ``text`` to ``path`` by way of a synced temporary file beside it. Raises OSError."""
+    # One name per process: two processes on one state are refused elsewhere, a left-over is overwritten here.
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    # The rename itself must survive a power cut, not only the bytes.
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)

@@ -1,0 +1,243 @@
+"""Every metric, as data: the collector, docs/metrics.md and its test are made from this one list.
+
+``python -m validator.publish.catalogue FILE`` writes the reference.
+"""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Final, Literal
+
+from validator.model.classes import OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
+
+PREFIX: Final = "streamproof_"
+PHASES: Final = ("control", "failure", "recovery")
+OVERS: Final = ("run", "1h", "24h")
+DEFINITIONS: Final = ("last_input", "window_close", "first_input")
+
+
+@dataclass(frozen=True)
+class Label:
+    """A label and, where they are known beforehand, all of its values."""
+
+    name: str
+    values: tuple[str, ...] | None = None
+    meaning: str = ""
+
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric. ``name`` is without prefix; every one has the label `pipeline` before its own ``labels``.
+
+    ``start`` is the value of each combination of known labels before the first batch; None: no series until then.
+    """
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    unit: str
+    help: str
+    labels: tuple[Label, ...] = ()
+    start: float | None = 0.0
+
+    def known_labels(self) -> tuple[tuple[str, ...], ...]:
+        """Every combination of label values that is known beforehand; none where one label is open."""
+        if any(label.values is None for label in self.labels):
+            return ()
+        return tuple(product(*(label.values or () for label in self.labels)))
+
+
+NAN: Final = float("nan")
+CONTRIBUTION: Final = Label("class", tuple(Contribution), "class of a contribution")
+VIOLATION: Final = Label("class", tuple(ViolationClass), "class of a violation")
+PHASE: Final = Label("phase", PHASES, "phase of the run")
+TOPIC: Final = Label("topic", None, "a configured topic")
+FAULT: Final = Label("fault", None, "the plan's name of the fault")
+KIND: Final = Label("kind", None, "kind of the fault")
+
+CATALOGUE: Final[tuple[Metric, ...]] = (
+    Metric("events_total", "counter", "contributions", "Classifications made, by class.", (CONTRIBUTION,)),
+    Metric(
+        "reclassified_total",
+        "counter",
+        "contributions",
+        "Contributions that later moved from one class to another.",
+        (Label("from", None, "class before"), Label("to", None, "class after")),
+    ),
+    Metric("contributions", "gauge", "contributions", "Contributions now in each class.", (CONTRIBUTION,)),
+    Metric(
+        "results_total",
+        "counter",
+        "records",
+        "Records read on output topics, by class.",
+        (Label("class", tuple(Result), "class of a result"),),
+    ),
+    Metric("violations_confirmed_total", "counter", "violations", "Violations ever confirmed.", (VIOLATION, PHASE)),
+    Metric(
+        "violations_retracted_total",
+        "counter",
+        "violations",
+        "Confirmed violations that evidence explained later: the measured false alarms.",
+        (VIOLATION,),
+    ),
+    Metric("violations_open", "gauge", "violations", "Confirmed violations that nobody acknowledged.", (VIOLATION,)),
+    Metric(
+        "outstanding_events",
+        "gauge",
+        "contributions",
+        "Expected contributions without an answer, by what is known of them.",
+        (Label("state", tuple(OUTSTANDING), "kind of outstanding"),),
+    ),
+    Metric(
+        "guarantee_status",
+        "gauge",
+        "0 or 1",
+        "1 for the status that a guarantee has over the run, the last hour and the last day.",
+        (
+            Label("guarantee", tuple(Guarantee), "a guarantee"),
+            Label("over", OVERS, "the stretch that is judged"),
+            Label("status", tuple(Verdict), "the verdict"),
+        ),
+    ),
+    Metric(
+        "reliability_ratio",
+        "gauge",
+        "ratio 0-1",
+        "Handled, and processed exactly once, over expected contributions of settled cells; NaN before one settled.",
+        (Label("measure", ("handled", "exact"), "which of the two"),),
+        NAN,
+    ),
+    Metric("reliable_events_total", "counter", "contributions", "Distinct contributions processed."),
+    Metric(
+        "latency_seconds",
+        "histogram",
+        "seconds",
+        "Broker time of a result less that of the input which the definition names.",
+        (Label("definition", DEFINITIONS, "which input counts as the start"), PHASE),
+    ),
+    Metric(
+        "detection_delay_seconds",
+        "histogram",
+        "seconds",
+        "From the instant a violation could be proven to its confirmation being committed.",
+    ),
+    Metric(
+        "fault_active",
+        "gauge",
+        "0 or 1",
+        "1 from a fault's injection until it was verified healed.",
+        (FAULT, KIND, Label("target", None, "what was broken")),
+    ),
+    Metric(
+        "fault_failure_cost_seconds",
+        "gauge",
+        "seconds",
+        "Largest latency in failure and recovery less the largest in control.",
+        (FAULT, KIND),
+    ),
+    Metric(
+        "fault_recovery_seconds",
+        "gauge",
+        "seconds",
+        "From injection until the output rate was back in the control phase's band.",
+        (FAULT, KIND),
+    ),
+    Metric(
+        "fault_downtime_seconds",
+        "gauge",
+        "seconds",
+        "Longest gap of output beyond the control phase's longest.",
+        (FAULT, KIND),
+    ),
+    Metric("read_lag_events", "gauge", "offsets", "Offsets that the sidecar has yet to read.", (TOPIC,)),
+    Metric(
+        "read_lag_seconds",
+        "gauge",
+        "seconds",
+        "Age of the instant through which every partition of the topic was read; NaN before the first.",
+        (TOPIC,),
+    ),
+    Metric(
+        "input_watermark_timestamp_seconds",
+        "gauge",
+        "seconds since the epoch",
+        "Event time up to which the inputs are complete; NaN before the first event.",
+        (),
+        NAN,
+    ),
+    Metric("batch_duration_seconds", "histogram", "seconds", "Time that a batch took, commit included."),
+    Metric(
+        "last_batch_timestamp_seconds",
+        "gauge",
+        "seconds since the epoch",
+        "Instant of the last committed batch; NaN before the first.",
+        (),
+        NAN,
+    ),
+    Metric("coverage_complete", "gauge", "0 or 1", "1 while the validator's own books balance."),
+    Metric(
+        "state_bytes",
+        "gauge",
+        "bytes",
+        "Size of each table of the state.",
+        (Label("table", None, "name of the table"),),
+    ),
+    Metric("build_info", "gauge", "always 1", "The version that runs.", (Label("version", None, "its version"),)),
+)
+"""In the contract's order."""
+
+NOT_FED: Final = {
+    "canary_recall_ratio": "share of planted violations that were found",
+    "canary_detection_delay_seconds": "time until a planted violation was found",
+}
+"""Metrics of the contract that nothing measures yet: they are absent, not 0."""
+
+BOUNDS_SECONDS: Final[dict[str, tuple[float, ...]]] = {
+    "latency_seconds": (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600),
+    "detection_delay_seconds": (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300, 600),
+    "batch_duration_seconds": (0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 30, 60, 120, 300),
+}
+"""Upper bounds of the buckets before the first measure; afterwards the snapshot's own. From tens of milliseconds to
+tens of minutes, since streaming latencies under faults span that."""
+
+HEAD: Final = """\
+# Metrics
+
+<!-- Written by `python -m validator.publish.catalogue docs/metrics.md`; a test keeps it current. -->
+
+Served at `/metrics` of `metrics.address:metrics.port`. Every metric has the label `pipeline`. Every class exists at 0
+from the first scrape of a new state. On a restart `/metrics` answers 503 until the totals are restored, so a counter
+never falls. No label carries an id, a key, an offset or a run.
+
+| metric | type | unit | labels | what it is |
+|---|---|---|---|---|
+"""
+
+
+def render() -> str:
+    """The reference as Markdown."""
+    lines = []
+    for metric in CATALOGUE:
+        labels = "; ".join(_label(label) for label in metric.labels) or "none"
+        lines.append(f"| `{PREFIX}{metric.name}` | {metric.kind} | {metric.unit} | {labels} | {metric.help} |")
+    absent = [f"- `{PREFIX}{name}`: {what}." for name, what in NOT_FED.items()]
+    heading = ["", "## Not measured yet", "", "These names are reserved; the series are absent, not 0.", ""]
+    return HEAD + "\n".join([*lines, *heading, *absent]) + "\n"
+
+
+def _label(label: Label) -> str:
+    if label.values is None:
+        return f"`{label.name}`: {label.meaning}"
+    return f"`{label.name}`: " + ", ".join(f"`{value}`" for value in label.values)
+
+
+def main(arguments: list[str]) -> int:
+    """Write the reference to the file named by the only argument."""
+    Path(arguments[0]).write_text(render(), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,114 @@
+"""The report and the live status page as one file each, with nothing loaded from elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache
+from html import escape
+from importlib import resources
+from typing import Any
+
+from validator.publish.sentences import clock, headline, number, of_faults, outstanding, what_broke
+
+
+def _resource(name: str) -> str:
+    return resources.files("validator.publish").joinpath(name).read_text(encoding="utf-8")
+
+
+@cache
+def live_page() -> str:
+    """The status page that polls `report.json` and `violations.json` beside it."""
+    return _resource("page.html").replace("/*STYLE*/", _resource("style.css"))
+
+
+def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
+    """``report`` as a page that can be kept, mailed and read without a network."""
+    parts = [
+        "<!doctype html>",
+        '<html lang="en"><head><meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        f"<title>{escape(report['outcome'])} – {escape(report['pipeline'])}</title>",
+        f'<link rel="icon" href="data:,"><style>{_resource("style.css")}</style></head><body>',
+        f"<header><h1>{escape(headline(report))}</h1>",
+        f'<p class="dim">As of {escape(clock(report.get("time")))} UTC, streamproof '
+        f"{escape(str(report['validator']['version']))}</p></header><main>",
+        _verdicts(report),
+        _list("Why", report["reasons"]),
+        _list("What broke", what_broke(report) or ["Nothing: no violation is confirmed."]),
+        _list("Outstanding", outstanding(report)),
+        _list("Faults", of_faults(report)),
+        '<div class="columns">',
+        *(_counts(title, report[title.lower()]) for title in ("Contributions", "Results", "Cells")),
+        _counts("Reliability", report["reliability"]),
+        "</div>",
+        _latencies(report),
+        _topics(report),
+        _violations(violations),
+        "</main></body></html>",
+    ]
+    return "\n".join(part for part in parts if part) + "\n"
+
+
+def _verdicts(report: dict[str, Any]) -> str:
+    cards = []
+    for name, verdict in report["verdicts"].items():
+        declared = name == report["guarantee"]
+        title = escape(name.replace("_", " ")) + (" (declared)" if declared else "")
+        kind = escape(verdict) + (" declared" if declared else "")
+        cards.append(f'<div class="verdict {kind}">{title}<b>{escape(verdict)}</b></div>')
+    return f'<section class="verdicts" aria-label="Verdict per guarantee">{"".join(cards)}</section>'
+
+
+def _list(title: str, sentences: Iterable[str]) -> str:
+    items = "".join(f"<li>{escape(sentence)}</li>" for sentence in sentences)
+    return f"<section><h2>{title}</h2><ul>{items}</ul></section>" if items else ""
+
+
+def _counts(title: str, counts: dict[str, float | None]) -> str:
+    rows = "".join(
+        f'<tr><td>{escape(name.replace("_", " "))}</td><td class="n">{number(value)}</td></tr>'
+        for name, value in counts.items()
+    )
+    return f"<section><h2>{title}</h2><table><tbody>{rows}</tbody></table></section>"
+
+
+def _table(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = "".join(f"<th>{escape(name)}</th>" for name in heads)
+    body = "".join("<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>" for row in rows)
+    opened = f'<h2>{title}</h2><div class="scroll"><table>'
+    return f"{opened}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _latencies(report: dict[str, Any]) -> str:
+    columns = ("count", "p50", "p90", "p99", "max")
+    rows = [
+        [name.replace("_", " "), *(number(measured.get(column)) for column in columns)]
+        for name, measured in report["latency_seconds"].items()
+    ]
+    because = report.get("latency_absent_because")
+    note = f"<p class='dim'>{escape(because)}</p>" if because else ""
+    return _table("Latency in seconds", ("definition", *columns), rows) + note
+
+
+def _topics(report: dict[str, Any]) -> str:
+    columns = ("role", "topic", "partition", "first_offset", "next_offset", "high_watermark", "records", "expired")
+    rows = [[str(partition[column]) for column in columns] for partition in report["coverage"]["partitions"]]
+    return _table("Partitions read", (column.replace("_", " ") for column in columns), rows)
+
+
+def _violations(violations: dict[str, Any] | None) -> str:
+    if violations is None or not violations["violations"]:
+        return ""
+    rows = [
+        [
+            record["id"],
+            record["class"].replace("_", " "),
+            record["state"] if record["acknowledged"] is None else f"{record['state']}, acknowledged",
+            clock(record["window_start"]),
+            record["key"],
+            number(record["count"]),
+            record["explanation"],
+        ]
+        for record in violations["violations"]
+    ]
+    return _table("Violations", ("id", "class", "state", "window", "key", "count", "explanation"), rows)

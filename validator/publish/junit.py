@@ -1,0 +1,71 @@
+"""The report as JUnit XML, for CI systems: one case per guarantee, one per class of violation."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+from xml.etree import ElementTree as ET
+
+from validator.model.classes import ViolationClass
+from validator.publish.sentences import breaks, headline, what_broke
+
+NOT_XML: Final = re.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
+"""Characters that XML 1.0 cannot hold; keys of records may have them."""
+EVIDENCE_SHOWN: Final = 20
+
+
+def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
+    """``report`` as JUnit XML.
+
+    Only what breaks the declared guarantee is a failure; `unknown` is an error; a guarantee that is not declared and
+    does not hold is skipped with its verdict, since it must not break a build.
+    """
+    suite = ET.Element("testsuite", name=_clean(f"streamproof.{report['pipeline']}"))
+    if report.get("time"):
+        suite.set("timestamp", report["time"][:19])
+    for name, verdict in report["verdicts"].items():
+        _guarantee(suite, report, name, verdict)
+    for violation in ViolationClass:
+        _violation(suite, report, violation, violations)
+    suite.set("tests", str(len(suite)))
+    for tag, attribute in (("failure", "failures"), ("error", "errors"), ("skipped", "skipped")):
+        suite.set(attribute, str(len(suite.findall(f"testcase/{tag}"))))
+    root = ET.Element("testsuites")
+    root.append(suite)
+    ET.indent(root)
+    return '<?xml version="1.0" encoding="UTF-8"?>\n' + ET.tostring(root, encoding="unicode") + "\n"
+
+
+def _guarantee(suite: ET.Element, report: dict[str, Any], name: str, verdict: str) -> None:
+    case = ET.SubElement(suite, "testcase", classname="guarantee", name=name)
+    if verdict == "pass":
+        return
+    if name != report["guarantee"]:
+        ET.SubElement(case, "skipped", message=f"{verdict}, and not the declared guarantee")
+        return
+    found = ET.SubElement(case, "failure" if verdict == "fail" else "error", message=_clean(headline(report)))
+    found.text = _clean("\n".join([*report["reasons"], *what_broke(report)]))
+
+
+def _violation(
+    suite: ET.Element, report: dict[str, Any], violation: ViolationClass, violations: dict[str, Any] | None
+) -> None:
+    case = ET.SubElement(suite, "testcase", classname="violation", name=violation.value)
+    confirmed = report["violations"]["confirmed"].get(violation.value) or 0
+    if not confirmed:
+        return
+    evidence = [
+        f"{record['id']} {record['state']} window {record['window_start']} key {record['key']}: {record['explanation']}"
+        for record in (violations or {}).get("violations", ())
+        if record["class"] == violation.value
+    ][:EVIDENCE_SHOWN]
+    if breaks(violation, report["guarantee"]):
+        message = f"{confirmed} confirmed, which {report['guarantee']} does not allow"
+        ET.SubElement(case, "failure", message=message).text = _clean("\n".join(evidence))
+    else:
+        text = f"{confirmed} confirmed, which {report['guarantee']} tolerates"
+        ET.SubElement(case, "system-out").text = _clean("\n".join([text, *evidence]))
+
+
+def _clean(text: str) -> str:
+    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

@@ -1,0 +1,78 @@
+"""The table that a person watches while a run goes on: in place on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TextIO
+
+from validator.publish.sentences import number
+
+COLOURS: Final = {"pass": "32", "fail": "31", "unknown": "33"}
+SHOWN: Final = (
+    "expected",
+    "processed",
+    "late",
+    "duplicate",
+    "incorrect",
+    "missing",
+    "pending",
+    "overdue",
+    "unresolved",
+)
+
+
+def render(report: dict[str, Any]) -> str:
+    """``report`` as a table of a few lines, without colours."""
+    lines = [f"{report['pipeline']}  {str(report['time'] or '')[:19]}  batch {number(report['validator']['batches'])}"]
+    lines += ["  ".join(f"{name} {verdict.upper()}" for name, verdict in report["verdicts"].items())]
+    counts = [(name, number(report["contributions"][name])) for name in SHOWN]
+    width = max(len(text) for pair in counts for text in pair) + 2
+    lines += ["".join(name.rjust(width) for name, _ in counts), "".join(value.rjust(width) for _, value in counts)]
+    topics: dict[str, int] = {}
+    for partition in report["coverage"]["partitions"]:
+        topics[partition["topic"]] = topics.get(partition["topic"], 0) + partition["lag_events"]
+    lag = ", ".join(f"{topic} {number(events)}" for topic, events in topics.items()) or "nothing read yet"
+    rate = number(report["validator"]["input_events_per_second"])
+    lines += [f"lag: {lag}; {rate} input events/s"]
+    active = [f"{fault['name']} on {fault['target']}" for fault in report["faults"] if fault["healed"] is None]
+    lines += [f"fault now: {', '.join(active)}"] if active else []
+    return "\n".join(lines)
+
+
+def render_line(report: dict[str, Any]) -> str:
+    """``report`` as one line, for logs."""
+    counts = " ".join(f"{name}={number(report['contributions'][name])}" for name in SHOWN)
+    return f"{str(report['time'] or '')[:19]} {report['guarantee']}={report['outcome']} {counts}"
+
+
+def coloured(table: str) -> str:
+    """``table`` with its verdicts in colour."""
+    for verdict, code in COLOURS.items():
+        table = table.replace(f" {verdict.upper()}", f" \x1b[1;{code}m{verdict.upper()}\x1b[0m")
+    return table
+
+
+class LiveTable:
+    """Shows one report after another on ``stream``; keeps `NO_COLOR` of ``environment``."""
+
+    def __init__(self, stream: TextIO, environment: Mapping[str, str]) -> None:
+        self._stream = stream
+        self._in_place = stream.isatty() and environment.get("TERM") != "dumb"
+        self._colour = self._in_place and not environment.get("NO_COLOR")
+        self._height = 0
+        self._last = ""
+
+    def show(self, report: dict[str, Any]) -> None:
+        """Replace the table on a terminal; write a line elsewhere, unless nothing but the time changed."""
+        if not self._in_place:
+            line = render_line(report)
+            if line[19:] != self._last:
+                self._stream.write(line + "\n")
+                self._last = line[19:]
+        else:
+            table = render(report)
+            # Up to where the last table began, then clear to the end of the screen.
+            back = f"\x1b[{self._height}A\r\x1b[J" if self._height else ""
+            self._stream.write(back + (coloured(table) if self._colour else table) + "\n")
+            self._height = table.count("\n") + 1
+        self._stream.flush()

@@ -1,0 +1,112 @@
+"""The Prometheus collector: the last snapshot's samples, with counters that never fall."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_left
+from collections.abc import Iterator, Mapping
+from itertools import accumulate
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from validator.model.snapshot import Histogram, Snapshot
+from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, PREFIX
+from validator.publish.catalogue import Metric as Entry
+from validator.publish.samples import Labels, Samples, at_start, of
+
+
+class SnapshotCollector(Collector):
+    """Serves what the last :meth:`update` said; safe to scrape from any thread.
+
+    Totals are committed with the facts and restored by the core, so nothing is kept here but the guard: a counter
+    shows the largest value it ever showed in this process, and a bucket likewise.
+    """
+
+    def __init__(self, pipeline: str) -> None:
+        self._pipeline = pipeline
+        self._lock = threading.Lock()
+        start = at_start()
+        self._plain: dict[str, dict[Labels, float]] = {name: dict(values) for name, values in start.plain.items()}
+        self._histograms: dict[str, dict[Labels, Histogram]] = {n: dict(v) for n, v in start.histograms.items()}
+        self._batches: int | None = None
+
+    def update(self, snapshot: Snapshot) -> None:
+        """Show ``snapshot`` from the next scrape on."""
+        samples = of(snapshot)
+        with self._lock:
+            for entry in CATALOGUE:
+                if entry.kind == "histogram":
+                    self._raise_histograms(entry.name, samples.histograms.get(entry.name, {}))
+                else:
+                    self._set_plain(entry, samples)
+            if snapshot.batch_durations is None and snapshot.batches != self._batches:
+                self._count_batch(snapshot.batch_seconds)
+            self._batches = snapshot.batches
+
+    def collect(self) -> Iterator[Metric]:
+        """One family for each entry of the catalogue, in its order."""
+        with self._lock:
+            families = [self._family(entry) for entry in CATALOGUE]
+        yield from families
+
+    def _set_plain(self, entry: Entry, samples: Samples) -> None:
+        values = samples.plain.get(entry.name)
+        if values is None:
+            return
+        if entry.kind == "counter":
+            shown = self._plain.setdefault(entry.name, {})
+            for labels, value in values.items():
+                shown[labels] = max(shown.get(labels, 0.0), value)
+        else:
+            self._plain[entry.name] = dict(values)
+
+    def _raise_histograms(self, name: str, measured: Mapping[Labels, Histogram]) -> None:
+        shown = self._histograms[name]
+        for labels, histogram in measured.items():
+            before = shown.get(labels)
+            # Only an empty one may change its buckets: a scraper could not tell a bucket that goes from one that falls.
+            same = before is not None and (before.bounds == histogram.bounds or before.count)
+            shown[labels] = _larger(before, histogram) if before is not None and same else histogram
+
+    def _count_batch(self, seconds: float) -> None:
+        shown = self._histograms["batch_duration_seconds"]
+        before = shown[()]
+        counts = list(before.counts)
+        counts[bisect_left(before.bounds, seconds)] += 1
+        top = seconds if before.max_seconds is None else max(before.max_seconds, seconds)
+        shown[()] = Histogram(before.bounds, tuple(counts), before.sum_seconds + seconds, top)
+
+    def _family(self, entry: Entry) -> Metric:
+        names = ["pipeline", *(label.name for label in entry.labels)]
+        full = PREFIX + entry.name
+        if entry.kind == "histogram":
+            family = HistogramMetricFamily(full, entry.help, labels=names)
+            for labels, histogram in self._histograms[entry.name].items():
+                edges = [*(f"{bound:g}" for bound in histogram.bounds), "+Inf"]
+                buckets = list(zip(edges, (float(n) for n in accumulate(histogram.counts)), strict=True))
+                family.add_metric([self._pipeline, *labels], buckets, histogram.sum_seconds)
+            return family
+        of_kind = CounterMetricFamily if entry.kind == "counter" else GaugeMetricFamily
+        plain = of_kind(full, entry.help, labels=names)
+        for labels, value in self._plain.get(entry.name, {}).items():
+            plain.add_metric([self._pipeline, *labels], value)
+        return plain
+
+
+def _larger(before: Histogram, now: Histogram) -> Histogram:
+    if before.bounds != now.bounds:
+        raise ValueError(f"the buckets of a measure changed from {before.bounds} to {now.bounds} while it is served")
+    counts = tuple(max(a, b) for a, b in zip(before.counts, now.counts, strict=True))
+    return Histogram(now.bounds, counts, max(before.sum_seconds, now.sum_seconds), now.max_seconds)
+
+
+def registry(collector: SnapshotCollector) -> CollectorRegistry:
+    """A registry of its own with ``collector`` only: one process may serve several pipelines in tests."""
+    own = CollectorRegistry(auto_describe=False)
+    own.register(collector)
+    return own
+
+
+__all__ = ["BOUNDS_SECONDS", "SnapshotCollector", "registry"]

@@ -1,0 +1,180 @@
+"""The one thing that the sidecar calls after each commit: report files, metrics and status page from a snapshot.
+
+publisher = Publisher(config, config.state.path)
+publisher.start()
+publisher.publish(snapshot)   # after every commit; first of all with the totals that were restored
+publisher.stop()
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any, Final, Self
+
+from prometheus_client.exposition import choose_encoder
+
+from validator.config.model import Config
+from validator.model.snapshot import Snapshot
+from validator.publish import server
+from validator.publish.atomic import replace_file
+from validator.publish.html import live_page
+from validator.publish.metrics import SnapshotCollector, registry
+from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE, build_violations, render_json, write
+from validator.publish.server import Answer, Request, Server, json_answer
+from validator.publish.times import parse_rfc3339
+
+READY_SECONDS: Final = 30.0
+"""A batch within so many seconds means ready; time advances with a tick, so batches come without traffic too."""
+ENDPOINT_FILE: Final = "endpoint.json"
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where the sidecar is served."""
+
+    address: str
+    port: int
+
+    @property
+    def url(self) -> str:
+        """URL of the status page, as reached from this machine."""
+        host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.address, self.address)  # noqa: S104
+        return f"http://{host}:{self.port}/"
+
+
+class Publisher:
+    """Publishes what was committed; nothing here is needed to decide anything."""
+
+    def __init__(self, config: Config, state_path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        """``clock`` (seconds, monotonic) tells how long ago the last batch was."""
+        self._config = config
+        self._state = state_path
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._collector = SnapshotCollector(config.pipeline)
+        self._registry = registry(self._collector)
+        self._published_at: float | None = None
+        self._server: Server | None = None
+        self._report = _text_of(state_path / REPORT_FILE)
+        self._violations: dict[str, Any] | None = _json_of(state_path / VIOLATIONS_FILE)
+        # A state with a report was read before: zeros would be a fall of its counters.
+        self._restoring = self._report is not None
+
+    def start(self) -> Endpoint:
+        """Listen, print where, and write `endpoint.json` into the state. Raises OSError if the port cannot be had."""
+        metrics = self._config.metrics
+        self._state.mkdir(parents=True, exist_ok=True)
+        self._server = Server(
+            metrics.address,
+            metrics.port,
+            {
+                "/": self._page,
+                "/metrics": self._metrics,
+                "/healthz": lambda _: Answer(b"ok\n", server.TEXT),
+                "/readyz": self._ready,
+                "/report.json": self._report_json,
+                "/violations.json": self._violations_json,
+            },
+        )
+        endpoint = Endpoint(metrics.address, self._server.port)
+        described = {"address": endpoint.address, "port": endpoint.port, "url": endpoint.url, "pid": os.getpid()}
+        replace_file(self._state / ENDPOINT_FILE, json.dumps(described, indent=2) + "\n")
+        self._server.start()
+        print(f"streamproof: status page and metrics on {endpoint.url}", file=sys.stderr, flush=True)
+        return endpoint
+
+    def publish(self, snapshot: Snapshot) -> dict[str, Any]:
+        """Make ``snapshot`` what is shown, in files, metrics and page; returns the report. Raises OSError."""
+        report = write(self._state, snapshot)
+        self._collector.update(snapshot)
+        with self._lock:
+            self._report = render_json(report)
+            self._violations = build_violations(snapshot)
+            self._published_at = self._clock()
+            self._restoring = False
+        return report
+
+    def stop(self) -> None:
+        """Stop serving and remove `endpoint.json`; the report stays."""
+        if self._server is not None:
+            self._server.stop()
+            self._server = None
+            (self._state / ENDPOINT_FILE).unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _page(self, _: Request) -> Answer:
+        return Answer(live_page().encode(), server.HTML)
+
+    def _metrics(self, request: Request) -> Answer:
+        if self._restoring:
+            text = b"The totals of this state are not restored yet; scrape again.\n"
+            return Answer(text, server.TEXT, HTTPStatus.SERVICE_UNAVAILABLE)
+        encode, content_type = choose_encoder(request.accept)
+        return Answer(encode(self._registry), content_type)
+
+    def _ready(self, _: Request) -> Answer:
+        with self._lock:
+            at = self._published_at
+        if at is None:
+            return Answer(b"No batch was committed yet.\n", server.TEXT, HTTPStatus.SERVICE_UNAVAILABLE)
+        ago = self._clock() - at
+        status = HTTPStatus.OK if ago <= READY_SECONDS else HTTPStatus.SERVICE_UNAVAILABLE
+        return Answer(f"The last batch was committed {ago:.0f} s ago.\n".encode(), server.TEXT, status)
+
+    def _report_json(self, _: Request) -> Answer:
+        with self._lock:
+            report = self._report
+        if report is None:
+            return json_answer({"error": "No batch was committed yet."}, HTTPStatus.SERVICE_UNAVAILABLE)
+        return Answer(report.encode(), server.JSON)
+
+    def _violations_json(self, request: Request) -> Answer:
+        with self._lock:
+            violations = self._violations
+        if violations is None:
+            return json_answer({"error": "No batch was committed yet."}, HTTPStatus.SERVICE_UNAVAILABLE)
+        after = request.query.get("after", "")
+        try:
+            return json_answer(changed_after(violations, after) if after else violations)
+        except ValueError:
+            sentence = f"after={after!r} is no time; use the `changed` of the newest violation that you have."
+            return json_answer({"error": sentence}, HTTPStatus.BAD_REQUEST)
+
+
+def changed_after(violations: dict[str, Any], after: str) -> dict[str, Any]:
+    """``violations`` with only those that changed after the RFC 3339 time ``after``. Raises ValueError."""
+    # In a query an unescaped + of a zone arrives as a blank.
+    bound = parse_rfc3339(after.replace(" ", "+"))
+    newer = [v for v in violations["violations"] if v["changed"] is not None and parse_rfc3339(v["changed"]) > bound]
+    return {**violations, "violations": newer}
+
+
+def _text_of(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def _json_of(path: Path) -> dict[str, Any] | None:
+    text = _text_of(path)
+    try:
+        loaded = json.loads(text) if text is not None else None
+    except ValueError:
+        # Written by no version of ours; the next commit replaces it.
+        return None
+    return loaded if isinstance(loaded, dict) else None

@@ -1,0 +1,229 @@
+"""The report: the contract's `report.json` and the violations beside it, as functions of a snapshot.
+
+Every key of the contract is always present; a measure that the snapshot does not have is null, never 0.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from validator import __version__
+from validator.model.classes import Contribution, Guarantee, Result, ViolationClass
+from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
+from validator.publish.atomic import replace_file
+from validator.publish.times import rfc3339
+
+SCHEMA: Final = 1
+REPORT_FILE: Final = "report.json"
+VIOLATIONS_FILE: Final = "violations.json"
+OVERS: Final = ("1h", "24h")
+STATES: Final = ("confirmed", "retracted", "suspected")
+LATENCIES: Final = ("last_input", "window_close", "first_input")
+INPUT_COUNTS: Final = ("read", "undecodable", "expired", "sampled_out", "out_of_scope")
+LATE_COUNTS: Final = ("read", "undecodable")
+CELL_COUNTS: Final = ("seen", "closed", "verified", "violated", "open")
+
+Report = dict[str, Any]
+"""What :func:`build` makes: plain data, ready for JSON."""
+
+
+def build(snapshot: Snapshot) -> Report:
+    """The report of ``snapshot``, as the contract has it (and `time`, `input_watermark`, `waiting_for` besides)."""
+    return {
+        "schema": SCHEMA,
+        "pipeline": snapshot.pipeline,
+        "time": rfc3339(snapshot.taken_us),
+        "guarantee": snapshot.guarantee.value,
+        "outcome": snapshot.verdicts[snapshot.guarantee].value,
+        "verdicts": _verdicts(snapshot.verdicts),
+        "verdicts_over": {over: _verdicts(snapshot.verdicts_over.get(over, {})) for over in OVERS},
+        "reasons": list(snapshot.reasons),
+        "contributions": _contributions(snapshot.contributions),
+        "results": _counts(snapshot.results, ("read", *Result)),
+        "inputs": _counts(snapshot.inputs, INPUT_COUNTS),
+        "late_records": _counts(snapshot.late_records, LATE_COUNTS),
+        "cells": _counts(snapshot.cells, CELL_COUNTS),
+        "reliability": {
+            "handled_ratio": settled_ratio(snapshot, "handled"),
+            "exact_ratio": settled_ratio(snapshot, "exact"),
+            "reliable_throughput_per_second": snapshot.reliable_throughput_per_second,
+        },
+        "latency_seconds": {name: _latency(snapshot.latency.get(name)) for name in LATENCIES},
+        "latency_absent_because": snapshot.latency_absent_because,
+        "phases": [_phase(phase) for phase in snapshot.phases],
+        "faults": [_fault(fault, snapshot) for fault in snapshot.faults],
+        "violations": {
+            # A class that the core does not name has no violation: here 0 is a finding, not an absent measure.
+            state: {name.value: snapshot.violations.get(state, {}).get(name, 0) for name in ViolationClass}
+            for state in STATES
+        },
+        "violations_unacknowledged": snapshot.unacknowledged_open,
+        "coverage": {
+            "complete": snapshot.coverage_complete,
+            "sums": _sums(snapshot.coverage),
+            "partitions": [_partition(partition) for partition in snapshot.coverage],
+        },
+        "input_watermark": rfc3339(snapshot.input_watermark_us),
+        "waiting_for": list(snapshot.waiting_for),
+        "validator": {
+            "version": __version__,
+            "batches": snapshot.batches,
+            "batch_seconds": snapshot.batch_seconds,
+            "input_events_per_second": snapshot.input_events_per_second,
+            "detection_delay_seconds": {
+                "p50": snapshot.detection_delay.quantile(0.5),
+                "p99": snapshot.detection_delay.quantile(0.99),
+                "max": snapshot.detection_delay.max_seconds,
+            },
+            "restarts": snapshot.restarts,
+            "state_bytes": dict(snapshot.state_bytes),
+        },
+    }
+
+
+def build_violations(snapshot: Snapshot) -> Report:
+    """The violations that the snapshot carries, newest first; ``counts`` tells how many there are in all."""
+    records = sorted(snapshot.violations_latest, key=lambda record: (-record.changed_us, record.id))
+    return {
+        "schema": SCHEMA,
+        "pipeline": snapshot.pipeline,
+        "time": rfc3339(snapshot.taken_us),
+        "counts": {state: sum(snapshot.violations.get(state, {}).values()) for state in STATES},
+        "violations": [_violation(record) for record in records],
+    }
+
+
+def render_json(report: Report) -> str:
+    """``report`` as JSON text. Not-a-number would be no JSON and is an error of ours (ValueError)."""
+    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def write(state: Path, snapshot: Snapshot) -> Report:
+    """Replace `report.json` and `violations.json` in the folder ``state``; returns the report. Raises OSError."""
+    report = build(snapshot)
+    # Violations first: a reader who sees a count in the report then finds the evidence.
+    replace_file(state / VIOLATIONS_FILE, render_json(build_violations(snapshot)))
+    replace_file(state / REPORT_FILE, render_json(report))
+    return report
+
+
+def settled_ratio(snapshot: Snapshot, measure: str) -> float | None:
+    """``measure`` (`handled` or `exact`) over expected, in settled cells; None where nothing settled or not counted."""
+    expected = snapshot.settled.get("expected")
+    counted = snapshot.settled.get(measure)
+    return counted / expected if expected and counted is not None else None
+
+
+def _verdicts(verdicts: Mapping[Guarantee, Any]) -> dict[str, str | None]:
+    return {name.value: str(verdicts[name].value) if name in verdicts else None for name in Guarantee}
+
+
+def _counts(counts: Mapping[str, int], names: tuple[str, ...]) -> dict[str, int | None]:
+    return {str(name): counts.get(name) for name in names}
+
+
+def _contributions(counts: Mapping[str, int]) -> dict[str, int | None]:
+    known: dict[str, int | None] = {}
+    for name in Contribution:
+        if name is Contribution.MISPLACED:
+            parts = [counts.get(Contribution.MISPLACED), counts.get(Contribution.UNKNOWN_ID)]
+            # Half a sum would be a wrong number.
+            known["incorrect"] = None if None in parts else sum(part or 0 for part in parts)
+        known[name.value] = counts.get(name)
+    return known
+
+
+def _latency(histogram: Histogram | None) -> dict[str, float | None]:
+    if histogram is None:
+        return dict.fromkeys(("count", "p50", "p90", "p99", "max"))
+    return {
+        "count": histogram.count,
+        "p50": histogram.quantile(0.5),
+        "p90": histogram.quantile(0.9),
+        "p99": histogram.quantile(0.99),
+        "max": histogram.max_seconds,
+    }
+
+
+def _phase(phase: Phase) -> Report:
+    return {
+        "phase": phase.phase,
+        "fault": phase.fault,
+        "start": rfc3339(phase.start_us),
+        "end": rfc3339(phase.end_us),
+        "contributions": dict(phase.contributions),
+        "latency_seconds": {name: _latency(phase.latency.get(name)) for name in LATENCIES},
+        "throughput_per_second": phase.throughput_per_second,
+    }
+
+
+def fault_measure(snapshot: Snapshot, fault: FaultWindow, measure: str) -> float | None:
+    """A measure of one fault, in seconds (`recovered`: 0 or 1); the snapshot has it under the fault's id or name."""
+    measures = snapshot.fault_measures.get(fault.id) or snapshot.fault_measures.get(fault.name) or {}
+    return measures.get(measure)
+
+
+def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
+    recovered = fault_measure(snapshot, fault, "recovered")
+    violations = snapshot.fault_violations.get(fault.id)
+    return {
+        "id": fault.id,
+        "name": fault.name,
+        "kind": fault.kind,
+        "target": fault.target,
+        "start": rfc3339(fault.injected_us),
+        "verified": rfc3339(fault.verified_us),
+        "healed": rfc3339(fault.healed_us),
+        "failure_cost_seconds": fault_measure(snapshot, fault, "failure_cost_seconds"),
+        "downtime_seconds": fault_measure(snapshot, fault, "downtime_seconds"),
+        "recovery_seconds": fault_measure(snapshot, fault, "recovery_seconds"),
+        "recovered": None if recovered is None else bool(recovered),
+        "violations": None if violations is None else dict(violations),
+    }
+
+
+def _sums(partitions: tuple[PartitionCoverage, ...]) -> Report:
+    records = sum(p.records for p in partitions)
+    expired = sum(p.expired for p in partitions)
+    invisible = sum(p.invisible for p in partitions)
+    spanned = sum(p.next_offset - p.first_offset for p in partitions)
+    return {"records": records, "expired": expired, "invisible": invisible, "offsets_spanned": spanned}
+
+
+def _partition(partition: PartitionCoverage) -> Report:
+    return {
+        "role": partition.role,
+        "topic": partition.topic,
+        "partition": partition.partition,
+        "first_offset": partition.first_offset,
+        "next_offset": partition.next_offset,
+        "high_watermark": partition.high_watermark,
+        "last_stable_offset": partition.last_stable_offset,
+        "records": partition.records,
+        "expired": partition.expired,
+        "invisible": partition.invisible,
+        "newest_event_time": rfc3339(partition.newest_event_time_us),
+        "read_through": rfc3339(partition.read_through_us),
+        "lag_events": partition.lag_events,
+    }
+
+
+def _violation(record: ViolationRecord) -> Report:
+    return {
+        "id": record.id,
+        "class": record.violation_class,
+        "state": record.state,
+        "window_start": rfc3339(record.window_start_us),
+        "key": record.key,
+        "count": record.count,
+        "ids": list(record.ids),
+        "first": rfc3339(record.first_us),
+        "changed": rfc3339(record.changed_us),
+        "phase": record.phase,
+        "fault": record.fault,
+        "acknowledged": record.acknowledged,
+        "explanation": record.explanation,
+    }

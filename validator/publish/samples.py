@@ -1,0 +1,161 @@
+"""A snapshot as the values of the catalogue's metrics. Pure: no clock, no memory of earlier snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from validator import __version__
+from validator.model.classes import OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
+from validator.model.snapshot import Histogram, Snapshot
+from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, DEFINITIONS, NAN, OVERS, PHASES
+from validator.publish.report import fault_measure, settled_ratio
+
+Labels = tuple[str, ...]
+FAULTS_SHOWN: Final = 50
+"""Distinct faults per metric, newest first: a plan that names each repetition anew must not grow a scrape for ever."""
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Metric name -> label values -> value; histograms apart."""
+
+    plain: Mapping[str, Mapping[Labels, float]]
+    histograms: Mapping[str, Mapping[Labels, Histogram]]
+
+
+def at_start() -> Samples:
+    """What a new state shows before its first batch: every known class at its start value."""
+    plain: dict[str, dict[Labels, float]] = {}
+    histograms: dict[str, dict[Labels, Histogram]] = {}
+    for metric in CATALOGUE:
+        if metric.kind == "histogram":
+            bounds = BOUNDS_SECONDS[metric.name]
+            empty = Histogram(bounds, (0,) * (len(bounds) + 1), 0.0, None)
+            histograms[metric.name] = dict.fromkeys(metric.known_labels(), empty)
+        elif metric.start is not None:
+            plain[metric.name] = dict.fromkeys(metric.known_labels(), metric.start)
+    for guarantee in Guarantee:
+        for over in OVERS:
+            plain["guarantee_status"][guarantee, over, Verdict.UNKNOWN] = 1.0
+    plain["build_info"] = {(__version__,): 1.0}
+    return Samples(plain, histograms)
+
+
+def of(snapshot: Snapshot) -> Samples:
+    """The values that ``snapshot`` has; a class that it does not count stays at 0, a ratio or time at NaN."""
+    contributions = snapshot.contributions
+    # Without totals of its own a snapshot still shows at least what is in each class; the collector keeps the maximum.
+    classified = snapshot.classified_total or contributions
+    opened = snapshot.violations_open
+    if opened is None:
+        opened = snapshot.violations.get("confirmed", {})
+    plain: dict[str, dict[Labels, float]] = {
+        "events_total": {(name,): classified.get(name, 0) for name in Contribution},
+        "reclassified_total": {(old, new): count for (old, new), count in snapshot.reclassified_total.items()},
+        "contributions": {(name,): contributions.get(name, 0) for name in Contribution},
+        "results_total": {(name,): snapshot.results.get(name, 0) for name in Result},
+        "violations_confirmed_total": {
+            (name, phase): count for (name, phase), count in snapshot.confirmed_total.items()
+        },
+        "violations_retracted_total": {(name,): snapshot.retracted_total.get(name, 0) for name in ViolationClass},
+        "violations_open": {(name,): opened.get(name, 0) for name in ViolationClass},
+        "outstanding_events": {(name,): contributions.get(name, 0) for name in OUTSTANDING},
+        "guarantee_status": _statuses(snapshot),
+        "reliability_ratio": {
+            (measure,): _or_nan(settled_ratio(snapshot, measure)) for measure in ("handled", "exact")
+        },
+        "reliable_events_total": {(): contributions.get(Contribution.PROCESSED, 0)},
+        "input_watermark_timestamp_seconds": {(): _seconds(snapshot.input_watermark_us)},
+        "last_batch_timestamp_seconds": {(): _seconds(snapshot.taken_us)},
+        "coverage_complete": {(): float(snapshot.coverage_complete)},
+        "state_bytes": {(table,): size for table, size in snapshot.state_bytes.items()},
+        **_lags(snapshot),
+        **_faults(snapshot),
+    }
+    histograms: dict[str, dict[Labels, Histogram]] = {
+        "latency_seconds": _latencies(snapshot),
+        "detection_delay_seconds": {(): snapshot.detection_delay},
+    }
+    if snapshot.batch_durations is not None:
+        histograms["batch_duration_seconds"] = {(): snapshot.batch_durations}
+    return Samples(plain, histograms)
+
+
+def _or_nan(value: float | None) -> float:
+    return NAN if value is None else value
+
+
+def _seconds(instant_us: int | None) -> float:
+    return NAN if instant_us is None else instant_us / 1e6
+
+
+def _statuses(snapshot: Snapshot) -> dict[Labels, float]:
+    statuses: dict[Labels, float] = {}
+    for over in OVERS:
+        verdicts = snapshot.verdicts if over == "run" else snapshot.verdicts_over.get(over, {})
+        for guarantee in Guarantee:
+            verdict = verdicts.get(guarantee, Verdict.UNKNOWN)
+            for status in Verdict:
+                statuses[guarantee, over, status] = float(status is verdict)
+    return statuses
+
+
+def _lags(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
+    events: dict[Labels, float] = {}
+    seconds: dict[Labels, float] = {}
+    for partition in snapshot.coverage:
+        topic = (partition.topic,)
+        events[topic] = events.get(topic, 0) + partition.lag_events
+        read_through = partition.read_through_us
+        behind = NAN if read_through is None else max(0.0, (snapshot.taken_us - read_through) / 1e6)
+        before = seconds.get(topic, 0.0)
+        # A partition never read through makes the topic's lag unknown, whatever the others say.
+        seconds[topic] = NAN if behind != behind or before != before else max(before, behind)
+    return {"read_lag_events": events, "read_lag_seconds": seconds}
+
+
+def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
+    active: dict[Labels, float] = {}
+    measures: dict[str, dict[Labels, float]] = {
+        f"fault_{name}_seconds": {} for name in ("failure_cost", "recovery", "downtime")
+    }
+    newest = sorted(snapshot.faults, key=lambda fault: fault.injected_us or 0)[-FAULTS_SHOWN:]
+    for fault in newest:
+        name = fault.name or fault.kind
+        now = fault.injected_us is not None and fault.healed_us is None
+        place = (name, fault.kind, fault.target)
+        active[place] = max(active.get(place, 0.0), float(now))
+        for metric, values in measures.items():
+            measured = fault_measure(snapshot, fault, metric.removeprefix("fault_"))
+            # A fault that a plan repeats under one name shows its latest measure.
+            if measured is not None:
+                values[name, fault.kind] = measured
+    return {"fault_active": active, **measures}
+
+
+def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
+    latencies: dict[Labels, Histogram] = {}
+    for definition in DEFINITIONS:
+        for phase in PHASES:
+            parts = [p.latency[definition] for p in snapshot.phases if p.phase == phase and definition in p.latency]
+            if parts:
+                latencies[definition, phase] = _sum(parts)
+        if definition in snapshot.latency and not any(key[0] == definition for key in latencies):
+            # Without phases the whole run is control.
+            latencies[definition, "control"] = snapshot.latency[definition]
+    return latencies
+
+
+def _sum(parts: Iterable[Histogram]) -> Histogram:
+    first, *others = parts
+    counts = list(first.counts)
+    total, top = first.sum_seconds, first.max_seconds
+    for part in others:
+        if part.bounds != first.bounds:
+            raise ValueError(f"histograms of one measure have different bounds: {part.bounds} and {first.bounds}")
+        counts = [a + b for a, b in zip(counts, part.counts, strict=True)]
+        total += part.sum_seconds
+        top = max((t for t in (top, part.max_seconds) if t is not None), default=None)
+    return Histogram(first.bounds, tuple(counts), total, top)

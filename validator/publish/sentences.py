@@ -1,0 +1,139 @@
+"""What a report says in words: what broke, what is outstanding, what each fault cost. Shared by text, HTML and JUnit."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from validator.model.classes import VIOLATES, Guarantee, ViolationClass
+
+BROKEN: Final[dict[ViolationClass, tuple[str, str, str, str]]] = {
+    ViolationClass.MISSING: (
+        "contributions",
+        "missing",
+        "event was lost: no result, late or rejected record carries it",
+        "events were lost: no result, late or rejected record carries them",
+    ),
+    ViolationClass.DUPLICATE: (
+        "contributions",
+        "duplicate",
+        "event was answered once too often",
+        "answers repeat events that were answered before",
+    ),
+    ViolationClass.MISPLACED: (
+        "contributions",
+        "misplaced",
+        "event was counted in a window or for a key where it does not belong",
+        "events were counted in a window or for a key where they do not belong",
+    ),
+    ViolationClass.UNKNOWN_ID: (
+        "contributions",
+        "unknown_id",
+        "id in a result belongs to no input event",
+        "ids in results belong to no input event",
+    ),
+    ViolationClass.INCONSISTENT: (
+        "results",
+        "inconsistent",
+        "result does not follow from the ids that it carries",
+        "results do not follow from the ids that they carry",
+    ),
+    ViolationClass.UNDECODABLE: (
+        "results",
+        "undecodable",
+        "result could not be decoded",
+        "results could not be decoded",
+    ),
+    ViolationClass.WRONG_VALUE: (
+        "results",
+        "wrong_value",
+        "result has the right events and a wrong value",
+        "results have the right events and a wrong value",
+    ),
+}
+"""Class -> (part of the report, its count, the sentence for one, the sentence for several)."""
+
+OUTSTANDING: Final[dict[str, str]] = {
+    "pending": "not due yet",
+    "overdue": "overdue, not yet called lost",
+    "blocked": "held back by an open transaction",
+    "unconsumed": "not consumed by the engine yet",
+    "dropped_late": "dropped for lateness, which the late policy tolerates",
+}
+
+
+def number(value: float | None) -> str:
+    """A count or measure for people: grouped, four digits of a fraction, a dash where absent."""
+    if value is None:
+        return "-"
+    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def plural(count: int, one: str) -> str:
+    """``count`` and its noun."""
+    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
+
+
+def headline(report: dict[str, Any]) -> str:
+    """The outcome in one sentence."""
+    guarantee = report["guarantee"].replace("_", " ")
+    said = {
+        "pass": f"keeps its guarantee, {guarantee}",
+        "fail": f"breaks its guarantee, {guarantee}",
+        "unknown": f"could not be verified to keep its guarantee, {guarantee}",
+    }
+    return f"Pipeline {report['pipeline']} {said[report['outcome']]}."
+
+
+def breaks(violation: ViolationClass, guarantee: str) -> bool:
+    """Whether ``violation`` breaks ``guarantee`` (the tolerance table)."""
+    return violation in VIOLATES[Guarantee(guarantee)]
+
+
+def what_broke(report: dict[str, Any]) -> list[str]:
+    """A sentence for each class of violation with a confirmed one; the worst for the declared guarantee first."""
+    lines: list[tuple[bool, str]] = []
+    for violation, (part, name, one, several) in BROKEN.items():
+        confirmed = report["violations"]["confirmed"].get(violation.value) or 0
+        if not confirmed:
+            continue
+        counted = report[part].get(name)
+        count = counted if counted else confirmed
+        breaking = breaks(violation, report["guarantee"])
+        tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
+        sentence = f"{count:,} {one if count == 1 else several} ({plural(confirmed, 'violation')}).{tolerated}"
+        lines.append((not breaking, sentence))
+    return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
+
+
+def outstanding(report: dict[str, Any]) -> list[str]:
+    """A sentence for each kind of contribution that has no answer and is no violation."""
+    found = [(report["contributions"].get(name), said) for name, said in OUTSTANDING.items()]
+    return [f"{plural(count, 'event')} {'is' if count == 1 else 'are'} {said}." for count, said in found if count]
+
+
+def of_faults(report: dict[str, Any]) -> list[str]:
+    """A sentence for each fault: when, what it cost, what it broke."""
+    lines = []
+    for fault in report["faults"]:
+        until = f"healed {clock(fault['healed'])}" if fault["healed"] else "not healed"
+        parts = [f"{fault['name'] or fault['kind']} ({fault['kind']} on {fault['target']})", f"{clock(fault['start'])}"]
+        costs = [
+            f"{words} {number(fault[key])} s"
+            for key, words in (
+                ("failure_cost_seconds", "raised the latency by"),
+                ("downtime_seconds", "stopped the output for"),
+                ("recovery_seconds", "took to recover"),
+            )
+            if fault[key] is not None
+        ]
+        broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]
+        outcome = f"violations: {', '.join(broken)}" if broken else "no violation is known of it"
+        if fault["violations"] is None:
+            outcome = "its violations are not told apart"
+        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.")
+    return lines
+
+
+def clock(time: str | None) -> str:
+    """An RFC 3339 time for people, to the second."""
+    return "-" if time is None else time[:19].replace("T", " ")

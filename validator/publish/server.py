@@ -1,0 +1,119 @@
+"""The HTTP server beside a pipeline: status page, metrics, health, report. Reads only; stdlib only."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Final
+from urllib.parse import parse_qs, urlsplit
+
+HEADERS: Final = {
+    "Cache-Control": "no-store",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    # The page is one file: nothing may be loaded from elsewhere, and nothing may frame it.
+    "Content-Security-Policy": (
+        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    ),
+}
+JSON: Final = "application/json; charset=utf-8"
+HTML: Final = "text/html; charset=utf-8"
+TEXT: Final = "text/plain; charset=utf-8"
+
+
+@dataclass(frozen=True)
+class Request:
+    """What a route may look at: the first value of each query parameter, and the header `Accept`."""
+
+    query: Mapping[str, str]
+    accept: str
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a route answers."""
+
+    body: bytes
+    content_type: str
+    status: HTTPStatus = HTTPStatus.OK
+
+
+def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
+    """``value`` as a JSON answer."""
+    return Answer((json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode(), JSON, status)
+
+
+Route = Callable[[Request], Answer]
+
+
+class Server:
+    """Serves ``routes`` (path -> function) on one address, each request in a thread of its own."""
+
+    def __init__(self, address: str, port: int, routes: Mapping[str, Route]) -> None:
+        """Bind the port (0: a free one). Raises OSError if the address cannot be had."""
+        self._http = _Http((address, port), _handler(routes))
+        self._thread = threading.Thread(target=self._http.serve_forever, name="streamproof-http", daemon=True)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on."""
+        return int(self._http.server_address[1])
+
+    def start(self) -> None:
+        """Answer requests from now on."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop listening and free the port; does nothing the second time."""
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
+        self._http.server_close()
+
+
+class _Http(ThreadingHTTPServer):
+    daemon_threads = True
+    # A stuck reader must not hold up the end of the sidecar.
+    block_on_close = False
+
+
+def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
+    class Handler(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+        server_version = "streamproof"
+        sys_version = ""
+        timeout = 30  # seconds without a byte, after which a connection is closed
+
+        def do_GET(self) -> None:
+            self._answer()
+
+        def do_HEAD(self) -> None:
+            self._answer()
+
+        def _answer(self) -> None:
+            url = urlsplit(self.path)
+            route = routes.get(url.path)
+            if route is None:
+                known = ", ".join(sorted(routes))
+                answer = Answer(f"There is nothing here; see {known}.\n".encode(), TEXT, HTTPStatus.NOT_FOUND)
+            else:
+                query = {name: values[0] for name, values in parse_qs(url.query).items()}
+                answer = route(Request(query, self.headers.get("Accept", "")))
+            self.send_response(answer.status)
+            self.send_header("Content-Type", answer.content_type)
+            self.send_header("Content-Length", str(len(answer.body)))
+            for name, value in HEADERS.items():
+                self.send_header(name, value)
+            self.end_headers()
+            if self.command != "HEAD":
+                self.wfile.write(answer.body)
+
+        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
+            """A scrape a second is no news."""
+
+    return Handler

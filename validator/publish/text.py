@@ -1,0 +1,121 @@
+"""The report for a terminal: sentences first, then aligned columns; at most 100 columns wide."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable
+from typing import Any, Final
+
+from validator.publish.sentences import clock, headline, number, of_faults, outstanding, what_broke
+
+WIDTH: Final = 100
+VIOLATIONS_SHOWN: Final = 10
+
+
+def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
+    """``report`` as text; with ``violations`` (violations.json) also the newest of them."""
+    lines = [*_wrap(headline(report), "")]
+    when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
+    lines += [f"{when}, after {number(report['validator']['batches'])} batches.", ""]
+    lines += _verdicts(report)
+    lines += _section("Why", report["reasons"])
+    lines += _section("What broke", what_broke(report) or ["Nothing: no violation is confirmed."])
+    lines += _section("Outstanding", outstanding(report))
+    lines += _section("Faults", of_faults(report))
+    lines += ["", "Counts"]
+    lines += _columns(
+        [(name, number(value)) for name, value in report["contributions"].items()],
+        [(f"results {name}", number(value)) for name, value in report["results"].items()]
+        + [(f"cells {name}", number(value)) for name, value in report["cells"].items()],
+    )
+    lines += ["", "Measures"]
+    lines += _columns(_reliability(report), _latencies(report))
+    if report.get("latency_absent_because"):
+        lines += _wrap(f"No latency: {report['latency_absent_because']}", "  ")
+    lines += _coverage(report)
+    if violations is not None and violations["violations"]:
+        lines += _violations(violations)
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _verdicts(report: dict[str, Any]) -> list[str]:
+    spans = list(report["verdicts_over"])
+    lines = [f"  {'guarantee':<16}{'whole run':<12}" + "".join(f"last {span:<8}" for span in spans)]
+    for name, verdict in report["verdicts"].items():
+        over = "".join(f"{report['verdicts_over'][span].get(name) or '-':<13}" for span in spans)
+        declared = " (declared)" if name == report["guarantee"] else ""
+        lines.append(f"  {name:<16}{verdict:<12}{over}{declared}")
+    return lines
+
+
+def _section(title: str, sentences: Iterable[str]) -> list[str]:
+    wrapped = [line for sentence in sentences for line in _wrap(sentence, "  ")]
+    return ["", title, *wrapped] if wrapped else []
+
+
+def _wrap(sentence: str, indent: str) -> list[str]:
+    return textwrap.wrap(
+        sentence, WIDTH, initial_indent=indent, subsequent_indent=indent and indent + "  ", break_on_hyphens=False
+    )
+
+
+def _columns(left: list[tuple[str, str]], right: list[tuple[str, str]]) -> list[str]:
+    lines = []
+    for i in range(max(len(left), len(right))):
+        line = ""
+        for place, column in enumerate((left, right)):
+            if i < len(column):
+                name, value = column[i]
+                line = line.ljust(place * 50) + f"  {name.replace('_', ' '):<30}{value:>14}"
+        lines.append(line)
+    return lines
+
+
+def _reliability(report: dict[str, Any]) -> list[tuple[str, str]]:
+    reliability = report["reliability"]
+    delay = report["validator"]["detection_delay_seconds"]
+    return [
+        ("handled ratio", number(reliability["handled_ratio"])),
+        ("exact ratio", number(reliability["exact_ratio"])),
+        ("reliable throughput, 1/s", number(reliability["reliable_throughput_per_second"])),
+        ("inputs read, 1/s", number(report["validator"]["input_events_per_second"])),
+        ("detection delay p99, s", number(delay["p99"])),
+        ("restarts", number(report["validator"]["restarts"])),
+    ]
+
+
+def _latencies(report: dict[str, Any]) -> list[tuple[str, str]]:
+    return [
+        (f"latency {name} {quantile}, s", number(measured.get(quantile)))
+        for name, measured in report["latency_seconds"].items()
+        for quantile in ("p50", "p99")
+    ]
+
+
+def _coverage(report: dict[str, Any]) -> list[str]:
+    coverage = report["coverage"]
+    lines = ["", "Coverage"]
+    sums = coverage.get("sums")
+    if sums:
+        balance = "=" if sums["records"] + sums["expired"] + sums["invisible"] == sums["offsets_spanned"] else "is NOT"
+        sentence = (
+            f"{number(sums['records'])} records read + {number(sums['expired'])} expired + "
+            f"{number(sums['invisible'])} offsets without a visible record {balance} "
+            f"{number(sums['offsets_spanned'])} offsets spanned."
+        )
+        lines += _wrap(sentence, "  ")
+    lines += ["  The validator's books balance." if coverage["complete"] else "  The validator's books do NOT balance."]
+    waiting = report.get("waiting_for") or []
+    lines += _wrap(f"Topics that do not exist yet: {', '.join(waiting)}.", "  ") if waiting else []
+    return lines
+
+
+def _violations(violations: dict[str, Any]) -> list[str]:
+    listed = violations["violations"]
+    lines = ["", f"Newest violations ({min(len(listed), VIOLATIONS_SHOWN)} of {sum(violations['counts'].values()):,})"]
+    for record in listed[:VIOLATIONS_SHOWN]:
+        state = f"{record['state']}, acknowledged" if record["acknowledged"] is not None else record["state"]
+        head = f"{record['id']}: {record['class'].replace('_', ' ')}, {state}, {clock(record['window_start'])}, "
+        lines += _wrap(head + f"key {record['key']}: {record['explanation']}", "  ")
+        lines += _wrap(f"ids {', '.join(record['ids'])}", "    ") if record["ids"] else []
+    return lines
