@@ -1,0 +1,279 @@
+"""The loop of one engine instance: Kafka in, the core, a sink out. Everything that decides is in ``core``."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from testbed.engines import wire
+from testbed.engines.core import LateEvent, PartitionId, Record, Result, WindowCore
+from testbed.engines.mutations import Emission
+from testbed.engines.settings import EngineSettings
+from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_sink, produce, producer_options
+
+Plan = Callable[[Sequence[Result | LateEvent]], Iterable[Emission | LateEvent]]
+"""What to produce for honest answers: the reference's is all of them, the mutant's is not."""
+
+READY = "ready"
+"""A log line that begins with this word: partitions are assigned and their state is rebuilt."""
+_COMMITTED_TIMEOUT_SECONDS = 60.0
+_NO_WAY_ON = (
+    KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
+    KafkaError.OFFSET_OUT_OF_RANGE,
+    KafkaError.FENCED_INSTANCE_ID,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+)
+
+
+class EngineFailure(Exception):
+    """The engine cannot go on; one sentence."""
+
+
+def log(text: str) -> None:
+    """One line to the process's log."""
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+class Job:
+    """One instance. ``run`` blocks until stopped by SIGTERM, or until the end when asked to stop there."""
+
+    def __init__(self, settings: EngineSettings, instance: int, plan: Plan) -> None:
+        self._settings = settings
+        self._plan = plan
+        self._name = f"{settings.group}-{instance}"
+        self._core = WindowCore(settings.window_ms, settings.max_disorder_ms, settings.allowed_lateness_ms)
+        self._decoders: dict[PartitionId, wire.Decoder] = {}
+        self._at_end_since: dict[PartitionId, float] = {}
+        self._delayed: list[tuple[float, int, Emission]] = []
+        self._serial = itertools.count()
+        self._aborter: Producer | None = None
+        self._stopping = False
+        self._announced = True
+        self._skipped = 0
+        self._consumer = Consumer(self._consumer_options())
+        self._sink = open_sink(settings, self._consumer, self._name)
+
+    def run(self, *, stop_at_end: bool, close_at_end: bool) -> None:
+        """Process until SIGTERM; with ``stop_at_end`` to the ends that the assigned partitions have now, and with
+        ``close_at_end`` answer what is open then. Raises EngineFailure, KafkaException, DeliveryError.
+        """
+        signal.signal(signal.SIGTERM, self._stop)
+        signal.signal(signal.SIGINT, self._stop)
+        self._consumer.subscribe(
+            list(self._settings.inputs), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
+        ends: dict[PartitionId, int] = {}
+        committed_at = time.monotonic()
+        while not self._stopping:
+            try:
+                self._read()
+                self._release_delayed(time.monotonic())
+                if time.monotonic() - committed_at >= self._settings.commit_interval_seconds:
+                    self._commit()
+                    committed_at = time.monotonic()
+                if stop_at_end and self._reached(ends):
+                    if close_at_end:
+                        self._core.close_all()
+                        self._answer()
+                    break
+            except RetryFromCommitted as reason:
+                log(f"retry from the last commit: {reason}")
+                self._restart_from_committed(self._consumer.assignment())
+        self._release_delayed(float("inf"))
+        self._commit()
+        self._consumer.close()
+        self._sink.close()
+        log("stopped")
+
+    def _consumer_options(self) -> dict[str, Any]:
+        settings = self._settings
+        return {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "group.id": settings.group,
+            **({"group.instance.id": self._name} if settings.static_membership else {}),
+            "client.id": self._name,
+            "session.timeout.ms": int(settings.session_timeout_seconds * 1000),
+            "heartbeat.interval.ms": int(settings.session_timeout_seconds * 1000 / 6),
+            # Range gives the same partition of every input to one instance; eager keeps the callbacks simple.
+            "partition.assignment.strategy": "range",
+            "isolation.level": "read_committed",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            # A start outside the log means lost input: fail, never skip.
+            "auto.offset.reset": "error",
+            "fetch.wait.max.ms": 50,
+            "fetch.error.backoff.ms": 50,
+            **settings.consumer_options,
+        }
+
+    def _read(self) -> None:
+        by_partition: dict[PartitionId, list[Record]] = {}
+        ends: list[tuple[PartitionId, int]] = []
+        for message in self._consumer.consume(self._settings.poll_records_max, self._settings.poll_seconds):
+            error, offset = message.error(), message.offset()
+            partition = (message.topic() or "", message.partition() or 0)
+            if error is not None:
+                if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                    ends.append((partition, offset or 0))
+                else:
+                    self._consumer_error(error)
+                continue
+            decoder = self._decoders.get(partition)
+            if decoder is None:
+                continue
+            record = decoder.decode(offset or 0, message.value())
+            if record is None:
+                self._reject(message)
+            else:
+                by_partition.setdefault(partition, []).append(record)
+        for partition, records in by_partition.items():
+            self._at_end_since.pop(partition, None)
+            self._core.process(partition, records)
+        for partition, offset in ends:
+            self._at_end(partition, offset)
+        self._notice_idle()
+        self._answer()
+        self._announce()
+
+    def _consumer_error(self, error: KafkaError) -> None:
+        """Go on where the client retries by itself. Raises KafkaException where input would be skipped, or when fenced."""
+        if error.fatal() or error.code() in _NO_WAY_ON:
+            raise KafkaException(error)
+        log(f"consumer: {error.str()}")
+
+    def _at_end(self, partition: PartitionId, offset: int) -> None:
+        if partition in self._decoders:
+            self._core.read_through(partition, offset)
+            self._at_end_since.setdefault(partition, time.monotonic())
+
+    def _notice_idle(self) -> None:
+        idle_after = self._settings.idle_after_seconds
+        if idle_after is None:
+            return
+        now = time.monotonic()
+        for partition, since in self._at_end_since.items():
+            if now - since >= idle_after:
+                self._core.set_idle(partition)
+
+    def _reject(self, message: Message) -> None:
+        self._skipped += 1
+        log(f"undecodable: {message.topic()}-{message.partition()}@{message.offset()} ({self._skipped} so far)")
+        if self._settings.rejected is not None:
+            self._sink.accept(Output(self._settings.rejected, message.key(), message.value() or b""))
+
+    def _answer(self) -> None:
+        answers = self._core.take()
+        if not answers:
+            return
+        for planned in self._plan(answers):
+            if isinstance(planned, LateEvent):
+                self._sink.accept(self._late(planned))
+            elif planned.aborted:
+                self._abort(self._result(planned.result))
+            elif planned.delay_seconds > 0:
+                due = time.monotonic() + planned.delay_seconds
+                heapq.heappush(self._delayed, (due, next(self._serial), planned))
+            else:
+                self._sink.accept(self._result(planned.result))
+
+    def _release_delayed(self, now: float) -> None:
+        while self._delayed and self._delayed[0][0] <= now:
+            self._sink.accept(self._result(heapq.heappop(self._delayed)[2].result))
+
+    def _abort(self, output: Output) -> None:
+        """Produce ``output`` in a transaction of its own, and abort that."""
+        if self._aborter is None:
+            options = {**producer_options(self._settings), "transactional.id": f"{self._name}-abort"}
+            self._aborter = Producer(options)
+            self._aborter.init_transactions()
+        self._aborter.begin_transaction()
+        produce(self._aborter, output)
+        self._aborter.flush()
+        self._aborter.abort_transaction()
+
+    def _result(self, result: Result) -> Output:
+        settings = self._settings
+        return Output(settings.output, wire.key_bytes(result.key), wire.result_bytes(result, settings.key_fields))
+
+    def _late(self, event: LateEvent) -> Output:
+        settings = self._settings
+        return Output(settings.late, wire.key_bytes(event.key), wire.late_bytes(event, settings.key_fields))
+
+    def _commit(self) -> None:
+        if self._decoders:
+            self._sink.commit(self._core.progress())
+
+    def _reached(self, ends: dict[PartitionId, int]) -> bool:
+        """Whether all assigned partitions were read to the ends that they had when this first asked for them."""
+        if not self._decoders or self._core.recovering:
+            return False
+        for topic, partition in self._decoders:
+            if (topic, partition) not in ends:
+                ends[topic, partition] = self._consumer.get_watermark_offsets(TopicPartition(topic, partition))[1]
+        return all(self._core.next_offset(p) >= ends[p] for p in self._decoders)
+
+    def _announce(self) -> None:
+        if not self._announced and not self._core.recovering:
+            self._announced = True
+            log(f"{READY} {self._name} {' '.join(f'{t}-{p}' for t, p in sorted(self._decoders))}")
+
+    def _restart_from_committed(self, partitions: Sequence[TopicPartition]) -> None:
+        """Take ``partitions`` on, as they were at their last commit, and forget everything else."""
+        self._core.reset()
+        self._decoders.clear()
+        self._at_end_since.clear()
+        self._announced = False
+        bare = [TopicPartition(p.topic, p.partition) for p in partitions]
+        starts = []
+        for offset in self._consumer.committed(bare, timeout=_COMMITTED_TIMEOUT_SECONDS) if bare else []:
+            if offset.error is not None:
+                raise KafkaException(offset.error)
+            low, _ = self._consumer.get_watermark_offsets(TopicPartition(offset.topic, offset.partition))
+            progress = from_offset(offset, low)
+            if progress.rebuild_from < low and self._settings.guarantee != "at_most_once":
+                raise EngineFailure(
+                    f"{offset.topic}-{offset.partition} starts at {low}, but open windows need it from "
+                    f"{progress.rebuild_from}: raise the retention of {offset.topic}."
+                )
+            if self._settings.guarantee == "at_most_once":
+                # What was read and not yet answered is lost: that is the guarantee.
+                progress = type(progress)(progress.next_offset, progress.next_offset, progress.closed_through_ms)
+            partition = (offset.topic, offset.partition)
+            self._core.assign(partition, progress)
+            self._decoders[partition] = wire.Decoder(self._settings.key_fields)
+            starts.append(TopicPartition(*partition, progress.rebuild_from))
+        self._consumer.assign(starts)
+
+    def _on_assign(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:
+        self._restart_from_committed(partitions)
+
+    def _on_revoke(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        try:
+            self._answer()
+            self._commit()
+        except RetryFromCommitted as reason:
+            log(f"revoked with work undone: {reason}")
+        self._drop_all()
+
+    def _on_lost(self, _consumer: Consumer, _partitions: list[TopicPartition]) -> None:
+        log("partitions lost: another member has them")
+        self._drop_all()
+
+    def _drop_all(self) -> None:
+        self._sink.forget()
+        self._core.reset()
+        self._decoders.clear()
+        self._at_end_since.clear()
+        self._consumer.unassign()
+
+    def _stop(self, _signal: int, _frame: object) -> None:
+        self._stopping = True

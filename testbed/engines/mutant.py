@@ -1,0 +1,37 @@
+"""The mutant engine: the reference with faults of its own, ``python -m testbed.engines.mutant CONFIG.json ...``.
+
+What it does wrong is decided in ``mutations``; what it did is in the ground truth (``truth``), which is written
+before the corresponding output is produced.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+
+from testbed.engines import mutations, reference
+from testbed.engines.core import LateEvent, Result
+from testbed.engines.job import log
+from testbed.engines.mutations import Emission
+from testbed.engines.truth import TruthWriter
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point. Without ``truth`` in the configuration there is no mutant: exit status 2."""
+    parsed = reference.parse_arguments(arguments, "testbed.engines.mutant")
+    settings = reference.read_settings(parsed.config)
+    if settings.truth is None:
+        log(f"{parsed.config}: truth must name a folder for the ground truth")
+        return 2
+    with TruthWriter(settings.truth / f"truth-{parsed.instance}.jsonl") as truth:
+
+        def dishonest(answers: Sequence[Result | LateEvent]) -> Iterable[Emission | LateEvent]:
+            outcome = mutations.mutate(answers, settings.rates(), settings.mutation_seed)
+            truth.write(outcome.deeds)
+            return outcome.emissions
+
+        return reference.run(settings, parsed, dishonest)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

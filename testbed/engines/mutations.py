@@ -1,0 +1,282 @@
+"""What the mutant does wrong, decided from a seed, and the classes that each deed must be found under. Pure, no I/O.
+
+Every decision is a hash of (seed, cell) or (seed, cell, id), never a draw in sequence: killed and restarted, or with
+another split of partitions, the mutant does the same to the same cell. Classes are those of SEMANTICS section 2, per
+(cell, id), with e = 1 for an event's own cell:
+
+| mutation         | what is done                                            | classes per id                        |
+|------------------|---------------------------------------------------------|---------------------------------------|
+| drop             | an id left out of its result                            | missing                               |
+| drop_cell        | a result never produced                                 | missing                               |
+| duplicate        | an id twice in its result                               | duplicate                             |
+| duplicate_result | a result produced twice                                 | duplicate                             |
+| alter            | an id replaced by one that no input has                 | missing, and unknown_id               |
+| misplace         | an id moved to another cell of its window               | missing, and misplaced in the other   |
+| misplace_copy    | an id put into another cell of its window as well       | misplaced in the other                |
+| invent           | an id added that no input has                           | unknown_id                            |
+| late_route       | an id sent to the late topic in place of the result     | late (handled)                        |
+| delay            | a result produced ``seconds`` later                     | none; with ``beyond`` suspected first |
+| abort            | a result produced in a transaction that is aborted      | missing under read_committed          |
+| abort_retry      | the same, then produced again                           | none                                  |
+
+At most one mutation befalls a result, and an id only where none befell its result; so the classes add up. An id is
+misplaced into the next result of its window by key that no result mutation befell; where there is none, nothing is
+done. Delays are kept in memory: an engine killed while it delays a result loses it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Final
+
+from testbed.engines.core import EventId, LateEvent, Result
+
+
+class Mutation(StrEnum):
+    """The deeds of the mutant."""
+
+    DROP = "drop"
+    DROP_CELL = "drop_cell"
+    DUPLICATE = "duplicate"
+    DUPLICATE_RESULT = "duplicate_result"
+    ALTER = "alter"
+    MISPLACE = "misplace"
+    MISPLACE_COPY = "misplace_copy"
+    INVENT = "invent"
+    LATE_ROUTE = "late_route"
+    DELAY = "delay"
+    DELAY_BEYOND = "delay_beyond"
+    ABORT = "abort"
+    ABORT_RETRY = "abort_retry"
+
+
+OF_A_RESULT: Final = (
+    Mutation.DROP_CELL,
+    Mutation.DUPLICATE_RESULT,
+    Mutation.DELAY,
+    Mutation.DELAY_BEYOND,
+    Mutation.ABORT,
+    Mutation.ABORT_RETRY,
+)
+OF_AN_ID: Final = (
+    Mutation.DROP,
+    Mutation.DUPLICATE,
+    Mutation.ALTER,
+    Mutation.MISPLACE,
+    Mutation.MISPLACE_COPY,
+    Mutation.INVENT,
+    Mutation.LATE_ROUTE,
+)
+
+_CLASS_OF_ITS_IDS: Final = {
+    Mutation.DROP_CELL: "missing",
+    Mutation.DUPLICATE_RESULT: "duplicate",
+    Mutation.ABORT: "missing",
+    Mutation.DELAY: None,
+    Mutation.DELAY_BEYOND: None,
+    Mutation.ABORT_RETRY: None,
+}
+_INVENTED_FROM: Final = 1 << 62
+"""Invented integer ids lie in the upper half of the 64-bit range, where no generator counts."""
+
+
+@dataclass(frozen=True)
+class Deed:
+    """One line of the ground truth: what was done to an id, and its class in that cell (None: none is due)."""
+
+    mutation: Mutation
+    window_start_ms: int
+    key: tuple[str, ...]
+    id: EventId
+    violation_class: str | None
+    transient_class: str | None = None
+    """A class that it is rightly found under for a time, and that is retracted later."""
+    count: int = 1
+    """How many contributions: above 1 only where the producer sent the event more than once."""
+
+
+@dataclass(frozen=True)
+class Emission:
+    """A result to produce."""
+
+    result: Result
+    delay_seconds: float = 0.0
+    aborted: bool = False
+    """Produced in a transaction of its own that is then aborted."""
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What to produce in place of the honest answers, and the truth about it."""
+
+    emissions: tuple[Emission | LateEvent, ...]
+    deeds: tuple[Deed, ...]
+
+
+@dataclass(frozen=True)
+class Rates:
+    """Shares from 0 to 1 of the results (``OF_A_RESULT``) or ids (``OF_AN_ID``) that a mutation befalls."""
+
+    shares: Mapping[Mutation, float]
+    delay_seconds: float = 2.0
+    delay_beyond_seconds: float = 0.0
+
+
+def mutate(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Outcome:
+    """Mutate honest answers. Results of one window must come in one call, as ``WindowCore.take`` gives them."""
+    emissions: list[Emission | LateEvent] = []
+    deeds: list[Deed] = []
+    window: list[Result] = []
+    for answer in answers:
+        if isinstance(answer, LateEvent):
+            emissions.append(answer)
+            continue
+        if window and window[0].window_start_ms != answer.window_start_ms:
+            _mutate_window(window, rates, seed, emissions, deeds)
+            window = []
+        window.append(answer)
+    _mutate_window(window, rates, seed, emissions, deeds)
+    return Outcome(tuple(emissions), tuple(deeds))
+
+
+def _mutate_window(
+    window: list[Result], rates: Rates, seed: int, emissions: list[Emission | LateEvent], deeds: list[Deed]
+) -> None:
+    fates = [_chosen(OF_A_RESULT, rates, _draw(seed, "cell", r.window_start_ms, r.key)) for r in window]
+    untouched = [i for i, fate in enumerate(fates) if fate is None]
+    edits = {i: _Edit(window[i]) for i in untouched}
+    for i, (result, fate) in enumerate(zip(window, fates, strict=True)):
+        if fate is None:
+            others = [j for j in untouched if j > i] + [j for j in untouched if j < i]
+            _mutate_ids(edits[i], edits[others[0]] if others else None, rates, seed, emissions, deeds)
+        else:
+            emissions.extend(_fulfil(result, fate, rates))
+            transient = "missing" if fate is Mutation.DELAY_BEYOND else None
+            found_as = _CLASS_OF_ITS_IDS[fate]
+            deeds.extend(
+                Deed(fate, result.window_start_ms, result.key, event_id, found_as, transient, count)
+                for event_id, count in Counter(result.ids).items()
+            )
+    emissions.extend(Emission(replace(e.result, ids=tuple(e.ids), times_ms=tuple(e.times_ms))) for e in edits.values())
+
+
+class _Edit:
+    """A result whose ids are being changed."""
+
+    def __init__(self, result: Result) -> None:
+        self.result = result
+        self.ids: list[EventId] = []
+        self.times_ms: list[int] = []
+
+    def put(self, event_id: EventId, time_ms: int) -> None:
+        self.ids.append(event_id)
+        self.times_ms.append(time_ms)
+
+
+def _fulfil(result: Result, fate: Mutation, rates: Rates) -> list[Emission]:
+    if fate is Mutation.DROP_CELL:
+        return []
+    if fate is Mutation.DUPLICATE_RESULT:
+        return [Emission(result), Emission(result)]
+    if fate is Mutation.DELAY:
+        return [Emission(result, delay_seconds=rates.delay_seconds)]
+    if fate is Mutation.DELAY_BEYOND:
+        return [Emission(result, delay_seconds=rates.delay_beyond_seconds)]
+    if fate is Mutation.ABORT:
+        return [Emission(result, aborted=True)]
+    assert fate is Mutation.ABORT_RETRY
+    return [Emission(result, aborted=True), Emission(result)]
+
+
+def _mutate_ids(
+    own: _Edit,
+    other: _Edit | None,
+    rates: Rates,
+    seed: int,
+    emissions: list[Emission | LateEvent],
+    deeds: list[Deed],
+) -> None:
+    result = own.result
+    if not any(rates.shares.get(m, 0.0) for m in OF_AN_ID):
+        for event_id, time_ms in zip(result.ids, result.times_ms, strict=True):
+            own.put(event_id, time_ms)
+        return
+    met: set[EventId] = set()
+    for event_id, time_ms in zip(result.ids, result.times_ms, strict=True):
+        # A second copy that the producer sent has the id of the first: mutating both would blur the count.
+        choice = None
+        if event_id not in met:
+            met.add(event_id)
+            choice = _chosen(OF_AN_ID, rates, _draw(seed, "id", result.window_start_ms, result.key, event_id))
+        if choice in (Mutation.MISPLACE, Mutation.MISPLACE_COPY) and other is None:
+            choice = None
+        _mutate_id(choice, own, other, event_id, time_ms, seed, emissions, deeds)
+
+
+def _mutate_id(
+    choice: Mutation | None,
+    own: _Edit,
+    other: _Edit | None,
+    event_id: EventId,
+    time_ms: int,
+    seed: int,
+    emissions: list[Emission | LateEvent],
+    deeds: list[Deed],
+) -> None:
+    cell = own.result
+
+    def note(found_as: str, noted: EventId = event_id, where: Result = cell) -> None:
+        assert choice is not None
+        deeds.append(Deed(choice, where.window_start_ms, where.key, noted, found_as))
+
+    if choice not in (Mutation.DROP, Mutation.ALTER, Mutation.MISPLACE, Mutation.LATE_ROUTE):
+        own.put(event_id, time_ms)
+    if choice is Mutation.DROP:
+        note("missing")
+    elif choice is Mutation.DUPLICATE:
+        own.put(event_id, time_ms)
+        note("duplicate")
+    elif choice is Mutation.LATE_ROUTE:
+        emissions.append(LateEvent(cell.key, event_id, time_ms))
+        note("late")
+    elif choice in (Mutation.ALTER, Mutation.INVENT):
+        invented = _invented(seed, cell, event_id)
+        own.put(invented, time_ms)
+        if choice is Mutation.ALTER:
+            note("missing")
+        note("unknown_id", invented)
+    elif choice in (Mutation.MISPLACE, Mutation.MISPLACE_COPY):
+        assert other is not None
+        other.put(event_id, time_ms)
+        if choice is Mutation.MISPLACE:
+            note("missing")
+        note("misplaced", event_id, other.result)
+
+
+def _invented(seed: int, cell: Result, event_id: EventId) -> EventId:
+    digest = _digest(seed, "invented", cell.window_start_ms, cell.key, event_id)
+    if isinstance(event_id, int):
+        return _INVENTED_FROM + int.from_bytes(digest[:7], "little")
+    return "invented-" + digest.hex()
+
+
+def _chosen(among: Sequence[Mutation], rates: Rates, draw: float) -> Mutation | None:
+    """The mutation whose share of [0, 1) the draw falls into."""
+    reached = 0.0
+    for mutation in among:
+        reached += rates.shares.get(mutation, 0.0)
+        if draw < reached:
+            return mutation
+    return None
+
+
+def _draw(seed: int, *of: object) -> float:
+    return int.from_bytes(_digest(seed, *of)[:7], "little") / (1 << 56)
+
+
+def _digest(seed: int, *of: object) -> bytes:
+    return hashlib.blake2b(repr((seed, *of)).encode(), digest_size=8).digest()

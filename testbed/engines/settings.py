@@ -1,0 +1,58 @@
+"""The configuration of one engine: a JSON file that the engine's process reads, the same for all its instances."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from testbed.engines.mutations import Mutation, Rates
+
+Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+
+
+class EngineSettings(BaseModel):
+    """Topics, window, guarantee and the knobs that a fault experiment turns. Durations carry their unit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bootstrap_servers: str
+    inputs: tuple[str, ...] = ("click",)
+    output: str = "output"
+    late: str = "lateOutput"
+    rejected: str | None = None
+    """Topic for input that cannot be decoded, as it came; None: logged and skipped."""
+    group: str = "engine"
+    guarantee: Guarantee = "exactly_once"
+    key_fields: tuple[str, ...] = ("page",)
+    """Fields that events are grouped by; results carry them under the same names."""
+    window_ms: int = Field(default=60_000, gt=0)
+    max_disorder_ms: int = Field(default=0, ge=0)
+    allowed_lateness_ms: int = Field(default=0, ge=0)
+    """Event time by which a window answers after its end; it answers once."""
+    idle_after_seconds: float | None = Field(default=10.0, ge=0)
+    """A partition read to its end and without data for so long leaves the watermark; None: never."""
+    commit_interval_seconds: float = Field(default=1.0, ge=0)
+    transaction_timeout_seconds: float = Field(default=30.0, gt=0)
+    session_timeout_seconds: float = Field(default=6.0, gt=0)
+    static_membership: bool = True
+    """A restarted instance takes its partitions up at once. False: they wait for the dead member's session to end."""
+    poll_records_max: int = Field(default=2000, gt=0)
+    poll_seconds: float = Field(default=0.05, gt=0)
+    message_bytes_max: int = Field(default=8_000_000, gt=0)
+    """Size of the largest result; the broker's ``message.max.bytes`` must allow it."""
+    consumer_options: dict[str, str | int | float | bool] = {}
+    producer_options: dict[str, str | int | float | bool] = {}
+
+    mutations: dict[Mutation, float] = {}
+    """The mutant only: mutation -> share of results or ids."""
+    mutation_seed: int = 0
+    delay_seconds: float = 2.0
+    delay_beyond_seconds: float = 0.0
+    truth: Path | None = None
+    """Folder of the mutant's ground truth, a file per instance."""
+
+    def rates(self) -> Rates:
+        """The mutations as the core takes them."""
+        return Rates(self.mutations, self.delay_seconds, self.delay_beyond_seconds)

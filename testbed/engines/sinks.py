@@ -1,0 +1,255 @@
+"""How outputs and progress reach Kafka: one sink per guarantee, all with the same two verbs.
+
+``accept`` takes outputs; ``commit`` makes all accepted outputs and the given progress durable, in the order that the
+guarantee asks for:
+
+- exactly once: outputs and progress in one transaction;
+- at least once: outputs first, and progress only when every output was acknowledged;
+- at most once: progress first, then the outputs.
+
+Progress is the group's committed offset, so that lag monitors see what they expect, and the rest of it is the
+offset's metadata. Both sinks that are not transactional use an idempotent producer: a repeat or a loss is then the
+guarantee's doing and not the client's.
+
+Errors: ``RetryFromCommitted`` where the transaction was aborted and the work must be done again from the last commit;
+``KafkaException`` and ``DeliveryError`` end the process.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
+
+from testbed.engines.core import BEGINNING_MS, PartitionId, Progress
+from testbed.engines.settings import EngineSettings
+
+_QUEUE_FULL_WAIT_SECONDS = 0.05
+_CALL_TIMEOUT_SECONDS = 30.0
+
+
+class RetryFromCommitted(Exception):  # noqa: N818 - an order to the caller, not a failure
+    """The transaction is aborted: forget everything since the last commit and read again from there."""
+
+
+class DeliveryError(Exception):
+    """An output could not be produced."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """A record to produce."""
+
+    topic: str
+    key: bytes | None
+    value: bytes
+
+
+Commit = Mapping[PartitionId, Progress]
+
+
+class Sink(Protocol):
+    """Where outputs and progress go."""
+
+    def accept(self, output: Output) -> None:
+        """Take an output; it is durable after the next commit."""
+
+    def commit(self, progress: Commit) -> None:
+        """Make everything accepted, and ``progress``, durable."""
+
+    def forget(self) -> None:
+        """Drop what was accepted since the last commit, as far as the guarantee can."""
+
+    def close(self) -> None:
+        """Release the client."""
+
+
+def open_sink(settings: EngineSettings, consumer: Consumer, name: str) -> Sink:
+    """The sink of the settings' guarantee; ``name`` identifies the instance, and fences an earlier one of that name."""
+    if settings.guarantee == "exactly_once":
+        return _ExactlyOnce(settings, consumer, name)
+    if settings.guarantee == "at_least_once":
+        return _AtLeastOnce(settings, consumer)
+    return _AtMostOnce(settings, consumer)
+
+
+def to_offsets(progress: Commit) -> list[TopicPartition]:
+    """Progress as offsets with metadata."""
+    offsets = []
+    for (topic, partition), p in sorted(progress.items()):
+        metadata = json.dumps({"rebuild_from": p.rebuild_from, "closed_through_ms": p.closed_through_ms})
+        offsets.append(TopicPartition(topic, partition, p.next_offset, metadata))
+    return offsets
+
+
+def from_offset(offset: TopicPartition, beginning: int) -> Progress:
+    """Progress from a committed offset; with none, the partition starts at offset ``beginning``."""
+    if offset.offset < 0:
+        return Progress(beginning, beginning, BEGINNING_MS)
+    if not offset.metadata:
+        return Progress(offset.offset, offset.offset, BEGINNING_MS)
+    data = json.loads(offset.metadata)
+    return Progress(offset.offset, data["rebuild_from"], data["closed_through_ms"])
+
+
+def producer_options(settings: EngineSettings) -> dict[str, Any]:
+    """librdkafka options of the outputs' producer."""
+    return {
+        "bootstrap.servers": settings.bootstrap_servers,
+        "enable.idempotence": True,
+        "partitioner": "murmur2_random",
+        "compression.type": "lz4",
+        "linger.ms": 5,
+        "message.max.bytes": settings.message_bytes_max,
+        **settings.producer_options,
+    }
+
+
+def produce(producer: Producer, output: Output, report: Any = None) -> None:
+    """Queue one output, waiting while the queue is full."""
+    while True:
+        try:
+            producer.produce(output.topic, output.value, output.key, on_delivery=report)
+            return
+        except BufferError:
+            producer.poll(_QUEUE_FULL_WAIT_SECONDS)
+
+
+class _ExactlyOnce:
+    def __init__(self, settings: EngineSettings, consumer: Consumer, name: str) -> None:
+        timeout_ms = int(settings.transaction_timeout_seconds * 1000)
+        self._consumer = consumer
+        self._producer = Producer(
+            {
+                **producer_options(settings),
+                "transactional.id": name,
+                "transaction.timeout.ms": timeout_ms,
+                **({} if "message.timeout.ms" in settings.producer_options else {"message.timeout.ms": timeout_ms}),
+            }
+        )
+        self._open = False
+        self._committed: dict[PartitionId, Progress] = {}
+        self._producer.init_transactions(_CALL_TIMEOUT_SECONDS)
+
+    def accept(self, output: Output) -> None:
+        self._try(lambda: self._put(output))
+
+    def commit(self, progress: Commit) -> None:
+        changed = {p: at for p, at in progress.items() if self._committed.get(p) != at}
+        if not self._open and not changed:
+            return
+        self._try(self._begin)
+        if changed:
+            offsets, member = to_offsets(changed), self._consumer.consumer_group_metadata()
+            self._try(lambda: self._producer.send_offsets_to_transaction(offsets, member, _CALL_TIMEOUT_SECONDS))
+        self._try(lambda: self._producer.commit_transaction(_CALL_TIMEOUT_SECONDS))
+        self._open = False
+        self._committed.update(changed)
+
+    def forget(self) -> None:
+        self._committed.clear()
+        if self._open:
+            self._producer.abort_transaction(_CALL_TIMEOUT_SECONDS)
+            self._open = False
+
+    def close(self) -> None:
+        self.forget()
+
+    def _put(self, output: Output) -> None:
+        self._begin()
+        produce(self._producer, output)
+        self._producer.poll(0)
+
+    def _begin(self) -> None:
+        if not self._open:
+            self._producer.begin_transaction()
+            self._open = True
+
+    def _try(self, call: Callable[[], object]) -> None:
+        """Call until done. An error that spoils the transaction aborts it and raises RetryFromCommitted."""
+        while True:
+            try:
+                call()
+                return
+            except KafkaException as error:
+                reason: KafkaError = error.args[0]
+                # A retriable call must be repeated: the client remembers it, and its answer is what is waited for.
+                if reason.fatal() or not (reason.retriable() or reason.txn_requires_abort() or self._open):
+                    raise
+                if not reason.retriable() or reason.txn_requires_abort():
+                    self.forget()
+                    raise RetryFromCommitted(str(reason)) from error
+
+
+class _Plain:
+    """What the two sinks without transactions share: a producer that remembers failures."""
+
+    def __init__(self, settings: EngineSettings, consumer: Consumer) -> None:
+        self._consumer = consumer
+        self._producer = Producer(producer_options(settings))
+        self._failures: list[str] = []
+        self._committed: dict[PartitionId, Progress] = {}
+
+    def _report(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None:
+            self._failures.append(str(error))
+
+    def _flush(self) -> None:
+        while self._producer.flush(_CALL_TIMEOUT_SECONDS) > 0:
+            pass
+        if self._failures:
+            raise DeliveryError(f"{len(self._failures)} outputs were not produced: {self._failures[0]}")
+
+    def _store(self, progress: Commit) -> None:
+        changed = {p: at for p, at in progress.items() if self._committed.get(p) != at}
+        if changed:
+            try:
+                results = self._consumer.commit(offsets=to_offsets(changed), asynchronous=False)
+                failed = next((r.error for r in results or [] if r.error is not None), None)
+            except KafkaException as error:
+                failed = error.args[0]
+            if failed is not None:
+                if failed.fatal():
+                    raise KafkaException(failed)
+                self.forget()
+                raise RetryFromCommitted(str(failed))
+            self._committed.update(changed)
+
+    def forget(self) -> None:
+        self._committed.clear()
+
+    def close(self) -> None:
+        self._flush()
+
+
+class _AtLeastOnce(_Plain):
+    def accept(self, output: Output) -> None:
+        produce(self._producer, output, self._report)
+        self._producer.poll(0)
+
+    def commit(self, progress: Commit) -> None:
+        self._flush()
+        self._store(progress)
+
+
+class _AtMostOnce(_Plain):
+    def __init__(self, settings: EngineSettings, consumer: Consumer) -> None:
+        super().__init__(settings, consumer)
+        self._waiting: list[Output] = []
+
+    def accept(self, output: Output) -> None:
+        self._waiting.append(output)
+
+    def commit(self, progress: Commit) -> None:
+        self._store(progress)
+        waiting, self._waiting = self._waiting, []
+        for output in waiting:
+            produce(self._producer, output, self._report)
+        self._flush()
+
+    def forget(self) -> None:
+        super().forget()
+        self._waiting.clear()

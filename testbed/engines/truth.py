@@ -1,0 +1,104 @@
+"""The ground truth file of the mutant: one JSON line per deed, written before its output is produced.
+
+``{"mutation": "drop", "window_start_ms": 0, "key": ["/help"], "page": "/help", "id": 7, "class": "missing",
+"transient_class": null, "count": 1}``. A mutant that was killed and restarted repeats lines word for word; repeated lines are one
+deed. ``class`` null: nothing may be found; ``transient_class``: what may be found and must be retracted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from testbed.engines.mutations import Deed, Mutation
+
+
+class TruthWriter:
+    """Appends deeds to the file; ``write`` returns when they are out of this process, so that a kill loses none."""
+
+    def __init__(self, path: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _end_last_line(path)
+        self._file = path.open("ab", buffering=0)
+
+    def write(self, deeds: Iterable[Deed]) -> None:
+        """Append ``deeds`` in one write."""
+        text = "".join(_line(deed) for deed in deeds)
+        if text:
+            self._file.write(text.encode())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._file.close()
+
+
+def read(path: Path) -> Iterator[Deed]:
+    """The deeds in ``path`` (a file, or a folder with one file per instance), each once. A torn line is skipped: its
+    output was not produced.
+    """
+    seen: set[bytes] = set()
+    for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
+        for line in file.read_bytes().splitlines():
+            if line in seen:
+                continue
+            seen.add(line)
+            try:
+                data = json.loads(line)
+            except ValueError:
+                continue
+            yield Deed(
+                Mutation(data["mutation"]),
+                data["window_start_ms"],
+                tuple(data["key"]),
+                data["id"],
+                data["class"],
+                data["transient_class"],
+                data["count"],
+            )
+
+
+def summarise(path: Path) -> dict[str, int]:
+    """Final class -> how many (cell, id) must be found under it, once all is settled."""
+    counts: Counter[str] = Counter()
+    for deed in read(path):
+        if deed.violation_class is not None:
+            counts[deed.violation_class] += deed.count
+    return dict(counts)
+
+
+def summarise_transient(path: Path) -> dict[str, int]:
+    """Class -> how many (cell, id) may be found under it for a time, and must be retracted."""
+    counts: Counter[str] = Counter()
+    for deed in read(path):
+        if deed.transient_class is not None:
+            counts[deed.transient_class] += deed.count
+    return dict(counts)
+
+
+def _line(deed: Deed) -> str:
+    data = {
+        "mutation": deed.mutation,
+        "window_start_ms": deed.window_start_ms,
+        "key": list(deed.key),
+        "page": deed.key[0],
+        "id": deed.id,
+        "class": deed.violation_class,
+        "transient_class": deed.transient_class,
+        "count": deed.count,
+    }
+    return json.dumps(data, separators=(",", ":")) + "\n"
+
+
+def _end_last_line(path: Path) -> None:
+    """A kill inside a write may have torn the last line: what follows must not be glued to it."""
+    if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
+        with path.open("ab") as file:
+            file.write(b"\n")

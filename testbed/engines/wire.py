@@ -1,0 +1,87 @@
+"""Between bytes and the core's values, in PGVal's formats.
+
+Source: PGVal's ``ClickEvent`` (in), ``PageStatistics`` and ``ClickUpdateEvent`` (out), as Jackson writes them; an
+update that is not there has id 0 and the epoch as its time. Kafka keys are the JSON of the page, or the JSON array of
+the key fields where there are several.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from typing import Final
+
+from generator.wire import json_bytes, timestamp_text
+from testbed.engines.core import EventId, LateEvent, Record, Result
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class Decoder:
+    """Decodes click events; one per partition, since consecutive events often share their time."""
+
+    def __init__(self, key_fields: Sequence[str]) -> None:
+        self._key_fields = tuple(key_fields)
+        self._single = self._key_fields[0] if len(self._key_fields) == 1 else None
+        self._text = ""
+        self._ms = 0
+
+    def decode(self, offset: int, value: bytes | None) -> Record | None:
+        """The event in ``value``; None where there is none."""
+        if value is None:
+            return None
+        try:
+            event = json.loads(value)
+            text = event["timestamp"]
+            if text != self._text:
+                self._ms = time_ms(text)
+                self._text = text
+            event_id = event["id"]
+            key = (event[self._single],) if self._single else tuple(event[name] for name in self._key_fields)
+        except (ValueError, KeyError, TypeError):
+            return None
+        if type(event_id) is not int and type(event_id) is not str:
+            return None
+        return (offset, key, self._ms, event_id)
+
+
+def time_ms(text: str) -> int:
+    """ISO 8601 (no zone means UTC) as whole milliseconds since the epoch. Raises ValueError, TypeError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        moment = moment.replace(tzinfo=UTC)
+    since = moment - _EPOCH
+    return since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+
+
+def key_bytes(key: tuple[str, ...]) -> bytes:
+    """The Kafka key of a cell."""
+    return json_bytes(key[0] if len(key) == 1 else list(key))
+
+
+def result_bytes(result: Result, key_fields: Sequence[str]) -> bytes:
+    """A ``PageStatistics`` record."""
+    return b'{%b,"windowStart":"%b","windowEnd":"%b","clickIds":[%b],"updateIds":[]}' % (
+        _fields(result.key, key_fields),
+        timestamp_text(result.window_start_ms),
+        timestamp_text(result.window_end_ms),
+        _ids(result.ids),
+    )
+
+
+def late_bytes(event: LateEvent, key_fields: Sequence[str]) -> bytes:
+    """A ``ClickUpdateEvent`` record of a late click."""
+    return b'{%b,"clickId":%b,"clickTimestamp":"%b","updateId":0,"updateTimestamp":"1970-01-01T00:00:00.000"}' % (
+        _fields(event.key, key_fields),
+        json_bytes(event.id),
+        timestamp_text(event.time_ms),
+    )
+
+
+def _fields(key: tuple[str, ...], key_fields: Sequence[str]) -> bytes:
+    return b",".join(b"%b:%b" % (json_bytes(n), json_bytes(v)) for n, v in zip(key_fields, key, strict=True))
+
+
+def _ids(ids: tuple[EventId, ...]) -> bytes:
+    return json_bytes(ids)[1:-1]
