@@ -33,7 +33,7 @@ def test_every_example_loads_and_its_dump_loads_to_the_same(name: str) -> None:
 
 def test_a_configuration_is_frozen() -> None:
     with pytest.raises(ValueError, match="frozen"):
-        example().timing.tick = 5  # type: ignore[misc]
+        example().timing.tick = 5
 
 
 def test_no_text_of_a_configuration_shows_a_secret() -> None:

@@ -19,6 +19,8 @@ from pydantic_core import PydanticCustomError
 class ConfigError(Exception):
     """A configuration that cannot be used; ``problems`` holds one sentence for each thing to mend."""
 
+    exit_status = 2
+
     def __init__(self, problems: Iterable[str]) -> None:
         self.problems: tuple[str, ...] = tuple(problems)
         super().__init__("\n".join(self.problems))

@@ -30,8 +30,7 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
         f"<title>{escape(report['outcome'])} – {escape(report['pipeline'])}</title>",
         f'<link rel="icon" href="data:,"><style>{_resource("style.css")}</style></head><body>',
         f"<header><h1>{escape(headline(report))}</h1>",
-        f'<p class="dim">As of {escape(clock(report.get("time")))} UTC, streamproof '
-        f"{escape(str(report['validator']['version']))}</p></header><main>",
+        f'<p class="dim">{escape(_as_of(report))}</p></header><main>',
         _verdicts(report),
         _list("Why", report["reasons"]),
         _list("What broke", what_broke(report) or ["Nothing: no violation is confirmed."]),
@@ -47,6 +46,10 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
         "</main></body></html>",
     ]
     return "\n".join(part for part in parts if part) + "\n"
+
+
+def _as_of(report: dict[str, Any]) -> str:
+    return f"As of {clock(report.get('time'))} UTC, streamproof {report['validator']['version']}"
 
 
 def _verdicts(report: dict[str, Any]) -> str:

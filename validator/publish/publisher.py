@@ -50,6 +50,16 @@ class Endpoint:
         return f"http://{host}:{self.port}/"
 
 
+class EndpointError(Exception):
+    """The address and port of the configuration cannot be listened on."""
+
+    exit_status = 2
+
+    def __init__(self, address: str, port: int, reason: str) -> None:
+        mend = "end what listens there, or set metrics.port to another or to 0"
+        super().__init__(f"metrics.port {port} on {address} cannot be listened on ({reason}); {mend}.")
+
+
 class Publisher:
     """Publishes what was committed; nothing here is needed to decide anything."""
 
@@ -69,21 +79,21 @@ class Publisher:
         self._restoring = self._report is not None
 
     def start(self) -> Endpoint:
-        """Listen, print where, and write `endpoint.json` into the state. Raises OSError if the port cannot be had."""
+        """Listen, print where, and write `endpoint.json` into the state. Raises EndpointError if the port cannot be had."""
         metrics = self._config.metrics
         self._state.mkdir(parents=True, exist_ok=True)
-        self._server = Server(
-            metrics.address,
-            metrics.port,
-            {
-                "/": self._page,
-                "/metrics": self._metrics,
-                "/healthz": lambda _: Answer(b"ok\n", server.TEXT),
-                "/readyz": self._ready,
-                "/report.json": self._report_json,
-                "/violations.json": self._violations_json,
-            },
-        )
+        routes = {
+            "/": self._page,
+            "/metrics": self._metrics,
+            "/healthz": lambda _: Answer(b"ok\n", server.TEXT),
+            "/readyz": self._ready,
+            "/report.json": self._report_json,
+            "/violations.json": self._violations_json,
+        }
+        try:
+            self._server = Server(metrics.address, metrics.port, routes)
+        except OSError as error:
+            raise EndpointError(metrics.address, metrics.port, error.strerror or str(error)) from None
         endpoint = Endpoint(metrics.address, self._server.port)
         described = {"address": endpoint.address, "port": endpoint.port, "url": endpoint.url, "pid": os.getpid()}
         replace_file(self._state / ENDPOINT_FILE, json.dumps(described, indent=2) + "\n")

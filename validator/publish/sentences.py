@@ -1,4 +1,4 @@
-"""What a report says in words: what broke, what is outstanding, what each fault cost. Shared by text, HTML and JUnit."""
+"""What a report says in words: what broke, what is outstanding, what each fault cost. For text, HTML and JUnit."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def what_broke(report: dict[str, Any]) -> list[str]:
         if not confirmed:
             continue
         counted = report[part].get(name)
-        count = counted if counted else confirmed
+        count = counted or confirmed
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
         sentence = f"{count:,} {one if count == 1 else several} ({plural(confirmed, 'violation')}).{tolerated}"

@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Final
@@ -57,7 +58,9 @@ class Server:
     def __init__(self, address: str, port: int, routes: Mapping[str, Route]) -> None:
         """Bind the port (0: a free one). Raises OSError if the address cannot be had."""
         self._http = _Http((address, port), _handler(routes))
-        self._thread = threading.Thread(target=self._http.serve_forever, name="streamproof-http", daemon=True)
+        # Looks for the end ten times a second; requests are answered at once.
+        serve = partial(self._http.serve_forever, poll_interval=0.1)
+        self._thread = threading.Thread(target=serve, name="streamproof-http", daemon=True)
 
     @property
     def port(self) -> int:

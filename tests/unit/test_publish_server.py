@@ -1,0 +1,146 @@
+"""The server beside a pipeline, over real HTTP on a free port."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.unit.publish_snapshots import broken, clean, config
+from validator.publish.publisher import READY_SECONDS, Endpoint, EndpointError, Publisher
+
+pytestmark = pytest.mark.unit
+
+
+class Clock:
+    """A clock that stands until it is moved, in seconds."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Served:
+    """A publisher that is listened to."""
+
+    def __init__(self, state: Path) -> None:
+        self.clock = Clock()
+        self.publisher = Publisher(config(state), state, self.clock)
+        self.endpoint = self.publisher.start()
+
+    def get(self, path: str, method: str = "GET", accept: str = "*/*") -> tuple[HTTPResponse, str]:
+        connection = HTTPConnection("127.0.0.1", self.endpoint.port, timeout=10)
+        try:
+            connection.request(method, path, headers={"Accept": accept})
+            response = connection.getresponse()
+            return response, response.read().decode()
+        finally:
+            connection.close()
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    one = Served(tmp_path / "state")
+    yield one
+    one.publisher.stop()
+
+
+def test_a_free_port_is_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with Publisher(config(tmp_path), tmp_path):
+        endpoint = json.loads((tmp_path / "endpoint.json").read_text())
+        assert endpoint["port"] > 0
+        assert endpoint["url"] in capsys.readouterr().err
+    assert not (tmp_path / "endpoint.json").exists()
+
+
+def test_a_new_state_has_metrics_before_its_first_batch(served: Served) -> None:
+    response, body = served.get("/metrics")
+    assert response.status == 200
+    assert {f.name for f in text_string_to_metric_families(body)} >= {"streamproof_events", "streamproof_build_info"}
+    assert served.get("/healthz")[0].status == 200
+    for path in ("/readyz", "/report.json", "/violations.json"):
+        assert served.get(path)[0].status == 503, path
+
+
+def test_openmetrics_is_spoken_to_those_who_ask(served: Served) -> None:
+    response, body = served.get("/metrics", accept="application/openmetrics-text; version=1.0.0")
+    assert response.headers["Content-Type"].startswith("application/openmetrics-text")
+    assert body.endswith("# EOF\n")
+
+
+def test_what_is_published_is_served(served: Served) -> None:
+    report = served.publisher.publish(broken())
+    assert json.loads(served.get("/report.json")[1]) == report
+    assert 'streamproof_contributions{class="missing",pipeline="clickstream"} 3.0' in served.get("/metrics")[1]
+    assert [v["id"] for v in json.loads(served.get("/violations.json")[1])["violations"]] == ["v-2", "v-1"]
+
+
+def test_violations_after_a_time_are_those_that_changed_later(served: Served) -> None:
+    served.publisher.publish(broken())
+    newer = json.loads(served.get("/violations.json?after=2026-01-31T11:59:59.000000Z")[1])
+    assert [v["id"] for v in newer["violations"]] == ["v-2"]
+    assert json.loads(served.get("/violations.json?after=2026-01-31T12:00:00Z")[1])["violations"] == []
+    assert served.get("/violations.json?after=2026-01-31T12:59:59+01:00")[0].status == 200
+    refused, body = served.get("/violations.json?after=yesterday")
+    assert refused.status == 400
+    assert "is no time" in json.loads(body)["error"]
+
+
+def test_ready_is_a_batch_within_half_a_minute(served: Served) -> None:
+    served.publisher.publish(clean())
+    served.clock.now += READY_SECONDS
+    assert served.get("/readyz")[0].status == 200
+    served.clock.now += 1
+    assert served.get("/readyz")[0].status == 503
+    served.publisher.publish(clean())
+    assert served.get("/readyz")[0].status == 200
+
+
+def test_after_a_restart_the_old_report_is_served_and_no_counter_falls_to_zero(tmp_path: Path) -> None:
+    first = Publisher(config(tmp_path), tmp_path)
+    first.publish(broken())
+    again = Served(tmp_path)
+    try:
+        assert json.loads(again.get("/report.json")[1])["outcome"] == "fail"
+        assert len(json.loads(again.get("/violations.json")[1])["violations"]) == 2
+        assert again.get("/metrics")[0].status == 503
+        again.publisher.publish(broken())
+        assert again.get("/metrics")[0].status == 200
+    finally:
+        again.publisher.stop()
+
+
+def test_the_page_is_one_file_that_may_load_nothing(served: Served) -> None:
+    response, body = served.get("/")
+    assert response.status == 200
+    assert response.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "default-src 'none'" in response.headers["Content-Security-Policy"]
+    assert 'fetch("report.json")' in body
+
+
+def test_head_answers_without_a_body_and_other_paths_say_what_there_is(served: Served) -> None:
+    response, body = served.get("/metrics", method="HEAD")
+    assert (response.status, body) == (200, "")
+    assert int(response.headers["Content-Length"]) > 0
+    response, body = served.get("/nothing")
+    assert response.status == 404
+    assert "/report.json" in body
+    assert served.get("/metrics", method="POST")[0].status == 501
+
+
+def test_a_port_that_is_taken_is_an_error(served: Served, tmp_path: Path) -> None:
+    busy = config(tmp_path).model_copy(
+        update={"metrics": config(tmp_path).metrics.model_copy(update={"port": served.endpoint.port})}
+    )
+    with pytest.raises(EndpointError, match=r"in use\); end what listens there, or set metrics\.port"):
+        Publisher(busy, tmp_path).start()
+
+
+def test_all_addresses_are_reached_through_this_machine() -> None:
+    assert Endpoint("0.0.0.0", 80).url == "http://127.0.0.1:80/"

@@ -1,0 +1,146 @@
+"""The report: every key of the contract, absent measures null, files replaced whole."""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.publish_snapshots import NOON_US, broken, clean
+from validator.publish.atomic import replace_file
+from validator.publish.report import build, build_violations, render_json, write
+from validator.publish.times import parse_rfc3339, rfc3339
+
+pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def contract_report() -> dict[str, Any]:
+    text = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8")
+    found = re.search(r"```json\n(.*?)```", text, re.DOTALL)
+    assert found is not None
+    loaded = json.loads(found.group(1))
+    assert isinstance(loaded, dict)
+    return loaded
+
+
+def missing_keys(wanted: Any, given: Any, place: str = "") -> list[str]:
+    if isinstance(wanted, dict):
+        absent = [f"{place}.{key}" for key in wanted if key not in given]
+        present = [key for key in wanted if key in given]
+        return absent + [m for key in present for m in missing_keys(wanted[key], given[key], f"{place}.{key}")]
+    if isinstance(wanted, list) and wanted:
+        assert given, f"{place} is empty, so its entries are not compared"
+        return [m for entry in given for m in missing_keys(wanted[0], entry, f"{place}[]")]
+    return []
+
+
+def test_every_key_of_the_contracts_example_is_there() -> None:
+    assert missing_keys(contract_report(), build(broken())) == []
+
+
+def test_the_same_keys_are_there_when_nothing_is_known() -> None:
+    unknown = replace(
+        clean(), contributions={}, results={}, inputs={}, late_records={}, cells={}, verdicts_over={}, settled={},
+        reliable_throughput_per_second=None, coverage=(), input_watermark_us=None, input_events_per_second=None,
+        violations={},
+    )  # fmt: skip
+    report = build(unknown)
+    for part in ("contributions", "results", "inputs", "late_records", "cells", "reliability"):
+        assert report[part].keys() == build(clean())[part].keys()
+        assert set(report[part].values()) == {None}, part
+    assert set(report["latency_seconds"]["last_input"].values()) == {None}
+    assert report["verdicts_over"]["1h"] == {"at_most_once": None, "at_least_once": None, "exactly_once": None}
+
+
+def test_incorrect_is_misplaced_plus_unknown_ids() -> None:
+    counts = {**clean().contributions, "misplaced": 2, "unknown_id": 3}
+    assert build(replace(clean(), contributions=counts))["contributions"]["incorrect"] == 5
+    del counts["misplaced"]
+    assert build(replace(clean(), contributions=counts))["contributions"]["incorrect"] is None
+
+
+def test_ratios_are_over_settled_cells() -> None:
+    reliability = build(clean())["reliability"]
+    assert (reliability["handled_ratio"], reliability["exact_ratio"]) == (1.0, 980 / 990)
+    nothing = replace(clean(), settled={"expected": 0, "handled": 0, "exact": 0})
+    assert build(nothing)["reliability"]["handled_ratio"] is None
+
+
+def test_the_outcome_is_the_declared_guarantees_verdict() -> None:
+    report = build(broken())
+    assert report["outcome"] == report["verdicts"]["exactly_once"] == "fail"
+
+
+def test_times_are_rfc_3339_utc() -> None:
+    assert build(clean())["time"] == "2026-01-31T12:00:00.000000Z"
+    assert rfc3339(None) is None
+    assert rfc3339(2**62) is None
+    assert parse_rfc3339(rfc3339(NOON_US + 1) or "") == NOON_US + 1
+
+
+def test_a_fault_carries_its_measures_and_violations() -> None:
+    fault = build(broken())["faults"][0]
+    assert (fault["failure_cost_seconds"], fault["recovery_seconds"], fault["recovered"]) == (29.1, None, False)
+    assert fault["violations"] == {"missing": 1, "duplicate": 1}
+    assert fault["healed"] is None
+
+
+def test_the_sums_of_the_books_are_printed() -> None:
+    sums = build(clean())["coverage"]["sums"]
+    assert sums["records"] + sums["expired"] + sums["invisible"] == sums["offsets_spanned"] == 1055
+
+
+def test_violations_are_newest_first_with_their_evidence() -> None:
+    listed = build_violations(broken())
+    assert [v["id"] for v in listed["violations"]] == ["v-2", "v-1"]
+    assert listed["violations"][0]["ids"] == ["17", "18"]
+    assert listed["counts"] == {"confirmed": 2, "retracted": 1, "suspected": 0}
+
+
+def test_what_is_written_is_what_was_built(tmp_path: Path) -> None:
+    report = write(tmp_path, broken())
+    assert json.loads((tmp_path / "report.json").read_text()) == report
+    assert json.loads((tmp_path / "violations.json").read_text()) == build_violations(broken())
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.json", "violations.json"]
+
+
+def test_not_a_number_is_never_written() -> None:
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        render_json(build(replace(clean(), reliable_throughput_per_second=float("nan"))))
+
+
+def test_a_concurrent_reader_sees_whole_files_only(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    texts = [json.dumps({"n": n, "fill": "x" * 20_000}) for n in range(2)]
+    replace_file(path, texts[0])
+    done = threading.Event()
+    seen: list[str] = []
+
+    def read() -> None:
+        while not done.is_set():
+            seen.append(path.read_text(encoding="utf-8"))
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for turn in range(100):
+        replace_file(path, texts[turn % 2])
+    done.set()
+    reader.join()
+    assert seen
+    assert set(seen) <= set(texts)
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_other(tmp_path: Path) -> None:
+    path = tmp_path / "report.json"
+    replace_file(path, "old")
+    with pytest.raises(UnicodeEncodeError):
+        replace_file(path, "\ud800")
+    assert path.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir()] == ["report.json"]

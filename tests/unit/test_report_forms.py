@@ -1,0 +1,129 @@
+"""The report as text, JUnit XML, HTML and live table."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import replace
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.unit.publish_snapshots import NOON_US, broken, clean, violation
+from validator.model.classes import Guarantee, Verdict
+from validator.publish import html, junit, live, text
+from validator.publish.report import build, build_violations
+from validator.publish.sentences import what_broke
+
+pytestmark = pytest.mark.unit
+
+NASTY = "</script><b>&\x00\x1b[31m\"'"
+
+
+def test_the_text_fits_and_says_what_broke_in_sentences() -> None:
+    shown = text.render(build(broken()), build_violations(broken()))
+    assert max(len(line) for line in shown.splitlines()) <= text.WIDTH
+    assert shown.startswith("Pipeline clickstream breaks its guarantee, exactly once.\n")
+    assert "  3 events were lost: no result, late or rejected record carries them (1 violation).\n" in shown
+    assert "  2 answers repeat events that were answered before (1 violation).\n" in shown
+    assert "kill-one-worker (process_kill on taskmanager-1), from 2026-01-31 11:59:30, not healed;" in shown
+    assert "v-2: duplicate, confirmed, 2026-01-31 11:58:00, key /help: 2 ids" in shown
+    assert all(line == line.rstrip() for line in shown.splitlines())
+
+
+def test_the_text_of_a_clean_run_says_so() -> None:
+    shown = text.render(build(clean()))
+    assert shown.startswith("Pipeline clickstream keeps its guarantee, exactly once.\n")
+    assert "  Nothing: no violation is confirmed.\n" in shown
+    assert "  10 events are not due yet.\n" in shown
+    assert "  No latency: topic output has CreateTime\n" in shown
+
+
+def test_the_text_shows_every_count() -> None:
+    report = build(broken())
+    shown = text.render(report)
+    for name in report["contributions"]:
+        assert f"  {name.replace('_', ' ')} " in shown
+
+
+def test_a_tolerated_class_is_named_last_and_called_tolerated() -> None:
+    report = build(replace(broken(), guarantee=Guarantee.AT_MOST_ONCE))
+    said = what_broke(report)
+    assert said[0].startswith("2 answers repeat")
+    assert said[1].endswith("At most once tolerates it.")
+
+
+def cases(of: ET.Element) -> dict[str, set[str]]:
+    return {f"{c.get('classname')}.{c.get('name')}": {child.tag for child in c} for c in of.iter("testcase")}
+
+
+def test_junit_has_a_case_per_guarantee_and_class_and_fails_only_what_is_declared() -> None:
+    lossless = replace(
+        broken(),
+        guarantee=Guarantee.AT_MOST_ONCE,
+        verdicts={**broken().verdicts, Guarantee.AT_LEAST_ONCE: Verdict.UNKNOWN},
+    )
+    suite = ET.fromstring(junit.render(build(lossless), build_violations(lossless)))[0]
+    found = cases(suite)
+    assert len(found) == 3 + 7 == int(suite.get("tests", "0"))
+    assert found["guarantee.at_most_once"] == {"failure"}
+    assert found["guarantee.exactly_once"] == found["guarantee.at_least_once"] == {"skipped"}
+    assert found["violation.duplicate"] == {"failure"}
+    assert found["violation.missing"] == {"system-out"}
+    assert found["violation.misplaced"] == set()
+    assert (suite.get("failures"), suite.get("errors"), suite.get("skipped")) == ("2", "0", "2")
+
+
+def test_junit_calls_unknown_an_error() -> None:
+    unsure = replace(clean(), verdicts={**clean().verdicts, Guarantee.EXACTLY_ONCE: Verdict.UNKNOWN}, reasons=("Why.",))
+    suite = ET.fromstring(junit.render(build(unsure)))[0]
+    assert cases(suite)["guarantee.exactly_once"] == {"error"}
+
+
+def test_other_peoples_data_cannot_break_out() -> None:
+    nasty = replace(
+        broken(), pipeline=NASTY, reasons=(NASTY,), violations_latest=(violation(NASTY, "missing", NOON_US, key=NASTY),)
+    )
+    report, violations = build(nasty), build_violations(nasty)
+    page = html.render(report, violations)
+    assert "</script><b>" not in page
+    ET.fromstring(junit.render(report, violations))
+
+
+def test_the_html_loads_nothing_from_elsewhere() -> None:
+    for page in (html.render(build(broken()), build_violations(broken())), html.live_page()):
+        assert "http://" not in page
+        assert "https://" not in page
+        assert "/*STYLE*/" not in page
+        assert "prefers-color-scheme: dark" in page
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_the_live_table_is_drawn_in_place_on_a_terminal() -> None:
+    terminal = Terminal()
+    table = live.LiveTable(terminal, {})
+    table.show(build(clean()))
+    table.show(build(broken()))
+    height = live.render(build(clean())).count("\n") + 1
+    assert f"\x1b[{height}A\r\x1b[J" in terminal.getvalue()
+    assert "\x1b[1;31mFAIL\x1b[0m" in terminal.getvalue()
+
+
+def test_the_live_table_keeps_no_color() -> None:
+    terminal = Terminal()
+    live.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
+    assert "\x1b" not in terminal.getvalue()
+
+
+def test_the_live_table_writes_plain_lines_elsewhere_and_only_news() -> None:
+    stream = io.StringIO()
+    table = live.LiveTable(stream, {})
+    table.show(build(clean()))
+    table.show(build(replace(clean(), taken_us=NOON_US + 1_000_000)))
+    table.show(build(broken()))
+    lines = stream.getvalue().splitlines()
+    assert len(lines) == 2
+    assert lines[1].startswith("2026-01-31T12:00:00 exactly_once=fail expected=1,000 processed=987")
