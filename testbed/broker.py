@@ -1,0 +1,309 @@
+"""A real Apache Kafka on this machine: one Java process in KRaft mode, its own folder, free ports, no Docker.
+
+It is formatted as a new production cluster of its version is (all feature levels, hence the same transaction
+protocol) and differs in size only: replication 1, few internal partitions, small buffers, no retention by time.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import os
+import random
+import shutil
+import socket
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Literal, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
+
+from testbed.processes import OwnedProcess
+from validator.stream.jars import default_cache, find_java, resolve
+
+JARS_LOCK = Path(__file__).with_name("jars.lock")
+READY_SECONDS_MAX = 60.0
+STOP_SECONDS_MAX = 15.0
+_POLL_SECONDS = 0.05
+_START_ATTEMPTS = 3
+# Below the ephemeral ranges of Linux and macOS. A port of those may be taken by any outgoing connection while the
+# broker is down between kill() and restart(), even by a client that then talks to itself.
+_PORTS = range(15000, 32000)
+
+TimestampType = Literal["LogAppendTime", "CreateTime"]
+
+
+class BrokerError(Exception):
+    """The broker did not do what was asked in time; the message quotes the last lines of its log."""
+
+
+class EmbeddedBroker:
+    """One Kafka broker for tests and the demo; a context manager that starts and stops it.
+
+    ``folder`` keeps data and log and is left in place; without one a temporary folder is made, and removed by
+    :meth:`stop`. ``settings`` are further lines of ``server.properties`` and win over ours.
+    """
+
+    def __init__(
+        self,
+        *,
+        folder: Path | None = None,
+        heap_mb: int = 384,
+        timestamp_type: TimestampType = "LogAppendTime",
+        settings: Mapping[str, str] | None = None,
+    ) -> None:
+        self._given_folder = folder
+        self._folder: Path | None = None
+        self._heap_mb = heap_mb
+        self._timestamp_type = timestamp_type
+        self._settings = dict(settings or {})
+        self._ports: tuple[int, int] | None = None
+        self._process: OwnedProcess | None = None
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """``host:port`` for clients; the same after every restart. Raises :class:`BrokerError` before the start."""
+        if self._ports is None:
+            raise BrokerError("The embedded broker has no address before its first start.")
+        return f"127.0.0.1:{self._ports[0]}"
+
+    @property
+    def folder(self) -> Path:
+        """Folder of ``server.properties``, ``data`` and ``broker.log``. Raises as :attr:`bootstrap_servers` does."""
+        if self._folder is None:
+            raise BrokerError("The embedded broker has no folder before its first start.")
+        return self._folder
+
+    @property
+    def process(self) -> OwnedProcess:
+        """The Java process, for faults. Raises :class:`BrokerError` while the broker is down."""
+        if self._process is None:
+            raise BrokerError("The embedded broker is not running.")
+        return self._process
+
+    def start(self) -> Self:
+        """Start on a new or given folder and return when the broker answers; nothing happens where it runs.
+
+        Raises :class:`BrokerError`, or what :func:`validator.stream.jars.resolve` raises.
+        """
+        if self._process is not None:
+            return self
+        java, jars = find_java(), resolve(JARS_LOCK)
+        if self._folder is None:
+            self._folder = self._given_folder or Path(tempfile.mkdtemp(prefix="streamproof-kafka-"))
+            _format(self._folder / "data", java.executable, jars)
+        new_ports = self._ports is None
+        for attempt in range(1, _START_ATTEMPTS + 1):
+            if self._ports is None:
+                self._ports = _free_ports()
+            self._launch(java.executable, jars)
+            try:
+                self.wait_ready()
+            except BrokerError:
+                port_taken = "BindException" in self.process.last_lines(200)
+                self._end_process()
+                # Another process took the port between our look and Kafka's: only then another one may help.
+                if not (new_ports and port_taken and attempt < _START_ATTEMPTS):
+                    raise
+                self._ports = None
+            else:
+                break
+        return self
+
+    def _launch(self, java: Path, jars: list[Path]) -> None:
+        (self.folder / "server.properties").write_text(self._server_properties(), encoding="utf-8")
+        heap = ["-Xms64m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
+        logger = "-Dorg.slf4j.simpleLogger."
+        log_format = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
+                      f"{logger}dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX"]  # fmt: skip
+        self._process = OwnedProcess(
+            [java, *heap, *log_format, "-cp", os.pathsep.join(map(str, jars)), "kafka.Kafka",
+             self.folder / "server.properties"],
+            log=self.folder / "broker.log",
+            name="embedded Kafka broker",
+        )  # fmt: skip
+
+    def _server_properties(self) -> str:
+        assert self._ports is not None
+        broker, controller = self._ports
+        settings = {
+            "process.roles": "broker,controller",
+            "node.id": "1",
+            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
+            "controller.listener.names": "CONTROLLER",
+            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
+            # A killed broker may come back only when its old session has ended (9 s otherwise).
+            "broker.session.timeout.ms": "3000",
+            "broker.heartbeat.interval.ms": "500",
+            "log.dirs": str(self.folder / "data"),
+            "log.message.timestamp.type": self._timestamp_type,
+            "log.retention.ms": "-1",  # with CreateTime, records of long ago would go at once
+            "log.cleaner.dedupe.buffer.size": str(8 << 20),  # 128 MiB otherwise, taken from the heap at the start
+            "auto.create.topics.enable": "false",
+            "offsets.topic.replication.factor": "1",
+            "offsets.topic.num.partitions": "2",
+            "transaction.state.log.replication.factor": "1",
+            "transaction.state.log.num.partitions": "2",
+            "transaction.state.log.min.isr": "1",
+            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+            "share.coordinator.state.topic.replication.factor": "1",
+            "share.coordinator.state.topic.min.isr": "1",
+            "group.initial.rebalance.delay.ms": "0",
+            **self._settings,
+        }
+        return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def wait_ready(self, timeout_seconds: float = READY_SECONDS_MAX) -> None:
+        """Wait until the broker answers for its metadata. Raises :class:`BrokerError` where it ends or is too slow."""
+        self._await_metadata(lambda metadata: bool(metadata.brokers), "did not answer", timeout_seconds)
+
+    def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
+        """Create ``{name: partitions}``, each with ``config``, and return when every partition has its leader.
+
+        Raises :class:`confluent_kafka.KafkaException` where one exists already or its config is refused.
+        """
+        new = [NewTopic(name, partitions, 1, config=dict(config or {})) for name, partitions in topics.items()]
+        admin = self._admin()  # kept in a name: a client that is collected fails its own requests
+        for done in admin.create_topics(new).values():
+            done.result()
+
+        def have_leaders(metadata: ClusterMetadata) -> bool:
+            return all(
+                name in metadata.topics
+                and len(metadata.topics[name].partitions) == partitions
+                and all(partition.leader >= 0 for partition in metadata.topics[name].partitions.values())
+                for name, partitions in topics.items()
+            )
+
+        self._await_metadata(have_leaders, f"did not give {', '.join(topics)} their leaders")
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic and return when it is gone. Raises :class:`confluent_kafka.KafkaException` where it is not."""
+        admin = self._admin()
+        for done in admin.delete_topics([name]).values():
+            done.result()
+        self._await_metadata(lambda metadata: name not in metadata.topics, f"did not delete {name}")
+
+    def stop(self) -> None:
+        """Shut down in order (SIGTERM) and remove a temporary folder; a given one stays."""
+        if self._process is not None:
+            self._process.terminate(STOP_SECONDS_MAX)
+            self._process = None
+        if self._folder is not None and self._given_folder is None:
+            shutil.rmtree(self._folder)
+            self._folder = self._ports = None
+
+    def kill(self) -> None:
+        """SIGKILL: what the broker had not written is lost. Data and ports stay for :meth:`restart`."""
+        self._end_process()
+
+    def restart(self) -> None:
+        """Start again on the same data and ports, after an orderly end where the broker still runs."""
+        if self._process is not None:
+            self._process.terminate(STOP_SECONDS_MAX)
+            self._process = None
+        self.start()
+
+    def _end_process(self) -> None:
+        if self._process is not None:
+            self._process.kill()
+            self._process = None
+
+    def _admin(self) -> AdminClient:
+        return AdminClient(
+            {"bootstrap.servers": self.bootstrap_servers, "reconnect.backoff.max.ms": 200, "log_level": 0}
+        )
+
+    def _await_metadata(
+        self, holds: Callable[[ClusterMetadata], bool], complaint: str, timeout_seconds: float = READY_SECONDS_MAX
+    ) -> None:
+        admin = self._admin()
+        deadline = time.monotonic() + timeout_seconds
+        while time.monotonic() < deadline:
+            if not self.process.is_running:
+                complaint = f"ended with status {self.process.returncode}"
+                break
+            try:
+                if holds(admin.list_topics(timeout=1.0)):
+                    return
+            except KafkaException:
+                pass  # not up yet; the log says why if it never is
+            time.sleep(_POLL_SECONDS)
+        else:
+            complaint = f"{complaint} within {timeout_seconds:g} s"
+        lines = self.process.last_lines() or "(empty)"
+        raise BrokerError(f"The embedded broker {complaint}; the last lines of {self.process.log}:\n{lines}")
+
+    def __enter__(self) -> Self:
+        """Start the broker."""
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        """Stop the broker."""
+        self.stop()
+
+
+def _format(data: Path, java: Path, jars: list[Path]) -> None:
+    """Make ``data`` an empty cluster of its own; a folder that was formatted before stays as it is."""
+    if (data / "meta.properties").exists():
+        return
+    data.mkdir(parents=True, exist_ok=True)
+    shutil.copyfile(_bootstrap_records(java, jars), data / "bootstrap.checkpoint")
+    (data / "meta.properties").write_text(
+        f"version=1\nnode.id=1\ncluster.id={_kafka_uuid()}\ndirectory.id={_kafka_uuid()}\n", encoding="utf-8"
+    )
+
+
+def _bootstrap_records(java: Path, jars: list[Path]) -> Path:
+    """The feature levels of a new cluster, as Kafka's own StorageTool writes them.
+
+    They depend on the version of Kafka alone, so the tool (a second of Java) runs once for a lock file, not for every
+    broker. Without these records a cluster falls back to the transaction protocol of Kafka 3.
+    """
+    kept = default_cache().parent / "kafka" / hashlib.sha256(JARS_LOCK.read_bytes()).hexdigest()[:16]
+    records = kept / "bootstrap.checkpoint"
+    if not records.exists():
+        kept.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=kept) as name:
+            folder = Path(name)
+            properties = folder / "server.properties"
+            properties.write_text(
+                "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
+                "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2\ncontroller.quorum.voters=1@127.0.0.1:2\n"
+                f"log.dirs={folder / 'data'}\n",
+                encoding="utf-8",
+            )
+            command: list[str | Path] = [java, "-cp", os.pathsep.join(map(str, jars)), "kafka.tools.StorageTool"]
+            command += ["format", "--cluster-id", _kafka_uuid(), "--config", properties]
+            with OwnedProcess(command, log=folder / "format.log", name="Kafka's StorageTool") as process:
+                if process.wait(READY_SECONDS_MAX) != 0:
+                    raise BrokerError(f"Kafka's StorageTool failed:\n{process.last_lines()}")
+            (folder / "data" / "bootstrap.checkpoint").replace(records)
+    return records
+
+
+def _kafka_uuid() -> str:
+    while True:
+        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        if not text.startswith("-"):  # the tool would take it for an option
+            return text
+
+
+def _free_ports() -> tuple[int, int]:
+    draw = random.SystemRandom()
+    found: list[int] = []
+    while len(found) < 2:
+        port = draw.choice(_PORTS)
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                continue
+        if port not in found:
+            found.append(port)
+    return found[0], found[1]

@@ -1,0 +1,198 @@
+"""Processes that end when we say so, and when we no longer can.
+
+Every process started here leads a process group of its own, writes to a log file, and dies with the process that
+started it, also when that one is killed with SIGKILL. Two things see to this, each where the other cannot:
+
+* on Linux the kernel kills the group's leader (``PR_SET_PDEATHSIG``), from its first instruction on;
+* a *guardian*, one small process for all of them, waits for our end of a pipe to close and then kills the groups,
+  which covers their further members and systems without ``PR_SET_PDEATHSIG``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Self
+
+TERMINATE_GRACE_SECONDS = 10.0
+_GROUP_POLL_SECONDS = 0.02
+
+# The kernel sends the signal of PR_SET_PDEATHSIG (1) when the starting *thread* ends; hence _spawner below. A parent
+# that died before the call sends none: the second line looks for that. exec keeps the setting.
+_DIE_WITH_PARENT = """
+import ctypes, os, sys
+if ctypes.CDLL(None).prctl(1, 9) != 0 or os.getppid() != int(sys.argv[1]): os._exit(125)
+try: os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error: print(f"{sys.argv[2]}: {error}", file=sys.stderr, flush=True); os._exit(127)
+"""
+
+_GUARD = """
+import os, signal, sys
+for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP): signal.signal(ignored, signal.SIG_IGN)
+groups = set()
+for line in sys.stdin:
+    (groups.add if line[0] == "+" else groups.discard)(int(line[1:]))
+for group in groups:
+    try: os.killpg(group, signal.SIGKILL)
+    except (ProcessLookupError, PermissionError): pass
+"""
+
+
+class ProcessStartError(Exception):
+    """A command could not be started; the message names it and says why."""
+
+
+class _Guardian:
+    """Our end of the guardian: it is told which groups live, and kills them when this process is gone."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def tell(self, message: str) -> None:
+        """Send one line; starts the guardian before the first one."""
+        with self._lock:
+            if self._process is None or self._process.poll() is not None:
+                self._process = _spawner.submit(self._start).result()
+            assert self._process.stdin is not None
+            # A guardian that someone killed cannot help; what PR_SET_PDEATHSIG does still stands.
+            with contextlib.suppress(BrokenPipeError):
+                self._process.stdin.write(f"{message}\n".encode())
+                self._process.stdin.flush()
+
+    @staticmethod
+    def _start() -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _GUARD],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+
+
+# One thread starts everything and lives as long as the interpreter: a process started from a thread that ends
+# would be killed at that moment by its own PR_SET_PDEATHSIG.
+_spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-spawner")
+_guardian = _Guardian()
+
+
+class OwnedProcess:
+    """A running command that we own, leader of its own process group.
+
+    Used as a context manager it is terminated at the end. All methods may be called again after the process ended.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        name: str | None = None,
+        environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
+    ) -> None:
+        """Start ``command`` with stdout and stderr appended to ``log``, no stdin, and ``environment`` added to ours.
+
+        Raises :class:`ProcessStartError` where the program does not exist or may not be run.
+        """
+        self.log = log
+        self.name = name or Path(command[0]).name
+        self._popen = _spawner.submit(self._start, [str(part) for part in command], environment, folder).result()
+        _guardian.tell(f"+{self.pid}")
+
+    def _start(
+        self, command: list[str], environment: Mapping[str, str] | None, folder: Path | None
+    ) -> subprocess.Popen[bytes]:
+        if sys.platform == "linux":
+            command = [sys.executable, "-I", "-S", "-c", _DIE_WITH_PARENT, str(os.getpid()), *command]
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            try:
+                return subprocess.Popen(
+                    command,
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    start_new_session=True,
+                    env={**os.environ, **(environment or {})},
+                    cwd=folder,
+                )
+            except OSError as error:
+                raise ProcessStartError(f"{self.name} could not be started: {error}.") from error
+
+    @property
+    def pid(self) -> int:
+        """Process id of the command itself, and id of its process group."""
+        return self._popen.pid
+
+    @property
+    def returncode(self) -> int | None:
+        """Exit status, negative for a signal, or ``None`` while it runs."""
+        return self._popen.poll()
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the command itself (not only others of its group) has not ended."""
+        return self.returncode is None
+
+    def wait(self, timeout_seconds: float) -> int:
+        """Wait for the end; the exit status. Raises :class:`TimeoutError` where it still runs then."""
+        try:
+            return self._popen.wait(timeout_seconds)
+        except subprocess.TimeoutExpired as expired:
+            raise TimeoutError(f"{self.name} (process {self.pid}) still ran after {timeout_seconds} s.") from expired
+
+    def send_signal(self, number: signal.Signals) -> None:
+        """Send a signal to the whole group; nothing happens where none of it is left."""
+        # macOS answers PermissionError for a group of which only unreaped processes are left.
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(self.pid, number)
+
+    def terminate(self, grace_seconds: float = TERMINATE_GRACE_SECONDS) -> int:
+        """SIGTERM, then after ``grace_seconds`` SIGKILL, to the whole group; the exit status of the command."""
+        if self.is_running:
+            self.send_signal(signal.SIGTERM)
+            self.send_signal(signal.SIGCONT)  # a paused process does not act on SIGTERM
+            # After the grace kill() ends it.
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._popen.wait(grace_seconds)
+        return self.kill()
+
+    def kill(self) -> int:
+        """SIGKILL to the whole group, waited for; the exit status of the command."""
+        self.send_signal(signal.SIGKILL)
+        status = self._popen.wait()
+        self._await_empty_group()
+        _guardian.tell(f"-{self.pid}")
+        return status
+
+    def _await_empty_group(self) -> None:
+        # Members other than the leader are reaped by whoever started them or by init: soon, but not at once.
+        deadline = time.monotonic() + TERMINATE_GRACE_SECONDS
+        while time.monotonic() < deadline:
+            try:
+                os.killpg(self.pid, 0)
+            except (ProcessLookupError, PermissionError):
+                return
+            time.sleep(_GROUP_POLL_SECONDS)
+
+    def last_lines(self, count: int = 15) -> str:
+        """The last lines of the log, for an error message."""
+        return "\n".join(self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-count:])
+
+    def __enter__(self) -> Self:
+        """Return the running process."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Terminate the process."""
+        self.terminate()
