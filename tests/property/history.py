@@ -1,0 +1,197 @@
+"""What a validator reads, as plain values: the words in which the property tests tell a story.
+
+A history is a list of micro-batches. Each one says which records were read, at which instant of the validator's clock
+the ends of all partitions were looked up, and what that lookup found. Nothing here knows Kafka, Spark or the rules;
+times are microseconds since the epoch, ids and keys are canonical text (docs/ARCHITECTURE.md, "Units and encodings").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal, TypeAlias
+
+Role: TypeAlias = Literal["input", "output", "late", "rejected"]
+Ending: TypeAlias = Literal["none", "once", "leave_open"]
+TopicPartition: TypeAlias = tuple[str, int]
+Cell: TypeAlias = tuple[int, str]
+"""(window_start_us, key)"""
+
+SIDE_CHANNELS: Final[tuple[Role, ...]] = ("late", "rejected")
+ANSWERS: Final[tuple[Role, ...]] = ("output", "late", "rejected")
+"""The roles on which an engine's answer to an event can appear."""
+
+
+@dataclass(frozen=True, slots=True)
+class InputEvent:
+    """A decoded record of an input topic."""
+
+    topic: str
+    partition: int
+    offset: int
+    broker_time_us: int
+    id: str
+    key: str
+    event_time_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ResultRecord:
+    """A decoded record of an output topic; an id that is listed twice counts twice."""
+
+    topic: str
+    partition: int
+    offset: int
+    broker_time_us: int
+    key: str
+    window_start_us: int
+    ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class LateRecord:
+    """A decoded record of a late or rejected topic; its cell follows from its own key and event time."""
+
+    topic: str
+    partition: int
+    offset: int
+    broker_time_us: int
+    id: str
+    key: str
+    event_time_us: int
+    role: Role = "late"
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A visible record that the validator could not decode."""
+
+    role: Role
+    topic: str
+    partition: int
+    offset: int
+    broker_time_us: int
+
+
+Record: TypeAlias = InputEvent | ResultRecord | LateRecord | Undecodable
+
+
+def role_of(record: Record) -> Role:
+    """The side on which a record was read."""
+    match record:
+        case InputEvent():
+            return "input"
+        case ResultRecord():
+            return "output"
+        case _:
+            return record.role
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionState:
+    """One partition as a batch left it: the offsets it read and what was looked up at the batch's instant T."""
+
+    role: Role
+    topic: str
+    partition: int
+    log_start: int
+    """First offset still in the log, looked up at T; above `start_offset` some of the batch's range had expired."""
+    start_offset: int
+    """Where the batch began to read: the previous batch's `next_offset`, or in the first batch where the state begins.
+    Without it nobody can tell a partition "first read at an offset above its log start"."""
+    next_offset: int
+    """The batch's planned end, exclusive. Offsets of the range without a record are markers or aborted records."""
+    high_watermark: int
+    last_stable: int
+
+    @property
+    def place(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One micro-batch. Without records it is a tick. Every partition known so far is listed in every step."""
+
+    lookup_us: int
+    """The instant T, after the batch's ends were planned: every record of the batch was appended at or before T."""
+    records: tuple[Record, ...]
+    partitions: tuple[PartitionState, ...]
+    committed: Mapping[TopicPartition, int] | None = None
+    """Offsets committed by the engine's consumer group as of T; None where no group is configured."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timing:
+    """The declared timing of a pipeline and its tumbling window. `lateness_scope` is partition."""
+
+    max_disorder_us: int = 0
+    allowed_lateness_us: int = 0
+    idle_after_us: int = 10_000_000
+    max_ahead_us: int = 3_600_000_000
+    overdue_after_us: int = 30_000_000
+    missing_after_us: int = 120_000_000
+    late_policy: Literal["report", "drop"] = "report"
+    window_us: int = 60_000_000
+    window_offset_us: int = 0
+    duplicates: Literal["count", "collapse"] = "count"
+
+    def window_start(self, event_time_us: int) -> int:
+        """Start of the tumbling window [start, start + size) that holds an event time."""
+        return (event_time_us - self.window_offset_us) // self.window_us * self.window_us + self.window_offset_us
+
+    def cell(self, key: str, event_time_us: int) -> Cell:
+        """The cell of an event, or of a late record."""
+        return self.window_start(event_time_us), key
+
+    def end(self, cell: Cell) -> int:
+        """The first instant after a cell's window."""
+        return cell[0] + self.window_us
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """A run of the validator from its first batch on; restarts leave no trace in it, since batches commit once."""
+
+    timing: Timing
+    steps: tuple[Step, ...]
+    final: Ending = "none"
+    """What happens after the last step: nothing, `validate --once`, or `--once --leave-open`."""
+    note: str = field(default="", compare=False)
+    """How the history came about, for the reader of a failing test."""
+
+
+def flaws(history: History) -> list[str]:
+    """Every way in which a history could not have been read from a Kafka cluster; a sound history has none."""
+    found: list[str] = []
+    seen: dict[TopicPartition, PartitionState] = {}
+    clock = None
+    for number, step in enumerate(history.steps):
+        if clock is not None and step.lookup_us < clock:
+            found.append(f"step {number}: T falls")
+        clock = step.lookup_us
+        states = {state.place: state for state in step.partitions}
+        if len(states) != len(step.partitions):
+            found.append(f"step {number}: a partition is listed twice")
+        found += [f"step {number}: {place} is no longer listed" for place in seen if place not in states]
+        for place, state in states.items():
+            before = seen.get(place)
+            if before and state.start_offset != before.next_offset:
+                found.append(f"step {number}: {place} begins at {state.start_offset}, not at {before.next_offset}")
+            if before and (state.high_watermark < before.high_watermark or state.last_stable < before.last_stable):
+                found.append(f"step {number}: an end of {place} falls")
+            if not state.start_offset <= state.next_offset <= state.last_stable <= state.high_watermark:
+                found.append(f"step {number}: {place} reads past its stable end")
+        read: set[tuple[str, int, int]] = set()
+        for record in step.records:
+            home = states.get((record.topic, record.partition))
+            if home is None or home.role != role_of(record):
+                found.append(f"step {number}: {record} has no partition")
+            elif not home.start_offset <= record.offset < home.next_offset:
+                found.append(f"step {number}: {record} is outside the batch")
+            if (record.topic, record.partition, record.offset) in read:
+                found.append(f"step {number}: {record} is read twice")
+            read.add((record.topic, record.partition, record.offset))
+        seen |= states
+    return found
