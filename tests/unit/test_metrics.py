@@ -31,7 +31,8 @@ Series = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 def scrape(collector: SnapshotCollector) -> Series:
     series: Series = {}
-    for family in parse_text(generate_latest(registry(collector)).decode()):
+    text = generate_latest(registry(collector)).decode()  # type: ignore[no-untyped-call]
+    for family in parse_text(text):  # type: ignore[no-untyped-call]
         for sample in family.samples:
             key = (sample.name, tuple(sorted(sample.labels.items())))
             assert key not in series, f"{key} twice"
@@ -127,6 +128,10 @@ def test_a_run_without_phases_is_all_control() -> None:
     whole = replace(clean(), latency={"last_input": Histogram(BOUNDS, (1, 0, 0, 0), 0.05, 0.05)})
     series = scrape(after(whole))
     assert value(series, "latency_seconds_count", definition="last_input", phase="control") == 1
+    apart = replace(broken(), phases=tuple(replace(phase, latency={}) for phase in broken().phases))
+    series = scrape(after(apart))
+    assert value(series, "latency_seconds_count", definition="last_input", phase="control") == 0
+    assert value(series, "latency_seconds_count", definition="last_input", phase="unattributed") == 7
 
 
 def test_a_batch_is_counted_once_however_often_it_is_published() -> None:

@@ -101,7 +101,7 @@ def test_violations_are_newest_first_with_their_evidence() -> None:
     listed = build_violations(broken())
     assert [v["id"] for v in listed["violations"]] == ["v-2", "v-1"]
     assert listed["violations"][0]["ids"] == ["17", "18"]
-    assert listed["counts"] == {"confirmed": 2, "retracted": 1, "suspected": 0}
+    assert listed["counts"] == {"confirmed": 5, "retracted": 1, "suspected": 0}
 
 
 def test_what_is_written_is_what_was_built(tmp_path: Path) -> None:

@@ -79,7 +79,7 @@ class Publisher:
         self._restoring = self._report is not None
 
     def start(self) -> Endpoint:
-        """Listen, print where, and write `endpoint.json` into the state. Raises EndpointError if the port cannot be had."""
+        """Listen, print where, and write `endpoint.json` into the state. Raises EndpointError, OSError."""
         metrics = self._config.metrics
         self._state.mkdir(parents=True, exist_ok=True)
         routes = {

@@ -85,7 +85,10 @@ def build(snapshot: Snapshot) -> Report:
 
 
 def build_violations(snapshot: Snapshot) -> Report:
-    """The violations that the snapshot carries, newest first; ``counts`` tells how many there are in all."""
+    """The violations that the snapshot carries, newest first.
+
+    ``counts`` are the contributions and results that they concern, in all; the list is bounded.
+    """
     records = sorted(snapshot.violations_latest, key=lambda record: (-record.changed_us, record.id))
     return {
         "schema": SCHEMA,

@@ -143,8 +143,9 @@ def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
             if parts:
                 latencies[definition, phase] = _sum(parts)
         if definition in snapshot.latency and not any(key[0] == definition for key in latencies):
-            # Without phases the whole run is control.
-            latencies[definition, "control"] = snapshot.latency[definition]
+            # Without faults the whole run is control; with faults a sum over all phases is none of them.
+            phase = "unattributed" if snapshot.phases else "control"
+            latencies[definition, phase] = snapshot.latency[definition]
     return latencies
 
 

@@ -6,51 +6,34 @@ from typing import Any, Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
 
-BROKEN: Final[dict[ViolationClass, tuple[str, str, str, str]]] = {
+BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
     ViolationClass.MISSING: (
-        "contributions",
-        "missing",
         "event was lost: no result, late or rejected record carries it",
         "events were lost: no result, late or rejected record carries them",
     ),
     ViolationClass.DUPLICATE: (
-        "contributions",
-        "duplicate",
-        "event was answered once too often",
+        "answer repeats an event that was answered before",
         "answers repeat events that were answered before",
     ),
     ViolationClass.MISPLACED: (
-        "contributions",
-        "misplaced",
         "event was counted in a window or for a key where it does not belong",
         "events were counted in a window or for a key where they do not belong",
     ),
     ViolationClass.UNKNOWN_ID: (
-        "contributions",
-        "unknown_id",
         "id in a result belongs to no input event",
         "ids in results belong to no input event",
     ),
     ViolationClass.INCONSISTENT: (
-        "results",
-        "inconsistent",
         "result does not follow from the ids that it carries",
         "results do not follow from the ids that they carry",
     ),
-    ViolationClass.UNDECODABLE: (
-        "results",
-        "undecodable",
-        "result could not be decoded",
-        "results could not be decoded",
-    ),
+    ViolationClass.UNDECODABLE: ("result could not be decoded", "results could not be decoded"),
     ViolationClass.WRONG_VALUE: (
-        "results",
-        "wrong_value",
         "result has the right events and a wrong value",
         "results have the right events and a wrong value",
     ),
 }
-"""Class -> (part of the report, its count, the sentence for one, the sentence for several)."""
+"""Class -> the sentence for one contribution or result, and for several."""
 
 OUTSTANDING: Final[dict[str, str]] = {
     "pending": "not due yet",
@@ -92,16 +75,13 @@ def breaks(violation: ViolationClass, guarantee: str) -> bool:
 def what_broke(report: dict[str, Any]) -> list[str]:
     """A sentence for each class of violation with a confirmed one; the worst for the declared guarantee first."""
     lines: list[tuple[bool, str]] = []
-    for violation, (part, name, one, several) in BROKEN.items():
-        confirmed = report["violations"]["confirmed"].get(violation.value) or 0
-        if not confirmed:
+    for violation, (one, several) in BROKEN.items():
+        count = report["violations"]["confirmed"].get(violation.value) or 0
+        if not count:
             continue
-        counted = report[part].get(name)
-        count = counted or confirmed
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
-        sentence = f"{count:,} {one if count == 1 else several} ({plural(confirmed, 'violation')}).{tolerated}"
-        lines.append((not breaking, sentence))
+        lines.append((not breaking, f"{count:,} {one if count == 1 else several}.{tolerated}"))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
 
 
