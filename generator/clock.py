@@ -20,9 +20,11 @@ class SystemClock:
     """The machine's clock."""
 
     def monotonic_seconds(self) -> float:
+        """Seconds from an arbitrary origin."""
         return time.monotonic()
 
     def now_ms(self) -> int:
+        """Milliseconds since the epoch, UTC."""
         return time.time_ns() // 1_000_000
 
 
@@ -33,9 +35,11 @@ class ManualClock:
         self._now_ms = now_ms
 
     def monotonic_seconds(self) -> float:
+        """Seconds from an arbitrary origin."""
         return self._now_ms / 1000
 
     def now_ms(self) -> int:
+        """Milliseconds since the epoch, UTC."""
         return self._now_ms
 
     def advance(self, milliseconds: int) -> None:

@@ -12,168 +12,31 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
+from pydantic import Field, ValidationError, model_validator
 
-from generator import shapes
+from generator.sections import (
+    AnyRate,
+    Count,
+    DeliverySection,
+    DisorderSection,
+    DuplicatesSection,
+    IdSection,
+    KafkaSection,
+    KeysSection,
+    LatenessSection,
+    LimitSection,
+    MaxRate,
+    Milliseconds,
+    Section,
+)
 from generator.workloads import sst
-
-_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class GeneratorConfigError(ValueError):
     """The configuration cannot be used; the message is one sentence for a person."""
 
 
-def _duration_ms(value: object) -> object:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value) if isinstance(value, str) else None
-    if match is None:
-        raise ValueError('a duration is a number with ms, s, m, h or d, such as "60s"')
-    return round(float(match[1]) * _UNIT_MS[match[2]])
-
-
-def _share(value: object) -> object:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ValueError("a share is a number from 0 to 1")
-    return float(value)
-
-
-Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
-"""Written as a duration ("60s"), held as milliseconds."""
-Share = Annotated[float, BeforeValidator(_share)]
-Rate = Annotated[float, Field(gt=0)]
-Count = Annotated[int, Field(gt=0)]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-
-class KafkaSection(_Section):
-    bootstrap_servers: str
-    options: dict[str, str | int | float | bool] = {}
-    """librdkafka producer options, security included; they win over what the generator sets."""
-
-
-class KeysSection(_Section):
-    pages: Count = 6
-    regions: Annotated[int, Field(ge=0)] = 0
-    """Above 0, the key is composite: every page with every region."""
-
-
-class IdSection(_Section):
-    kind: Literal["integer", "string"] = "integer"
-    prefix: str = "click-"
-    """Of string ids."""
-
-
-class MaxRate(_Section):
-    shape: Literal["max"] = "max"
-
-    def build(self, events_per_event_second: float) -> shapes.RateShape:
-        return shapes.Max()
-
-
-class ConstantRate(_Section):
-    shape: Literal["constant"]
-    events_per_second: Rate
-
-    def build(self, events_per_event_second: float) -> shapes.RateShape:
-        return shapes.Constant(self.events_per_second)
-
-
-class EventTimeRate(_Section):
-    """As fast as event time, times ``speed``: a window of 60 s takes 60 s at speed 1."""
-
-    shape: Literal["event_time"]
-    speed: Rate = 1.0
-
-    def build(self, events_per_event_second: float) -> shapes.RateShape:
-        return shapes.Constant(events_per_event_second * self.speed)
-
-
-class RampRate(_Section):
-    shape: Literal["ramp"]
-    from_events_per_second: Annotated[float, Field(ge=0)]
-    to_events_per_second: Rate
-    over: Annotated[Milliseconds, Field(gt=0)]
-
-    def build(self, events_per_event_second: float) -> shapes.RateShape:
-        return shapes.Ramp(self.from_events_per_second, self.to_events_per_second, self.over / 1000)
-
-
-class BurstRate(_Section):
-    shape: Literal["burst"]
-    events_per_second: Rate
-    burst_events_per_second: Rate
-    every: Annotated[Milliseconds, Field(gt=0)]
-    burst: Annotated[Milliseconds, Field(gt=0)]
-
-    @model_validator(mode="after")
-    def _fits(self) -> Self:
-        if self.burst >= self.every:
-            raise ValueError("burst must be shorter than every")
-        return self
-
-    def build(self, events_per_event_second: float) -> shapes.RateShape:
-        return shapes.Burst(
-            self.events_per_second, self.burst_events_per_second, self.every / 1000, self.burst / 1000
-        )
-
-
-class DisorderSection(_Section):
-    share: Share = 0.0
-    within: Milliseconds = 0
-    """Bound of the delay, in event time; also the bound beyond which an event counts as late."""
-
-
-class LatenessSection(_Section):
-    share: Share = 0.0
-    beyond: Milliseconds = 0
-    """Event time by which a late event exceeds ``disorder.within``, at least."""
-
-
-class DuplicatesSection(_Section):
-    share: Share = 0.0
-
-
-class LimitSection(_Section):
-    """When to end: whichever given limit is reached first; with none, when stopped."""
-
-    events: Count | None = None
-    """Distinct ids of all producers together, without copies and flush events."""
-    windows: Count | None = None
-    """Windows of event time, of every producer."""
-    duration: Milliseconds | None = None
-
-
-class DeliverySection(_Section):
-    acks: Literal["0", "1", "all"] = "all"
-    idempotent: bool = True
-    flush_deadline: Milliseconds = 30_000
-    """How long to wait for delivery reports at the end; a send without one is indeterminate."""
-    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
-    linger: Milliseconds = 50
-
-    @model_validator(mode="before")
-    @classmethod
-    def _acks_as_text(cls, data: Any) -> Any:
-        if isinstance(data, dict) and isinstance(data.get("acks"), int) and not isinstance(data["acks"], bool):
-            return {**data, "acks": str(data["acks"])}
-        return data
-
-    @model_validator(mode="after")
-    def _idempotence_needs_all(self) -> Self:
-        if self.idempotent and self.acks != "all":
-            raise ValueError("idempotent needs acks: all; set idempotent: false or acks: all")
-        return self
-
-
-AnyRate = Annotated[
-    MaxRate | ConstantRate | EventTimeRate | RampRate | BurstRate, Field(discriminator="shape")
-]
-
-
-class GeneratorConfig(_Section):
+class GeneratorConfig(Section):
     """Everything that determines a run but the clock."""
 
     kafka: KafkaSection

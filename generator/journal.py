@@ -1,4 +1,4 @@
-"""The journal: what became of every send, in send order, compact enough to keep up with the sender.
+r"""The journal: what became of every send, in send order, compact enough to keep up with the sender.
 
 A file is ``SPJ1\\n``, one line of JSON (the header), then blocks. A block is ``<4sIII``: a tag (``ROWS`` or
 ``TOTL``), the number of rows, the payload's length and its CRC-32, then the payload: zlib of the columns one after

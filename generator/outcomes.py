@@ -16,10 +16,10 @@ from generator import journal
 from generator.workloads import sst
 
 CERTAINLY_ABSENT: Final = {
-    KafkaError._PURGE_QUEUE: "never left this process",
-    KafkaError._QUEUE_FULL: "never left this process",
-    KafkaError._UNKNOWN_PARTITION: "never left this process",
-    KafkaError._UNKNOWN_TOPIC: "never left this process",
+    KafkaError._PURGE_QUEUE: "never left this process",  # noqa: SLF001 - its public name
+    KafkaError._QUEUE_FULL: "never left this process",  # noqa: SLF001 - its public name
+    KafkaError._UNKNOWN_PARTITION: "never left this process",  # noqa: SLF001 - its public name
+    KafkaError._UNKNOWN_TOPIC: "never left this process",  # noqa: SLF001 - its public name
     KafkaError.MSG_SIZE_TOO_LARGE: "refused before it was appended",
     KafkaError.RECORD_LIST_TOO_LARGE: "refused before it was appended",
     KafkaError.INVALID_MSG: "refused before it was appended",
@@ -46,15 +46,15 @@ class Ledger:
     ``number_in`` finds an id number in a value; ``acknowledges`` False (acks=0) makes successes indeterminate.
     """
 
-    def __init__(self, number_in: Callable[[bytes], int], acknowledges: bool, writer: journal.Writer | None) -> None:
+    def __init__(self, number_in: Callable[[bytes], int], *, acknowledges: bool, writer: journal.Writer | None) -> None:
         self._writer = writer
         self._open: deque[tuple[sst.Batch, list[int]]] = deque()
         self._reported: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self.errors: Counter[str] = Counter()
         self.outcomes = [0, 0, 0]
         self.acknowledged_by_partition: Counter[int] = Counter()
-        self.report_first = self._report_into(self._reported[0], number_in, acknowledges)
-        self.report_second = self._report_into(self._reported[1], number_in, acknowledges)
+        self.report_first = self._report_into(self._reported[0], number_in, acknowledges=acknowledges)
+        self.report_second = self._report_into(self._reported[1], number_in, acknowledges=acknowledges)
 
     def add(self, batch: sst.Batch, partitions: list[int]) -> None:
         """The next sends, before their reports can come in."""
@@ -92,9 +92,10 @@ class Ledger:
 
     @property
     def acknowledged(self) -> int:
+        """Sends that are certainly in the topic."""
         return self.outcomes[journal.ACKNOWLEDGED]
 
-    def _report_into(self, codes: dict[int, int], number_in: Callable[[bytes], int], acknowledges: bool) -> Report:
+    def _report_into(self, codes: dict[int, int], number_in: Callable[[bytes], int], *, acknowledges: bool) -> Report:
         def report(error: KafkaError | None, message: Message) -> None:
             value = message.value()
             assert isinstance(value, bytes)

@@ -67,7 +67,7 @@ class Target:
 
 
 def client_options(config: GeneratorConfig) -> dict[str, str | int | float | bool]:
-    """librdkafka options; those of the configuration win."""
+    """Options of the client; those of the configuration win."""
     return {
         "bootstrap.servers": config.kafka.bootstrap_servers,
         "partitioner": "murmur2_random",
@@ -92,7 +92,7 @@ class Sender:
         self._clock = clock
         self._wire = wire.ClickWire(target.all_keys, config.id.prefix if config.id.kind == "string" else None)
         self._client = Producer(client_options(config))
-        self.ledger = Ledger(self._wire.number_in, config.delivery.acks != "0", writer)
+        self.ledger = Ledger(self._wire.number_in, acknowledges=config.delivery.acks != "0", writer=writer)
 
     def send(self, batch: sst.Batch) -> None:
         """Queue all of ``batch``, waiting while the client's queue is full. Raises KafkaException when it is dead."""
@@ -122,8 +122,10 @@ class Sender:
         self.ledger.settle()
 
     def close(self) -> None:
-        """Wait for outstanding reports up to the flush deadline; what is left then is indeterminate or, where it
-        never left the process, rejected."""
+        """Wait for outstanding reports up to the flush deadline.
+
+        What is left then is indeterminate or, where it never left the process, rejected.
+        """
         deadline = self._clock.monotonic_seconds() + self._config.delivery.flush_deadline / 1000
         while self._client.flush(0.25) > 0 and self._clock.monotonic_seconds() < deadline:
             self.ledger.settle()

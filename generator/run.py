@@ -74,8 +74,11 @@ def generate(
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> GenerationSummary:
-    """Send the configured load, to its limit or until ``stop`` is set; blocking. Writes ``summary.json`` beside the
-    journals. ``on_progress`` is called about twice a second. Raises GeneratorRunError."""
+    """Send the configured load, to its limit or until ``stop`` is set; blocking.
+
+    Writes ``summary.json`` beside the journals. ``on_progress`` is called about twice a second, from the calling
+    thread. Raises GeneratorRunError.
+    """
     clock = clock or SystemClock()
     stop = stop or threading.Event()
     start_ms = _start_ms(config, clock)

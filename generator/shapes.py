@@ -18,7 +18,8 @@ class RateShape(Protocol):
 class Max:
     """As fast as the producer can."""
 
-    def events_by(self, seconds: float) -> float:
+    def events_by(self, seconds: float) -> float:  # noqa: ARG002 - the protocol's
+        """Without a limit, at any time."""
         return math.inf
 
 
@@ -29,6 +30,7 @@ class Constant:
     events_per_second: float
 
     def events_by(self, seconds: float) -> float:
+        """Events due ``seconds`` after the start."""
         return self.events_per_second * max(0.0, seconds)
 
 
@@ -41,6 +43,7 @@ class Ramp:
     ramp_seconds: float
 
     def events_by(self, seconds: float) -> float:
+        """Events due ``seconds`` after the start."""
         t = max(0.0, seconds)
         inside = min(t, self.ramp_seconds)
         slope = (self.to_events_per_second - self.from_events_per_second) / self.ramp_seconds
@@ -58,6 +61,7 @@ class Burst:
     burst_seconds: float
 
     def events_by(self, seconds: float) -> float:
+        """Events due ``seconds`` after the start."""
         t = max(0.0, seconds)
         periods, rest = divmod(t, self.every_seconds)
         calm_seconds = self.every_seconds - self.burst_seconds

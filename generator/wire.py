@@ -7,7 +7,7 @@ text ids are ours, to exercise composite keys and ids that are no integers; both
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import json
 from dataclasses import dataclass
 from functools import lru_cache
@@ -17,7 +17,7 @@ PGVAL_PAGES = ("/help", "/index", "/shop", "/jobs", "/about", "/news")
 
 @lru_cache(maxsize=8192)
 def _minute_text(minute: int) -> bytes:
-    moment = datetime.datetime(1970, 1, 1) + datetime.timedelta(minutes=minute)
+    moment = dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(minutes=minute)
     return moment.strftime("%Y-%m-%dT%H:%M:").encode()
 
 
@@ -65,7 +65,8 @@ class ClickWire:
         texts = {ms: timestamp_text(ms) for ms in set(times_ms)}
         if created_ms < 0:
             return [
-                templates[k] % (n, texts[ms], texts[ms]) for n, k, ms in zip(numbers, key_indexes, times_ms, strict=True)
+                templates[k] % (n, texts[ms], texts[ms])
+                for n, k, ms in zip(numbers, key_indexes, times_ms, strict=True)
             ]
         created = timestamp_text(created_ms)
         return [templates[k] % (n, texts[ms], created) for n, k, ms in zip(numbers, key_indexes, times_ms, strict=True)]

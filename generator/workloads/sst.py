@@ -75,6 +75,7 @@ class Batch:
         return len(self.numbers)
 
     def add(self, number: int, key: int, time_ms: int, kind: int) -> None:
+        """Append one send."""
         self.numbers.append(number)
         self.keys.append(key)
         self.times_ms.append(time_ms)
@@ -85,7 +86,8 @@ class Sequence:
     """The sends of one producer, in order; the same for the same plan however it is cut into batches."""
 
     def __init__(self, plan: Plan) -> None:
-        assert plan.step_ms > 0 and plan.keys > 0
+        assert plan.step_ms > 0
+        assert plan.keys > 0
         self.plan = plan
         self._made = 0
         self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share)

@@ -24,6 +24,7 @@ Plan = Callable[[Sequence[Result | LateEvent]], Iterable[Emission | LateEvent]]
 READY = "ready"
 """A log line that begins with this word: partitions are assigned and their state is rebuilt."""
 _COMMITTED_TIMEOUT_SECONDS = 60.0
+_RETRIES_MAX = 20
 _NO_WAY_ON = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
     KafkaError.OFFSET_OUT_OF_RANGE,
@@ -33,7 +34,7 @@ _NO_WAY_ON = (
 )
 
 
-class EngineFailure(Exception):
+class JobError(Exception):
     """The engine cannot go on; one sentence."""
 
 
@@ -63,8 +64,9 @@ class Job:
         self._sink = open_sink(settings, self._consumer, self._name)
 
     def run(self, *, stop_at_end: bool, close_at_end: bool) -> None:
-        """Process until SIGTERM; with ``stop_at_end`` to the ends that the assigned partitions have now, and with
-        ``close_at_end`` answer what is open then. Raises EngineFailure, KafkaException, DeliveryError.
+        """Process until SIGTERM, or with ``stop_at_end`` to the ends that the assigned partitions have now.
+
+        ``close_at_end`` answers what is open then. Raises JobError, KafkaException, DeliveryError.
         """
         signal.signal(signal.SIGTERM, self._stop)
         signal.signal(signal.SIGINT, self._stop)
@@ -72,20 +74,23 @@ class Job:
             list(self._settings.inputs), on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
         )
         ends: dict[PartitionId, int] = {}
-        committed_at = time.monotonic()
+        committed_at, retries = time.monotonic(), 0
         while not self._stopping:
             try:
                 self._read()
                 self._release_delayed(time.monotonic())
                 if time.monotonic() - committed_at >= self._settings.commit_interval_seconds:
                     self._commit()
-                    committed_at = time.monotonic()
+                    committed_at, retries = time.monotonic(), 0
                 if stop_at_end and self._reached(ends):
                     if close_at_end:
                         self._core.close_all()
                         self._answer()
                     break
             except RetryFromCommitted as reason:
+                retries += 1
+                if retries > _RETRIES_MAX:
+                    raise JobError(f"{_RETRIES_MAX} retries in a row came to nothing: {reason}") from reason
                 log(f"retry from the last commit: {reason}")
                 self._restart_from_committed(self._consumer.assignment())
         self._release_delayed(float("inf"))
@@ -145,7 +150,7 @@ class Job:
         self._announce()
 
     def _consumer_error(self, error: KafkaError) -> None:
-        """Go on where the client retries by itself. Raises KafkaException where input would be skipped, or when fenced."""
+        """Go on where the client retries by itself. Raises KafkaException when fenced or where input is lost."""
         if error.fatal() or error.code() in _NO_WAY_ON:
             raise KafkaException(error)
         log(f"consumer: {error.str()}")
@@ -240,7 +245,7 @@ class Job:
             low, _ = self._consumer.get_watermark_offsets(TopicPartition(offset.topic, offset.partition))
             progress = from_offset(offset, low)
             if progress.rebuild_from < low and self._settings.guarantee != "at_most_once":
-                raise EngineFailure(
+                raise JobError(
                     f"{offset.topic}-{offset.partition} starts at {low}, but open windows need it from "
                     f"{progress.rebuild_from}: raise the retention of {offset.topic}."
                 )

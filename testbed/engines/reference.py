@@ -15,7 +15,7 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from testbed.engines.core import LateEvent, Result
-from testbed.engines.job import EngineFailure, Job, Plan, log
+from testbed.engines.job import Job, JobError, Plan, log
 from testbed.engines.mutations import Emission
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import DeliveryError, RetryFromCommitted
@@ -42,7 +42,7 @@ def run(settings: EngineSettings, arguments: argparse.Namespace, plan: Plan) -> 
     try:
         job = Job(settings, arguments.instance, plan)
         job.run(stop_at_end=arguments.stop_at_end, close_at_end=arguments.close_at_end)
-    except (KafkaException, DeliveryError, EngineFailure, RetryFromCommitted) as error:
+    except (KafkaException, DeliveryError, JobError, RetryFromCommitted) as error:
         log(f"failed: {error}")
         return 1
     return 0

@@ -31,7 +31,7 @@ _QUEUE_FULL_WAIT_SECONDS = 0.05
 _CALL_TIMEOUT_SECONDS = 30.0
 
 
-class RetryFromCommitted(Exception):  # noqa: N818 - an order to the caller, not a failure
+class RetryFromCommitted(Exception):
     """The transaction is aborted: forget everything since the last commit and read again from there."""
 
 
@@ -96,7 +96,7 @@ def from_offset(offset: TopicPartition, beginning: int) -> Progress:
 
 
 def producer_options(settings: EngineSettings) -> dict[str, Any]:
-    """librdkafka options of the outputs' producer."""
+    """Options of the outputs' producer."""
     return {
         "bootstrap.servers": settings.bootstrap_servers,
         "enable.idempotence": True,
@@ -131,6 +131,7 @@ class _ExactlyOnce:
             }
         )
         self._open = False
+        self._too_large: KafkaError | None = None
         self._committed: dict[PartitionId, Progress] = {}
         self._producer.init_transactions(_CALL_TIMEOUT_SECONDS)
 
@@ -160,8 +161,12 @@ class _ExactlyOnce:
 
     def _put(self, output: Output) -> None:
         self._begin()
-        produce(self._producer, output)
+        produce(self._producer, output, self._report)
         self._producer.poll(0)
+
+    def _report(self, error: KafkaError | None, _message: Message) -> None:
+        if error is not None and error.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+            self._too_large = error
 
     def _begin(self) -> None:
         if not self._open:
@@ -175,7 +180,10 @@ class _ExactlyOnce:
                 call()
                 return
             except KafkaException as error:
-                reason: KafkaError = error.args[0]
+                reason: KafkaError = self._too_large or error.args[0]
+                if reason.code() == KafkaError.MSG_SIZE_TOO_LARGE:
+                    # No retry makes it smaller.
+                    raise DeliveryError(f"A result is too large: raise message.max.bytes ({reason}).") from error
                 # A retriable call must be repeated: the client remembers it, and its answer is what is waited for.
                 if reason.fatal() or not (reason.retriable() or reason.txn_requires_abort() or self._open):
                     raise

@@ -1,8 +1,10 @@
 """The ground truth file of the mutant: one JSON line per deed, written before its output is produced.
 
 ``{"mutation": "drop", "window_start_ms": 0, "key": ["/help"], "page": "/help", "id": 7, "class": "missing",
-"transient_class": null, "count": 1}``. A mutant that was killed and restarted repeats lines word for word; repeated lines are one
-deed. ``class`` null: nothing may be found; ``transient_class``: what may be found and must be retracted.
+"transient_class": null, "count": 1}``
+
+A mutant that was killed and restarted repeats lines word for word; repeated lines are one deed. ``class`` null:
+nothing may be found; ``transient_class``: what may be found and must be retracted.
 """
 
 from __future__ import annotations
@@ -41,8 +43,9 @@ class TruthWriter:
 
 
 def read(path: Path) -> Iterator[Deed]:
-    """The deeds in ``path`` (a file, or a folder with one file per instance), each once. A torn line is skipped: its
-    output was not produced.
+    """The deeds in ``path`` (a file, or a folder with one file per instance), each once.
+
+    A torn line is skipped: its output was not produced.
     """
     seen: set[bytes] = set()
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:

@@ -1,0 +1,186 @@
+"""The parts of the generator's configuration, one class per section of the file. See docs/generator.md."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+
+from generator import shapes
+
+_UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def _duration_ms(value: object) -> object:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)", value) if isinstance(value, str) else None
+    if match is None:
+        raise ValueError('a duration is a number with ms, s, m, h or d, such as "60s"')
+    return round(float(match[1]) * _UNIT_MS[match[2]])
+
+
+def _share(value: object) -> object:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
+        raise ValueError("a share is a number from 0 to 1")
+    return float(value)
+
+
+Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
+"""Written as a duration ("60s"), held as milliseconds."""
+Share = Annotated[float, BeforeValidator(_share)]
+Rate = Annotated[float, Field(gt=0)]
+Count = Annotated[int, Field(gt=0)]
+
+
+class Section(BaseModel):
+    """Immutable, and strict about unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class KafkaSection(Section):
+    """Where the topic is."""
+
+    bootstrap_servers: str
+    options: dict[str, str | int | float | bool] = {}
+    """librdkafka producer options, security included; they win over what the generator sets."""
+
+
+class KeysSection(Section):
+    """What events are grouped by."""
+
+    pages: Count = 6
+    regions: Annotated[int, Field(ge=0)] = 0
+    """Above 0, the key is composite: every page with every region."""
+
+
+class IdSection(Section):
+    """What ids look like."""
+
+    kind: Literal["integer", "string"] = "integer"
+    prefix: str = "click-"
+    """Of string ids."""
+
+
+class MaxRate(Section):
+    """As fast as the producers can."""
+
+    shape: Literal["max"] = "max"
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The shape of all producers together."""
+        return shapes.Max()
+
+
+class ConstantRate(Section):
+    """The same rate throughout."""
+
+    shape: Literal["constant"]
+    events_per_second: Rate
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The shape of all producers together."""
+        return shapes.Constant(self.events_per_second)
+
+
+class EventTimeRate(Section):
+    """As fast as event time, times ``speed``: a window of 60 s takes 60 s at speed 1."""
+
+    shape: Literal["event_time"]
+    speed: Rate = 1.0
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:
+        """The shape of all producers together."""
+        return shapes.Constant(events_per_event_second * self.speed)
+
+
+class RampRate(Section):
+    """A line from one rate to another, which then stays."""
+
+    shape: Literal["ramp"]
+    from_events_per_second: Annotated[float, Field(ge=0)]
+    to_events_per_second: Rate
+    over: Annotated[Milliseconds, Field(gt=0)]
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The shape of all producers together."""
+        return shapes.Ramp(self.from_events_per_second, self.to_events_per_second, self.over / 1000)
+
+
+class BurstRate(Section):
+    """A base rate, and a higher one for the last ``burst`` of every ``every``."""
+
+    shape: Literal["burst"]
+    events_per_second: Rate
+    burst_events_per_second: Rate
+    every: Annotated[Milliseconds, Field(gt=0)]
+    burst: Annotated[Milliseconds, Field(gt=0)]
+
+    @model_validator(mode="after")
+    def _fits(self) -> Self:
+        if self.burst >= self.every:
+            raise ValueError("burst must be shorter than every")
+        return self
+
+    def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
+        """The shape of all producers together."""
+        return shapes.Burst(self.events_per_second, self.burst_events_per_second, self.every / 1000, self.burst / 1000)
+
+
+class DisorderSection(Section):
+    """A share of events sent later than in order, within a bound."""
+
+    share: Share = 0.0
+    within: Milliseconds = 0
+    """Bound of the delay, in event time; also the bound beyond which an event counts as late."""
+
+
+class LatenessSection(Section):
+    """A share of events sent later than that bound."""
+
+    share: Share = 0.0
+    beyond: Milliseconds = 0
+    """Event time by which a late event exceeds ``disorder.within``, at least."""
+
+
+class DuplicatesSection(Section):
+    """A share of events sent twice with the same id."""
+
+    share: Share = 0.0
+
+
+class LimitSection(Section):
+    """When to end: whichever given limit is reached first; with none, when stopped."""
+
+    events: Count | None = None
+    """Distinct ids of all producers together, without copies and flush events."""
+    windows: Count | None = None
+    """Windows of event time, of every producer."""
+    duration: Milliseconds | None = None
+
+
+class DeliverySection(Section):
+    """How sends are acknowledged."""
+
+    acks: Literal["0", "1", "all"] = "all"
+    idempotent: bool = True
+    flush_deadline: Milliseconds = 30_000
+    """How long to wait for delivery reports at the end; a send without one is indeterminate."""
+    compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
+    linger: Milliseconds = 50
+
+    @model_validator(mode="before")
+    @classmethod
+    def _acks_as_text(cls, data: Any) -> Any:
+        if isinstance(data, dict) and isinstance(data.get("acks"), int) and not isinstance(data["acks"], bool):
+            return {**data, "acks": str(data["acks"])}
+        return data
+
+    @model_validator(mode="after")
+    def _idempotence_needs_all(self) -> Self:
+        if self.idempotent and self.acks != "all":
+            raise ValueError("idempotent needs acks: all; set idempotent: false or acks: all")
+        return self
+
+
+AnyRate = Annotated[MaxRate | ConstantRate | EventTimeRate | RampRate | BurstRate, Field(discriminator="shape")]

@@ -1,0 +1,207 @@
+"""Engines as processes that tests, the demo and the fault runner start, kill and start again.
+
+An engine is a group of instances, numbered from 0, each one operating system process with a log of its own. They end
+with the process that started them (``testbed.processes``).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol, Self
+
+from testbed.engines.job import READY
+from testbed.engines.settings import EngineSettings
+from testbed.processes import OwnedProcess
+
+_ROOT: Final = Path(__file__).resolve().parents[2]
+_CHECK_SECONDS: Final = 0.02
+
+
+class EngineError(Exception):
+    """An engine did not do in time what it was asked to; the message carries the end of its log."""
+
+
+@dataclass(frozen=True)
+class Instance:
+    """One process of an engine. ``pid`` is that of its latest start; ``alive`` as of the time of asking."""
+
+    number: int
+    pid: int | None
+    alive: bool
+    log_path: Path
+
+
+class Engine(Protocol):
+    """What an engine can be asked for. ``instance`` None means all of them; timeouts are seconds."""
+
+    name: str
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """The instances, in order."""
+
+    @property
+    def log_path(self) -> Path:
+        """The folder with one log per instance."""
+
+    def start(self) -> None:
+        """Start all instances; returns at once."""
+
+    def ready(self, timeout: float = 60.0) -> None:
+        """Wait until every live instance has its partitions and their state. Raises EngineError."""
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Ask all instances to finish (SIGTERM), and wait until they have; then kill. Raises nothing."""
+
+    def kill(self, instance: int | None = None) -> None:
+        """SIGKILL, and wait until the kernel has taken the process away."""
+
+    def restart(self, instance: int | None = None) -> None:
+        """Start what is not running; returns at once."""
+
+
+class ProcessEngine:
+    """An engine whose instances are ``python -m <module> engine.json --instance N``.
+
+    Used as a context manager it is killed at the end.
+    """
+
+    module: str
+    name: str
+
+    def __init__(
+        self, settings: EngineSettings, folder: Path, *, instances: int = 1, arguments: Sequence[str] = ()
+    ) -> None:
+        """``folder`` takes the configuration and the logs; ``arguments`` are further flags of the command line."""
+        self.settings = settings
+        self._folder = folder
+        self._arguments = tuple(arguments)
+        self._running: list[OwnedProcess | None] = [None] * instances
+        self._log_starts = [0] * instances
+        folder.mkdir(parents=True, exist_ok=True)
+        self._config = folder / f"{self.name}.json"
+        self._config.write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """The instances, in order."""
+        return tuple(
+            Instance(i, None if p is None else p.pid, p is not None and p.is_running, self._log(i))
+            for i, p in enumerate(self._running)
+        )
+
+    @property
+    def log_path(self) -> Path:
+        """The folder with one log per instance."""
+        return self._folder
+
+    def start(self) -> None:
+        """Start all instances that are not running."""
+        self.restart()
+
+    def restart(self, instance: int | None = None) -> None:
+        """Start what is not running; returns at once."""
+        for i in self._numbers(instance):
+            process = self._running[i]
+            if process is not None and process.is_running:
+                continue
+            if process is not None:
+                process.kill()
+            log = self._log(i)
+            self._log_starts[i] = log.stat().st_size if log.exists() else 0
+            self._running[i] = OwnedProcess(
+                [sys.executable, "-m", self.module, self._config, "--instance", str(i), *self._arguments],
+                log=log,
+                name=f"{self.name}-{i}",
+                environment={"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])},
+            )
+
+    def ready(self, timeout: float = 60.0) -> None:
+        """Wait until every instance has its partitions and their state. Raises EngineError."""
+        deadline = time.monotonic() + timeout
+        for i, process in enumerate(self._running):
+            if process is None:
+                raise EngineError(f"{self.name}-{i} was not started.")
+            while not self._is_ready(i):
+                if not process.is_running:
+                    raise EngineError(f"{process.name} ended with {process.returncode}:\n{process.last_lines()}")
+                if time.monotonic() > deadline:
+                    raise EngineError(f"{process.name} was not ready in {timeout} s:\n{process.last_lines()}")
+                time.sleep(_CHECK_SECONDS)
+
+    def wait(self, timeout: float = 120.0) -> tuple[int, ...]:
+        """Wait until all instances have ended by themselves; their exit statuses. Raises EngineError."""
+        deadline = time.monotonic() + timeout
+        statuses = []
+        for process in self._processes(None):
+            try:
+                statuses.append(process.wait(max(0.0, deadline - time.monotonic())))
+            except TimeoutError as error:
+                raise EngineError(f"{error}\n{process.last_lines()}") from error
+        return tuple(statuses)
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Ask all instances to finish, wait until they have, and kill those that have not by then."""
+        processes = self._processes(None)
+        for process in processes:
+            process.send_signal(signal.SIGTERM)
+        deadline = time.monotonic() + timeout
+        for process in processes:
+            process.terminate(max(0.0, deadline - time.monotonic()))
+
+    def kill(self, instance: int | None = None) -> None:
+        """SIGKILL, and wait until the kernel has taken the process away."""
+        for process in self._processes(instance):
+            process.kill()
+
+    def process(self, instance: int) -> OwnedProcess:
+        """The latest process of an instance, for faults. Raises EngineError before its first start."""
+        process = self._running[instance]
+        if process is None:
+            raise EngineError(f"{self.name}-{instance} was not started.")
+        return process
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.kill()
+
+    def _numbers(self, instance: int | None) -> range:
+        return range(len(self._running)) if instance is None else range(instance, instance + 1)
+
+    def _log(self, instance: int) -> Path:
+        return self._folder / f"{self.name}-{instance}.log"
+
+    def _is_ready(self, instance: int) -> bool:
+        with self._log(instance).open("rb") as log:
+            log.seek(self._log_starts[instance])
+            return any(line.startswith(READY.encode()) for line in log)
+
+    def _processes(self, instance: int | None) -> list[OwnedProcess]:
+        return [p for i in self._numbers(instance) if (p := self._running[i]) is not None]
+
+
+class ReferenceEngine(ProcessEngine):
+    """The engine that keeps its guarantee."""
+
+    module = "testbed.engines.reference"
+    name = "reference"
+
+
+class MutantEngine(ProcessEngine):
+    """The engine that breaks it, and tells (``settings.truth``)."""
+
+    module = "testbed.engines.mutant"
+    name = "mutant"
+
+
+def _python_path() -> list[str]:
+    value = os.environ.get("PYTHONPATH", "")
+    return [value] if value else []
