@@ -44,12 +44,18 @@ EXPANSION_TYPE: Final = StructType([StructField(name, LongType()) for name in EX
 """What comparing a cell's ids one by one gave, at the totals whose sum was ``version``. ``known`` and ``unknown``: observed
 ids that the cell does not expect, by whether any cell does. The last four count its results."""
 
+PUBLISHED_TYPE: Final = StructType(
+    [StructField(name, LongType()) for name in ("digest", "missing", "duplicate", "misplaced", "unknown_id")]
+)
+"""What the derived tables say of a cell: hash of its last verdict, and how many violations were confirmed."""
+
 CELLS_TYPE: Final = StructType(
     [
         StructField("window_start_us", LongType()),
         StructField("key", StringType()),
         *[StructField(name, LongType()) for name in (*_SUMS, *_MINIMA, *_MAXIMA)],
         StructField("expansion", EXPANSION_TYPE),
+        StructField("published", PUBLISHED_TYPE),
     ]
 )
 """Per side: count of contributions and two additive hashes. ``first_batch``: oldest batch with a fact of the cell.
@@ -87,6 +93,7 @@ def fold(facts: DataFrame, *, rest_us: Column | None = None) -> DataFrame:
         "closed_us": F.max(F.lit(None).cast("bigint")),
         "rest_us": F.max(rest_us if rest_us is not None else F.lit(None).cast("bigint")),
         "expansion": F.max(F.lit(None).cast(EXPANSION_TYPE)),
+        "published": F.max(F.lit(None).cast(PUBLISHED_TYPE)),
     }
     grouped = rows.groupBy(*KEYS).agg(*[column.alias(name) for name, column in values.items()])
     return grouped.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in CELLS_TYPE.fields])
@@ -97,12 +104,13 @@ def merge(*parts: DataFrame) -> DataFrame:
     rows = parts[0]
     for part in parts[1:]:
         rows = rows.unionByName(part)
-    newest = F.max("expansion")
+    # Versions only grow, so the newest comparison is the largest; only one part carries what was published.
     return rows.groupBy(*KEYS).agg(
         *[F.sum(name).alias(name) for name in _SUMS],
         *[F.min(name).alias(name) for name in _MINIMA],
         *[F.max(name).alias(name) for name in _MAXIMA],
-        newest.alias("expansion"),
+        F.max("expansion").alias("expansion"),
+        F.max("published").alias("published"),
     )
 
 

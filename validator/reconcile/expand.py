@@ -42,58 +42,70 @@ def contributions(facts: DataFrame) -> DataFrame:
     return events.union(text_events).union(result_ids).union(result_texts.select(*base, "offset", "id", "text_id"))
 
 
-def by_id(contributed: DataFrame, reaches: DataFrame, committed: DataFrame, *, window_us: int, collapse: bool) -> DataFrame:
+def by_id(
+    contributed: DataFrame,
+    *,
+    window_us: int,
+    collapse: bool,
+    reaches: DataFrame | None = None,
+    committed: DataFrame | None = None,
+) -> DataFrame:
     """One row per (cell, id): multiplicities e, p, l, r, and how many of its input events came after their window could
     close (``e_late``) or at or past the engine's committed offset (``e_unconsumed``).
 
     ``reaches``: (topic, partition, reach_us, first_offset), from which offset on a window end was past;
-    ``committed``: (topic, partition, committed_offset).
+    ``committed``: (topic, partition, committed_offset). Without them the two counts are 0.
     """
-    inputs = contributed.where(F.col("side") == Side.INPUT.value)
-    end = F.col("window_start_us") + F.lit(window_us)
-    passed = (
-        inputs.alias("i")
-        .join(
-            F.broadcast(reaches).alias("r"),
-            (F.col("i.topic") == F.col("r.topic"))
-            & (F.col("i.partition") == F.col("r.partition"))
-            & (F.col("r.reach_us") >= end)
-            & (F.col("r.first_offset") < F.col("i.offset")),
-            "left_semi",
+    flagged = contributed
+    if reaches is not None:
+        flagged = _flag_late(flagged, reaches, window_us)
+    if committed is not None:
+        places = F.broadcast(committed)
+        flagged = flagged.join(places, ["topic", "partition"], "left").withColumn(
+            "unconsumed", F.col("offset") >= F.col("committed_offset")
         )
-        .select(*CELL, *ID)
-        .groupBy(*CELL, *ID)
-        .agg(F.count(F.lit(1)).alias("e_late"))
-    )
-    unread = (
-        inputs.join(F.broadcast(committed), ["topic", "partition"])
-        .where(F.col("offset") >= F.col("committed_offset"))
-        .groupBy(*CELL, *ID)
-        .agg(F.count(F.lit(1)).alias("e_unconsumed"))
-    )
     side = F.col("side")
 
     def times(wanted: Side, name: str) -> Column:
         return F.sum(F.when(side == wanted.value, F.lit(1)).otherwise(F.lit(0))).alias(name)
 
-    counted = contributed.groupBy(*CELL, *ID).agg(
-        times(Side.INPUT, "e"), times(Side.OUTPUT, "p"), times(Side.LATE, "l"), times(Side.REJECTED, "r")
+    given = side == Side.INPUT.value
+
+    def inputs_with(flag: str, name: str) -> Column:
+        if flag not in flagged.columns:
+            return F.sum(F.lit(0)).alias(name)
+        return F.sum(F.when(given & F.col(flag), F.lit(1)).otherwise(F.lit(0))).alias(name)
+
+    counted = flagged.groupBy(*CELL, *ID).agg(
+        times(Side.INPUT, "e"),
+        times(Side.OUTPUT, "p"),
+        times(Side.LATE, "l"),
+        times(Side.REJECTED, "r"),
+        inputs_with("late_input", "e_late"),
+        inputs_with("unconsumed", "e_unconsumed"),
     )
     if collapse:
         counted = counted.withColumn("e", F.least("e", F.lit(1)))
+    return counted
 
-    def on(other: str) -> Column:
-        condition = F.lit(True)
-        for name in (*CELL, *ID):
-            condition = condition & F.col(f"c.{name}").eqNullSafe(F.col(f"{other}.{name}"))
-        return condition
 
-    joined = counted.alias("c").join(passed.alias("p2"), on("p2"), "left").join(unread.alias("u"), on("u"), "left")
-    return joined.select(
-        *[F.col(f"c.{name}").alias(name) for name in (*CELL, *ID, "e", "p", "l", "r")],
-        F.coalesce("p2.e_late", F.lit(0)).alias("e_late"),
-        F.coalesce("u.e_unconsumed", F.lit(0)).alias("e_unconsumed"),
+def _flag_late(contributed: DataFrame, reaches: DataFrame, window_us: int) -> DataFrame:
+    """Adds ``late_input``: an earlier event of its own partition was past the end of the event's window."""
+    end = F.col("window_start_us") + F.lit(window_us)
+    first = Window.partitionBy("topic", "partition").orderBy(F.col("reach_us").desc())
+    # From which offset on *at least* this window end was past.
+    running = reaches.withColumn("past_from", F.min("first_offset").over(first))
+    ends = contributed.select("topic", "partition", end.alias("end_us")).distinct()
+    needed = (
+        ends.join(F.broadcast(running.select("topic", "partition", "reach_us", "past_from")), ["topic", "partition"])
+        .where(F.col("reach_us") >= F.col("end_us"))
+        .groupBy("topic", "partition", "end_us")
+        .agg(F.min("past_from").alias("past_from"))
     )
+    rows = contributed.withColumn("end_us", end).join(
+        F.broadcast(needed), ["topic", "partition", "end_us"], "left"
+    )
+    return rows.withColumn("late_input", F.col("offset") > F.col("past_from")).drop("end_us", "past_from")
 
 
 def classify(ids: DataFrame) -> DataFrame:

@@ -14,7 +14,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from validator.model.frontier import Clock
-from validator.reconcile.cells import CELLS_TYPE, EXPANSION_TYPE
+from validator.reconcile.cells import CELLS_TYPE, EXPANSION_TYPE, PUBLISHED_TYPE
 
 CONTRIBUTIONS: Final = (
     "expected",
@@ -230,14 +230,35 @@ def _spread(rows: DataFrame, rules: Rules) -> DataFrame:
     needs_ids = F.lit(rules.drops_late or rules.tells_unconsumed or rules.collapse) & late_enough
     disagrees = ~F.col("agrees") & F.col("resolved") & ((F.col("observed") > 0) | needs_ids)
     consumed_may_move = F.col("compared") & (F.col("expansion.unconsumed") > 0)
-    scoped["wants_expansion"] = scope & disagrees & (~F.col("compared") | consumed_may_move)
+    # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
+    lost = ~F.col("agrees") & (state == "missing") & (F.col("n_outstanding") > 0)
+    scoped["wants_expansion"] = scope & (disagrees | lost) & (~F.col("compared") | consumed_may_move)
     scoped["settled"] = ~scope | (
         F.col("closed_us").isNotNull()
-        & (F.col("agrees") | (F.col("compared") & F.col("resolved") & (F.col("n_outstanding") == 0)) | (state == "missing"))
+        & F.col("resolved")
+        & (F.col("agrees") | (F.col("n_outstanding") == 0) | (state == "missing"))
         & ~scoped["wants_expansion"]
     )
     kept = [field.name for field in CELLS_TYPE.fields]
     judged = [*CONTRIBUTIONS, *RESULTS, "wants_expansion", "settled"]
     return rows.select(
         *kept, "agrees", "state", "version", "resolved", "in_scope", *[scoped[name].alias(name) for name in judged]
-    )
+    ).withColumns({"digest": F.xxhash64("state", *CONTRIBUTIONS, *RESULTS)})
+
+
+def changed(judged: DataFrame) -> Column:
+    """Whether the derived tables must be told of the cell: its verdict differs from what they say, and is worth saying
+    (something is decided or late) or was said before."""
+    told = F.col("published").isNotNull()
+    worth = F.col("settled") | (F.col("state") != "pending")
+    for name in VIOLATIONS:
+        worth = worth | (F.col(name) > 0)
+    return (told | worth) & ~F.col("digest").eqNullSafe(F.col("published.digest"))
+
+
+def told(judged: DataFrame) -> DataFrame:
+    """The cells, with what the derived tables say of them once the changed ones were appended."""
+    now = F.struct(F.col("digest"), *[F.col(name) for name in VIOLATIONS])
+    published = F.when(changed(judged), now.cast(PUBLISHED_TYPE)).otherwise(F.col("published"))
+    kept = [field.name for field in CELLS_TYPE.fields]
+    return judged.withColumn("published", published).select(*kept)

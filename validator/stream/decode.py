@@ -60,9 +60,10 @@ def decode_results(frame: DataFrame, source: int, topic: Output, oracle: Tumblin
     """Results: each names its cell and carries the list of ids (or, with evidence ``id``, the one id) that it used."""
     start = topic.fields.window_start
     assert start is not None, "config refuses a windowed oracle without window_start"
-    lists = [path.path for path in topic.fields.ids]
+    lists = [path.path for path in topic.fields.ids or ()]
     one = topic.fields.id
-    single = [*topic.fields.key, start, *([one] if one is not None else [])]
+    end = topic.fields.window_end
+    single = [*topic.fields.key, start, *[path for path in (end, one) if path is not None]]
     if id_type == "string":
         reader = _Reader(frame, single, {path: ArrayType(StringType()) for path in lists})
         number_ids = None
@@ -100,6 +101,7 @@ def decode_results(frame: DataFrame, source: int, topic: Output, oracle: Tumblin
         F.col("value").isNull().alias("tombstone"),
         scalars.key_text([field(path) for path in topic.fields.key]).alias("key"),
         scalars.instant_us(field(start), start.unit).alias("window"),
+        (scalars.instant_us(field(end), end.unit) if end is not None else F.lit(None)).alias("window_end"),
         whole.alias("whole"),
         (numbers if numbers is not None else F.lit(None).cast(ArrayType(LongType()))).alias("numbers"),
         (texts if texts is not None else F.lit(None).cast(ArrayType(StringType()))).alias("texts"),
@@ -131,6 +133,9 @@ def decode_results(frame: DataFrame, source: int, topic: Output, oracle: Tumblin
         & F.col("sum_b").isNotNull()
         & F.col("ids").isNotNull()
     )
+    if end is not None:
+        # A result that contradicts itself names no cell.
+        decoded = decoded & (F.col("window_end") == oracle.end_us(F.col("window")))
     marked = columns.withColumn("decoded", F.coalesce(decoded, F.lit(False)))
     status = (
         F.when(F.col("tombstone"), F.lit(TOMBSTONE))

@@ -1,0 +1,45 @@
+"""Phases and faults of an instant, from the fault windows that the faults topic told.
+
+Source: SEMANTICS section 6: control before a fault, failure from injected to healed, recovery from healed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pyspark.sql import Column
+from pyspark.sql import functions as F
+
+from validator.model.snapshot import FaultWindow
+
+
+def phase_of(instant_us: int, windows: Sequence[FaultWindow]) -> tuple[str, str | None]:
+    """(phase, fault name) of an instant: the fault that is active, else the last that ended before it."""
+    active = [w for w in windows if _began(w, instant_us) and not _healed(w, instant_us)]
+    if active:
+        newest = max(active, key=lambda w: w.injected_us or 0)
+        return "failure", newest.name
+    over = [w for w in windows if _healed(w, instant_us)]
+    if over:
+        return "recovery", max(over, key=lambda w: w.healed_us or 0).name
+    return "control", None
+
+
+def _began(window: FaultWindow, instant_us: int) -> bool:
+    return window.injected_us is not None and window.injected_us <= instant_us
+
+
+def _healed(window: FaultWindow, instant_us: int) -> bool:
+    return window.healed_us is not None and window.healed_us <= instant_us
+
+
+def phase_columns(instant_us: Column, windows: Sequence[FaultWindow]) -> tuple[Column, Column]:
+    """`phase_of` as columns, from the instants at which the answer changes."""
+    changes = sorted({t for w in windows for t in (w.injected_us, w.healed_us) if t is not None})
+    phase, fault = F.lit("control"), F.lit(None).cast("string")
+    for instant in changes:
+        name, culprit = phase_of(instant, windows)
+        after = instant_us >= F.lit(instant)
+        phase = F.when(after, F.lit(name)).otherwise(phase)
+        fault = F.when(after, F.lit(culprit).cast("string")).otherwise(fault)
+    return phase, fault

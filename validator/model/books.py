@@ -1,0 +1,135 @@
+"""The books of a run: frontiers and totals after each batch. A pure fold, the same live and when rebuilt from facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+
+from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, clock, input_watermark_us
+
+
+@dataclass(frozen=True)
+class TimeRules:
+    """The part of the configured timing that frontiers need. Microseconds."""
+
+    max_disorder_us: int
+    idle_after_us: int
+
+
+@dataclass(frozen=True)
+class PartitionSummary:
+    """What one batch's fact rows say about one partition."""
+
+    place: PartitionId
+    records: int
+    undecodable: int
+    tombstones: int
+    newest_event_time_us: int | None
+    first_event_time_us: int | None
+    first_time_us: int | None
+    last_time_us: int | None
+
+
+@dataclass(frozen=True)
+class Totals:
+    """Counts of records over everything read so far, per side."""
+
+    records: Mapping[str, int] = field(default_factory=dict)
+    undecodable: Mapping[str, int] = field(default_factory=dict)
+    tombstones: int = 0
+    first_output_us: int | None = None
+    last_output_us: int | None = None
+
+    def plus(self, side: str, summary: PartitionSummary) -> Totals:
+        """The totals with one partition's batch added."""
+        records = {**self.records, side: self.records.get(side, 0) + summary.records}
+        undecodable = {**self.undecodable, side: self.undecodable.get(side, 0) + summary.undecodable}
+        first, last = self.first_output_us, self.last_output_us
+        if side == "output":
+            first = min((t for t in (first, summary.first_time_us) if t is not None), default=None)
+            last = max((t for t in (last, summary.last_time_us) if t is not None), default=None)
+        return Totals(records, undecodable, self.tombstones + summary.tombstones, first, last)
+
+
+@dataclass(frozen=True)
+class Books:
+    """Frontiers, watermark and totals after batch ``batch`` (-1: before the first).
+
+    ``lookup_us`` is the instant of that batch; the next one's is later.
+    """
+
+    rules: TimeRules
+    batch: int = -1
+    lookup_us: int = 0
+    watermark_us: int | None = None
+    frontiers: Mapping[PartitionId, Frontier] = field(default_factory=dict)
+    totals: Totals = Totals()
+
+    def looked_up(
+        self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
+    ) -> Books:
+        """The books once a batch's end offsets are planned and the brokers were asked at ``lookup_us``."""
+        assert lookup_us > self.lookup_us, "the sidecar's clock never falls"
+        frontiers = dict(self.frontiers)
+        for place, frontier in self.frontiers.items():
+            if place in lookups:
+                end = max(ends.get(place, frontier.next_offset), frontier.next_offset)
+                frontiers[place] = frontier.looked_up(lookup_us, lookups[place], end)
+        return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers)
+
+    def with_facts(self, summaries: Iterable[PartitionSummary]) -> Books:
+        """The books with what the batch's fact rows say."""
+        frontiers, totals = dict(self.frontiers), self.totals
+        for summary in summaries:
+            frontier = frontiers[summary.place]
+            moved = frontier.with_data(self.lookup_us, summary.records, summary.newest_event_time_us)
+            if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
+                moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us)
+            frontiers[summary.place] = moved
+            totals = totals.plus(frontier.side, summary)
+        frontiers = _silent_horizons(frontiers, self.rules.idle_after_us)
+        inputs = [frontier for frontier in frontiers.values() if frontier.side == "input"]
+        watermark = input_watermark_us(
+            inputs,
+            self.watermark_us,
+            max_disorder_us=self.rules.max_disorder_us,
+            idle_after_us=self.rules.idle_after_us,
+        )
+        return replace(self, frontiers=frontiers, totals=totals, watermark_us=watermark)
+
+    def clock(self, *, at_rest: bool = False) -> Clock:
+        """What these books prove of time."""
+        now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, at_rest=at_rest)
+        if any(_waits_for_first_event(frontier) for frontier in self.frontiers.values()):
+            # Nothing is in scope until the first event tells how much was hidden.
+            newest = _newest(self.frontiers.values())
+            horizon = max((t for t in (now.horizon_us, newest) if t is not None), default=None)
+            return replace(now, horizon_us=None if horizon is None else horizon + 1)
+        return now
+
+    @property
+    def expired(self) -> int:
+        """Offsets that were gone before they could be read."""
+        return sum(frontier.expired for frontier in self.frontiers.values())
+
+
+def _waits_for_first_event(frontier: Frontier) -> bool:
+    return frontier.side == "input" and frontier.hidden_start and frontier.horizon_us is None
+
+
+def _newest(frontiers: Iterable[Frontier]) -> int | None:
+    times = [f.newest_event_time_us for f in frontiers if f.newest_event_time_us is not None]
+    return max(times) if times else None
+
+
+def _silent_horizons(frontiers: dict[PartitionId, Frontier], idle_after_us: int) -> dict[PartitionId, Frontier]:
+    """A partition with a hidden start that stays silent hides nothing newer than what the others had shown by then."""
+    newest = _newest(frontiers.values())
+    if newest is None:
+        return frontiers
+    return {
+        place: replace(frontier, horizon_us=newest + 1)
+        if _waits_for_first_event(frontier) and frontier.idle(idle_after_us)
+        else frontier
+        for place, frontier in frontiers.items()
+    }

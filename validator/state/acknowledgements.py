@@ -1,0 +1,39 @@
+"""Acknowledged violations: they stay in the record and leave the alert (SEMANTICS section 4)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+
+
+class UnknownViolation(Exception):
+    """The state's report has no such violation."""
+
+
+def read(state: Path) -> dict[str, str]:
+    """Violation id -> reason; empty where nothing was acknowledged."""
+    path = state / "acknowledgements.jsonl"
+    if not path.exists():
+        return {}
+    entries = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
+    return {entry["violation"]: entry["reason"] for entry in entries}
+
+
+def acknowledge(state: Path, violation: str, reason: str) -> None:
+    """Acknowledge one violation for good; the running sidecar takes it up with its next batch.
+
+    Raises `UnknownViolation` where the state never recorded it.
+    """
+    known = state / "violations.json"
+    listed = json.loads(known.read_text()).get("violations", []) if known.exists() else []
+    if violation not in {entry.get("id") for entry in listed}:
+        raise UnknownViolation(
+            f"the state {state} has no violation {violation!r} among its latest: see violations.json in it"
+        )
+    line = json.dumps({"violation": violation, "reason": reason, "time_us": time.time_ns() // 1000})
+    with (state / "acknowledgements.jsonl").open("a") as file:
+        file.write(line + "\n")
+        file.flush()
+        os.fsync(file.fileno())

@@ -1,0 +1,241 @@
+"""One micro-batch, in the order that makes it exactly once: plan, look up, commit facts, then derive and publish.
+
+Killed before the facts' commit, nothing happened; killed after it, the next generation starts behind it and derives
+again what the tables lack.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from validator.config.model import Config
+from validator.measure.latency import latency_buckets
+from validator.model.books import Books
+from validator.model.frontier import Frontier, Lookup, PartitionId
+from validator.reconcile.facts import Side, aggregate
+from validator.reconcile.judge import Rules
+from validator.state.tables import FAULTS_TYPE, Table, append
+from validator.stream.brokers import Brokers, Topic
+from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
+from validator.stream.failpoints import reach
+from validator.stream.judging import Judging, release
+from validator.stream.offset_log import planned_ends
+from validator.stream.rows import literal_frame
+from validator.stream.recording import Moment, record_verdicts, record_violations
+from validator.stream.run_record import RunRecord
+from validator.stream.sources import Source
+
+
+class ContinuityBroken(Exception):
+    """A batch was planned from elsewhere than the committed frontiers: a defect of ours; nothing was written."""
+
+
+class TopicReplaced(Exception):
+    """A topic has another id than the one that was read so far: it was deleted and made again."""
+
+
+class TopicGone(Exception):
+    """A topic that was being read does not exist any more."""
+
+
+class NewGenerationWanted(Exception):
+    """The query should start again from the frontiers, with other limits or topics. No error."""
+
+
+@dataclass
+class BatchRunner:
+    """Everything that one generation's batches need. `process` is the body of `foreachBatch`."""
+
+    spark: SparkSession
+    config: Config
+    sources: list[Source]
+    brokers: Brokers
+    books: Books
+    judging: Judging
+    record: RunRecord
+    state: Path
+    generation: int
+    checkpoint: Path
+    starts: Mapping[PartitionId, int]
+    publish: Callable[[], None]
+    now_us: Callable[[], int]
+    catching_up_limit: int | None = None
+    committed_us: int = 0
+    _fault_appends: int = 0
+
+    @property
+    def rules(self) -> Rules:
+        return self.judging.rules
+
+    def process(self, frame: DataFrame, spark_batch: int) -> None:
+        """Take one micro-batch of Spark's, whose rows are decoded."""
+        reach("batch_begun")
+        names = [source.topic for source in self.sources]
+        ends = planned_ends(self.checkpoint, spark_batch, names)
+        before = planned_ends(self.checkpoint, spark_batch - 1, names) if spark_batch > 0 else self.starts
+        for place, offset in before.items():
+            known = self.books.frontiers.get(place)
+            if known is not None and known.next_offset != offset:
+                raise ContinuityBroken(
+                    f"batch {spark_batch} starts {place.topic}-{place.partition} at {offset}, "
+                    f"the committed frontier is {known.next_offset}"
+                )
+        self.advance(frame, ends)
+
+    def advance(self, frame: DataFrame | None, ends: Mapping[PartitionId, int], *, rest: bool = False) -> None:
+        """Commit what was read up to ``ends`` (no frame: nothing), judge, record and publish.
+
+        ``rest``: the pipeline is assumed at rest, every cell closes and is due.
+        """
+        began = time.monotonic()
+        topics = self.brokers.topics(source.topic for source in self.sources)
+        self._check_topics(topics)
+        lookup_us = max(self.books.lookup_us + 1, self.now_us())
+        lookups = self.brokers.lookup(topics)
+        known = self._with_new_partitions(lookups, ends, lookup_us)
+        books = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
+        moved = any(
+            books.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
+        )
+        if not moved and not rest and not self._tick_is_due(lookup_us):
+            return
+        facts = self._facts(frame, books) if moved and frame is not None else None
+        rows = frontier_rows(self.spark, books, self.books.watermark_us)
+        if rest:
+            reach("before_rest")
+            rows = rows.union(mark_row(self.spark, books, "rest"))
+        if facts is not None:
+            rows = facts.union(rows).coalesce(2)
+        reach("before_facts")
+        writer = f"generation-{self.generation}"
+        append(rows, self.state, Table.FACTS, writer=writer, version=books.batch)
+        reach("after_rest" if rest else "after_facts")
+        self.committed_us = lookup_us
+        found = summaries(facts) if facts is not None else []
+        self.books = books.with_facts(found)
+        self._judge(facts, rest=rest)
+        reach("after_judging")
+        self._record(Moment(self.state, writer, books.batch, lookup_us))
+        if facts is not None:
+            if any(self.books.frontiers[summary.place].side == "output" for summary in found):
+                self._measure_latency(facts)
+            release(facts)
+        reach("before_publishing")
+        read = sum(s.records for s in found if self.books.frontiers[s.place].side == "input")
+        self.record.batch_done(time.monotonic() - began, read)
+        self.publish()
+        reach("after_publishing")
+        self._check_limits()
+
+    def record_faults(self, rows: list[dict[str, object]]) -> None:
+        """Keep new records of the faults topic."""
+        batch = self.books.batch
+        frame = literal_frame(self.spark, [{**row, "batch": batch} for row in rows], FAULTS_TYPE)
+        self._fault_appends += 1
+        writer = f"generation-{self.generation}"
+        append(frame, self.state, Table.FAULTS, writer=writer, version=self._fault_appends)
+
+    def _facts(self, frame: DataFrame, books: Books) -> DataFrame:
+        waiting = any(f.side == "input" and f.hidden_start and f.horizon_us is None for f in books.frontiers.values())
+        facts = aggregate(
+            frame,
+            [(source.side, source.topic) for source in self.sources],
+            batch=books.batch,
+            lookup_us=books.lookup_us,
+            epoch=epoch_of(books.lookup_us),
+            max_ahead_us=self.config.timing.max_ahead,
+            with_first_event=waiting,
+        )
+        # Held once: the append, the sums and the cells all read these few rows.
+        return facts.localCheckpoint(eager=False)
+
+    def _judge(self, facts: DataFrame | None, *, rest: bool) -> None:
+        committed = {
+            (place.topic, place.partition): frontier.committed_offset
+            for place, frontier in self.books.frontiers.items()
+            if frontier.side == "input" and frontier.committed_offset is not None
+        }
+        self.judging.absorb(facts, self.books.clock(at_rest=rest), committed)
+
+    def _record(self, moment: Moment) -> None:
+        judged, sums = self.judging.judged, self.judging.sums
+        if judged is None:
+            return
+        if sums.violations_changed:
+            recorded = record_violations(
+                judged,
+                self.judging.compared,
+                self.rules,
+                self.record.faults,
+                moment,
+                suspect_unknown=self.record.inputs_may_explain(self.books),
+            )
+            self.record.violations_recorded(recorded, self.now_us())
+        reach("after_violations")
+        if sums.changed:
+            record_verdicts(judged, moment)
+        reach("after_verdicts")
+
+    def _measure_latency(self, facts: DataFrame) -> None:
+        if self.judging.judged is None or not self.record.has_broker_time:
+            return
+        results = facts.where((F.col("side") == Side.OUTPUT.value) & (F.size("results") > 0))
+        cells = self.judging.judged.select("window_start_us", "key", "first_input_time_us", "last_input_time_us")
+        self.record.latency_measured(latency_buckets(results, cells, self.rules.window_us).collect())
+
+    def _tick_is_due(self, lookup_us: int) -> bool:
+        """Without traffic, time is committed each tick while anything is open, and now and then otherwise."""
+        since = lookup_us - self.committed_us
+        sums = self.judging.sums
+        open_cells = sums.cells_seen - sums.cells_settled
+        return since >= (self.config.timing.tick if open_cells else 10 * self.config.timing.tick)
+
+    def _check_topics(self, topics: Mapping[str, Topic]) -> None:
+        for source in self.sources:
+            if source.topic not in topics:
+                raise TopicGone(f"topic {source.topic} was deleted while it was read")
+        for place, frontier in self.books.frontiers.items():
+            if place.topic in topics and topics[place.topic].id != frontier.topic_id:
+                raise TopicReplaced(f"topic {place.topic} was deleted and made again")
+
+    def _with_new_partitions(
+        self, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int], lookup_us: int
+    ) -> Books:
+        """The books with a frontier for every partition; Spark reads a new partition from its log start."""
+        side = {source.topic: source.side for source in self.sources}
+        frontiers = dict(self.books.frontiers)
+        for place, lookup in lookups.items():
+            if place in frontiers or place not in ends:
+                continue
+            frontiers[place] = first_frontier(side[place.topic], place, lookup, lookup.log_start_offset, lookup_us)
+        return replace(self.books, frontiers=frontiers)
+
+    def _check_limits(self) -> None:
+        """Once caught up, limits that balanced a backlog are too tight; under a new backlog they are too loose."""
+        if self.catching_up_limit is not None:
+            lag = sum(frontier.lag_events for frontier in self.books.frontiers.values())
+            if lag < self.catching_up_limit:
+                raise NewGenerationWanted("caught up")
+
+
+def first_frontier(side: Side, place: PartitionId, lookup: Lookup, start: int, lookup_us: int) -> Frontier:
+    """The frontier of a partition that was never read, to be read from ``start``."""
+    return Frontier(
+        side=side.value,
+        topic=place.topic,
+        partition=place.partition,
+        topic_id=lookup.topic_id,
+        first_offset=start,
+        next_offset=start,
+        log_start_offset=lookup.log_start_offset,
+        high_watermark=lookup.high_watermark,
+        last_stable_offset=lookup.last_stable_offset,
+        last_data_us=lookup_us,
+        hidden_start=start > 0,
+    )

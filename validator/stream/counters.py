@@ -1,0 +1,38 @@
+"""Counters that no table keeps, in one small file beside the report.
+
+It is replaced before the metrics are: whatever was shown is in it, so that a restart never shows less.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+from validator.publish.atomic import replace_file
+from validator.stream.run_record import RunRecord
+
+FILE: Final = "counters.json"
+
+
+def write(state: Path, record: RunRecord) -> None:
+    """Keep what `restore` brings back."""
+    kept = {
+        "classified": record.classified_total,
+        "moves": {f"{old}>{new}": count for (old, new), count in record.reclassified_total.items()},
+        "counts": record.last_counts,
+    }
+    replace_file(state / FILE, json.dumps(kept, sort_keys=True))
+
+
+def restore(state: Path, record: RunRecord) -> None:
+    """Bring back what the last process kept; nothing for a new state."""
+    path = state / FILE
+    if not path.exists():
+        return
+    kept = json.loads(path.read_text())
+    record.classified_total = {str(name): int(count) for name, count in kept["classified"].items()}
+    record.last_counts = {str(name): int(count) for name, count in kept["counts"].items()}
+    for move, count in kept["moves"].items():
+        old, _, new = str(move).partition(">")
+        record.reclassified_total[(old, new)] = int(count)

@@ -1,0 +1,51 @@
+"""Named instants at which a test may have the sidecar killed with SIGKILL. Without the variable they do nothing.
+
+``STREAMPROOF_FAILPOINT=NAME[:NTH[:TARGET]]``: at the NTH passing of NAME (1 is the first) kill TARGET, which is `driver`
+(this process, the default) or `jvm`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import Final
+
+from pyspark import SparkContext
+
+NAMES: Final = (
+    "batch_begun",
+    "before_facts",
+    "after_facts",
+    "after_judging",
+    "after_violations",
+    "after_verdicts",
+    "before_publishing",
+    "after_publishing",
+    "before_rest",
+    "after_rest",
+)
+"""In the order in which a batch passes them."""
+
+_passed: dict[str, int] = {}
+
+
+def reach(name: str) -> None:
+    """Pass the failpoint ``name``."""
+    assert name in NAMES, name
+    wanted = os.environ.get("STREAMPROOF_FAILPOINT")
+    if wanted is None:
+        return
+    target, _, rest = wanted.partition(":")
+    nth, _, victim = rest.partition(":")
+    if target != name:
+        return
+    _passed[name] = _passed.get(name, 0) + 1
+    if _passed[name] == int(nth or "1"):
+        os.kill(jvm_pid() if victim == "jvm" else os.getpid(), signal.SIGKILL)
+
+
+def jvm_pid() -> int:
+    """Process id of the Spark driver's JVM."""
+    gateway = SparkContext._gateway
+    assert gateway is not None, "Spark runs"
+    return int(gateway.jvm.java.lang.ProcessHandle.current().pid())

@@ -1,0 +1,122 @@
+"""The faults topic: what was broken, when, as any chaos tool may tell it (CONTRACT, "Faults topic").
+
+Faults are few; they are read beside the stream, from the topic's start, and kept by position.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+
+from validator.config.model import Config
+from validator.model.snapshot import FaultWindow
+from validator.stream.brokers import librdkafka_options
+
+_MOST_PER_POLL: Final = 1_000
+
+
+class FaultsTopic:
+    """A reader of one faults topic; `poll` takes what is new."""
+
+    def __init__(self, config: Config) -> None:
+        assert config.faults is not None
+        self._topic = config.faults.topic
+        options = librdkafka_options({str(k): str(v) for k, v in config.kafka.options.items()})
+        self._consumer = Consumer(
+            {
+                **options,
+                "bootstrap.servers": config.kafka.bootstrap_servers,
+                "group.id": "streamproof-faults",
+                "enable.auto.commit": False,
+                "log_level": 2,
+            }
+        )
+        self._assigned = False
+        self._records: dict[tuple[int, int], dict[str, object]] = {}
+        self.undecodable = 0
+
+    def poll(self) -> list[dict[str, object]]:
+        """New records as rows of the faults table (without ``batch``); an absent topic has none."""
+        if not self._assigned and not self._assign():
+            return []
+        rows = []
+        for message in self._consumer.consume(_MOST_PER_POLL, timeout=0.0):
+            if message.error() is not None or message.value() is None:
+                continue
+            row = _row(message.value())
+            if row is None:
+                self.undecodable += 1
+                continue
+            partition, offset = int(message.partition() or 0), int(message.offset() or 0)
+            row.update(topic=self._topic, partition=partition, offset=offset)
+            self._records[(partition, offset)] = row
+            rows.append(row)
+        return rows
+
+    def windows(self) -> tuple[FaultWindow, ...]:
+        """One window per fault, oldest first."""
+        found: dict[str, dict[str, object]] = {}
+        for _, row in sorted(self._records.items(), key=lambda item: int(str(item[1]["time_us"]))):
+            window = found.setdefault(str(row["id"]), {"row": row})
+            window[str(row["state"])] = row["time_us"]
+        return tuple(_window(window) for window in found.values())
+
+    def close(self) -> None:
+        """Let go of the connection."""
+        self._consumer.close()
+
+    def _assign(self) -> bool:
+        try:
+            metadata = self._consumer.list_topics(self._topic, timeout=5.0).topics[self._topic]
+        except KafkaException:
+            return False
+        if metadata.error is not None:
+            return False
+        self._consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in metadata.partitions])
+        self._assigned = True
+        return True
+
+
+def _window(found: Mapping[str, object]) -> FaultWindow:
+    row = found["row"]
+    assert isinstance(row, dict)
+
+    def instant(state: str) -> int | None:
+        value = found.get(state)
+        return None if value is None else int(str(value))
+
+    return FaultWindow(
+        id=str(row["id"]),
+        name=str(row["name"]),
+        kind=str(row["kind"]),
+        target=str(row["target"]),
+        injected_us=instant("injected"),
+        verified_us=instant("verified"),
+        heal_started_us=instant("heal_started"),
+        healed_us=instant("healed"),
+    )
+
+
+def _row(value: bytes) -> dict[str, object] | None:
+    try:
+        record = json.loads(value)
+        time = datetime.fromisoformat(record["time"])
+        if time.tzinfo is None or record["state"] not in ("injected", "verified", "heal_started", "healed"):
+            return None
+        return {
+            "id": str(record["id"]),
+            "name": str(record.get("name") or record["kind"]),
+            "kind": str(record["kind"]),
+            "target": str(record["target"]),
+            "state": str(record["state"]),
+            "time_us": int(time.timestamp() * 1_000_000),
+            "plan": str(record.get("plan", "")),
+            "seed": int(record.get("seed") or 0),
+            "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
+        }
+    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        return None

@@ -1,0 +1,206 @@
+"""The cells in memory: folded batch by batch, judged against the clock, the disagreeing ones compared id by id.
+
+Everything here can be dropped and rebuilt from the facts table (`rebuild`). Spark jobs per batch: one that folds, judges
+and sums; two more and a second sum when cells must be compared.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StringType, StructField, StructType
+
+from validator.model.frontier import Clock
+from validator.reconcile import cells as cell_rows
+from validator.reconcile import expand
+from validator.reconcile.facts import Side
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, ClockColumns, Rules, changed, close, judge, told
+from validator.state.tables import Table, read
+from validator.stream.rows import literal_frame
+
+COMMITTED_TYPE: Final = StructType(
+    [
+        StructField("topic", StringType()),
+        StructField("partition", LongType()),
+        StructField("committed_offset", LongType()),
+    ]
+)
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Totals over all cells after a batch."""
+
+    counts: dict[str, int]
+    results: dict[str, int]
+    cells_seen: int = 0
+    cells_closed: int = 0
+    cells_verified: int = 0
+    cells_violated: int = 0
+    cells_settled: int = 0
+    changed: int = 0
+    violations_changed: int = 0
+    wanting: int = 0
+    oldest_wanting_batch: int | None = None
+    oldest_wanting_window_us: int | None = None
+    newest_wanting_window_us: int | None = None
+    settled_expected: int = 0
+    settled_handled: int = 0
+    settled_exact: int = 0
+
+    @classmethod
+    def empty(cls) -> Sums:
+        return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
+
+
+@dataclass
+class Judging:
+    """The cells of one state and their verdicts after the last batch."""
+
+    spark: SparkSession
+    state: Path
+    rules: Rules
+    cells: DataFrame | None = None
+    judged: DataFrame | None = None
+    compared: DataFrame | None = None
+    sums: Sums = field(default_factory=Sums.empty)
+    _held: list[DataFrame] = field(default_factory=list)
+
+    def absorb(
+        self, facts: DataFrame | None, clock: Clock, committed: dict[tuple[str, int], int], *, rest_us: int | None = None
+    ) -> Sums:
+        """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``."""
+        before, self._held = self._held, []
+        parts = [] if self.cells is None else [self.cells]
+        if facts is not None:
+            parts.append(cell_rows.fold(facts, rest_us=None if rest_us is None else F.lit(rest_us)))
+        if not parts:
+            return self.sums
+        # What the last batch held feeds this one's cells, and is free once they are there.
+        now = ClockColumns.of(clock)
+        merged = cell_rows.merge(*parts) if len(parts) > 1 else parts[0]
+        kept = self._keep(close(merged, now, self.rules))
+        self.judged, self.compared = judge(kept, now, self.rules), None
+        sums = self._sum(self.judged)
+        if sums.wanting:
+            expansions = self._expand(self.judged, sums, committed)
+            again = self._keep(cell_rows.merge(kept, cell_rows.only_expansion(expansions)))
+            self.judged = judge(again, now, self.rules)
+            sums = self._sum(self.judged)
+        self.cells = told(self.judged)
+        for frame in before:
+            release(frame)
+        self.sums = sums
+        return sums
+
+    def _sum(self, judged: DataFrame) -> Sums:
+        wants = F.col("wants_expansion")
+        violated = F.lit(False)
+        moved = F.lit(False)
+        for name in VIOLATIONS:
+            violated = violated | (F.col(name) > 0)
+            moved = moved | (F.col(name) != F.coalesce(F.col(f"published.{name}"), F.lit(0)))
+        settled = F.col("settled") & F.col("in_scope")
+
+        def count(condition: Column) -> Column:
+            return F.count(F.when(condition, F.lit(1)))
+
+        def total(name: str, condition: Column) -> Column:
+            return F.coalesce(F.sum(F.when(condition, F.col(name))), F.lit(0))
+
+        row = judged.agg(
+            *[F.coalesce(F.sum(name), F.lit(0)).alias(f"c_{name}") for name in CONTRIBUTIONS],
+            *[F.coalesce(F.sum(name), F.lit(0)).alias(f"r_{name}") for name in RESULTS],
+            F.count(F.lit(1)).alias("cells_seen"),
+            count(F.col("closed_us").isNotNull()).alias("cells_closed"),
+            count(settled & F.col("closed_us").isNotNull() & ~violated).alias("cells_verified"),
+            count(violated).alias("cells_violated"),
+            count(F.col("settled")).alias("cells_settled"),
+            count(changed(judged)).alias("changed"),
+            count(moved).alias("violations_changed"),
+            count(wants).alias("wanting"),
+            F.min(F.when(wants, F.col("first_batch"))).alias("oldest_wanting_batch"),
+            F.min(F.when(wants, F.col("window_start_us"))).alias("oldest_wanting_window_us"),
+            F.max(F.when(wants, F.col("window_start_us"))).alias("newest_wanting_window_us"),
+            total("expected", settled).alias("settled_expected"),
+            (total("processed", settled) + total("late", settled)).alias("settled_handled"),
+            F.coalesce(
+                F.sum(F.when(settled, F.greatest(F.col("processed") - F.col("duplicate"), F.lit(0)))), F.lit(0)
+            ).alias("settled_exact"),
+        ).collect()[0]
+        found = row.asDict()
+        counts = {name: int(found.pop(f"c_{name}")) for name in CONTRIBUTIONS}
+        results = {name: int(found.pop(f"r_{name}")) for name in RESULTS}
+        return Sums(counts, results, **found)
+
+    def _expand(self, judged: DataFrame, sums: Sums, committed: dict[tuple[str, int], int]) -> DataFrame:
+        """Expansions of the cells that want one: two jobs, a third where an observed id is unknown to its cell."""
+        wanted = self._keep(
+            judged.where("wants_expansion").select(*cell_rows.KEYS, "version", "results")
+        )
+        facts = read(self.spark, self.state, Table.FACTS)
+        near = facts.where(
+            (F.col("batch") >= F.lit(sums.oldest_wanting_batch))
+            & F.col("window_start_us").between(sums.oldest_wanting_window_us, sums.newest_wanting_window_us)
+        ).join(F.broadcast(wanted.select(*cell_rows.KEYS)), list(cell_rows.KEYS), "left_semi")
+        contributed = self._keep(expand.contributions(near))
+        ids = expand.by_id(
+            contributed,
+            window_us=self.rules.window_us,
+            collapse=self.rules.collapse,
+            reaches=self._reaches() if self.rules.drops_late else None,
+            committed=self._committed(committed) if committed and self.rules.tells_unconsumed else None,
+        )
+        ids = self._keep(ids)
+        classified = expand.classify(ids)
+        foreign = classified.where(F.col("foreign") > 0).select(*expand.ID).distinct()
+        self.compared = classified
+        known = self._known(foreign)
+        results = expand.classify_results(contributed, ids)
+        return expand.per_cell(classified, results, known, wanted)
+
+    def _known(self, foreign: DataFrame) -> DataFrame:
+        """Those of the foreign ids that some input has, within what the facts table still holds."""
+        asked = self._keep(foreign)
+        bounds = asked.agg(
+            F.count(F.lit(1)).alias("n"), F.min("id").alias("low"), F.max("id").alias("high")
+        ).collect()[0]
+        if bounds["n"] == 0:
+            return asked
+        facts = read(self.spark, self.state, Table.FACTS)
+        inputs = facts.where(F.col("side") == Side.INPUT.value)
+        if bounds["low"] is not None:
+            overlaps = (F.col("max_id") >= bounds["low"]) & (F.col("min_id") <= bounds["high"])
+            inputs = inputs.where(overlaps | (F.size("text_ids") > 0))
+        events = expand.contributions(inputs).select(*expand.ID)
+        same = F.lit(True)
+        for name in expand.ID:
+            same = same & F.col(f"a.{name}").eqNullSafe(F.col(f"e.{name}"))
+        return asked.alias("a").join(events.alias("e"), same, "left_semi")
+
+    def _reaches(self) -> DataFrame:
+        return expand.reaches_of(read(self.spark, self.state, Table.FACTS))
+
+    def _committed(self, committed: dict[tuple[str, int], int]) -> DataFrame:
+        rows = [{"topic": t, "partition": p, "committed_offset": o} for (t, p), o in committed.items()]
+        return literal_frame(self.spark, rows, COMMITTED_TYPE)
+
+    def _keep(self, frame: DataFrame) -> DataFrame:
+        """The frame held in memory (on disk beyond that) with its lineage cut, filled by the first job that reads it."""
+        held = frame.localCheckpoint(eager=False)
+        self._held.append(held)
+        return held
+
+    def reset(self) -> None:
+        """Forget everything; `absorb` of all facts brings it back."""
+        self.cells = self.judged = self.compared = None
+        self.sums = Sums.empty()
+
+
+def release(frame: DataFrame) -> None:
+    """Free the blocks of a frame made by `localCheckpoint`."""
+    frame._jdf.logicalPlan().rdd().unpersist(False)

@@ -1,0 +1,29 @@
+"""Spark's offset log: where a micro-batch was planned to end.
+
+Ends must come from the plan: in a partition with transactions the last offset read plus one is too small (markers).
+Format: Spark's `OffsetSeqLog`, a version line, a metadata line, then one line a source; a Kafka source's line is
+``{"topic": {"0": next_offset}}``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection
+from pathlib import Path
+
+from validator.model.frontier import PartitionId
+
+
+def planned_ends(checkpoint: Path, batch: int, topics: Collection[str]) -> dict[PartitionId, int]:
+    """Planned next offset of every partition of ``topics`` in ``batch``; empty where the batch is not in the log."""
+    path = checkpoint / "offsets" / str(batch)
+    if not path.exists():
+        return {}
+    ends: dict[PartitionId, int] = {}
+    for line in path.read_text().splitlines()[2:]:
+        if not line.startswith("{"):
+            continue
+        for topic, partitions in json.loads(line).items():
+            if topic in topics and isinstance(partitions, dict):
+                ends.update({PartitionId(topic, int(p)): int(offset) for p, offset in partitions.items()})
+    return ends

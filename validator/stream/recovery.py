@@ -1,0 +1,145 @@
+"""The state of a run from its facts: books, cells with their closing times, and what the derived tables already say.
+
+Nothing but the tables is read: no checkpoint, no file of an earlier process.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass
+from pathlib import Path
+
+from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import functions as F
+from pyspark.sql.types import LongType, StructField, StructType
+
+from validator.model.books import Books, TimeRules, Totals
+from validator.reconcile import cells as cell_rows
+from validator.reconcile.facts import Kind
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
+from validator.state.tables import Table, read
+from validator.stream.committing import frontier_from, summaries
+from validator.stream.rows import literal_frame
+from validator.stream.run_record import MINUTE_US, RunRecord, record_of
+
+_CLOSING_TYPE = StructType([StructField("window_start_us", LongType()), StructField("passed_us", LongType())])
+
+
+@dataclass(frozen=True)
+class Recovered:
+    """``cells`` is None for a state without facts."""
+
+    books: Books
+    cells: DataFrame | None
+
+
+def recover(spark: SparkSession, state: Path, rules: TimeRules, window_us: int) -> Recovered:
+    """Fold the facts of ``state``; an empty state gives empty books."""
+    facts = read(spark, state, Table.FACTS)
+    last = facts.where(F.col("kind") == Kind.FRONTIER.value).agg(F.max("batch")).collect()[0][0]
+    if last is None:
+        return Recovered(Books(rules), None)
+    frontier_rows = facts.where((F.col("batch") == last) & (F.col("kind") == Kind.FRONTIER.value))
+    newest = [row.asDict(recursive=True) for row in frontier_rows.drop("ids", "text_ids", "results").collect()]
+    frontiers = dict(frontier_from(row) for row in newest)
+    before = Books(
+        rules,
+        batch=last,
+        lookup_us=newest[0]["lookup_us"],
+        watermark_us=newest[0]["frontier"]["watermark_us"],
+        frontiers=frontiers,
+    )
+    books = before.with_facts(summaries(facts.where(F.col("batch") == last)))
+    totals = Totals()
+    for summary in summaries(facts):
+        totals = totals.plus(frontiers[summary.place].side, summary)
+    books = Books(rules, last, books.lookup_us, books.watermark_us, books.frontiers, totals)
+    return Recovered(books, _cells(spark, state, facts, books, window_us))
+
+
+def _cells(spark: SparkSession, state: Path, facts: DataFrame, books: Books, window_us: int) -> DataFrame:
+    """The fold of all facts, with closing times as they were decided, and what the derived tables say."""
+    folded = cell_rows.fold(facts).drop("closed_us", "rest_us", "published")
+    steps = _watermark_steps(facts, books)
+    reached = [watermark for watermark, _ in steps]
+    windows = [row[0] for row in folded.select("window_start_us").distinct().collect()]
+    closings = []
+    for start in windows:
+        # Watermarks never fall: the first step that reached the window's end closed it.
+        step = bisect_left(reached, start + window_us)
+        if step < len(steps):
+            closings.append({"window_start_us": start, "passed_us": steps[step][1]})
+    passed = literal_frame(spark, closings, _CLOSING_TYPE)
+    rest = (
+        facts.where((F.col("kind") == Kind.MARK.value) & (F.col("mark") == "rest"))
+        .agg(F.max("lookup_us").alias("last"), F.min("lookup_us").alias("first"))
+        .collect()[0]
+    )
+    rested = F.when(F.col("first_seen_us") <= F.lit(rest["last"]), F.lit(rest["last"]).cast("bigint"))
+    by_watermark = F.when(F.col("passed_us").isNotNull(), F.greatest("passed_us", "first_seen_us"))
+    with_times = folded.join(F.broadcast(passed), ["window_start_us"], "left").withColumns(
+        {"closed_us": F.least(by_watermark, rested), "rest_us": rested}
+    )
+    told = _published(spark, state)
+    whole = with_times.join(told, list(cell_rows.KEYS), "left")
+    return whole.select(*[F.col(field.name) for field in cell_rows.CELLS_TYPE.fields])
+
+
+def _watermark_steps(facts: DataFrame, books: Books) -> list[tuple[int, int]]:
+    """(watermark, lookup instant of the batch that reached it), rising."""
+    per_batch = (
+        facts.where(F.col("kind") == Kind.FRONTIER.value)
+        .groupBy("batch")
+        .agg(F.max("lookup_us").alias("lookup_us"), F.max("frontier.watermark_us").alias("watermark_us"))
+    )
+    before = F.lag("lookup_us").over(Window.orderBy("batch"))
+    steps = (
+        per_batch.withColumn("reached_us", before)
+        .where("watermark_us IS NOT NULL AND reached_us IS NOT NULL")
+        .groupBy("watermark_us")
+        .agg(F.min("reached_us").alias("reached_us"))
+        .orderBy("watermark_us")
+        .collect()
+    )
+    found = [(row["watermark_us"], row["reached_us"]) for row in steps]
+    if books.watermark_us is not None and (not found or books.watermark_us > found[-1][0]):
+        found.append((books.watermark_us, books.lookup_us))
+    return found
+
+
+def _published(spark: SparkSession, state: Path) -> DataFrame:
+    """(window_start_us, key, published) from the newest rows of the derived tables."""
+    verdicts = read(spark, state, Table.VERDICTS)
+    digest = F.xxhash64("state", *CONTRIBUTIONS, *RESULTS).alias("digest")
+    newest = verdicts.groupBy(*cell_rows.KEYS).agg(F.max_by(digest, "batch").alias("digest"))
+    violations = read(spark, state, Table.VIOLATIONS)
+    current = violations.groupBy("violation", "class", *cell_rows.KEYS).agg(F.max_by("count", "batch").alias("count"))
+    counts = current.groupBy(*cell_rows.KEYS).agg(
+        *[F.sum(F.when(F.col("class") == name, F.col("count")).otherwise(F.lit(0))).alias(name) for name in VIOLATIONS]
+    )
+    joined = newest.join(counts, list(cell_rows.KEYS), "full")
+    fields = [F.col("digest"), *[F.coalesce(F.col(name), F.lit(0)).alias(name) for name in VIOLATIONS]]
+    return joined.select(*cell_rows.KEYS, F.struct(*fields).cast(cell_rows.PUBLISHED_TYPE).alias("published"))
+
+
+def restore_record(spark: SparkSession, state: Path, record: RunRecord) -> None:
+    """Counters, recent minutes and the latest violations from the derived tables."""
+    violations = read(spark, state, Table.VIOLATIONS)
+    minute = (F.col("lookup_us") / F.lit(MINUTE_US)).cast("bigint").alias("minute")
+    for row in (
+        violations.groupBy("class", "phase", "state", minute)
+        .agg(F.sum("confirmed").alias("confirmed"), F.sum("retracted").alias("retracted"))
+        .collect()
+    ):
+        record.add_confirmed(
+            row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], row["minute"] * MINUTE_US
+        )
+    delays = violations.where("state = 'confirmed' AND confirmed > 0 AND provable_us IS NOT NULL")
+    for row in delays.groupBy("lookup_us", "provable_us").count().limit(100_000).collect():
+        record.detection.add((row["lookup_us"] - row["provable_us"]) / 1e6, row["count"])
+    newest = violations.orderBy(F.col("batch").desc()).limit(100).collect()
+    for row in reversed(newest):
+        record.remember(record_of(row))
+    record.batches = (
+        read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FRONTIER.value).select("batch").distinct().count()
+    )

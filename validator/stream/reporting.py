@@ -1,0 +1,156 @@
+"""Books, sums and record to the snapshot that is published: only what is committed, nothing is computed anew."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from validator.config.model import Config
+from validator.measure.attribution import phase_of
+from validator.model.books import Books
+from validator.model.classes import Guarantee, Verdict
+from validator.model.grading import grade, reasons
+from validator.model.snapshot import PartitionCoverage, Phase, Snapshot
+from validator.stream.judging import Sums
+from validator.stream.run_record import RunRecord, doubts_of
+
+
+def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> Snapshot:
+    """The snapshot after the batch that ``books`` stand at."""
+    coverage = tuple(_coverage(books))
+    complete = all(part.invisible >= 0 for part in coverage)
+    doubts = list(
+        doubts_of(books, record, settled_cells=sums.cells_settled, overdue=sums.counts["overdue"])
+    )
+    if not complete:
+        doubts.append("the books do not balance: more records were counted than offsets were spanned")
+    confirmed = confirmed_now(books, sums, record)
+    suspected = {"unknown_id": sums.counts["unknown_id"]} if record.inputs_may_explain(books) else {}
+    totals = books.totals
+    outputs_read = totals.records.get("output", 0)
+    return Snapshot(
+        pipeline=config.pipeline,
+        guarantee=config.guarantee,
+        taken_us=books.lookup_us,
+        verdicts=grade(confirmed, doubts),
+        verdicts_over=_over(books, record, doubts),
+        reasons=reasons(confirmed, doubts),
+        contributions=dict(sums.counts),
+        results={
+            "read": outputs_read,
+            "correct": sums.results["correct"],
+            "incomplete": sums.results["incomplete"],
+            "excess": sums.results["excess"],
+            "misplaced": sums.results["misplaced_results"],
+            "inconsistent": 0,
+            "wrong_value": 0,
+            "undecodable": totals.undecodable.get("output", 0),
+            "tombstone": totals.tombstones,
+        },
+        inputs={
+            "read": totals.records.get("input", 0),
+            "undecodable": totals.undecodable.get("input", 0),
+            "expired": sum(f.expired for f in books.frontiers.values() if f.side == "input"),
+            "sampled_out": 0,
+            "out_of_scope": sums.counts["out_of_scope"],
+        },
+        late_records={"read": totals.records.get("late", 0), "undecodable": totals.undecodable.get("late", 0)},
+        cells={
+            "seen": sums.cells_seen,
+            "closed": sums.cells_closed,
+            "verified": sums.cells_verified,
+            "violated": sums.cells_violated,
+            "open": sums.cells_seen - sums.cells_closed,
+        },
+        reliable_throughput_per_second=_throughput(books, sums),
+        latency={name: tally.frozen() for name, tally in record.latency.items()} if record.has_broker_time else {},
+        latency_absent_because=None
+        if record.has_broker_time
+        else "a topic has CreateTime: its record timestamps are what the producer wrote, so no latency is known",
+        phases=_phases(books, record),
+        faults=record.faults,
+        violations={
+            "confirmed": confirmed,
+            "retracted": dict(record.retracted_total),
+            "suspected": suspected,
+        },
+        violations_latest=tuple(reversed(record.latest.values())),
+        confirmed_total=dict(record.confirmed_total),
+        retracted_total=dict(record.retracted_total),
+        coverage_complete=complete and not books.expired,
+        coverage=coverage,
+        input_watermark_us=books.watermark_us,
+        batches=record.batches,
+        batch_seconds=record.batch_seconds,
+        input_events_per_second=record.events_per_second,
+        detection_delay=record.detection.frozen(),
+        restarts=record.restarts,
+        state_bytes={},
+        waiting_for=record.waiting_for,
+        settled={
+            "expected": sums.settled_expected,
+            "handled": sums.settled_handled,
+            "exact": sums.settled_exact,
+        },
+        classified_total=dict(record.classified_total),
+        reclassified_total=dict(record.reclassified_total),
+        batch_durations=record.durations.frozen(),
+    )
+
+
+def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]:
+    """Violation class -> contributions (or results) that are confirmed and not retracted."""
+    confirmed = {name: sums.counts[name] for name in ("missing", "duplicate", "misplaced", "unknown_id")}
+    if record.inputs_may_explain(books):
+        confirmed["unknown_id"] = 0
+    confirmed["undecodable"] = books.totals.undecodable.get("output", 0)
+    return confirmed
+
+
+def _over(
+    books: Books, record: RunRecord, doubts: list[str]
+) -> Mapping[str, Mapping[Guarantee, Verdict]]:
+    spans = {"1h": 60, "24h": 24 * 60}
+    return {
+        name: grade(record.confirmed_since(minutes, books.lookup_us), doubts) for name, minutes in spans.items()
+    }
+
+
+def _coverage(books: Books) -> list[PartitionCoverage]:
+    return [
+        PartitionCoverage(
+            role=frontier.side,
+            topic=place.topic,
+            partition=place.partition,
+            first_offset=frontier.first_offset,
+            next_offset=frontier.next_offset,
+            high_watermark=frontier.high_watermark,
+            last_stable_offset=frontier.last_stable_offset,
+            records=frontier.records,
+            expired=frontier.expired,
+            invisible=frontier.next_offset - frontier.first_offset - frontier.records - frontier.expired,
+            newest_event_time_us=frontier.newest_event_time_us,
+            read_through_us=frontier.read_through_us,
+            lag_events=frontier.lag_events,
+        )
+        for place, frontier in sorted(books.frontiers.items())
+    ]
+
+
+def _throughput(books: Books, sums: Sums) -> float | None:
+    """Distinct processed contributions per second of output broker time."""
+    first, last = books.totals.first_output_us, books.totals.last_output_us
+    if first is None or last is None or last <= first:
+        return None
+    return sums.counts["processed"] / ((last - first) / 1e6)
+
+
+def _phases(books: Books, record: RunRecord) -> tuple[Phase, ...]:
+    changes = sorted({t for w in record.faults for t in (w.injected_us, w.healed_us) if t is not None})
+    if not changes:
+        return ()
+    starts = [changes[0] - 1, *changes]
+    ends: list[int | None] = [*changes, None]
+    return tuple(
+        Phase(*phase_of(start, record.faults), start_us=start, end_us=end)
+        for start, end in zip(starts, ends, strict=True)
+    )

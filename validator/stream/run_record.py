@@ -1,0 +1,183 @@
+"""What a run has measured and recorded so far, beside the cells: the sources of the published snapshot.
+
+All of it follows from committed state: totals are restored from the derived tables at a start, so that no counter falls.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from pyspark.sql import Row
+
+from validator.measure.histogram import Tally
+from validator.measure.latency import DEFINITIONS
+from validator.model.books import Books
+from validator.model.snapshot import FaultWindow, ViolationRecord
+from validator.stream.recording import Recorded
+
+MINUTE_US: Final = 60_000_000
+DAY_MINUTES: Final = 24 * 60
+
+
+@dataclass
+class RunRecord:
+    """Grows with every commit.
+
+    ``by_minute``: minute -> class -> confirmed less retracted, of the last day. ``confirmed_total``: (class, phase) ->
+    ever confirmed. ``moves``: (from, to) -> classifications that changed.
+    """
+
+    has_broker_time: bool = True
+    faults: tuple[FaultWindow, ...] = ()
+    restarts: int = 0
+    batches: int = 0
+    latency: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in DEFINITIONS})
+    detection: Tally = field(default_factory=Tally)
+    durations: Tally = field(default_factory=Tally)
+    confirmed_total: dict[tuple[str, str], int] = field(default_factory=dict)
+    retracted_total: dict[str, int] = field(default_factory=dict)
+    by_minute: dict[int, dict[str, int]] = field(default_factory=dict)
+    latest: dict[str, ViolationRecord] = field(default_factory=dict)
+    classified_total: dict[str, int] = field(default_factory=dict)
+    reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
+    last_counts: dict[str, int] = field(default_factory=dict)
+    acknowledged: dict[str, str] = field(default_factory=dict)
+    waiting_for: tuple[str, ...] = ()
+    troubles: tuple[str, ...] = ()
+    batch_seconds: float = 0.0
+    events_per_second: float | None = None
+
+    def inputs_may_explain(self, books: Books) -> bool:
+        """Whether input that could not be read could explain an unknown id."""
+        lost = sum(f.expired for f in books.frontiers.values() if f.side == "input")
+        return lost > 0 or books.totals.undecodable.get("input", 0) > 0
+
+    def batch_done(self, seconds: float, input_events: int) -> None:
+        """A batch was committed, judged and recorded."""
+        self.batches += 1
+        self.batch_seconds = seconds
+        self.durations.add(seconds)
+        if input_events:
+            self.events_per_second = input_events / seconds
+
+    def latency_measured(self, rows: Iterable[Row]) -> None:
+        """Rows of `validator.measure.latency.latency_buckets`."""
+        for row in rows:
+            self.latency[row["definition"]].add_bucket(
+                row["bucket"], row["results"], row["sum_us"] / 1e6, row["max_us"] / 1e6
+            )
+
+    def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
+        """The violations table was appended to, just now."""
+        for row in recorded.sums:
+            self.add_confirmed(row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], now_us)
+            if row["confirmed"] and row["state"] == "confirmed" and row["provable_us"] is not None:
+                self.detection.add((now_us - row["provable_us"]) / 1e6, row["rows"])
+        for row in recorded.latest:
+            self.remember(record_of(row))
+        self._forget_old(now_us)
+
+    def add_confirmed(
+        self, name: str, phase: str, state: str, confirmed: int, retracted: int, at_us: int
+    ) -> None:
+        """Add one change of a violation to the totals; a suspected one is in none."""
+        if state == "suspected":
+            return
+        place = (name, phase)
+        self.confirmed_total[place] = self.confirmed_total.get(place, 0) + confirmed
+        if retracted:
+            self.retracted_total[name] = self.retracted_total.get(name, 0) + retracted
+        minute = self.by_minute.setdefault(at_us // MINUTE_US, {})
+        minute[name] = minute.get(name, 0) + confirmed - retracted
+
+    def remember(self, violation: ViolationRecord) -> None:
+        """Keep a violation for the page, the newest hundred of them."""
+        self.latest.pop(violation.id, None)
+        self.latest[violation.id] = violation
+        while len(self.latest) > 100:
+            self.latest.pop(next(iter(self.latest)))
+
+    def confirmed_since(self, minutes: int, now_us: int) -> dict[str, int]:
+        """Class -> confirmed less retracted over the last ``minutes``."""
+        first = now_us // MINUTE_US - minutes
+        found: dict[str, int] = {}
+        for minute, classes in self.by_minute.items():
+            if minute > first:
+                for name, count in classes.items():
+                    found[name] = found.get(name, 0) + count
+        return {name: max(0, count) for name, count in found.items()}
+
+    def classified(self, now: Mapping[str, int]) -> None:
+        """Count classifications: what a class gained first takes what others lost (a move), the rest is new."""
+        before, self.last_counts = self.last_counts, dict(now)
+        gains = {name: now[name] - before.get(name, 0) for name in now if name != "expected"}
+        losses = {name: -gain for name, gain in gains.items() if gain < 0}
+        for name, gain in gains.items():
+            if gain <= 0:
+                continue
+            left = gain
+            for loser in list(losses):
+                taken = min(left, losses[loser])
+                if taken:
+                    move = (loser, name)
+                    self.reclassified_total[move] = self.reclassified_total.get(move, 0) + taken
+                    losses[loser] -= taken
+                    left -= taken
+            self.classified_total[name] = self.classified_total.get(name, 0) + left
+
+    def _forget_old(self, now_us: int) -> None:
+        oldest = now_us // MINUTE_US - DAY_MINUTES
+        for minute in [minute for minute in self.by_minute if minute < oldest]:
+            del self.by_minute[minute]
+
+
+def record_of(row: Row, acknowledged: str | None = None) -> ViolationRecord:
+    """A row of the violations table as a value."""
+    return ViolationRecord(
+        id=row["violation"],
+        violation_class=row["class"],
+        state=row["state"],
+        window_start_us=row["window_start_us"],
+        key=row["key"],
+        count=row["count"],
+        ids=tuple(row["ids"] or ()),
+        first_us=row["lookup_us"],
+        changed_us=row["lookup_us"],
+        phase=row["phase"],
+        fault=row["fault"],
+        acknowledged=acknowledged,
+        explanation=row["explanation"],
+    )
+
+
+def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: int) -> tuple[str, ...]:
+    """Why the validator cannot vouch, as sentences; empty where it can."""
+    said: list[str] = list(record.troubles)
+    for topic in record.waiting_for:
+        said.append(f"topic {topic} does not exist yet")
+    for side, name in (("input", "input"), ("late", "late"), ("rejected", "rejected")):
+        count = books.totals.undecodable.get(side, 0)
+        if count:
+            said.append(f"{count} {name} records could not be decoded, so what they would explain is not known")
+    for place, frontier in sorted(books.frontiers.items()):
+        if frontier.expired:
+            said.append(
+                f"{frontier.expired} records of {place.topic}-{place.partition} were gone before they could be read "
+                "(retention or a recreated topic)"
+            )
+    if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and overdue:
+        said.append(f"{overdue} contributions may have been answered in output that is gone")
+    if settled_cells == 0:
+        said.append("nothing has settled yet: no cell is closed and judged")
+    return tuple(said)
+
+
+def violations_by_state(latest: Sequence[ViolationRecord]) -> dict[str, dict[str, int]]:
+    """state -> class -> contributions, of the violations given."""
+    found: dict[str, dict[str, int]] = {}
+    for violation in latest:
+        classes = found.setdefault(violation.state, {})
+        classes[violation.violation_class] = classes.get(violation.violation_class, 0) + violation.count
+    return found

@@ -1,0 +1,86 @@
+"""The Spark session of the sidecar, with the settings that its correctness or its speed rests on."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pyspark import SparkConf, SparkContext
+from pyspark.sql import SparkSession
+
+NEEDED: Final[dict[str, str]] = {
+    # Fingerprints are sums that wrap; with ANSI on they would throw (LAYOUT, pitfall 10).
+    "spark.sql.ansi.enabled": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+}
+"""Settings that options must not change."""
+
+TUNED: Final[dict[str, str]] = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.shuffle.partitions": "2",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.databricks.delta.history.metricsEnabled": "false",
+    "spark.databricks.delta.writeChecksumFile.enabled": "false",
+    "spark.driver.memory": "4g",
+    "spark.ui.enabled": "false",
+    "spark.ui.retainedJobs": "20",
+    "spark.ui.retainedStages": "20",
+    "spark.sql.ui.retainedExecutions": "5",
+    "spark.sql.streaming.minBatchesToRetain": "20",
+    "spark.sql.streaming.numRecentProgressUpdates": "5",
+    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
+    "spark.sql.debug.maxToStringFields": "5",
+    "spark.sql.autoBroadcastJoinThreshold": "10485760",
+    "spark.cleaner.periodicGC.interval": "5min",
+}
+"""Settings for one small machine; `spark.options` of the configuration may change them."""
+
+
+class SessionUnfit(Exception):
+    """A Spark option takes away what correctness rests on."""
+
+
+def start(
+    name: str,
+    master: str,
+    jars: Sequence[Path],
+    options: Mapping[str, str],
+    *,
+    inherit: Sequence[int] = (),
+) -> SparkSession:
+    """Start Spark; the JVM inherits the file descriptors ``inherit`` (the state's lock).
+
+    Raises `SessionUnfit` where ``options`` contradict `NEEDED`.
+    """
+    for key, value in NEEDED.items():
+        if key in options and options[key] != value:
+            raise SessionUnfit(f"spark.options sets {key} to {options[key]!r}, streamproof needs {value!r}: remove it")
+    settings = {**TUNED, **options, **NEEDED}
+    if master.startswith("local"):
+        settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
+        settings.setdefault("spark.driver.host", "127.0.0.1")
+    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    conf = SparkConf().setMaster(master).setAppName(f"streamproof-{name}")
+    conf.set("spark.jars", ",".join(str(jar) for jar in jars))
+    log_settings = Path(__file__).with_name("log4j2.properties")
+    java_options = settings.pop("spark.driver.extraJavaOptions", "")
+    conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log_settings} {java_options}".strip())
+    for key, value in settings.items():
+        conf.set(key, value)
+    if inherit and SparkContext._gateway is None:
+        from pyspark.java_gateway import launch_gateway
+
+        gateway = launch_gateway(conf=conf, popen_kwargs={"pass_fds": tuple(inherit)})
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    for key, value in NEEDED.items():
+        if session.conf.get(key) != value:
+            raise SessionUnfit(f"Spark runs with {key} = {session.conf.get(key)!r}, streamproof needs {value!r}")
+    return session

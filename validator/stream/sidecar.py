@@ -1,0 +1,362 @@
+"""The life of a sidecar: lock, session, recovery, generations of the query, and an orderly end."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import FrameType
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming import StreamingQuery
+
+import validator
+from validator.config.model import Config
+from validator.model.books import Books, TimeRules
+from validator.model.classes import Verdict
+from validator.publish.publisher import Publisher
+from validator.reconcile.judge import Rules
+from validator.state import acknowledgements, identity
+from validator.state.lock import StateLock, acquire
+from validator.state.tables import RUNS_TYPE, Table, append, create_absent, read
+from validator.stream import jars
+from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
+from validator.stream import counters
+from validator.stream.brokers import Brokers, Topic
+from validator.stream.faults_topic import FaultsTopic
+from validator.stream.judging import Judging
+from validator.stream.recovery import recover, restore_record
+from validator.stream.reporting import snapshot_of
+from validator.stream.rows import literal_frame
+from validator.stream.run_record import RunRecord
+from validator.stream.session import start
+from validator.stream.sources import Source, sources_of, united
+from validator.stream.starting import opened, shares
+
+EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
+_POLL_SECONDS: Final = 0.2
+_LOCK_WAIT_SECONDS: Final = 5.0
+_TROUBLES_MOST: Final = 5
+
+
+class CannotVerify(Exception):
+    """The validator cannot do its work; the verdict is unknown."""
+
+    exit_status = 3
+
+
+def run(
+    config: Config, *, once: bool = False, leave_open: bool = False, say: Callable[[str], None] | None = None
+) -> int:
+    """Judge the pipeline of ``config`` until stopped (SIGTERM, SIGINT), or with ``once`` to the ends of its topics.
+
+    Returns the exit status of the declared guarantee's verdict. Raises `StateLocked`, `StateMismatch`,
+    `BrokersUnreachable`, `CannotVerify` and the configuration's own errors, each with one sentence.
+    """
+    sidecar = Sidecar(config, once=once, leave_open=leave_open, say=say or _say)
+    return sidecar.run()
+
+
+class Sidecar:
+    """One run on one state folder."""
+
+    def __init__(self, config: Config, *, once: bool, leave_open: bool, say: Callable[[str], None]) -> None:
+        self._config = config
+        self._once = once
+        self._leave_open = leave_open
+        self._say = say
+        self._stop = threading.Event()
+        self._state: Path = config.state.path
+        self._runner: BatchRunner | None = None
+        self._problem: BaseException | None = None
+
+    def run(self) -> int:
+        """See `run`."""
+        brokers = Brokers(self._config)
+        brokers.topics([])
+        jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
+        lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
+        previous = {name: signal.signal(name, self._on_signal) for name in (signal.SIGTERM, signal.SIGINT)}
+        try:
+            identity.check_or_write(self._state, self._config)
+            return self._run_locked(brokers, jvm_jars, lock)
+        finally:
+            for name, handler in previous.items():
+                signal.signal(name, handler)
+            lock.release()
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        self._stop.set()
+
+    def _run_locked(self, brokers: Brokers, jvm_jars: list[Path], lock: StateLock) -> int:
+        config = self._config
+        publisher = Publisher(config, self._state)
+        endpoint = publisher.start()
+        self._say(f"streamproof {validator.__version__}: {config.pipeline}, status page and metrics at {endpoint.url}")
+        spark: SparkSession | None = None
+        faults = FaultsTopic(config) if config.faults is not None else None
+        try:
+            spark = start(
+                config.pipeline,
+                config.spark.master,
+                jvm_jars,
+                {str(k): str(v) for k, v in config.spark.options.items()},
+                inherit=(lock.descriptor,),
+            )
+            create_absent(spark, self._state)
+            verdict = self._run_generations(spark, brokers, publisher, faults)
+        except (Py4JError, ConnectionError) as error:
+            raise CannotVerify(f"the Spark JVM is gone ({_first_line(error)}): start the sidecar again") from error
+        finally:
+            publisher.stop()
+            if faults is not None:
+                faults.close()
+            if spark is not None:
+                _stop_spark(spark)
+        return EXIT_STATUS[verdict]
+
+    def _run_generations(
+        self, spark: SparkSession, brokers: Brokers, publisher: Publisher, faults: FaultsTopic | None
+    ) -> Verdict:
+        config = self._config
+        rules = Rules(
+            window_us=config.oracle.size,
+            overdue_after_us=config.timing.overdue_after,
+            missing_after_us=config.timing.missing_after,
+            collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
+            drops_late=config.timing.late_policy == "drop",
+            tells_unconsumed=config.engine.consumer_group is not None,
+        )
+        record = RunRecord()
+        record.restarts = read(spark, self._state, Table.RUNS).count()
+        restore_record(spark, self._state, record)
+        counters.restore(self._state, record)
+        first = True
+        troubles = 0
+        while True:
+            recovered = recover(
+                spark,
+                self._state,
+                TimeRules(config.timing.max_disorder, config.timing.idle_after),
+                config.oracle.size,
+            )
+            judging = Judging(spark, self._state, rules, cells=recovered.cells)
+            sources, topics = self._await_topics(brokers, record, recovered.books, judging, publisher)
+            if not sources:
+                return self._verdict(recovered.books, judging, record)
+            lookup_us = max(recovered.books.lookup_us, _now_us())
+            record.has_broker_time = brokers.have_append_time(
+                [s.topic for s in sources if s.side.value in ("input", "output")]
+            )
+            books, lookups = opened(recovered.books, config, brokers, sources, topics, lookup_us)
+            limits, balanced = shares(sources, books, lookups, config.limits.records_per_batch)
+            generation = self._open_generation(spark, first=first)
+            if first:
+                self._say(_resumes(recovered.books))
+            first = False
+            checkpoint = self._state / "checkpoint" / str(generation)
+            runner = BatchRunner(
+                spark=spark,
+                config=config,
+                sources=sources,
+                brokers=brokers,
+                books=books,
+                judging=judging,
+                record=record,
+                state=self._state,
+                generation=generation,
+                checkpoint=checkpoint,
+                starts={place: frontier.next_offset for place, frontier in books.frontiers.items()},
+                publish=lambda: self._publish(publisher, faults),
+                now_us=_now_us,
+                catching_up_limit=config.limits.records_per_batch // 2 if balanced and not self._once else None,
+            )
+            self._runner = runner
+            if faults is not None:
+                self._read_faults(spark, faults)
+            frame = united(
+                spark,
+                config,
+                sources,
+                runner.starts,
+                shares=limits,
+                cores=spark.sparkContext.defaultParallelism,
+                ticking=not self._once,
+            )
+            outcome = self._run_query(frame, runner)
+            if outcome is None:
+                if self._once and not self._stop.is_set():
+                    runner.advance(None, {}, rest=not self._leave_open)
+                return self._verdict(runner.books, runner.judging, record)
+            if isinstance(outcome, NewGenerationWanted):
+                troubles = 0
+                continue
+            troubles += 1
+            if troubles > _TROUBLES_MOST or isinstance(outcome, ContinuityBroken):
+                raise CannotVerify(f"the query failed {troubles} times in a row: {_first_line(outcome)}") from outcome
+            self._say(f"starting again from the committed frontiers: {_first_line(outcome)}")
+            self._stop.wait(min(5.0, 0.2 * 2**troubles))
+
+    def _run_query(self, frame: DataFrame, runner: BatchRunner) -> BaseException | None:
+        """Run one generation; None when it ended in order, else what ended it."""
+        self._problem = None
+
+        def take(batch_frame: DataFrame, spark_batch: int) -> None:
+            try:
+                runner.process(batch_frame, spark_batch)
+            except BaseException as error:
+                # Spark hands back text only; the supervisor decides on the exception itself.
+                self._problem = error
+                raise
+
+        writer = (
+            frame.writeStream.foreachBatch(take)
+            .option("checkpointLocation", str(runner.checkpoint))
+            .queryName(f"streamproof-{runner.generation}")
+        )
+        writer = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime="500 milliseconds")
+        query = writer.start()
+        try:
+            while not self._stop.is_set():
+                if query.awaitTermination(_POLL_SECONDS):
+                    break
+                if self._missing_topic_appeared(runner):
+                    _stop_query(query)
+                    return NewGenerationWanted("a topic appeared")
+        except StreamingQueryException as error:
+            return self._problem or error
+        _stop_query(query)
+        return self._problem if not self._stop.is_set() else None
+
+    def _missing_topic_appeared(self, runner: BatchRunner) -> bool:
+        record = runner.record
+        if not record.waiting_for:
+            return False
+        found = runner.brokers.topics(record.waiting_for)
+        return bool(found)
+
+    def _await_topics(
+        self, brokers: Brokers, record: RunRecord, books: Books, judging: Judging, publisher: Publisher
+    ) -> tuple[list[Source], dict[str, Topic]]:
+        """The sources whose topics exist; waits while there is none. Without any (stopped, or `--once`): empty."""
+        sources = sources_of(self._config)
+        said: tuple[str, ...] = ()
+        while not self._stop.is_set():
+            topics = brokers.topics(source.topic for source in sources)
+            absent = tuple(source.topic for source in sources if source.topic not in topics)
+            if absent != said:
+                for topic in absent:
+                    self._say(f"topic {topic} does not exist yet: waiting for it")
+                said = absent
+            record.waiting_for = absent
+            if topics or self._once:
+                return [source for source in sources if source.topic in topics], topics
+            publisher.publish(snapshot_of(self._config, books, judging.sums, record))
+            self._stop.wait(1.0)
+        return [], {}
+
+    def _open_generation(self, spark: SparkSession, *, first: bool) -> int:
+        """A new generation: a number never used, a checkpoint folder of its own, the old ones removed."""
+        folder = self._state / "checkpoint"
+        folder.mkdir(exist_ok=True)
+        used = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+        kept = read(spark, self._state, Table.RUNS).agg({"generation": "max"}).collect()[0][0]
+        generation = max([kept or 0, *used]) + 1
+        for number in used:
+            shutil.rmtree(folder / str(number), ignore_errors=True)
+        if first:
+            row = {
+                "generation": generation,
+                "started_us": _now_us(),
+                "version": validator.__version__,
+                "schema": 1,
+                "configuration": json.dumps(identity.identity_of(self._config), sort_keys=True),
+            }
+            append(
+                literal_frame(spark, [row], RUNS_TYPE),
+                self._state,
+                Table.RUNS,
+                writer=f"generation-{generation}",
+                version=generation,
+            )
+        else:
+            # The folder itself makes the number used.
+            (folder / str(generation)).mkdir()
+        return generation
+
+    def _publish(self, publisher: Publisher, faults: FaultsTopic | None) -> None:
+        assert self._runner is not None
+        runner = self._runner
+        if faults is not None:
+            self._read_faults(runner.spark, faults)
+        runner.record.acknowledged = acknowledgements.read(self._state)
+        runner.record.classified(runner.judging.sums.counts)
+        counters.write(self._state, runner.record)
+        publisher.publish(snapshot_of(self._config, runner.books, runner.judging.sums, runner.record))
+
+    def _read_faults(self, spark: SparkSession, faults: FaultsTopic) -> None:
+        assert self._runner is not None
+        rows = faults.poll()
+        if not rows:
+            return
+        self._runner.record.faults = faults.windows()
+        self._runner.record_faults(rows)
+
+    def _verdict(self, books: Books, judging: Judging, record: RunRecord) -> Verdict:
+        return snapshot_of(self._config, books, judging.sums, record).verdicts[self._config.guarantee]
+
+
+def _resumes(books: Books) -> str:
+    if books.batch < 0:
+        return "a new state: nothing was read before"
+    return f"resuming after batch {books.batch}"
+
+
+def _stop_query(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except (PySparkException, Py4JError):
+        # It is over either way; what ended it is already known.
+        return
+
+
+def _stop_spark(spark: SparkSession) -> None:
+    try:
+        spark.stop()
+    except (Py4JError, ConnectionError, OSError):
+        return
+
+
+def _patience(seconds: float) -> Callable[[], bool]:
+    end = time.monotonic() + seconds
+
+    def again() -> bool:
+        if time.monotonic() >= end:
+            return False
+        time.sleep(0.1)
+        return True
+
+    return again
+
+
+def _now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def _first_line(error: BaseException) -> str:
+    text = str(error).strip() or type(error).__name__
+    return text.splitlines()[0][:300]
+
+
+def _say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
