@@ -1,0 +1,1 @@
+"""The command `streamproof`: parsing and telling, nothing that decides."""

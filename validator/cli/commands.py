@@ -1,0 +1,188 @@
+"""What each command does: load what it needs, call the room that knows, tell the outcome.
+
+Rooms are imported by the command that needs them: `report` must not wait for Spark, and the sidecar runs without the
+generator and the testbed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any, Final, TextIO
+
+from validator import __version__
+from validator.cli.exits import OF_OUTCOME, PASS, UsageError
+from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
+from validator.config.examples import EXAMPLES
+from validator.config.load import load
+from validator.config.schema import json_schema
+from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
+
+LINE_EVERY_SECONDS: Final = 5.0
+"""How often progress is told where it cannot be shown in place."""
+
+
+def _room(name: str, mend: str) -> ModuleType:
+    """The module ``name``; raises UsageError with ``mend`` where this installation does not have it."""
+    try:
+        return importlib.import_module(name)
+    except ModuleNotFoundError as error:
+        # A library that one of our modules misses is another matter: its own error names it.
+        if error.name is not None and (name == error.name or name.startswith(error.name + ".")):
+            raise UsageError(mend) from error
+        raise
+
+
+def validate(given: argparse.Namespace) -> int:
+    """Run the sidecar; the exit status is the verdict's."""
+    if given.leave_open and not given.once:
+        raise UsageError("validate: --leave-open means nothing without --once; add --once.")
+    config = load(given.config, given.assignments)
+    sidecar = _room("validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it.")
+    return int(sidecar.run(config, once=given.once, leave_open=given.leave_open))
+
+
+def demo(given: argparse.Namespace) -> int:
+    """Run the demonstration; the exit status is its verdict's."""
+    mend = "demo: the testbed is not part of this installation; run it from a checkout of streamproof."
+    return int(_room("testbed.demo", mend).run(given))
+
+
+def generate(given: argparse.Namespace) -> int:
+    """Send the load; prints the summary as JSON."""
+    mend = "generate: the generator is not part of this installation; run it from a checkout of streamproof."
+    config = _room("generator.config", mend).load(given.config, given.assignments)
+    summary = _room("generator.run", mend).generate(config, on_progress=_progress(sys.stderr))
+    plain = asdict(summary) if is_dataclass(summary) and not isinstance(summary, type) else summary
+    print(json.dumps(plain, indent=2, default=str))
+    return PASS
+
+
+def _progress(stream: TextIO) -> Callable[[Any], None]:
+    in_place = stream.isatty()
+    next_line = 0.0
+
+    def show(progress: Any) -> None:
+        nonlocal next_line
+        line = f"{progress.seconds:.0f} s: {progress.sent:,} sent, {progress.acknowledged:,} acknowledged"
+        if in_place:
+            stream.write(f"\r\x1b[K{line}")
+        elif progress.seconds >= next_line:
+            stream.write(f"{line}\n")
+            next_line = progress.seconds + LINE_EVERY_SECONDS
+        stream.flush()
+
+    return show
+
+
+def report(given: argparse.Namespace) -> int:
+    """Print the report of a state; the exit status is the verdict's."""
+    for option in ("since", "until"):
+        if getattr(given, option) is not None:
+            raise UsageError(
+                f"report: --{option} is not built yet, since report.json holds whole-run totals; leave it out."
+            )
+    state = Path(given.state)
+    read = _read_json(state, REPORT_FILE)
+    if read is None:
+        mend = "name the state.path of a run that has committed a batch"
+        raise UsageError(f"{state / REPORT_FILE}: there is no report; {mend}.")
+    if read.get("schema") != SCHEMA:
+        problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
+        raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
+    sys.stdout.write(_render(given.format, read, _read_json(state, VIOLATIONS_FILE)))
+    return OF_OUTCOME[read["outcome"]]
+
+
+def _read_json(state: Path, name: str) -> dict[str, Any] | None:
+    try:
+        read = json.loads((state / name).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except NotADirectoryError:
+        raise UsageError(f"{state}: it is a file; name the state folder.") from None
+    except ValueError:
+        raise UsageError(f"{state / name}: it is no JSON; let the sidecar commit a batch, which rewrites it.") from None
+    return read if isinstance(read, dict) else None
+
+
+def _render(form: str, read: dict[str, Any], violations: dict[str, Any] | None) -> str:
+    if form == "json":
+        return json.dumps(read, indent=2, ensure_ascii=False) + "\n"
+    renderer = importlib.import_module(f"validator.publish.{form}")
+    return str(renderer.render(read, violations))
+
+
+def explain(given: argparse.Namespace) -> int:
+    """Tell the story of one event or cell."""
+    room = _room(
+        "validator.publish.explain", "explain is not built yet; read violations.json in the state folder meanwhile."
+    )
+    return int(room.run(Path(given.state), given.id if given.id is not None else tuple(given.cell)))
+
+
+def ack(given: argparse.Namespace) -> int:
+    """Acknowledge a violation."""
+    state = Path(given.state)
+    if not given.reason.strip():
+        raise UsageError("ack: --reason is empty; say why the violation needs no alert.")
+    if not state.is_dir():
+        raise UsageError(f"{state}: there is no such folder; name the state folder.")
+    room = _room("validator.state.acknowledgements", "ack: it is not part of this installation; reinstall streamproof.")
+    room.acknowledge(state, given.violation, given.reason)
+    print(f"{given.violation} is acknowledged: it stays in the record and leaves the alert.")
+    return PASS
+
+
+def config(given: argparse.Namespace) -> int:
+    """Check a configuration, or print the schema or an example."""
+    if given.action == "check":
+        loaded = load(given.config, given.assignments)
+        topics = f"{len(loaded.inputs)} input and {len(loaded.outputs)} output topics"
+        print(f"{given.config}: valid; pipeline {loaded.pipeline}, {loaded.guarantee.value}, {topics}.")
+    elif given.action == "schema":
+        print(json.dumps(json_schema(), indent=2))
+    elif given.action == "example":
+        sys.stdout.write(EXAMPLES[given.name])
+    else:
+        raise UsageError(sentence(CONFIG_INIT))
+    return PASS
+
+
+def doctor(given: argparse.Namespace) -> int:
+    """Say what is missing and how to mend it."""
+    from validator.cli import doctor as room
+
+    return room.run(load(given.config, given.assignments) if given.config is not None else None, sys.stdout)
+
+
+def version(_: argparse.Namespace) -> int:
+    """Print the version."""
+    print(f"streamproof {__version__}")
+    return PASS
+
+
+def refuse(given: argparse.Namespace) -> int:
+    """Refuse a command that is not built yet."""
+    raise UsageError(sentence(next(refused for refused in REFUSED if refused.command == given.command)))
+
+
+COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
+    "validate": validate,
+    "demo": demo,
+    "generate": generate,
+    "report": report,
+    "explain": explain,
+    "ack": ack,
+    "config": config,
+    "doctor": doctor,
+    "version": version,
+    **{refused.command: refuse for refused in REFUSED},
+}
+"""Command -> what does it."""

@@ -1,0 +1,34 @@
+"""`streamproof doctor`: every check a line with `ok`, `note` or `problem`, and each problem with its mend."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TextIO
+
+from validator.cli.diagnosis import Finding
+from validator.cli.exits import PASS, UNKNOWN
+from validator.config.model import Config
+
+
+def run(config: Config | None, stream: TextIO) -> int:
+    """Check this machine, and with ``config`` its pipeline; exit status 0, or 3 where there is a problem."""
+    from validator.cli import machine
+
+    problems = tell(machine.check(), stream)
+    if config is not None:
+        from validator.cli import pipeline
+
+        problems += tell(pipeline.check(config), stream)
+    if problems:
+        stream.write(f"\n{problems} {'problem' if problems == 1 else 'problems'} to mend.\n")
+    return UNKNOWN if problems else PASS
+
+
+def tell(findings: Iterable[Finding], stream: TextIO) -> int:
+    """Write each finding as it comes; returns how many are problems."""
+    problems = 0
+    for finding in findings:
+        stream.write(f"{finding.status:<9}{finding.subject:<16}{finding.said}\n")
+        stream.flush()
+        problems += finding.status == "problem"
+    return problems

@@ -1,0 +1,105 @@
+"""What this machine must have before a sidecar can start."""
+
+from __future__ import annotations
+
+import platform
+import resource
+import shutil
+import sys
+from collections.abc import Iterator
+from importlib import metadata
+from pathlib import Path
+from typing import Final
+
+from validator.cli.diagnosis import Finding, note, ok, problem
+from validator.stream import jars
+
+PYTHON_MIN: Final = (3, 11)
+PYTHON_MAX: Final = (3, 13)
+FILES_MIN: Final = 4096
+"""Open files: Spark's shuffle and Delta's log listings each hold some, next to Kafka's sockets."""
+MEMORY_MIN_BYTES: Final = 4 << 30
+DISK_MIN_BYTES: Final = 1 << 30
+LOCKED: Final = {"pyspark": "spark-sql-kafka-0-10_2.13", "delta-spark": "delta-storage"}
+"""Python package -> the locked jar whose version it must equal."""
+
+
+def check() -> Iterator[Finding]:
+    """Each check of the machine in turn."""
+    yield _python()
+    yield _java()
+    yield from _packages()
+    yield _jars()
+    yield _open_files()
+    yield _memory()
+
+
+def _python() -> Finding:
+    version = platform.python_version()
+    if not PYTHON_MIN <= sys.version_info[:2] <= PYTHON_MAX:
+        return problem("python", f"Python {version} is not supported", "use Python 3.11 to 3.13")
+    return ok("python", f"Python {version}")
+
+
+def _java() -> Finding:
+    try:
+        found = jars.find_java()
+    except jars.JavaNotFoundError as error:
+        # Its sentence holds the mend already.
+        return Finding("problem", "java", str(error))
+    return ok("java", f"Java {found.version}, {found.executable}")
+
+
+def _packages() -> Iterator[Finding]:
+    locked = {jar.artifact: jar.version for jar in jars.read_lock(jars.SIDECAR_LOCK)}
+    for package, artifact in LOCKED.items():
+        wanted = locked.get(artifact)
+        try:
+            have = metadata.version(package)
+        except metadata.PackageNotFoundError:
+            yield problem(package, "it is not installed", f"install {package}=={wanted}")
+            continue
+        if wanted is not None and have != wanted:
+            yield problem(package, f"{have} does not fit the jars", f"install {package}=={wanted}")
+        else:
+            yield ok(package, have)
+
+
+def _jars() -> Finding:
+    cache = jars.default_cache()
+    locked = jars.read_lock(jars.SIDECAR_LOCK)
+    absent = [jar.coordinates for jar in locked if not (cache / jar.relative_path).is_file()]
+    if absent:
+        return note("jars", f"{len(absent)} of {len(locked)} are not in {cache}: the first start fetches them")
+    return ok("jars", f"all {len(locked)} in {cache}")
+
+
+def _open_files() -> Finding:
+    limit, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if limit == resource.RLIM_INFINITY or limit >= FILES_MIN:
+        return ok("open files", "no limit" if limit == resource.RLIM_INFINITY else f"up to {limit}")
+    mend = f"raise it with `ulimit -n {FILES_MIN}`"
+    if hard != resource.RLIM_INFINITY and hard < FILES_MIN:
+        mend = f"let the administrator raise the hard limit to {FILES_MIN}"
+    return problem("open files", f"at most {limit}, and a long run needs {FILES_MIN}", mend)
+
+
+def _memory() -> Finding:
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+    except FileNotFoundError:
+        return note("memory", "it cannot be told on this system; 4 GiB are needed")
+    kibibytes = {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
+    available = kibibytes.get("MemAvailable", kibibytes.get("MemFree", 0)) * 1024
+    if available < MEMORY_MIN_BYTES:
+        return note("memory", f"{available / (1 << 30):.1f} GiB are free, and 4 GiB are better")
+    return ok("memory", f"{available / (1 << 30):.1f} GiB are free")
+
+
+def disk(folder: Path) -> Finding:
+    """Free space where ``folder`` (which exists) lies."""
+    free = shutil.disk_usage(folder).free
+    if free < DISK_MIN_BYTES:
+        mend = "free some, or set state.path elsewhere"
+        return problem("disk", f"{free / (1 << 20):.0f} MiB are free for the state", mend)
+    return ok("disk", f"{free / (1 << 30):.0f} GiB are free for the state")

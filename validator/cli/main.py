@@ -1,0 +1,43 @@
+"""The entry point of the command `streamproof`: errors become one sentence on stderr and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+
+from validator.cli.commands import COMMANDS
+from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
+from validator.cli.parser import parse
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command in ``argv`` (the process's if None); the exit status is the contract's. Never raises."""
+    try:
+        given = parse(argv)
+    except SystemExit as done:
+        return done.code if isinstance(done.code, int) else PASS
+    debug = bool(getattr(given, "debug", False))
+    try:
+        status = COMMANDS[given.command](given)
+        sys.stdout.flush()
+        return status
+    except KeyboardInterrupt:
+        if debug:
+            traceback.print_exc()
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (`| head`) has seen enough; Python would complain once more when it flushes at its end.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return UNKNOWN
+    except Exception as error:  # noqa: BLE001 - the edge: whatever it is, a user gets a sentence and a status
+        if debug:
+            traceback.print_exc()
+        for line in sentence_of(error).splitlines():
+            print(f"streamproof: {line}", file=sys.stderr)
+        return status_of(error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,191 @@
+"""The arguments of every command."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import Any, Final, NoReturn
+
+from validator import __version__
+from validator.cli.exits import USAGE
+from validator.cli.refused import CONFIG_INIT, REFUSED
+from validator.config.examples import EXAMPLES
+
+ENGINES_HELP: Final = "engine to check, as in reference or mutant; the default is the demo's own choice"
+EXITS: Final = """\
+exit status: 0 verdict pass; 1 fail; 2 bad usage or configuration; 3 unknown (could not verify); 130 interrupted"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An ArgumentParser whose errors are one sentence with the mend."""
+
+    def __init__(self, **keywords: Any) -> None:
+        keywords.setdefault("allow_abbrev", False)
+        keywords.setdefault("formatter_class", argparse.RawDescriptionHelpFormatter)
+        super().__init__(**keywords)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"{self.prog}: {message}; see `{self.prog} --help`.\n")
+
+
+def build() -> argparse.ArgumentParser:
+    """The parser; ``command`` in its result names what to do."""
+    shared = _Parser(add_help=False)
+    shared.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help="show the traceback of an error"
+    )
+    parser = _Parser(
+        prog="streamproof",
+        parents=[shared],
+        description="Checks, live and from the outside, that a stream pipeline keeps its exactly-once claim: reads\n"
+        "its input and output topics, and says which events are missing, duplicated or incorrect.",
+        epilog=f"first steps:\n  streamproof demo\n  streamproof config example clickstream > pipeline.yaml\n"
+        f"  streamproof doctor pipeline.yaml\n  streamproof validate pipeline.yaml\n\n{EXITS}",
+    )
+    parser.add_argument("--version", action="version", version=f"streamproof {__version__}")
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _validate(commands, shared)
+    _demo(commands, shared)
+    _generate(commands, shared)
+    _report(commands, shared)
+    _explain(commands, shared)
+    _ack(commands, shared)
+    _config(commands, shared)
+    doctor = _command(
+        commands, shared, "doctor", "what is missing on this machine or in a pipeline, and how to mend it"
+    )
+    doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check the pipeline of this file")
+    _set(doctor)
+    _command(commands, shared, "version", "print the version")
+    for refused in REFUSED:
+        stub = _command(commands, shared, refused.command, f"{refused.summary} (not built yet)")
+        stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def _command(commands: Any, shared: argparse.ArgumentParser, name: str, summary: str, **more: Any) -> _Parser:
+    epilog = more.pop("epilog", EXITS)
+    sentence = summary[0].upper() + summary[1:] + "."
+    added = commands.add_parser(name, parents=[shared], help=summary, description=sentence, epilog=epilog, **more)
+    assert isinstance(added, _Parser)
+    return added
+
+
+def _set(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        action="append",
+        default=[],
+        metavar="path.to.key=value",
+        help="override a setting of the file; may be given several times",
+    )
+
+
+def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(
+        commands,
+        shared,
+        "validate",
+        "check a pipeline: until stopped, or with --once to the ends of its topics",
+        epilog="The state folder keeps what was verified: a second start goes on where the first one ended.\n"
+        f"SIGTERM and Ctrl-C end the run with the verdict so far.\n\n{EXITS}",
+    )
+    parser.add_argument("config", metavar="CONFIG", help="the pipeline's YAML file")
+    parser.add_argument(
+        "--once",
+        action="store_true",
+        help="read to the ends of the topics as they are now, close every window, judge and end; "
+        "for a pipeline at rest",
+    )
+    parser.add_argument(
+        "--leave-open", action="store_true", help="with --once: leave pending what the input watermark has not passed"
+    )
+    _set(parser)
+
+
+def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(
+        commands, shared, "demo", "the whole thing on this machine: a broker, load, an engine, a fault, the verdict"
+    )
+    parser.add_argument("--engine", metavar="E", help=ENGINES_HELP)
+    parser.add_argument("--fault", metavar="F", help="fault to inject; the default is the demo's own choice")
+    parser.add_argument("--seconds", type=_positive, metavar="N", help="how long the load runs")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of load and fault (default: 1)")
+    parser.add_argument("--open", action="store_true", help="open the status page in a browser")
+
+
+def _generate(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(commands, shared, "generate", "send load with a known ground truth")
+    parser.add_argument("config", metavar="CONFIG", help="the generator's YAML file")
+    _set(parser)
+
+
+def _report(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(commands, shared, "report", "the verdict of a run, from its state")
+    parser.add_argument("state", metavar="STATE", help="the state folder (state.path of the configuration)")
+    parser.add_argument(
+        "--format", choices=("text", "json", "html", "junit"), default="text", help="form of the report (default: text)"
+    )
+    parser.add_argument("--since", metavar="T", help="only from this RFC 3339 time on (not built yet)")
+    parser.add_argument("--until", metavar="T", help="only up to this RFC 3339 time (not built yet)")
+
+
+def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(commands, shared, "explain", "one event's or one cell's story: what was read, expected, decided")
+    parser.add_argument("state", metavar="STATE", help="the state folder")
+    which = parser.add_mutually_exclusive_group(required=True)
+    which.add_argument("--id", metavar="ID", help="id of the event")
+    which.add_argument("--cell", nargs=2, metavar=("WINDOW", "KEY"), help="start of the window (RFC 3339) and key")
+
+
+def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(
+        commands, shared, "ack", "acknowledge a violation: it stays in the record and leaves the alert", epilog=None
+    )
+    parser.add_argument("state", metavar="STATE", help="the state folder")
+    parser.add_argument("violation", metavar="VIOLATION", help="id of the violation, as the report shows it")
+    parser.add_argument("--reason", required=True, metavar="TEXT", help="why it needs no alert")
+
+
+def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
+    config = _command(commands, shared, "config", "check, describe or begin a configuration", epilog=None)
+    actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
+    check = _command(actions, shared, "check", "say what is wrong with a configuration", epilog=None)
+    check.add_argument("config", metavar="CONFIG", help="the YAML file")
+    _set(check)
+    _command(actions, shared, "schema", "print the JSON Schema of a configuration", epilog=None)
+    example = _command(actions, shared, "example", "print a commented configuration", epilog=None)
+    example.add_argument("name", choices=sorted(EXAMPLES), metavar="NAME", help=f"one of {', '.join(sorted(EXAMPLES))}")
+    stub = _command(actions, shared, "init", f"{CONFIG_INIT.summary} (not built yet)", epilog=None)
+    stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _positive(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number <= 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above zero")
+    return number
+
+
+def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+    """The parsed ``arguments`` (the process's if None). Raises SystemExit for --help, --version and bad usage."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    # argparse asks for a known form of what follows a command; a refused one is refused whatever follows.
+    return build().parse_args(_without_rest(given))
+
+
+def _without_rest(arguments: list[str]) -> list[str]:
+    names = {refused.command for refused in REFUSED}
+    first = next((i for i, argument in enumerate(arguments) if not argument.startswith("-")), None)
+    if first is None or any(argument in ("-h", "--help") for argument in arguments):
+        return arguments
+    if arguments[first] in names:
+        return arguments[: first + 1]
+    if arguments[first : first + 2] == ["config", "init"]:
+        return arguments[: first + 2]
+    return arguments
