@@ -176,13 +176,9 @@ class OwnedProcess:
         return status
 
     def _await_empty_group(self) -> None:
-        # Members other than the leader are reaped by whoever started them or by init: soon, but not at once.
+        # Members other than the leader end soon, but not at once; what they hold (ports, locks) is free only then.
         deadline = time.monotonic() + TERMINATE_GRACE_SECONDS
-        while time.monotonic() < deadline:
-            try:
-                os.killpg(self.pid, 0)
-            except (ProcessLookupError, PermissionError):
-                return
+        while _has_live_member(self.pid) and time.monotonic() < deadline:
             time.sleep(_GROUP_POLL_SECONDS)
 
     def last_lines(self, count: int = 15) -> str:
@@ -196,3 +192,22 @@ class OwnedProcess:
     def __exit__(self, *_: object) -> None:
         """Terminate the process."""
         self.terminate()
+
+
+def _has_live_member(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    if sys.platform != "linux":
+        return True
+    # Dead orphans count until init reaps them, which takes some inits seconds: see who is really alive.
+    return any(_state_and_group(process) == (True, group) for process in Path("/proc").glob("[0-9]*"))
+
+
+def _state_and_group(process: Path) -> tuple[bool, int]:
+    try:
+        fields = (process / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return False, 0
+    return fields[0] not in "ZX", int(fields[2])

@@ -1,0 +1,51 @@
+"""What all tests share: the marker of their folder, one broker for the whole session, unique topic names."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import hypothesis
+import pytest
+
+if TYPE_CHECKING:
+    from testbed.broker import EmbeddedBroker
+
+_TESTS = Path(__file__).parent
+
+# A shared machine is no ground to fail an example for its time; in CI the same examples are drawn each time.
+hypothesis.settings.register_profile("local", deadline=None)
+hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give each test the marker of the folder it is in: ``tests/crash/...`` is marked ``crash``."""
+    for item in items:
+        if item.path.is_relative_to(_TESTS):
+            folder, *rest = item.path.relative_to(_TESTS).parts
+            if rest:
+                item.add_marker(folder)
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """One running Kafka broker for the whole session. Tests that stop or slow a broker start their own."""
+    from testbed.broker import EmbeddedBroker  # here, so that tests without Kafka do not wait for its client
+
+    with EmbeddedBroker(folder=tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic_names(request: pytest.FixtureRequest) -> Callable[[str], str]:
+    """Topic names that no other test uses: ``topic_names("click")`` is another one at each call."""
+    test = re.sub(r"[^A-Za-z0-9]+", "-", request.node.name)[:60].strip("-")
+    run = uuid.uuid4().hex[:8]
+    numbers = itertools.count(1)
+    return lambda purpose: f"{test}-{run}-{next(numbers)}-{purpose}"

@@ -1,0 +1,146 @@
+"""The embedded broker is a Kafka: it keeps data, aborts transactions, and leaves nothing behind."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+
+from testbed.broker import BrokerError, EmbeddedBroker
+
+Names = Callable[[str], str]
+
+
+def produce(broker: EmbeddedBroker, topic: str, *values: str, timestamp_ms: int = 0) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for value in values:
+        producer.produce(topic, value, timestamp=timestamp_ms)
+    assert producer.flush(30) == 0
+
+
+def read(broker: EmbeddedBroker, topic: str, isolation: str = "read_committed") -> list[str]:
+    """All values of partition 0, to its end as it is now."""
+    return [value for value, _ in read_with_timestamps(broker, topic, isolation)]
+
+
+def read_with_timestamps(broker: EmbeddedBroker, topic: str, isolation: str) -> list[tuple[str, tuple[int, int]]]:
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "tests",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": isolation,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    found: list[tuple[str, tuple[int, int]]] = []
+    while (message := consumer.poll(30)) is not None:
+        error = message.error()
+        if error is None:
+            found.append((message.value().decode(), message.timestamp()))
+        elif error.code() == KafkaError._PARTITION_EOF:
+            break
+        else:
+            raise KafkaException(error)
+    consumer.close()
+    assert message is not None, "the end of the partition was not reached within 30 s"
+    return found
+
+
+def test_records_come_back_in_order(broker: EmbeddedBroker, topic_names: Names) -> None:
+    topic = topic_names("input")
+    broker.create_topics({topic: 1})
+    produce(broker, topic, "a", "b", "c")
+    assert read(broker, topic) == ["a", "b", "c"]
+
+
+def test_the_broker_gives_the_time_unless_told_otherwise(broker: EmbeddedBroker, topic_names: Names) -> None:
+    appended, created = topic_names("appended"), topic_names("created")
+    broker.create_topics({appended: 1})
+    broker.create_topics({created: 1}, config={"message.timestamp.type": "CreateTime"})
+    for topic in (appended, created):
+        produce(broker, topic, "a", timestamp_ms=1234)
+    [(_, appended_time)] = read_with_timestamps(broker, appended, "read_committed")
+    [(_, created_time)] = read_with_timestamps(broker, created, "read_committed")
+    assert appended_time[1] > 1_700_000_000_000
+    assert created_time[1] == 1234
+
+
+def test_aborted_transactions_are_hidden_from_committed_readers(broker: EmbeddedBroker, topic_names: Names) -> None:
+    topic = topic_names("output")
+    broker.create_topics({topic: 1})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "transactional.id": topic})
+    producer.init_transactions(30)
+    for value, end in (("aborted", producer.abort_transaction), ("committed", producer.commit_transaction)):
+        producer.begin_transaction()
+        producer.produce(topic, value)
+        assert producer.flush(30) == 0
+        end(30)
+    assert read(broker, topic) == ["committed"]
+    assert read(broker, topic, "read_uncommitted") == ["aborted", "committed"]
+
+
+def test_topics_are_made_only_on_request_and_can_be_deleted(broker: EmbeddedBroker, topic_names: Names) -> None:
+    topic = topic_names("input")
+    undelivered: list[KafkaError | None] = []
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "message.timeout.ms": 1000})
+    producer.produce(topic, "lost", on_delivery=lambda error, _: undelivered.append(error))
+    assert producer.flush(30) == 0
+    assert undelivered[0] is not None
+    broker.create_topics({topic: 1})  # it would exist if the producer had made it
+    with pytest.raises(KafkaException, match="already exists"):
+        broker.create_topics({topic: 1})
+    broker.delete_topic(topic)
+    broker.create_topics({topic: 2})
+
+
+def test_a_restart_keeps_data_and_address() -> None:
+    with EmbeddedBroker() as broker:
+        address, folder = broker.bootstrap_servers, broker.folder
+        broker.create_topics({"kept": 1})
+        produce(broker, "kept", "before")
+        broker.restart()
+        produce(broker, "kept", "between")
+        broker.kill()
+        with pytest.raises(BrokerError, match="not running"):
+            broker.wait_ready()
+        broker.restart()
+        assert broker.bootstrap_servers == address
+        assert read(broker, "kept") == ["before", "between"]
+        process = broker.process
+    assert not process.is_running
+    assert not folder.exists()
+
+
+def test_a_broker_that_cannot_start_quotes_its_log(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(folder=tmp_path, settings={"log.message.timestamp.type": "Yesterday"})
+    with pytest.raises(BrokerError, match=r"(?s)ended with status 1.*Yesterday"):
+        broker.start()
+    with pytest.raises(BrokerError, match="not running"):
+        broker.process.wait(0)
+
+
+@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a stranger's end with Linux's pidfd")
+def test_the_broker_dies_with_a_killed_parent(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; from testbed.broker import EmbeddedBroker\n"
+        "broker = EmbeddedBroker(folder=pathlib.Path(sys.argv[1])).start()\n"
+        "print(broker.process.pid, flush=True); sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as parent:
+        assert parent.stdout is not None
+        descriptor = os.pidfd_open(int(parent.stdout.readline()))
+        parent.kill()
+    try:
+        assert select.select([descriptor], [], [], 10)[0], "the broker lives on"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,104 @@
+"""Owned processes end with their group, and with us, however we end."""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from testbed.processes import OwnedProcess, ProcessStartError
+
+# A leader with a second member in its group; prints both process ids, then waits.
+FAMILY = "sleep 600 & echo $$ $!; wait"
+
+needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for strangers' ends with Linux's pidfd")
+
+
+def await_end(pid: int, timeout_seconds: float = 10) -> bool:
+    """Whether a process that need not be our child has ended by then."""
+    try:
+        descriptor = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return True
+    try:
+        return bool(select.select([descriptor], [], [], timeout_seconds)[0])
+    finally:
+        os.close(descriptor)
+
+
+def first_line_of(log: Path) -> str:
+    """The first line of a growing file, waited for."""
+    with subprocess.Popen(["tail", "-n", "+1", "-f", log], stdout=subprocess.PIPE, text=True) as tail:
+        assert tail.stdout is not None
+        line = tail.stdout.readline().strip()
+        tail.kill()
+    return line
+
+
+@needs_pidfd
+@pytest.mark.parametrize("end", ["terminate", "kill"])
+def test_the_whole_group_ends(tmp_path: Path, end: str) -> None:
+    process = OwnedProcess(["bash", "-c", FAMILY], log=tmp_path / "log")
+    leader, member = map(int, first_line_of(process.log).split())
+    assert leader == process.pid == os.getpgid(member)
+    status = process.terminate() if end == "terminate" else process.kill()
+    assert status == -(signal.SIGTERM if end == "terminate" else signal.SIGKILL)
+    assert await_end(member)
+    assert process.terminate() == status, "ending what has ended is no error"
+
+
+def test_a_deaf_process_is_killed_after_the_grace(tmp_path: Path) -> None:
+    program = "import signal; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('deaf', flush=True); signal.pause()"
+    process = OwnedProcess([sys.executable, "-c", program], log=tmp_path / "log")
+    assert first_line_of(process.log) == "deaf"
+    assert process.terminate(grace_seconds=0.2) == -signal.SIGKILL
+
+
+def test_a_paused_process_ends(tmp_path: Path) -> None:
+    process = OwnedProcess(["sleep", "600"], log=tmp_path / "log")
+    process.send_signal(signal.SIGSTOP)
+    assert process.terminate() == -signal.SIGTERM
+
+
+def test_a_process_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None:
+    started: list[OwnedProcess] = []
+    thread = threading.Thread(target=lambda: started.append(OwnedProcess(["sleep", "600"], log=tmp_path / "log")))
+    thread.start()
+    thread.join()
+    with started[0] as process, pytest.raises(TimeoutError):
+        process.wait(0.3)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the constructor raises")
+def test_a_missing_program_is_named_in_the_log(tmp_path: Path) -> None:
+    # The kernel ties the child to us before it becomes the program: the failure is the child's, as in a shell.
+    with OwnedProcess(["no-such-program"], log=tmp_path / "log") as process:
+        assert process.wait(10) == 127
+        assert "no-such-program: " in process.last_lines()
+
+
+def test_a_missing_folder_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ProcessStartError, match="no-such-folder"):
+        OwnedProcess(["true"], log=tmp_path / "log", folder=tmp_path / "no-such-folder")
+
+
+@needs_pidfd
+def test_nothing_survives_the_parents_sigkill(tmp_path: Path) -> None:
+    program = (
+        "import sys, pathlib; from testbed.processes import OwnedProcess\n"
+        f"process = OwnedProcess(['bash', '-c', {FAMILY!r}], log=pathlib.Path(sys.argv[1]))\n"
+        "sys.stdin.read()\n"
+    )
+    log = tmp_path / "log"
+    log.touch()
+    with subprocess.Popen([sys.executable, "-c", program, log], stdin=subprocess.PIPE) as parent:
+        leader, member = map(int, first_line_of(log).split())
+        parent.kill()
+    assert await_end(leader), "the leader lives"
+    assert await_end(member), "a further member of the group lives"
