@@ -54,25 +54,39 @@ class CannotVerify(Exception):
 
 
 def run(
-    config: Config, *, once: bool = False, leave_open: bool = False, say: Callable[[str], None] | None = None
+    config: Config,
+    *,
+    once: bool = False,
+    leave_open: bool = False,
+    say: Callable[[str], None] | None = None,
+    session: SparkSession | None = None,
 ) -> int:
     """Judge the pipeline of ``config`` until stopped (SIGTERM, SIGINT), or with ``once`` to the ends of its topics.
 
+    ``session``: a Spark session to borrow (made by `validator.stream.session.start`); it is not stopped at the end.
     Returns the exit status of the declared guarantee's verdict. Raises `StateLocked`, `StateMismatch`,
     `BrokersUnreachable`, `CannotVerify` and the configuration's own errors, each with one sentence.
     """
-    sidecar = Sidecar(config, once=once, leave_open=leave_open, say=say or _say)
-    return sidecar.run()
+    return Sidecar(config, once=once, leave_open=leave_open, say=say or _say, session=session).run()
 
 
 class Sidecar:
     """One run on one state folder."""
 
-    def __init__(self, config: Config, *, once: bool, leave_open: bool, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        config: Config,
+        *,
+        once: bool = False,
+        leave_open: bool = False,
+        say: Callable[[str], None] | None = None,
+        session: SparkSession | None = None,
+    ) -> None:
         self._config = config
+        self._borrowed = session
         self._once = once
         self._leave_open = leave_open
-        self._say = say
+        self._say = say or _say
         self._stop = threading.Event()
         self._state: Path = config.state.path
         self._runner: BatchRunner | None = None
@@ -84,7 +98,8 @@ class Sidecar:
         brokers.topics([])
         jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
         lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
-        previous = {name: signal.signal(name, self._on_signal) for name in (signal.SIGTERM, signal.SIGINT)}
+        ours = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
+        previous = {name: signal.signal(name, self._on_signal) for name in ours}
         try:
             identity.check_or_write(self._state, self._config)
             return self._run_locked(brokers, jvm_jars, lock)
@@ -92,6 +107,10 @@ class Sidecar:
             for name, handler in previous.items():
                 signal.signal(name, handler)
             lock.release()
+
+    def stop(self) -> None:
+        """Ask the run to end in order, from any thread."""
+        self._stop.set()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
@@ -102,10 +121,10 @@ class Sidecar:
         publisher = Publisher(config, self._state)
         endpoint = publisher.start()
         self._say(f"streamproof {validator.__version__}: {config.pipeline}, status page and metrics at {endpoint.url}")
-        spark: SparkSession | None = None
+        spark = self._borrowed
         faults = FaultsTopic(config) if config.faults is not None else None
         try:
-            spark = start(
+            spark = spark or start(
                 config.pipeline,
                 config.spark.master,
                 jvm_jars,
@@ -120,7 +139,7 @@ class Sidecar:
             publisher.stop()
             if faults is not None:
                 faults.close()
-            if spark is not None:
+            if spark is not None and self._borrowed is None:
                 _stop_spark(spark)
         return EXIT_STATUS[verdict]
 
