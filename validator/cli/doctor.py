@@ -28,7 +28,7 @@ def tell(findings: Iterable[Finding], stream: TextIO) -> int:
     """Write each finding as it comes; returns how many are problems."""
     problems = 0
     for finding in findings:
-        stream.write(f"{finding.status:<9}{finding.subject:<16}{finding.said}\n")
+        stream.write(f"{finding.status:<9}{finding.subject:<20}  {finding.said}\n")
         stream.flush()
         problems += finding.status == "problem"
     return problems

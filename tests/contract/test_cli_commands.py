@@ -1,0 +1,314 @@
+"""The command's promises: exit statuses, one sentence on stderr, no traceback without --debug."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from argparse import Namespace
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.unit.publish_snapshots import broken, clean
+from validator import __version__
+from validator.cli.commands import COMMANDS
+from validator.cli.main import main
+from validator.cli.refused import REFUSED
+from validator.config.examples import EXAMPLES
+from validator.config.model import Config
+from validator.model.classes import Guarantee, Verdict
+from validator.model.snapshot import Snapshot
+from validator.publish.report import build, write
+
+pytestmark = pytest.mark.contract
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@dataclass(frozen=True)
+class Ran:
+    """What a command did."""
+
+    status: int
+    out: str
+    err: str
+
+
+class Command:
+    """Runs the command in this process."""
+
+    def __init__(self, capsys: pytest.CaptureFixture[str]) -> None:
+        self._capsys = capsys
+
+    def __call__(self, *arguments: str | Path) -> Ran:
+        status = main([str(argument) for argument in arguments])
+        captured = self._capsys.readouterr()
+        return Ran(status, captured.out, captured.err)
+
+
+@pytest.fixture
+def streamproof(capsys: pytest.CaptureFixture[str]) -> Command:
+    return Command(capsys)
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(EXAMPLES["clickstream"], encoding="utf-8")
+    return path
+
+
+def state(tmp_path: Path, snapshot: Snapshot) -> Path:
+    write(tmp_path, snapshot)
+    return tmp_path
+
+
+def unsure() -> Snapshot:
+    return replace(clean(), verdicts={**clean().verdicts, Guarantee.EXACTLY_ONCE: Verdict.UNKNOWN})
+
+
+def test_every_command_of_the_contract_is_known_or_refused() -> None:
+    rows = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8").split("## Commands", 1)[1].split("## Conf", 1)[0]
+    named = {
+        row.split("`streamproof ", 1)[1].split()[0].rstrip("`") for row in rows.splitlines() if "`streamproof " in row
+    }
+    assert named - {"and"} <= set(COMMANDS)
+
+
+@pytest.mark.parametrize("refused", REFUSED, ids=lambda refused: refused.command)
+def test_what_is_not_built_is_refused_whatever_follows(streamproof: Command, refused: Any) -> None:
+    ran = streamproof(refused.command, "run", "x.yaml", "--seed", "3")
+    assert (ran.status, ran.out) == (2, "")
+    assert ran.err == f"streamproof: {refused.command} is not built yet; {refused.instead}.\n"
+
+
+def test_config_init_is_refused(streamproof: Command) -> None:
+    ran = streamproof("config", "init", "--bootstrap", "b:1", "--input", "i", "--output", "o")
+    assert (ran.status, ran.err) == (
+        2,
+        "streamproof: config init is not built yet; start from `streamproof config example clickstream`.\n",
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        (),
+        ("nonsense",),
+        ("validate",),
+        ("validate", "a", "--onc"),
+        ("demo", "--seconds", "0"),
+        ("explain", "s"),
+        ("ack", "s", "v"),
+    ],
+)
+def test_bad_usage_is_one_sentence_and_2(streamproof: Command, arguments: tuple[str, ...]) -> None:
+    ran = streamproof(*arguments)
+    assert (ran.status, ran.out) == (2, "")
+    assert len(ran.err.splitlines()) == 1
+    assert "--help`." in ran.err
+
+
+@pytest.mark.parametrize("command", ["", *COMMANDS, "config check"])
+def test_every_command_has_a_help(streamproof: Command, command: str) -> None:
+    ran = streamproof(*command.split(), "--help")
+    assert ran.status == 0
+    assert ran.out.startswith("usage: streamproof")
+
+
+def test_version_is_said_both_ways(streamproof: Command) -> None:
+    assert streamproof("version").out == streamproof("--version").out == f"streamproof {__version__}\n"
+
+
+def test_config_check_says_valid_or_each_thing_to_mend(streamproof: Command, pipeline: Path) -> None:
+    ran = streamproof("config", "check", pipeline)
+    assert ran == Ran(0, f"{pipeline}: valid; pipeline clickstream, exactly_once, 1 input and 1 output topics.\n", "")
+    ran = streamproof("config", "check", pipeline, "--set", "timing.tick=0s", "--set", "nonsense=1")
+    assert (ran.status, ran.out) == (2, "")
+    assert [line.split(": ")[:3] for line in ran.err.splitlines()] == [
+        ["streamproof", str(pipeline), "timing.tick (from --set timing.tick)"],
+        ["streamproof", str(pipeline), "nonsense (from --set nonsense)"],
+    ]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_an_example_passes_config_check(
+    streamproof: Command, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_USER", "u")
+    monkeypatch.setenv("KAFKA_PASSWORD", "p")
+    path = tmp_path / "example.yaml"
+    path.write_text(streamproof("config", "example", name).out, encoding="utf-8")
+    assert streamproof("config", "check", path).status == 0
+
+
+def test_the_schema_is_json(streamproof: Command) -> None:
+    assert json.loads(streamproof("config", "schema").out)["title"] == "streamproof configuration"
+
+
+@pytest.mark.parametrize(
+    ("snapshot", "status"), [(clean(), 0), (broken(), 1), (unsure(), 3)], ids=["pass", "fail", "unknown"]
+)
+@pytest.mark.parametrize("form", ["text", "json", "html", "junit"])
+def test_the_status_of_a_report_is_its_verdicts(
+    streamproof: Command, tmp_path: Path, snapshot: Snapshot, status: int, form: str
+) -> None:
+    ran = streamproof("report", state(tmp_path, snapshot), "--format", form)
+    assert (ran.status, ran.err) == (status, "")
+    if form == "json":
+        assert json.loads(ran.out) == build(snapshot)
+    if form == "junit":
+        ET.fromstring(ran.out)
+
+
+def test_report_of_no_state_says_what_to_name(streamproof: Command, tmp_path: Path) -> None:
+    ran = streamproof("report", tmp_path)
+    assert ran.err == (
+        f"streamproof: {tmp_path}/report.json: there is no report; "
+        "name the state.path of a run that has committed a batch.\n"
+    )
+    assert ran.status == 2
+
+
+def test_report_of_a_part_of_a_run_is_refused(streamproof: Command, tmp_path: Path) -> None:
+    ran = streamproof("report", state(tmp_path, clean()), "--since", "2026-01-31T12:00:00Z")
+    assert (ran.status, ran.out) == (2, "")
+    assert "--since is not built yet" in ran.err
+
+
+@pytest.mark.parametrize("text", ['{"schema": 2}', "no json", "[]"])
+def test_a_report_that_cannot_be_read_is_refused(streamproof: Command, tmp_path: Path, text: str) -> None:
+    (tmp_path / "report.json").write_text(text, encoding="utf-8")
+    ran = streamproof("report", tmp_path)
+    assert (ran.status, ran.out, len(ran.err.splitlines())) == (2, "", 1)
+
+
+def room(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
+    """Put a module with ``functions`` in the place of another part of the product."""
+    module = ModuleType(name)
+    vars(module).update(functions)
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def test_validate_hands_the_configuration_to_the_sidecar(
+    streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Config, bool, bool]] = []
+
+    def run(config: Config, *, once: bool, leave_open: bool) -> int:
+        seen.append((config, once, leave_open))
+        return 3
+
+    room(monkeypatch, "validator.stream.sidecar", run=run)
+    assert streamproof("validate", pipeline, "--once", "--set", "metrics.port=0").status == 3
+    assert [(config.metrics.port, once, open_) for config, once, open_ in seen] == [(0, True, False)]
+
+
+def test_leave_open_without_once_is_refused(streamproof: Command, pipeline: Path) -> None:
+    ran = streamproof("validate", pipeline, "--leave-open")
+    assert (ran.status, ran.err) == (
+        2,
+        "streamproof: validate: --leave-open means nothing without --once; add --once.\n",
+    )
+
+
+class StateLocked(Exception):
+    """As the core's."""
+
+
+StateLocked.__module__ = "validator.state.lock"
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (StateLocked("another sidecar is running on x: stop it"), 2, "another sidecar is running on x: stop it"),
+        (KeyError("k"), 3, "KeyError: 'k'; run with --debug for the traceback, and report it if it looks like ours."),
+        (OSError(28, "No space left on device", "/x"), 3, "/x: No space left on device; mend that and try again."),
+    ],
+)
+def test_an_error_is_a_sentence_and_its_status(
+    streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch, error: Exception, status: int, said: str
+) -> None:
+    def run(_: Config, **__: bool) -> int:
+        raise error
+
+    room(monkeypatch, "validator.stream.sidecar", run=run)
+    assert streamproof("validate", pipeline) == Ran(status, "", f"streamproof: {said}\n")
+    shown = streamproof("validate", pipeline, "--debug")
+    assert shown.status == status
+    assert "Traceback" in shown.err
+    assert "Traceback" in streamproof("--debug", "validate", pipeline).err
+
+
+def test_an_interrupt_is_130(streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run(_: Config, **__: bool) -> int:
+        raise KeyboardInterrupt
+
+    room(monkeypatch, "validator.stream.sidecar", run=run)
+    assert streamproof("validate", pipeline) == Ran(130, "", "")
+
+
+def test_demo_hands_its_arguments_on(streamproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[Namespace] = []
+
+    def run(given: Namespace) -> int:
+        seen.append(given)
+        return 1
+
+    room(monkeypatch, "testbed.demo", run=run)
+    assert streamproof("demo", "--engine", "mutant", "--seconds", "20", "--open").status == 1
+    given = seen[0]
+    assert (given.engine, given.fault, given.seconds, given.seed, given.open) == ("mutant", None, 20, 1, True)
+
+
+def test_ack_hands_its_arguments_on(streamproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[tuple[Path, str, str]] = []
+    room(monkeypatch, "validator.state.acknowledgements", acknowledge=lambda *given: seen.append(given))
+    assert streamproof("ack", tmp_path, "v-1", "--reason", "known, ticket 7").status == 0
+    assert seen == [(tmp_path, "v-1", "known, ticket 7")]
+    assert streamproof("ack", tmp_path, "v-1", "--reason", " ").status == 2
+    assert streamproof("ack", tmp_path / "none", "v-1", "--reason", "x").status == 2
+
+
+def test_generate_prints_its_summary_as_json(
+    streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def generate(config: list[str], *, on_progress: Any) -> dict[str, int]:
+        on_progress(SimpleNamespace(seconds=1.0, sent=5, acknowledged=4))
+        return {"sent": len(config)}
+
+    room(monkeypatch, "generator.config", load=lambda path, overrides: [path, *overrides])
+    room(monkeypatch, "generator.run", generate=generate)
+    ran = streamproof("generate", pipeline, "--set", "seed=1")
+    assert (ran.status, json.loads(ran.out)) == (0, {"sent": 2})
+    assert ran.err == "1 s: 5 sent, 4 acknowledged\n"
+
+
+def test_a_part_that_is_not_installed_is_named(streamproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "testbed", None)
+    monkeypatch.delitem(sys.modules, "testbed.demo", raising=False)
+    ran = streamproof("demo")
+    assert ran.status == 2
+    assert "the testbed is not part of this installation" in ran.err
+
+
+def test_a_reader_that_leaves_early_is_no_error(tmp_path: Path) -> None:
+    write(tmp_path, broken())
+    command = f'"{sys.executable}" -m validator.cli.main report "{tmp_path}" --format html | head -c 1'
+    ran = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout, ran.stderr) == ("<", "")
+
+
+def test_what_needs_no_spark_and_no_kafka_starts_without_them() -> None:
+    code = (
+        "import sys; from validator.cli.main import main; main(['version']); main(['config', 'schema']);"
+        "bad = {'pyspark', 'delta', 'confluent_kafka', 'pandas', 'generator', 'testbed'} & set(sys.modules); "
+        "assert not bad, bad"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.DEVNULL, timeout=60)

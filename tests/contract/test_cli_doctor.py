@@ -1,0 +1,106 @@
+"""The doctor beside a real broker, and where there is none."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import uuid
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from validator.cli import machine, pipeline
+from validator.cli.diagnosis import Finding
+from validator.cli.doctor import run, tell
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.config.model import Config
+
+if TYPE_CHECKING:
+    from testbed.broker import EmbeddedBroker
+
+pytestmark = pytest.mark.contract
+
+
+def config(folder: Path, *assignments: str) -> Config:
+    settings = ["state.path=state", "metrics.port=0", *assignments]
+    return loads(EXAMPLES["clickstream"], folder, settings, environment={})
+
+
+def found(findings: Iterable[Finding]) -> dict[str, Finding]:
+    return {finding.subject: finding for finding in findings}
+
+
+def test_this_machine_is_fit_or_each_problem_says_its_mend() -> None:
+    findings = list(machine.check())
+    assert [f.subject for f in findings][:2] == ["python", "java"]
+    assert all(f.said.endswith(".") for f in findings)
+
+
+def test_brokers_that_do_not_answer_are_one_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pipeline, "TIMEOUT_SECONDS", 1.0)
+    monkeypatch.setattr(machine, "check", list)
+    stream = io.StringIO()
+    assert run(config(tmp_path, "kafka.bootstrap_servers=127.0.0.1:1"), stream) == 3
+    lines = stream.getvalue().splitlines()
+    assert lines[-1] == "1 problem to mend."
+    assert lines[-3].startswith("problem  brokers")
+    assert lines[-3].endswith("start them, or mend kafka.bootstrap_servers or the security options.")
+
+
+def test_a_machine_without_problems_is_0() -> None:
+    assert tell([Finding("ok", "a", "fine."), Finding("note", "b", "so it is.")], io.StringIO()) == 0
+
+
+@pytest.mark.integration
+def test_a_pipeline_beside_a_real_broker(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    click, output, absent = (f"doctor-{name}-{uuid.uuid4().hex[:8]}" for name in ("click", "output", "absent"))
+    broker.create_topics({click: 3}, {"message.timestamp.type": "CreateTime"})
+    broker.create_topics({output: 1}, {"message.timestamp.type": "LogAppendTime"})
+    given = config(
+        tmp_path,
+        f"kafka.bootstrap_servers={broker.bootstrap_servers}",
+        f"inputs.0.topic={click}",
+        f"outputs.0.topic={output}",
+        f"late.0.topic={absent}",
+        f"engine.consumer_group={absent}",
+    )
+    findings = found(pipeline.check(given))
+    assert findings["brokers"].status == "ok"
+    assert findings[f"topic {click}"] == Finding("ok", f"topic {click}", "3 partitions.")
+    assert findings[f"topic {absent}"].said == "it does not exist; create it or mend late[0].topic."
+    assert findings["timestamps"].status == "note"
+    assert findings["timestamps"].said.startswith(f"{click}: CreateTime, so record times prove nothing")
+    assert findings["consumer group"].said.startswith(f"{absent} does not exist;")
+    assert findings["state"].said == f"{tmp_path / 'state'} will be made."
+
+
+def test_a_state_that_is_held_is_a_problem_and_the_check_holds_nothing(tmp_path: Path) -> None:
+    state = tmp_path / "state"
+    state.mkdir()
+    lock = os.open(state / "lock", os.O_RDWR | os.O_CREAT)
+    try:
+        assert found(pipeline._state(state))["state"].status == "ok"
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        held = found(pipeline._state(state))["state"]
+        assert (held.status, held.said) == (
+            "problem",
+            f"another sidecar is running on {state}; stop that one, or give this one a state.path of its own.",
+        )
+    finally:
+        os.close(lock)
+
+
+def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
+    import socket
+
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        finding = pipeline._port(config(tmp_path, f"metrics.port={port}"))
+    assert finding.status == "problem"
+    assert finding.said.startswith(f"port {port} on 127.0.0.1 cannot be had (Address already in use); end what listens")
