@@ -51,11 +51,13 @@ def served(tmp_path: Path) -> Iterator[Served]:
     one.publisher.stop()
 
 
-def test_a_free_port_is_printed_and_written_down(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with Publisher(config(tmp_path), tmp_path):
-        endpoint = json.loads((tmp_path / "endpoint.json").read_text())
-        assert endpoint["port"] > 0
-        assert endpoint["url"] in capsys.readouterr().err
+def test_a_free_port_is_told_and_written_down(tmp_path: Path) -> None:
+    publisher = Publisher(config(tmp_path), tmp_path)
+    endpoint = publisher.start()
+    written = json.loads((tmp_path / "endpoint.json").read_text())
+    assert endpoint.port > 0
+    assert (written["port"], written["url"]) == (endpoint.port, endpoint.url)
+    publisher.stop()
     assert not (tmp_path / "endpoint.json").exists()
 
 

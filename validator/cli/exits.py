@@ -20,6 +20,7 @@ OF_OUTCOME: Final = {"pass": PASS, "fail": FAIL, "unknown": UNKNOWN}
 OF_ERROR: Final = {
     "validator.state.lock.StateLocked": USAGE,
     "validator.state.identity.StateMismatch": USAGE,
+    "validator.state.acknowledgements.UnknownViolation": USAGE,
     "validator.stream.session.SessionUnfit": USAGE,
     "generator.config.GeneratorConfigError": USAGE,
 }

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -79,7 +78,7 @@ class Publisher:
         self._restoring = self._report is not None
 
     def start(self) -> Endpoint:
-        """Listen, print where, and write `endpoint.json` into the state. Raises EndpointError, OSError."""
+        """Listen, and write where to `endpoint.json` in the state; the caller prints it. Raises EndpointError, OSError."""
         metrics = self._config.metrics
         self._state.mkdir(parents=True, exist_ok=True)
         routes = {
@@ -98,7 +97,6 @@ class Publisher:
         described = {"address": endpoint.address, "port": endpoint.port, "url": endpoint.url, "pid": os.getpid()}
         replace_file(self._state / ENDPOINT_FILE, json.dumps(described, indent=2) + "\n")
         self._server.start()
-        print(f"streamproof: status page and metrics on {endpoint.url}", file=sys.stderr, flush=True)
         return endpoint
 
     def publish(self, snapshot: Snapshot) -> dict[str, Any]:
