@@ -1,0 +1,136 @@
+"""Runs the parts of the test suite, each in a pytest of its own and within its budget, and totals them.
+
+The last line is ``N passed, N failed, N skipped``; the exit status is 1 where something failed or nothing ran.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from xml.etree import ElementTree
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "build" / "test-results"
+
+# Seconds for each part, in the order in which they run: fast answers first.
+BUDGET_SECONDS = {
+    "unit": 60,
+    "property": 120,
+    "contract": 180,
+    "crash": 300,
+    "integration": 480,
+    "e2e": 300,
+    "faults": 600,
+    "pages": 240,
+}
+SELECTION_SECONDS = 900  # for files and tests named one by one
+WIND_UP_SECONDS = 30  # for the fixtures of a part that is over its budget to stop what they started
+NO_TESTS_COLLECTED = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """Tests by outcome; a part that did not end in order counts as one more failure."""
+
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(self.passed + other.passed, self.failed + other.failed, self.skipped + other.skipped)
+
+    def __str__(self) -> str:
+        return f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
+
+
+def main(arguments: list[str]) -> int:
+    """Run the parts that ``arguments`` begin with, else what they name, else all; the exit status."""
+    parts, rest = split(arguments)
+    total = Counts()
+    for part in parts:
+        total += run_part(part, [f"tests/{part}"], rest, BUDGET_SECONDS[part])
+    if not parts:
+        total += run_part("selection", [], rest, SELECTION_SECONDS)
+    nothing_ran = total == Counts()
+    if nothing_ran:
+        print("No test ran: that is no success.")
+    print(total, flush=True)
+    return int(nothing_ran or total.failed > 0)
+
+
+def split(arguments: list[str]) -> tuple[list[str], list[str]]:
+    """Part names at the front, and what is left for pytest. Without names all parts run, unless paths are given."""
+    count = next((i for i, argument in enumerate(arguments) if argument not in BUDGET_SECONDS), len(arguments))
+    parts, rest = arguments[:count], arguments[count:]
+    if not parts and not any((ROOT / argument.partition("::")[0]).exists() for argument in rest if argument[:1] != "-"):
+        parts = list(BUDGET_SECONDS)
+    return parts, rest
+
+
+def run_part(name: str, paths: list[str], arguments: list[str], budget_seconds: int) -> Counts:
+    """Run one part, print how it went, and count its tests."""
+    if paths and not any(ROOT.joinpath(paths[0]).rglob("test_*.py")):
+        print(f"==> {name}: skipped, because there is no test in {paths[0]} yet.", flush=True)
+        return Counts()
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    report = RESULTS / f"{name}.xml"
+    report.unlink(missing_ok=True)
+    print(f"==> {name}: pytest {' '.join([*paths, *arguments])} (at most {budget_seconds} s)", flush=True)
+    started = time.monotonic()
+    status = run_pytest([*paths, *arguments, f"--junit-xml={report}"], budget_seconds)
+    took = f"{time.monotonic() - started:.0f} s"
+    counts = read_counts(report)
+    if status is None:
+        counts += Counts(failed=1)
+        print(f"==> {name}: stopped, because it was not done within its budget of {budget_seconds} s.")
+    elif status == NO_TESTS_COLLECTED:
+        print(f"==> {name}: no test of this part was selected.")
+    elif status != 0 and counts.failed == 0:
+        counts += Counts(failed=1)
+        print(f"==> {name}: pytest ended with status {status}.")
+    print(f"==> {name}: {counts.passed} passed, {counts.failed} failed, {counts.skipped} skipped in {took}", flush=True)
+    return counts
+
+
+def run_pytest(arguments: list[str], budget_seconds: float) -> int | None:
+    """Exit status of pytest, or ``None`` where it had to be stopped. Nothing that it started in its group is left."""
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", *arguments]
+    process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True)
+    try:
+        return process.wait(budget_seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        # Also on Ctrl-C, which the group of its own keeps from pytest: let it stop what its fixtures started.
+        if process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(WIND_UP_SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        with contextlib.suppress(ProcessLookupError, PermissionError):  # the group is empty, as it should be
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def read_counts(report: Path) -> Counts:
+    """Count the outcomes in a JUnit file; nothing where pytest did not come to write it."""
+    if not report.exists():
+        return Counts()
+    suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
+    count = {key: sum(int(suite.get(key, 0)) for suite in suites) for key in ("tests", "failures", "errors", "skipped")}
+    failed = count["failures"] + count["errors"]
+    return Counts(max(count["tests"] - failed - count["skipped"], 0), failed, count["skipped"])
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit(130)

@@ -1,0 +1,130 @@
+"""Imports go one way, and deciding code cannot reach a clock, a network or a process."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OURS = {"validator", "generator", "faults", "testbed", "dashboards", "bench", "tests"}
+
+# Within validator: model <- config, codecs, oracles, reconcile, measure <- state, stream, publish <- cli
+LEVEL = {
+    "model": 0,
+    **dict.fromkeys(("config", "codecs", "oracles", "reconcile", "measure"), 1),
+    **dict.fromkeys(("state", "stream", "publish"), 2),
+    "cli": 3,
+}
+PURE = [room for room, level in LEVEL.items() if level < 2]
+IMPURE_MODULES = {"confluent_kafka", "socket", "time", "requests", "subprocess"}
+
+
+@dataclass(frozen=True)
+class Import:
+    file: Path
+    line: int
+    module: str
+    is_lazy: bool
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)}:{self.line} imports {self.module}"
+
+
+def imports_of(*packages: str) -> Iterator[Import]:
+    for package in packages:
+        for file in sorted((ROOT / package).rglob("*.py")):
+            yield from imports_in(file)
+
+
+def imports_in(file: Path) -> Iterator[Import]:
+    tree = ast.parse(file.read_bytes(), filename=str(file))
+    inside_functions = {
+        node
+        for function in ast.walk(tree)
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef)
+        for node in ast.walk(function)
+    }
+    for node in ast.walk(tree):
+        for module in modules_named_by(node, file):
+            yield Import(file, node.lineno, module, node in inside_functions)
+
+
+def modules_named_by(node: ast.AST, file: Path) -> list[str]:
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if isinstance(node, ast.ImportFrom):
+        parents = file.relative_to(ROOT).parts[: -node.level] if node.level else ()
+        base = ".".join([*parents, *([node.module] if node.module else [])])
+        # `from validator import stream` names the room only in what it imports.
+        return [f"{base}.{alias.name}" for alias in node.names] if base in OURS else [base]
+    return []
+
+
+def room(module: str) -> str:
+    return module.split(".")[1] if module.count(".") else ""
+
+
+def complain(found: list[Import]) -> None:
+    assert not found, "\n".join(map(str, found))
+
+
+def imports_between_rooms() -> Iterator[tuple[str, str, Import]]:
+    for used in imports_of("validator"):
+        own, other = used.file.relative_to(ROOT).parts[1], room(used.module)
+        if used.module.startswith("validator.") and own in LEVEL and other in LEVEL and own != other:
+            yield own, other, used
+
+
+def test_no_room_imports_one_above_it() -> None:
+    complain([used for own, other, used in imports_between_rooms() if LEVEL[other] > LEVEL[own]])
+
+
+def test_rooms_import_each_other_in_no_circle() -> None:
+    graph: dict[str, set[str]] = {}
+    for own, other, _ in imports_between_rooms():
+        graph.setdefault(own, set()).add(other)
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        pytest.fail(" <- ".join(error.args[1]))
+
+
+def test_the_sidecar_runs_without_generator_faults_and_testbed() -> None:
+    # The one exception: the command front loads them when `demo`, `generate`, `faults` or `dashboards` is called.
+    def is_front(used: Import) -> bool:
+        return used.is_lazy and used.file.is_relative_to(ROOT / "validator" / "cli")
+
+    strangers = OURS - {"validator"}
+    complain([u for u in imports_of("validator") if u.module.split(".")[0] in strangers and not is_front(u)])
+
+
+@pytest.mark.parametrize("package", ["generator", "faults"])
+def test_load_and_faults_share_only_the_model(package: str) -> None:
+    def is_allowed(used: Import) -> bool:
+        top = used.module.split(".")[0]
+        return (
+            top not in OURS or top == package or (top == "validator" and room(used.module) in {"model", "__version__"})
+        )
+
+    complain([used for used in imports_of(package) if not is_allowed(used)])
+
+
+@pytest.mark.parametrize("package", PURE)
+def test_deciding_code_reaches_no_clock_network_or_process(package: str) -> None:
+    complain([u for u in imports_of(f"validator/{package}") if u.module.split(".")[0] in IMPURE_MODULES])
+
+
+def test_every_room_of_the_validator_has_its_level() -> None:
+    rooms = {folder.name for folder in (ROOT / "validator").iterdir() if (folder / "__init__.py").exists()}
+    assert rooms == set(LEVEL)
+
+
+def test_jars_need_the_standard_library_only() -> None:
+    used = imports_in(ROOT / "validator" / "stream" / "jars.py")
+    complain([u for u in used if u.module.split(".")[0] not in sys.stdlib_module_names])
