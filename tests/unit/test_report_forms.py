@@ -12,7 +12,7 @@ from tests.unit.publish_snapshots import NOON_US, broken, clean, violation
 from validator.model.classes import Guarantee, Verdict
 from validator.publish import html, junit, live, text
 from validator.publish.report import build, build_violations
-from validator.publish.sentences import what_broke
+from validator.publish.sentences import ratio, what_broke
 
 pytestmark = pytest.mark.unit
 
@@ -36,6 +36,11 @@ def test_the_text_of_a_clean_run_says_so() -> None:
     assert "  Nothing: no violation is confirmed.\n" in shown
     assert "  10 events are not due yet.\n" in shown
     assert "  No latency: topic output has CreateTime\n" in shown
+
+
+@pytest.mark.parametrize(("value", "shown"), [(None, "-"), (1.0, "1"), (0.9999999, "0.999999"), (0.5, "0.5"), (0, "0")])
+def test_a_ratio_below_one_is_never_shown_as_one(value: float | None, shown: str) -> None:
+    assert ratio(value) == shown
 
 
 def test_the_text_shows_every_count() -> None:

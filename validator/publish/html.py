@@ -8,7 +8,7 @@ from html import escape
 from importlib import resources
 from typing import Any
 
-from validator.publish.sentences import clock, headline, number, of_faults, outstanding, what_broke
+from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio, what_broke
 
 
 def _resource(name: str) -> str:
@@ -69,7 +69,7 @@ def _list(title: str, sentences: Iterable[str]) -> str:
 
 def _counts(title: str, counts: dict[str, float | None]) -> str:
     rows = "".join(
-        f'<tr><td>{escape(name.replace("_", " "))}</td><td class="n">{number(value)}</td></tr>'
+        f'<tr><td>{escape(name.replace("_", " "))}</td><td class="n">{(ratio if name.endswith("_ratio") else number)(value)}</td></tr>'
         for name, value in counts.items()
     )
     return f"<section><h2>{title}</h2><table><tbody>{rows}</tbody></table></section>"

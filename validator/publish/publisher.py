@@ -78,7 +78,7 @@ class Publisher:
         self._restoring = self._report is not None
 
     def start(self) -> Endpoint:
-        """Listen, and write where to `endpoint.json` in the state; the caller prints it. Raises EndpointError, OSError."""
+        """Listen, and write where to `endpoint.json`; the caller prints it. Raises EndpointError, OSError."""
         metrics = self._config.metrics
         self._state.mkdir(parents=True, exist_ok=True)
         routes = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
@@ -49,6 +50,11 @@ def number(value: float | None) -> str:
     if value is None:
         return "-"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+
+
+def ratio(value: float | None) -> str:
+    """A share of one, cut after six digits: what is below 1 must not be shown as 1."""
+    return "-" if value is None else f"{math.floor(value * 1_000_000) / 1_000_000:.6f}".rstrip("0").rstrip(".")
 
 
 def plural(count: int, one: str) -> str:

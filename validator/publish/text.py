@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
 
-from validator.publish.sentences import clock, headline, number, of_faults, outstanding, what_broke
+from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio, what_broke
 
 WIDTH: Final = 100
 VIOLATIONS_SHOWN: Final = 10
@@ -75,8 +75,8 @@ def _reliability(report: dict[str, Any]) -> list[tuple[str, str]]:
     reliability = report["reliability"]
     delay = report["validator"]["detection_delay_seconds"]
     return [
-        ("handled ratio", number(reliability["handled_ratio"])),
-        ("exact ratio", number(reliability["exact_ratio"])),
+        ("handled ratio", ratio(reliability["handled_ratio"])),
+        ("exact ratio", ratio(reliability["exact_ratio"])),
         ("reliable throughput, 1/s", number(reliability["reliable_throughput_per_second"])),
         ("inputs read, 1/s", number(report["validator"]["input_events_per_second"])),
         ("detection delay p99, s", number(delay["p99"])),
