@@ -86,6 +86,7 @@ class Writer:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("wb")
         self._file.write(MAGIC + json.dumps(header, separators=(",", ":")).encode() + b"\n")
+        self._file.flush()
 
     def write(self, **columns: Sequence[int]) -> None:
         """Append a block; every column of the module docstring, of equal length."""

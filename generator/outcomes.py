@@ -16,21 +16,18 @@ from generator import journal
 from generator.workloads import sst
 
 CERTAINLY_ABSENT: Final = {
-    KafkaError._PURGE_QUEUE: "never left this process",  # noqa: SLF001 - its public name
-    KafkaError._QUEUE_FULL: "never left this process",  # noqa: SLF001 - its public name
-    KafkaError._UNKNOWN_PARTITION: "never left this process",  # noqa: SLF001 - its public name
-    KafkaError._UNKNOWN_TOPIC: "never left this process",  # noqa: SLF001 - its public name
-    KafkaError.MSG_SIZE_TOO_LARGE: "refused before it was appended",
-    KafkaError.RECORD_LIST_TOO_LARGE: "refused before it was appended",
-    KafkaError.INVALID_MSG: "refused before it was appended",
-    KafkaError.INVALID_RECORD: "refused before it was appended",
-    KafkaError.INVALID_TIMESTAMP: "refused before it was appended",
-    KafkaError.TOPIC_AUTHORIZATION_FAILED: "refused before it was appended",
-    KafkaError.CLUSTER_AUTHORIZATION_FAILED: "refused before it was appended",
-    KafkaError.POLICY_VIOLATION: "refused before it was appended",
+    KafkaError.MSG_SIZE_TOO_LARGE: "too large, now as at any earlier try",
+    KafkaError.RECORD_LIST_TOO_LARGE: "too large, now as at any earlier try",
+    KafkaError.INVALID_RECORD: "not acceptable to the topic, now as at any earlier try",
+    KafkaError.INVALID_TIMESTAMP: "not acceptable to the topic, now as at any earlier try",
+    KafkaError.POLICY_VIOLATION: "not acceptable to the topic, now as at any earlier try",
 }
-"""Error code -> why a send that ends with it is in no partition. ``_MSG_TIMED_OUT`` is not among them: the request
-may have been carried out though its answer never came. Nor is ``NOT_ENOUGH_REPLICAS``, which a retry may follow."""
+"""Error code -> why a send that ends with it is in no partition: only refusals that hold for every try.
+
+Everything else may follow an earlier try that was carried out and whose answer was lost. That is so for
+``_MSG_TIMED_OUT``, ``NOT_ENOUGH_REPLICAS`` and authorisation errors, and also for ``_PURGE_QUEUE``: a message whose
+connection broke goes back into the queue (seen: a broker killed under load, records reported so were in its log).
+"""
 
 _REJECTED: Final = -2
 _INDETERMINATE: Final = -3

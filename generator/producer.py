@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaException
 
-from generator import journal, shapes, wire
+from generator import journal, shapes
 from generator.clock import Clock
 from generator.config import GeneratorConfig
 from generator.outcomes import Ledger
-from generator.partitioning import partition_of
+from generator.sender import Sender, Target
 from generator.workloads import sst
 
 BATCH_SENDS_MAX: Final = 4096
 """Sends rendered at once: enough to spread the fixed costs, few enough that a stop is quick."""
 WAIT_SECONDS: Final = 0.002
-BLOCKED_WAIT_SECONDS: Final = 0.02
 
 
 @dataclass(frozen=True)
@@ -48,92 +47,6 @@ class Counters:
 
     sent: int = 0
     acknowledged: int = 0
-
-
-@dataclass(frozen=True)
-class Target:
-    """The topic, and for every key the bytes and the partition of its records."""
-
-    topic: str
-    all_keys: tuple[wire.Key, ...]
-    partitions: int
-    kafka_keys: tuple[bytes, ...] = field(init=False)
-    key_partitions: tuple[int, ...] = field(init=False)
-
-    def __post_init__(self) -> None:
-        kafka_keys = tuple(key.kafka_key() for key in self.all_keys)
-        object.__setattr__(self, "kafka_keys", kafka_keys)
-        object.__setattr__(self, "key_partitions", tuple(partition_of(key, self.partitions) for key in kafka_keys))
-
-
-def client_options(config: GeneratorConfig) -> dict[str, str | int | float | bool]:
-    """Options of the client; those of the configuration win."""
-    return {
-        "bootstrap.servers": config.kafka.bootstrap_servers,
-        "partitioner": "murmur2_random",
-        "acks": config.delivery.acks,
-        "enable.idempotence": config.delivery.idempotent,
-        "compression.type": config.delivery.compression,
-        "linger.ms": config.delivery.linger,
-        # Batches above 1 MiB are slow, and refused by a broker with the default message.max.bytes.
-        "batch.size": 900_000,
-        "queue.buffering.max.messages": 200_000,
-        "queue.buffering.max.kbytes": 262_144,
-        **config.kafka.options,
-    }
-
-
-class Sender:
-    """Sends batches through one client and keeps the ledger of their outcomes."""
-
-    def __init__(self, config: GeneratorConfig, target: Target, clock: Clock, writer: journal.Writer | None) -> None:
-        self._config = config
-        self._target = target
-        self._clock = clock
-        self._wire = wire.ClickWire(target.all_keys, config.id.prefix if config.id.kind == "string" else None)
-        self._client = Producer(client_options(config))
-        self.ledger = Ledger(self._wire.number_in, acknowledges=config.delivery.acks != "0", writer=writer)
-
-    def send(self, batch: sst.Batch) -> None:
-        """Queue all of ``batch``, waiting while the client's queue is full. Raises KafkaException when it is dead."""
-        event_time = self._config.creation_timestamp == "event_time"
-        created_ms = -1 if event_time else self._clock.now_ms()
-        if len(batch) == 0:
-            return
-        values = self._wire.render(batch.numbers, batch.keys, batch.times_ms, created_ms)
-        topic, produce, target = self._target.topic, self._client.produce, self._target
-        partitions = [target.key_partitions[key] for key in batch.keys]
-        kafka_keys = target.kafka_keys
-        first, second = self.ledger.report_first, self.ledger.report_second
-        self.ledger.add(batch, partitions)
-        for value, key, partition, kind in zip(values, batch.keys, partitions, batch.kinds, strict=True):
-            report = second if kind == sst.SECOND_COPY else first
-            while True:
-                try:
-                    produce(topic, value, kafka_keys[key], partition, report)
-                    break
-                except BufferError:
-                    self._client.poll(BLOCKED_WAIT_SECONDS)
-        self.settle(0)
-
-    def settle(self, wait_seconds: float) -> None:
-        """Take in delivery reports, waiting up to ``wait_seconds`` for one."""
-        self._client.poll(wait_seconds)
-        self.ledger.settle()
-
-    def close(self) -> None:
-        """Wait for outstanding reports up to the flush deadline.
-
-        What is left then is indeterminate or, where it never left the process, rejected.
-        """
-        deadline = self._clock.monotonic_seconds() + self._config.delivery.flush_deadline / 1000
-        while self._client.flush(0.25) > 0 and self._clock.monotonic_seconds() < deadline:
-            self.ledger.settle()
-        if len(self._client) > 0:
-            self._client.purge()
-            self._client.flush(0.25)
-        self.ledger.settle()
-        self.ledger.abandon()
 
 
 def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.Plan:

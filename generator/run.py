@@ -19,7 +19,8 @@ from confluent_kafka.admin import AdminClient
 from generator import journal, wire
 from generator.clock import Clock, SystemClock
 from generator.config import GeneratorConfig
-from generator.producer import Counters, Target, Totals, flush_windows, produce
+from generator.producer import Counters, Totals, flush_windows, produce
+from generator.sender import Target
 
 PROGRESS_SECONDS: Final = 0.5
 METADATA_TIMEOUT_SECONDS: Final = 10.0

@@ -132,13 +132,13 @@ def mutate(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Ou
     deeds: list[Deed] = []
     window: list[Result] = []
     for answer in answers:
-        if isinstance(answer, LateEvent):
-            emissions.append(answer)
-            continue
-        if window and window[0].window_start_ms != answer.window_start_ms:
+        if window and (isinstance(answer, LateEvent) or window[0].window_start_ms != answer.window_start_ms):
             _mutate_window(window, rates, seed, emissions, deeds)
             window = []
-        window.append(answer)
+        if isinstance(answer, LateEvent):
+            emissions.append(answer)
+        else:
+            window.append(answer)
     _mutate_window(window, rates, seed, emissions, deeds)
     return Outcome(tuple(emissions), tuple(deeds))
 

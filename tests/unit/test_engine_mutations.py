@@ -1,0 +1,143 @@
+"""The mutant's deeds against SEMANTICS section 2: the truth it writes is what a count of its output gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from testbed.engines import truth
+from testbed.engines.core import EventId, LateEvent, Result
+from testbed.engines.mutations import OF_A_RESULT, OF_AN_ID, Deed, Emission, Mutation, Rates, mutate
+
+pytestmark = pytest.mark.unit
+
+Cell = tuple[int, tuple[str, ...]]
+
+
+def honest(windows: int = 4, pages: int = 6, ids: int = 50) -> list[Result | LateEvent]:
+    answers: list[Result | LateEvent] = []
+    for w in range(windows):
+        for p in range(pages):
+            numbers = tuple(range((w * pages + p) * ids + 1, (w * pages + p + 1) * ids + 1))
+            answers.append(
+                Result(w * 60_000, (w + 1) * 60_000, (f"/{p}",), numbers, tuple(w * 60_000 + i for i in range(ids)))
+            )
+    answers.append(LateEvent(("/0",), 1_000_000, 5))
+    return answers
+
+
+def rates(**shares: float) -> Rates:
+    return Rates({Mutation(name): share for name, share in shares.items()}, delay_beyond_seconds=30)
+
+
+def classified(answers: list[Result | LateEvent], emissions: tuple[Emission | LateEvent, ...]) -> Counter[str]:
+    """SEMANTICS section 2 by brute force, from what went in and what was visible in the end."""
+    expected: Counter[tuple[Cell, EventId]] = Counter()
+    for a in answers:
+        ids = a.ids if isinstance(a, Result) else (a.id,)
+        start = a.window_start_ms if isinstance(a, Result) else a.time_ms // 60_000 * 60_000
+        expected.update(((start, a.key), i) for i in ids)
+    known = {i for _, i in expected}
+    p: Counter[tuple[Cell, EventId]] = Counter()
+    late: Counter[tuple[Cell, EventId]] = Counter()
+    for emission in emissions:
+        if isinstance(emission, LateEvent):
+            late[(emission.time_ms // 60_000 * 60_000, emission.key), emission.id] += 1
+        elif not emission.aborted:
+            p.update(((emission.result.window_start_ms, emission.result.key), i) for i in emission.result.ids)
+    classes: Counter[str] = Counter()
+    for at in expected.keys() | p.keys() | late.keys():
+        e, seen, aside = expected[at], p[at], late[at]
+        if e == 0:
+            classes["misplaced" if at[1] in known else "unknown_id"] += seen + aside
+            continue
+        processed = min(e, seen)
+        handled = min(e - processed, aside)
+        classes["late"] += handled
+        classes["missing"] += e - processed - handled
+        classes["duplicate"] += max(0, seen + aside - e)
+    classes["late"] -= 1  # the honest late event
+    return +classes
+
+
+def told(deeds: tuple[Deed, ...]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for deed in deeds:
+        if deed.violation_class is not None:
+            counts[deed.violation_class] += deed.count
+    return counts
+
+
+@pytest.mark.parametrize("mutation", [*OF_AN_ID, *OF_A_RESULT])
+@pytest.mark.parametrize("share", [0.05, 0.5, 1.0])
+def test_the_truth_of_each_mutation_is_what_a_count_gives(mutation: Mutation, share: float) -> None:
+    answers = honest()
+    outcome = mutate(answers, rates(**{mutation: share}), seed=1)
+    assert told(outcome.deeds) == classified(answers, outcome.emissions)
+    assert outcome.deeds or share < 0.1
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_truth_of_all_mutations_together_adds_up(seed: int) -> None:
+    answers = honest()
+    outcome = mutate(answers, rates(**dict.fromkeys([*OF_AN_ID, *OF_A_RESULT], 0.06)), seed)
+    assert told(outcome.deeds) == classified(answers, outcome.emissions)
+
+
+def test_copies_that_the_producer_sent_are_counted_as_often() -> None:
+    answers: list[Result | LateEvent] = [Result(0, 60_000, ("/a",), (1, 1, 2), (1, 1, 2)), LateEvent(("/0",), 9, 5)]
+    for mutation in (*OF_AN_ID, *OF_A_RESULT):
+        outcome = mutate(answers, rates(**{mutation: 1.0}), seed=1)
+        assert told(outcome.deeds) == classified(answers, outcome.emissions), mutation
+
+
+def test_without_mutations_nothing_changes() -> None:
+    answers = honest()
+    outcome = mutate(answers, rates(), seed=1)
+    assert outcome.deeds == ()
+    assert [e.result if isinstance(e, Emission) else e for e in outcome.emissions] == answers
+
+
+def test_decisions_hang_on_the_cell_alone() -> None:
+    answers, some = honest(), rates(drop=0.1, drop_cell=0.2)
+    together = mutate(answers, some, seed=3).deeds
+    one_by_one = [d for a in answers for d in mutate([a], some, seed=3).deeds]
+    assert sorted(together, key=repr) == sorted(one_by_one, key=repr)
+    assert mutate(answers, some, seed=4).deeds != together
+
+
+def test_shares_are_kept_in_the_large() -> None:
+    answers = honest(windows=20)
+    assert 0.08 < len(mutate(answers, rates(drop=0.1), seed=1).deeds) / (20 * 6 * 50) < 0.12
+
+
+def test_a_lone_result_has_nowhere_to_misplace_to() -> None:
+    assert mutate(honest(1, 1), rates(misplace=1.0), seed=1).deeds == ()
+
+
+def test_text_ids_are_invented_as_text() -> None:
+    answers: list[Result | LateEvent] = [Result(0, 1, ("/a",), ("e-1",), (0,))]
+    (missing, invented) = mutate(answers, rates(alter=1.0), seed=1).deeds
+    assert missing.id == "e-1"
+    assert isinstance(invented.id, str)
+
+
+def test_a_delay_beyond_is_suspected_first() -> None:
+    deeds = mutate(honest(1, 1, 1), rates(delay_beyond=1.0), seed=1).deeds
+    assert [(d.violation_class, d.transient_class) for d in deeds] == [(None, "missing")]
+
+
+def test_truth_file_roundtrip_repeats_and_torn_lines(tmp_path: Path) -> None:
+    deeds = mutate(honest(), rates(drop=0.1, alter=0.1, delay_beyond=0.1), seed=1).deeds
+    path = tmp_path / "truth-0.jsonl"
+    with truth.TruthWriter(path) as writer:
+        writer.write(deeds[:10])
+    with path.open("ab") as file:
+        file.write(b'{"mutation":"dr')
+    with truth.TruthWriter(path) as writer:
+        writer.write(deeds)
+    assert list(truth.read(tmp_path)) == list(deeds)
+    assert truth.summarise(path) == dict(told(deeds))
+    assert truth.summarise_transient(path)["missing"] == sum(d.transient_class is not None for d in deeds)

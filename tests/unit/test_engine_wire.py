@@ -1,0 +1,77 @@
+"""The engines' bytes, golden, and what they make of input that is no event."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import TopicPartition
+
+from testbed.engines import wire
+from testbed.engines.core import BEGINNING_MS, LateEvent, Progress, Result
+from testbed.engines.sinks import from_offset, to_offsets
+
+pytestmark = pytest.mark.unit
+
+
+def test_a_result_is_pgvals_page_statistics() -> None:
+    result = Result(0, 60_000, ("/help",), (1, 7), (1, 13))
+    assert wire.result_bytes(result, ["page"]) == (
+        b'{"page":"/help","windowStart":"1970-01-01T00:00:00.000","windowEnd":"1970-01-01T00:01:00.000",'
+        b'"clickIds":[1,7],"updateIds":[]}'
+    )
+    assert wire.key_bytes(result.key) == b'"/help"'
+
+
+def test_a_late_event_is_pgvals_click_update_event() -> None:
+    assert wire.late_bytes(LateEvent(("/help",), 7, 13), ["page"]) == (
+        b'{"page":"/help","clickId":7,"clickTimestamp":"1970-01-01T00:00:00.013","updateId":0,'
+        b'"updateTimestamp":"1970-01-01T00:00:00.000"}'
+    )
+
+
+def test_composite_keys_text_ids_and_empty_results() -> None:
+    result = Result(0, 60_000, ("/a", "eu"), ('e"1',), (1,))
+    assert json.loads(wire.result_bytes(result, ["page", "region"]))["clickIds"] == ['e"1']
+    assert wire.result_bytes(result, ["page", "region"]).startswith(b'{"page":"/a","region":"eu",')
+    assert wire.key_bytes(result.key) == b'["/a","eu"]'
+    assert b'"clickIds":[],' in wire.result_bytes(Result(0, 1, ("/a",), (), ()), ["page"])
+
+
+def test_a_click_is_decoded() -> None:
+    value = b'{"id":9223372036854775807,"timestamp":"1970-01-01T00:01:00.001","page":"/help","creationTimestamp":"x"}'
+    assert wire.Decoder(["page"]).decode(5, value) == (5, ("/help",), 60_001, 9223372036854775807)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, b"", b"{", b"[]", b"7", b'{"id":1}', b'{"id":1,"timestamp":"never","page":"/a"}',
+     b'{"id":1,"timestamp":5,"page":"/a"}', b'{"id":null,"timestamp":"1970-01-01T00:00:00","page":"/a"}',
+     b'{"id":true,"timestamp":"1970-01-01T00:00:00","page":"/a"}', b"\xff"],
+)  # fmt: skip
+def test_what_is_no_event_is_none(value: bytes | None) -> None:
+    assert wire.Decoder(["page"]).decode(0, value) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "ms"),
+    [("1970-01-01T00:00:00.001", 1), ("1970-01-01T01:00:00.001+01:00", 1), ("1969-12-31T23:59:59.999Z", -1)],
+)
+def test_times(text: str, ms: int) -> None:
+    assert wire.time_ms(text) == ms
+
+
+def test_progress_survives_as_offset_and_metadata() -> None:
+    progress = Progress(10, 4, BEGINNING_MS)
+    (offset,) = to_offsets({("click", 2): progress})
+    assert (offset.topic, offset.partition, offset.offset) == ("click", 2, 10)
+    assert from_offset(offset, 3) == progress
+    assert len(offset.metadata) < 4096
+
+
+def test_a_group_without_progress_starts_at_the_beginning() -> None:
+    assert from_offset(TopicPartition("click", 0, -1001), 3) == Progress(3, 3, BEGINNING_MS)
+
+
+def test_an_offset_that_another_tool_committed_is_a_start() -> None:
+    assert from_offset(TopicPartition("click", 0, 8), 3) == Progress(8, 8, BEGINNING_MS)

@@ -1,0 +1,97 @@
+"""The generator's configuration: what is accepted, and one sentence for what is not."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from generator import config
+from generator.config import GeneratorConfigError, load, parse
+
+pytestmark = pytest.mark.unit
+
+KAFKA = {"kafka": {"bootstrap_servers": "b:9092"}}
+DOCS = Path(__file__).parents[2] / "docs" / "generator.md"
+
+
+def test_defaults_are_pgvals() -> None:
+    c = parse(KAFKA)
+    assert (c.topic, c.keys.pages, c.window, c.events_per_window, c.step_ms, c.start) == (
+        "click", 6, 60_000, 5000, 12, "epoch",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"colour": 1}, "colour: is no known key"),
+        ({"window": 60}, "window: a duration is a number with ms, s, m, h or d"),
+        ({"events_per_window": 60_001}, "use 1 to 60000 per window"),
+        ({"disorder": {"share": 0.1, "within": "1ms"}}, "would disorder nothing"),
+        ({"disorder": {"share": 1.1}}, "disorder.share: a share is a number from 0 to 1"),
+        ({"lateness": {"share": 0.1}}, "lateness.beyond must be at least 1ms"),
+        ({"processes": 2}, r"processes must not exceed producers \(1\)"),
+        ({"delivery": {"acks": 1}}, "idempotent needs acks: all"),
+        ({"rate": {"shape": "burst", "events_per_second": 1, "burst_events_per_second": 2, "every": "1s",
+                   "burst": "2s"}}, "burst must be shorter than every"),
+    ],
+)  # fmt: skip
+def test_refusals_are_one_sentence_that_names_the_field(change: dict[str, object], sentence: str) -> None:
+    with pytest.raises(GeneratorConfigError, match=sentence) as refusal:
+        parse({**KAFKA, **change}, "load.yaml")
+    assert str(refusal.value).startswith("load.yaml: ")
+    assert "\n" not in str(refusal.value)
+
+
+def test_overrides_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("BROKER", "k:1")
+    file = tmp_path / "load.yaml"
+    file.write_text("kafka: {bootstrap_servers: '${BROKER}'}\njournal: j\n")
+    c = load(file, ["limit.events=10", "rate.shape=constant", "rate.events_per_second=5"])
+    assert c.kafka.bootstrap_servers == "k:1"
+    assert c.limit.events == 10
+    assert c.journal == tmp_path / "j"
+    assert c.rate.build(1).events_by(2) == 10
+    assert load(file, {"seed": 7}).seed == 7
+
+
+def test_a_missing_variable_is_named(tmp_path: Path) -> None:
+    file = tmp_path / "load.yaml"
+    file.write_text("kafka: {bootstrap_servers: '${NO_SUCH_VARIABLE}'}\n")
+    with pytest.raises(GeneratorConfigError, match="NO_SUCH_VARIABLE"):
+        load(file)
+
+
+@pytest.mark.parametrize("text", ["[1]", "a: [", ""])
+def test_what_is_no_mapping_is_refused(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "load.yaml"
+    file.write_text(text)
+    with pytest.raises(GeneratorConfigError):
+        load(file)
+
+
+def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(GeneratorConfigError, match="cannot be read"):
+        load(tmp_path / "none.yaml")
+
+
+def test_event_time_rate_follows_the_workload() -> None:
+    c = parse({**KAFKA, "rate": {"shape": "event_time", "speed": 2}, "producers": 2})
+    assert c.rate.build(c.events_per_event_second).events_by(1) == 2 * 2 * 6 * 1000 / 12
+
+
+def test_the_documented_example_is_accepted(tmp_path: Path) -> None:
+    blocks = re.findall(r"```yaml\n(.*?)```", DOCS.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        file = tmp_path / "load.yaml"
+        file.write_text(block)
+        load(file)
+
+
+def test_every_key_is_documented() -> None:
+    text = DOCS.read_text(encoding="utf-8")
+    missing = [name for name in config.GeneratorConfig.model_fields if f"{name}:" not in text]
+    assert not missing

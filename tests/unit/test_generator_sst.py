@@ -1,0 +1,125 @@
+"""The click sequence against PGVal's rules, and the bounds of its departures from order."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from generator.workloads import sst
+from generator.workloads.sst import Batch, Plan, Sequence
+
+pytestmark = pytest.mark.unit
+
+PLAN = Plan(producer=0, producers=1, keys=6, step_ms=12, start_ms=0, events=600)
+
+
+def rows(batch: Batch) -> list[tuple[int, int, int, int]]:
+    return list(zip(batch.numbers, batch.keys, batch.times_ms, batch.kinds, strict=True))
+
+
+def all_rows(plan: Plan, cut: int = 1000) -> list[tuple[int, int, int, int]]:
+    sequence, taken = Sequence(plan), []
+    while len(batch := sequence.take(cut)):
+        taken += rows(batch)
+    return taken
+
+
+def test_first_clicks_are_pgvals() -> None:
+    taken = all_rows(PLAN)
+    assert taken[:7] == [(n, n - 1, 1, sst.PLAIN) for n in range(1, 7)] + [(7, 0, 13, sst.PLAIN)]
+
+
+@pytest.mark.parametrize(
+    ("events", "update_percent", "step"),
+    [(5000, 0, 12), (5000, 2, 12), (500, 0.2, 120), (500, 10, 133), (7, 0, 8571), (60_000, 0, 1), (60_001, 0, 0)],
+)
+def test_step_divides_the_window_as_integers_do(events: int, update_percent: float, step: int) -> None:
+    assert sst.step_ms(60_000, events, update_percent) == step
+
+
+@pytest.mark.parametrize(("events", "clicks"), [(7, 8), (5000, 5000), (59_999, 59_999), (1, 1)])
+def test_clicks_in_the_first_window_where_the_division_leaves_a_rest(events: int, clicks: int) -> None:
+    # With 7 clicks the step is 8571 ms, and an eighth click at 59998 ms is inside the window. The window has no
+    # millisecond 0, hence 59999 clicks of 1 ms fit, and no more.
+    assert sst.rounds_before(60_000, 1, sst.step_ms(60_000, events)) == clicks
+
+
+def test_producers_share_the_ids_without_gap_and_restart_event_time() -> None:
+    parts = [all_rows(replace(PLAN, producer=k, producers=3, events=10)) for k in range(3)]
+    assert sorted(n for part in parts for n, *_ in part) == list(range(1, 31))
+    assert {part[0][2] for part in parts} == {1}
+
+
+@given(cuts=st.lists(st.integers(1, 50), min_size=1, max_size=30), irregular=st.booleans())
+def test_the_sequence_does_not_depend_on_how_it_is_cut(cuts: list[int], irregular: bool) -> None:
+    plan = replace(PLAN, events=300)
+    if irregular:
+        plan = replace(plan, disorder_share=0.3, disorder_ms=60, late_share=0.1, late_by_ms=100, duplicate_share=0.2)
+    sequence, taken = Sequence(plan), []
+    for cut in cuts:
+        taken += rows(sequence.take(cut))
+    while len(batch := sequence.take(7)):
+        taken += rows(batch)
+    assert taken == all_rows(plan)
+
+
+def test_shares_of_zero_make_the_regular_sequence() -> None:
+    # A share too small to befall anyone takes the other path through the code.
+    assert all_rows(replace(PLAN, duplicate_share=1e-12)) == all_rows(PLAN)
+
+
+@given(
+    seed=st.integers(0, 1000),
+    share=st.floats(0.01, 1),
+    disorder_ms=st.integers(12, 200),
+    events=st.integers(1, 400),
+)
+def test_disorder_stays_within_its_bound_and_loses_nothing(
+    seed: int, share: float, disorder_ms: int, events: int
+) -> None:
+    plan = replace(PLAN, seed=seed, disorder_share=share, disorder_ms=disorder_ms, events=events)
+    taken, newest = all_rows(plan), 0
+    for _, _, time_ms, kind in taken:
+        assert newest - time_ms <= disorder_ms
+        assert kind == (sst.DELAYED if time_ms < newest else sst.PLAIN)
+        newest = max(newest, time_ms)
+    assert sorted(n for n, *_ in taken) == list(range(1, events + 1))
+
+
+def test_late_events_are_late_by_at_least_what_was_asked() -> None:
+    plan = replace(PLAN, disorder_ms=60, late_share=0.05, late_by_ms=1000, events=6000)
+    newest, late = 0, 0
+    taken = all_rows(plan)
+    for number, _, time_ms, kind in taken:
+        if kind == sst.LATE:
+            late += 1
+            held_to_the_end = (number - 1) // 6 * 12 + 1060 > 999 * 12
+            assert newest - time_ms >= 1060 or held_to_the_end
+        newest = max(newest, time_ms)
+    assert 200 < late < 400
+    assert len(taken) == 6000
+
+
+def test_second_copies_follow_the_first_with_the_same_content() -> None:
+    taken = all_rows(replace(PLAN, duplicate_share=0.5))
+    copies = [i for i, row in enumerate(taken) if row[3] == sst.SECOND_COPY]
+    assert 200 < len(copies) < 400
+    assert all(taken[i - 1][:3] == taken[i][:3] for i in copies)
+    assert len(taken) == 600 + len(copies)
+
+
+def test_another_seed_makes_another_order_of_the_same_events() -> None:
+    one, two = (all_rows(replace(PLAN, seed=s, disorder_share=0.5, disorder_ms=60)) for s in (1, 2))
+    assert one != two
+    assert sorted(r[:3] for r in one) == sorted(r[:3] for r in two)
+
+
+def test_drain_hands_out_what_is_held_back() -> None:
+    plan = replace(PLAN, events=None, disorder_share=0.5, disorder_ms=120)
+    sequence = Sequence(plan)
+    taken = rows(sequence.take(100)) + rows(sequence.drain())
+    assert sorted(n for n, *_ in taken) == list(range(1, len(taken) + 1))
+    assert sequence.next_number > len(taken)
