@@ -1,0 +1,205 @@
+"""What a prefix of steps proves about time (SEMANTICS section 3), recomputed from all of it on every question.
+
+Part of the brute-force reference: numbers in brackets are the choices listed at the top of `reference.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tests.property.history import (
+    ANSWERS,
+    Cell,
+    InputEvent,
+    PartitionState,
+    Role,
+    Step,
+    Timing,
+    TopicPartition,
+)
+
+NEVER: Final = 1 << 80
+"""Later than any instant."""
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Records of an engine's answers that were gone before they could be read."""
+
+    before_us: int | None
+    """The partition's read-through time before the gap; None at the start of the state."""
+    step: Step
+    """The step that met the gap."""
+
+
+class Clock:
+    """Frontiers, watermark, closing and horizon after the last of the given steps."""
+
+    def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
+        self.timing = timing
+        self.steps = steps
+        self.now: Final = steps[-1]
+        self._watermarks: Final = self._all_watermarks()
+
+    # Partitions
+
+    def places(self, *roles: Role) -> list[TopicPartition]:
+        """The partitions of some roles; every step lists all that are known so far."""
+        return [state.place for state in self.now.partitions if state.role in roles]
+
+    def states(self, place: TopicPartition, upto: int | None = None) -> Iterator[tuple[Step, PartitionState]]:
+        """A partition in every step that listed it, up to and without step number `upto`."""
+        for step in self.steps[:upto]:
+            for state in step.partitions:
+                if state.place == place:
+                    yield step, state
+
+    def read_through(self, place: TopicPartition, upto: int | None = None) -> int | None:
+        """The "largest instant T such that the next offset is at or past the high watermark" looked up at T."""
+        seen = list(self.states(place, upto))
+        return max((step.lookup_us for step, at in seen if seen[-1][1].next_offset >= at.high_watermark), default=None)
+
+    def proven(self, instant_us: int, places: list[TopicPartition]) -> bool:
+        """Whether the read-through time of *every* one of the partitions is at or past an instant."""
+        reached = [self.read_through(place) for place in places]
+        return all(at is not None and at >= instant_us for at in reached)
+
+    def held(self, *roles: Role) -> list[TopicPartition]:
+        """The partitions on which an open transaction keeps records from being read, at the newest lookup."""
+        return [at.place for at in self.now.partitions if at.role in roles and at.last_stable < at.high_watermark]
+
+    # Events
+
+    def events(self, upto: int | None = None) -> Iterator[tuple[Step, InputEvent]]:
+        """Every input event read, with the step that read it."""
+        for step in self.steps[:upto]:
+            for record in step.records:
+                if isinstance(record, InputEvent):
+                    yield step, record
+
+    def moves_watermark(self, step: Step, event: InputEvent) -> bool:
+        """Whether an event is not "further ahead than `max_ahead` of the time at which it was read"."""
+        return event.event_time_us <= step.lookup_us + self.timing.max_ahead_us
+
+    def newest(self, place: TopicPartition, upto: int | None = None, below: int = NEVER) -> int | None:
+        """The newest event time of a partition among the offsets below a limit, of events that move the watermark."""
+        return max(
+            (
+                event.event_time_us
+                for step, event in self.events(upto)
+                if (event.topic, event.partition) == place
+                and event.offset < below
+                and self.moves_watermark(step, event)
+            ),
+            default=None,
+        )
+
+    # Input watermark
+
+    def watermark(self) -> int | None:
+        """The input watermark after the last step."""
+        return self._watermarks[-1]
+
+    def is_idle(self, place: TopicPartition, upto: int) -> bool:
+        """Whether a partition has been "without data for `idle_after` of read-through time" and has none unread [3]."""
+        seen = list(self.states(place, upto))
+        through = self.read_through(place, upto)
+        if through is None or seen[-1][1].next_offset < seen[-1][1].high_watermark:
+            return False
+        brought = [
+            step.lookup_us
+            for step in self.steps[:upto]
+            if any((record.topic, record.partition) == place for record in step.records)
+        ]
+        since = max(brought, default=seen[0][0].lookup_us)
+        return through >= since + self.timing.idle_after_us
+
+    def _all_watermarks(self) -> list[int | None]:
+        """The watermark after every step: it never falls, and stays where a partition that counts has no event yet."""
+        marks: list[int | None] = []
+        for upto in range(1, len(self.steps) + 1):
+            known = [at.place for at in self.steps[upto - 1].partitions if at.role == "input"]
+            newest = [self.newest(place, upto) for place in known if not self.is_idle(place, upto)]
+            low = None
+            if newest and None not in newest:
+                low = min(time for time in newest if time is not None) - self.timing.max_disorder_us
+            marks.append(max((mark for mark in (*marks[-1:], low) if mark is not None), default=None))
+        return marks
+
+    def closing(self, cell: Cell) -> int | None:
+        """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" [1]."""
+        for step, mark in zip(self.steps, self._watermarks, strict=True):
+            if mark is not None and mark >= self.timing.end(cell):
+                return step.lookup_us
+        return None
+
+    def due_base(self, cell: Cell) -> int | None:
+        """ "The later of its closing time and the lookup instant of the last batch that read an event of that cell"."""
+        closing = self.closing(cell)
+        if closing is None:
+            return None
+        read = [step.lookup_us for step, event in self.events() if self.cell_of(event) == cell]
+        return max([closing, *read])
+
+    def cell_of(self, event: InputEvent) -> Cell:
+        """The cell to which the oracle assigns an event."""
+        return self.timing.cell(event.key, event.event_time_us)
+
+    def is_late(self, event: InputEvent) -> bool:
+        """Whether an event came "after its window could legally close", as its own partition shows."""
+        newest = self.newest((event.topic, event.partition), below=event.offset)
+        if newest is None:
+            return False
+        legal_close = self.timing.end(self.cell_of(event)) + self.timing.allowed_lateness_us
+        return newest - self.timing.max_disorder_us >= legal_close
+
+    # What nobody can read any more
+
+    def hides_start(self, place: TopicPartition) -> bool:
+        """Whether a partition was "first read at an offset above its log start, or [its] start was truncated"."""
+        _, first = next(self.states(place))
+        return first.start_offset > first.log_start or first.log_start > 0
+
+    def in_scope(self, cell: Cell) -> bool:
+        """Whether a cell starts after the horizon: each hidden start's first event time plus `max_disorder` [4, 5]."""
+        for place in self.places("input"):
+            if not self.hides_start(place):
+                continue
+            events = [event for _, event in self.events() if (event.topic, event.partition) == place]
+            if not events:
+                return False
+            first = min(events, key=lambda event: event.offset)
+            if cell[0] <= first.event_time_us + self.timing.max_disorder_us:
+                return False
+        return True
+
+    def expired(self, place: TopicPartition) -> list[int]:
+        """The numbers of the steps whose range of a partition began below its log start [6]."""
+        return [
+            number
+            for number, step in enumerate(self.steps)
+            for state in step.partitions
+            if state.place == place and state.log_start > state.start_offset
+        ]
+
+    def answer_gaps(self) -> list[Gap]:
+        """Where answers of the engine may have been gone before they were read."""
+        gaps: list[Gap] = []
+        for place in self.places(*ANSWERS):
+            if self.hides_start(place):
+                gaps.append(Gap(None, next(self.states(place))[0]))
+            gaps += [Gap(self.read_through(place, number), self.steps[number]) for number in self.expired(place)]
+        return gaps
+
+    def is_provable(self, event: InputEvent, base_us: int | None) -> bool:
+        """Whether an event's answer, had it been given, would have been read: no gap can have swallowed it [7]."""
+        deadline = NEVER if base_us is None else base_us + self.timing.missing_after_us
+        for gap in self.answer_gaps():
+            if gap.before_us is not None and gap.before_us >= deadline:
+                continue
+            ends = [at.high_watermark for at in gap.step.partitions if at.place == (event.topic, event.partition)]
+            if not ends or event.offset < ends[0]:
+                return False
+        return True

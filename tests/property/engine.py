@@ -1,0 +1,166 @@
+"""A small engine that keeps its guarantee, and ways to break it.
+
+It reads committed input the instant it is visible, closes a cell when its own watermark passes the window's end, and
+answers every event exactly once: in a result, on the late topic or on the rejected topic, or by dropping what its own
+partition shows to be late. Its notion of time is the wall clock's: it knows nothing of the validator's batches.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Literal, TypeAlias
+
+from tests.property.history import Cell, InputEvent, Role, Timing, TopicPartition
+from tests.property.logs import Log
+
+Fault: TypeAlias = Literal["drop", "duplicate", "misplace", "invent", "delay", "twice"]
+FAULTS: tuple[Fault, ...] = ("drop", "duplicate", "misplace", "invent", "delay", "twice")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What an engine has to say from an instant on: a result of a cell, or one event on a side channel."""
+
+    trigger_us: int
+    role: Role
+    cell: Cell
+    ids: tuple[str, ...]
+    event: InputEvent | None = None
+    extra_delay_us: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Habits:
+    """What a correct engine is free to do."""
+
+    side_channels: frozenset[Role]
+    decodes_all: bool
+    """Whether it can read what the validator can not."""
+    drops_late: bool
+    rejects: float
+    fires_early: float
+    splits: float
+    flush_us: int | None
+    """When it answers all that is left, before a pipeline at rest."""
+
+
+class Engine:
+    """One run over sealed input logs."""
+
+    def __init__(self, rng: Random, timing: Timing, habits: Habits, inputs: Sequence[Log]) -> None:
+        self.rng = rng
+        self.timing = timing
+        self.habits = habits
+        self.inputs = inputs
+        self.answers: list[Answer] = []
+        self.pending: dict[Cell, list[str]] = defaultdict(list)
+        self.closed: set[Cell] = set()
+        self.watermark: int | None = None
+        self.newest: dict[TopicPartition, int] = {}
+        self.newest_sane: dict[TopicPartition, int] = {}
+        self.arrived_us: dict[TopicPartition, int] = {log.place: 0 for log in inputs}
+        self.seen: set[str] = set()
+
+    def run(self, until_us: int) -> list[Answer]:
+        """Live through every instant."""
+        arrivals: dict[int, list[tuple[Log, int]]] = defaultdict(list)
+        for log in self.inputs:
+            for offset in range(len(log.drafts)):
+                arrivals[log.visible_us(offset)].append((log, offset))
+        for now in range(until_us + 1):
+            self.rng.shuffle(arrived := arrivals[now])
+            for log, offset in sorted(arrived, key=lambda at: at[1]):
+                self._arrive(now, log, offset)
+            self._advance(now)
+            if now == self.habits.flush_us:
+                for cell in list(self.pending):
+                    self._emit(now, cell)
+        return self.answers
+
+    def _arrive(self, now: int, log: Log, offset: int) -> None:
+        draft, record = log.drafts[offset], log.records[offset]
+        if record is None:
+            return
+        self.arrived_us[log.place] = now
+        if isinstance(record, InputEvent):
+            self._take(now, record, is_late=self._is_late(record))
+            # `max_ahead` is the validator's: it reads at or after this instant, so it counts at least these.
+            if record.event_time_us <= now + self.timing.max_ahead_us:
+                self.newest_sane[log.place] = max(record.event_time_us, self.newest_sane.get(log.place, -(1 << 60)))
+        elif draft.truth and self.habits.decodes_all:
+            self._take(now, draft.truth, is_late=False)
+        else:
+            return
+        event = record if isinstance(record, InputEvent) else draft.truth
+        assert event is not None
+        self.newest[log.place] = max(event.event_time_us, self.newest.get(log.place, -(1 << 60)))
+
+    def _is_late(self, event: InputEvent) -> bool:
+        newest = self.newest_sane.get((event.topic, event.partition))
+        end = self.timing.window_start(event.event_time_us) + self.timing.window_us
+        return newest is not None and newest - self.timing.max_disorder_us >= end + self.timing.allowed_lateness_us
+
+    def _take(self, now: int, event: InputEvent, *, is_late: bool) -> None:
+        if self.timing.duplicates == "collapse" and event.id in self.seen:
+            return
+        self.seen.add(event.id)
+        cell = self.timing.cell(event.key, event.event_time_us)
+        if "rejected" in self.habits.side_channels and self.rng.random() < self.habits.rejects:
+            self.answers.append(Answer(now, "rejected", cell, (event.id,), event))
+        elif is_late and self.habits.drops_late and self.rng.random() < 0.6:
+            return
+        elif (is_late or cell in self.closed) and "late" in self.habits.side_channels and self.rng.random() < 0.7:
+            self.answers.append(Answer(now, "late", cell, (event.id,), event))
+        else:
+            self.pending[cell].append(event.id)
+            if cell in self.closed or self.rng.random() < self.habits.fires_early:
+                self._emit(now, cell)
+
+    def _advance(self, now: int) -> None:
+        active = [log.place for log in self.inputs if now - self.arrived_us[log.place] < self.timing.idle_after_us]
+        if not active or any(place not in self.newest for place in active):
+            return
+        low = min(self.newest[place] for place in active) - self.timing.max_disorder_us
+        self.watermark = low if self.watermark is None else max(low, self.watermark)
+        for cell in list(self.pending):
+            if self.timing.end(cell) <= self.watermark:
+                self.closed.add(cell)
+                self._emit(now, cell)
+
+    def _emit(self, now: int, cell: Cell) -> None:
+        ids = self.pending.pop(cell)
+        self.rng.shuffle(ids)
+        cut = self.rng.randint(1, len(ids)) if self.rng.random() < self.habits.splits else len(ids)
+        for part in (ids[:cut], ids[cut:]):
+            if part:
+                self.answers.append(Answer(now, "output", cell, tuple(part)))
+
+
+def break_answers(rng: Random, timing: Timing, answers: Sequence[Answer], faults: Sequence[Fault]) -> list[Answer]:
+    """The answers of an engine that is broken in the given ways, each about one answer in four."""
+    broken: list[Answer] = []
+    for answer in answers:
+        if not faults or rng.random() < 0.75:
+            broken.append(answer)
+            continue
+        match rng.choice(faults):
+            case "drop":
+                kept = tuple(id_ for id_ in answer.ids if rng.random() < 0.5)
+                if answer.role == "output" and kept:
+                    broken.append(replace(answer, ids=kept))
+            case "duplicate":
+                broken.append(replace(answer, ids=(*answer.ids, rng.choice(answer.ids))))
+            case "misplace":
+                shift = rng.choice((-1, 1, 2)) * timing.window_us
+                key = rng.choice((answer.cell[1], "elsewhere"))
+                broken.append(replace(answer, cell=(answer.cell[0] + shift, key)))
+            case "invent":
+                broken.append(replace(answer, ids=(*answer.ids, f"invented-{rng.randint(0, 2)}")))
+            case "delay":
+                broken.append(replace(answer, extra_delay_us=rng.randint(1, 3) * timing.missing_after_us))
+            case "twice":
+                broken += [answer, replace(answer, extra_delay_us=rng.randint(0, timing.missing_after_us))]
+    return broken

@@ -1,0 +1,65 @@
+"""Partitions as a broker keeps them: what is appended, what of it is visible, and which ends a lookup at t finds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Final
+
+from tests.property.history import InputEvent, Record, Role, TopicPartition
+
+NEVER: Final = 1 << 60
+"""The end of a transaction that is left open."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A record on its way to a partition; it gets its offset when all drafts are put in order."""
+
+    append_us: int
+    settled_us: int
+    """When its transaction ended; the append itself without one."""
+    make: Callable[[int], Record] | None
+    """Offset -> record; None for what stays invisible: aborted records and transaction markers."""
+    truth: InputEvent | None = None
+    """What an undecodable record would have said, to an engine that can read it."""
+
+
+@dataclass(slots=True)
+class Log:
+    """One partition. `write` all drafts, then `seal`, then ask."""
+
+    role: Role
+    topic: str
+    partition: int
+    drafts: list[Draft] = field(default_factory=list)
+    records: list[Record | None] = field(default_factory=list)
+
+    @property
+    def place(self) -> TopicPartition:
+        """Topic and partition."""
+        return self.topic, self.partition
+
+    def write(self, draft: Draft) -> None:
+        """Take a draft, and the marker that ends its transaction."""
+        self.drafts.append(draft)
+        if draft.append_us < draft.settled_us < NEVER:
+            self.drafts.append(Draft(draft.settled_us, draft.settled_us, None))
+
+    def seal(self) -> None:
+        """Put the drafts in order of their append and give them offsets."""
+        self.drafts.sort(key=lambda draft: draft.append_us)
+        self.records = [draft.make(offset) if draft.make else None for offset, draft in enumerate(self.drafts)]
+
+    def high_watermark(self, at_us: int) -> int:
+        """The offset after the last append."""
+        return sum(draft.append_us <= at_us for draft in self.drafts)
+
+    def last_stable(self, at_us: int) -> int:
+        """The first offset of a transaction that is open, else the high watermark."""
+        held = [at for at, draft in enumerate(self.drafts) if draft.append_us <= at_us < draft.settled_us]
+        return min(held, default=self.high_watermark(at_us))
+
+    def visible_us(self, offset: int) -> int:
+        """From when on a consumer with `read_committed` can pass an offset."""
+        return max(draft.settled_us for draft in self.drafts[: offset + 1])

@@ -1,0 +1,337 @@
+"""The rules of SEMANTICS sections 2 to 4 by brute force: an independent second opinion on every verdict.
+
+Plain Python that shares nothing with the Spark core. Everything is computed from the whole prefix of the history, each
+time, in the most literal way; `clock.py` holds the half that is about time. Judged here: evidence `ids`, emission
+`final`, a tumbling window, lateness by partition.
+
+Where the law leaves something open, or where its words as written let a correct engine be accused, this reference
+chooses what can never raise a false alarm:
+
+ 1. A cell is closed when watermark >= window end (not >): an event at exactly the watermark belongs to a later window.
+    The end is the window's own; `allowed_lateness` does not put the closing off.
+ 2. The watermark stays while a partition that counts (is not idle) has no event that may move it, and while no
+    partition counts. Any visible record, decodable or not, keeps its partition from being idle. Partitions are known
+    from the first step that lists them; the watermark never falls when one is added.
+ 3. AMENDS the law: a partition with unread records at the newest lookup (next offset < high watermark) is not idle,
+    however long ago its last record was read. Otherwise a reader that lags on one partition closes cells on the word
+    of the others, ahead of every engine.
+ 4. AMENDS the law: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
+    with a hidden start: a hidden event may lie at exactly that instant, the first of its window. The horizon is the
+    latest over such partitions and holds for cells of all partitions. "First event" is the lowest decodable offset.
+ 5. While a partition with a hidden start has brought no event, every cell is out of scope: its hidden events can be of
+    any time. A start is hidden when at the first lookup start_offset > log_start or log_start > 0.
+ 6. Input expired = a step's log_start > its start_offset. Undecodable or expired input, ever, holds the confirmation
+    of every unknown_id (the count stays). It holds nothing else.
+ 7. Where answers (output, late, rejected) may be gone, a copy is called overdue instead of missing. That is: a gap is a
+    hidden start of, or an expired range in, an answer partition, met at step j. It can hide the answer to a copy at
+    offset o of input partition q if o < high watermark of q as of step j (or q was not listed then), unless the gapped
+    partition's read-through before step j had reached due base + missing_after already.
+ 8. An undecodable late or rejected record, ever, holds the confirmation of every `missing` (the count stays): it may be
+    the answer. An undecodable result holds nothing, being a violation itself.
+ 9. blocked = the cell is closed, not overdue, and would be if only the answer partitions without an open transaction
+    (last stable < high watermark at the newest lookup) were asked. Overdue and missing are never blocked.
+10. No input partition known: nothing observed is ever resolved. No answer partition known: nothing is ever due.
+11. dropped_late and unconsumed are split off where the cell's outstanding contributions are overdue or missing; a
+    pending or blocked one stays that. Of the n outstanding copies of an id: dropped_late = min(n, late copies), then
+    unconsumed = min(rest, copies not late and at or past the committed offset), then the unprovable ones of (7) among
+    the copies neither late nor unconsumed, then the cell's class. All copies count, answered or not, on all partitions.
+12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
+    The newest step's commits count; a step without any means that no group is configured.
+13. collapse: e is 1 per (cell, id), whatever the number of copies; copies in other cells are contributions there. One
+    late (unconsumed, unprovable) copy is enough to make it dropped_late (unconsumed, overdue).
+14. Precedence within e: processed, then late, then rejected. p + l + r beyond e is the excess; in an in-scope cell it
+    is unresolved, or else duplicate (e > 0), misplaced (e = 0 and the id is of any input event, also one out of
+    scope), unknown_id. Excess of one (cell, id) has one class.
+15. A result without ids is an observation of its cell: it moves the instant from which excess can be resolved. So do
+    late and rejected records.
+16. Out of scope: the class counts e; observations are not judged there (no duplicate, misplaced or unknown_id), and
+    its results are `unjudged`.
+17. Results, first that holds: undecodable; unjudged (cell out of scope, or not every input's read-through has reached
+    the lookup of the step that last read an observation of the cell, even if nothing is in excess); misplaced
+    (carries an id that has e = 0 here and is of some input event); excess (raises p of an id above its e, in order of
+    topic, partition, offset; an unknown id does so at once); incomplete (the *cell* has outstanding contributions of
+    any class); correct. Two results with disjoint ids that together complete a cell are both correct.
+18. Violations are per (class, cell, id), undecodable ones per position. `confirmed` is a function of the prefix:
+    retracted = ever confirmed, less confirmed now. A late event of a cell gives all of its outstanding ids their
+    time again, so a missing one may be retracted and confirmed once more.
+19. --once closes every cell and decides all excess, without timers. Outstanding is blocked if an answer partition with
+    an open transaction has not been read through to due base + missing_after (a cell that the watermark has not passed
+    has no due base: blocked), else missing; dropped_late, unconsumed and (7) are split off `missing`. Excess stays
+    unresolved while an input partition has an open transaction. --leave-open: the same, but a cell that the watermark
+    has not passed stays pending. Neither moves the watermark or asks whether the last step reached the ends.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from tests.property.clock import Clock
+from tests.property.history import (
+    ANSWERS,
+    SIDE_CHANNELS,
+    Cell,
+    Ending,
+    History,
+    InputEvent,
+    LateRecord,
+    Record,
+    ResultRecord,
+    Step,
+    Undecodable,
+)
+
+VIOLATIONS: Final = ("missing", "duplicate", "misplaced", "unknown_id")
+"""The classes of a contribution that are violations."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Violation:
+    """One finding. An undecodable result has no cell: its key is "topic/partition", its id the offset."""
+
+    kind: str
+    window_start_us: int
+    key: str
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """Everything that the law says after one step."""
+
+    step: int
+    input_watermark_us: int | None
+    contributions: dict[Cell, dict[str, Counter[str]]]
+    """(window_start_us, key) -> id -> class -> how many; classes at 0 are left out."""
+    closed: dict[Cell, bool]
+    totals: Counter[str]
+    """Class -> how many, over all cells, and `expected`: the e of all cells in scope."""
+    results: Counter[str]
+    confirmed: frozenset[Violation]
+    suspected: frozenset[Violation]
+    """Would be confirmed but for what could not be decoded or had expired."""
+    ever_confirmed: frozenset[Violation] = frozenset()
+    retracted: frozenset[Violation] = frozenset()
+
+
+class Reference:
+    """One prefix of a history, judged. `ending` is "none" but for the conclusion after the last step."""
+
+    def __init__(self, history: History, upto_step: int, ending: Ending) -> None:
+        self.timing = history.timing
+        self.steps = history.steps[: upto_step + 1]
+        self.ending = ending
+        self.clock = Clock(self.timing, self.steps)
+        self.copies: dict[tuple[Cell, str], list[InputEvent]] = defaultdict(list)
+        self.observed: dict[tuple[Cell, str], Counter[str]] = defaultdict(Counter)
+        self.results: dict[Cell, list[ResultRecord]] = defaultdict(list)
+        self.last_observed_us: dict[Cell, int] = {}
+        self.undecodable: list[Undecodable] = []
+        for step in self.steps:
+            for record in step.records:
+                self._take(step, record)
+        self.known_ids = {id_ for _, id_ in self.copies}
+
+    def _take(self, step: Step, record: Record) -> None:
+        match record:
+            case InputEvent():
+                self.copies[self.clock.cell_of(record), record.id].append(record)
+            case ResultRecord():
+                cell = (record.window_start_us, record.key)
+                self.results[cell].append(record)
+                self.last_observed_us[cell] = step.lookup_us
+                for id_ in record.ids:
+                    self.observed[cell, id_]["output"] += 1
+            case LateRecord():
+                cell = self.timing.cell(record.key, record.event_time_us)
+                self.last_observed_us[cell] = step.lookup_us
+                self.observed[cell, record.id][record.role] += 1
+            case Undecodable():
+                self.undecodable.append(record)
+
+    # Section 2: the classes of a (cell, id)
+
+    def cells(self) -> list[Cell]:
+        """Every cell that an event, a result or a late record named."""
+        return sorted({cell for cell, _ in self.copies} | set(self.last_observed_us))
+
+    def ids(self, cell: Cell) -> list[str]:
+        """Every id that an event, a result or a late record placed in a cell."""
+        return sorted({id_ for at, id_ in (*self.copies, *self.observed) if at == cell})
+
+    def expected(self, cell: Cell, id_: str) -> int:
+        """e(c, id): the copies that producers sent, or one where the pipeline drops repeats [13]."""
+        copies = len(self.copies.get((cell, id_), ()))
+        return min(copies, 1) if self.timing.duplicates == "collapse" else copies
+
+    def classes(self, cell: Cell, id_: str) -> Counter[str]:
+        """The classes of one (cell, id), by the table of section 2."""
+        e = self.expected(cell, id_)
+        if not self.clock.in_scope(cell):
+            return +Counter({"out_of_scope": e})
+        seen = self.observed.get((cell, id_), Counter())
+        processed = min(e, seen["output"])
+        late = min(e - processed, seen["late"])
+        rejected = min(e - processed - late, seen["rejected"])
+        found = Counter({"processed": processed, "late": late, "rejected": rejected})
+        found.update(self.outstanding(cell, id_, e - processed - late - rejected))
+        found[self.excess_class(cell, id_)] += max(0, seen.total() - e)
+        return +found
+
+    def excess_class(self, cell: Cell, id_: str) -> str:
+        """What an observation is that no input explains."""
+        if not self.is_resolved(cell):
+            return "unresolved"
+        if self.expected(cell, id_) > 0:
+            return "duplicate"
+        return "misplaced" if id_ in self.known_ids else "unknown_id"
+
+    def is_resolved(self, cell: Cell) -> bool:
+        """Whether "every input's read-through time has passed the lookup time of the batch that first read it" - by
+        ARCHITECTURE, of the last batch that read observations of the cell."""
+        if self.ending != "none":
+            return not self.clock.held("input")
+        inputs = self.clock.places("input")
+        return bool(inputs) and self.clock.proven(self.last_observed_us.get(cell, 0), inputs)
+
+    # Section 2 and 3: what is outstanding, and since when
+
+    def outstanding(self, cell: Cell, id_: str, count: int) -> Counter[str]:
+        """The outstanding copies of one (cell, id), split into their classes [11]."""
+        found: Counter[str] = Counter()
+        standing = self.standing(cell)
+        if count and standing in {"overdue", "missing"}:
+            dropped, unconsumed, unprovable = self.excuses(cell, id_)
+            found["dropped_late"] = min(count, dropped)
+            count -= found["dropped_late"]
+            found["unconsumed"] = min(count, unconsumed)
+            count -= found["unconsumed"]
+            if standing == "missing":
+                found["overdue"] = min(count, unprovable)
+                count -= found["overdue"]
+        found[standing] += count
+        return found
+
+    def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
+        """How many copies came too late under policy `drop`, were not consumed yet, or have an unreadable answer."""
+        base = self.clock.due_base(cell)
+        dropped = unconsumed = unprovable = 0
+        for copy in self.copies[cell, id_]:
+            if self.timing.late_policy == "drop" and self.clock.is_late(copy):
+                dropped += 1
+            elif self.is_unconsumed(copy):
+                unconsumed += 1
+            elif not self.clock.is_provable(copy, base):
+                unprovable += 1
+        return dropped, unconsumed, unprovable
+
+    def is_unconsumed(self, event: InputEvent) -> bool:
+        """Whether an event is "at or past the engine's committed offset" [12]."""
+        committed = self.clock.now.committed
+        return committed is not None and event.offset >= committed.get((event.topic, event.partition), 0)
+
+    def standing(self, cell: Cell) -> str:
+        """What the outstanding contributions of a cell are, before each copy's excuses: pending, blocked, overdue or
+        missing."""
+        base = self.clock.due_base(cell)
+        if self.ending == "once" or (self.ending == "leave_open" and base is not None):
+            return self._standing_at_rest(base)
+        answers = self.clock.places(*ANSWERS)
+        if base is None or not answers:
+            return "pending"
+        if self.clock.proven(base + self.timing.missing_after_us, answers):
+            return "missing"
+        if self.clock.proven(base + self.timing.overdue_after_us, answers):
+            return "overdue"
+        free = [place for place in answers if place not in self.clock.held(*ANSWERS)]
+        if self.clock.proven(base + self.timing.overdue_after_us, free):
+            return "blocked"
+        return "pending"
+
+    def _standing_at_rest(self, base: int | None) -> str:
+        """ "Outstanding becomes missing; what an open transaction holds stays `blocked`" [19]."""
+        held = self.clock.held(*ANSWERS)
+        if base is None:
+            return "blocked" if held else "missing"
+        return "missing" if self.clock.proven(base + self.timing.missing_after_us, held) else "blocked"
+
+    # Section 2: the classes of results
+
+    def result_classes(self, cell: Cell) -> Iterator[str]:
+        """The class of each result of a cell, "by the first that holds" [17]."""
+        found = {id_: self.classes(cell, id_) for id_ in self.ids(cell)}
+        settled = ("processed", "late", "rejected")
+        complete = all(sum(found[id_][name] for name in settled) == self.expected(cell, id_) for id_ in found)
+        so_far: Counter[str] = Counter()
+        for result in sorted(self.results[cell], key=lambda at: (at.topic, at.partition, at.offset)):
+            before, so_far = so_far, so_far + Counter(result.ids)
+            if not self.clock.in_scope(cell) or not self.is_resolved(cell):
+                yield "unjudged"
+            elif any(self.expected(cell, id_) == 0 and id_ in self.known_ids for id_ in result.ids):
+                yield "misplaced"
+            elif any(so_far[id_] > max(before[id_], self.expected(cell, id_)) for id_ in result.ids):
+                yield "excess"
+            else:
+                yield "correct" if complete else "incomplete"
+
+    # Section 2 and 4: violations
+
+    def is_held(self, kind: str) -> bool:
+        """Whether something that could not be read might explain a violation of this kind [6, 8]."""
+        roles = {record.role for record in self.undecodable}
+        if kind == "unknown_id":
+            return "input" in roles or any(self.clock.expired(place) for place in self.clock.places("input"))
+        return kind == "missing" and not roles.isdisjoint(SIDE_CHANNELS)
+
+    def judge(self) -> Judgement:
+        """The judgement of this prefix, without the life of its violations."""
+        contributions = {cell: {id_: self.classes(cell, id_) for id_ in self.ids(cell)} for cell in self.cells()}
+        totals = Counter(
+            expected=sum(self.expected(cell, id_) for cell, id_ in self.copies if self.clock.in_scope(cell))
+        )
+        violations: set[Violation] = set()
+        for cell, ids in contributions.items():
+            for id_, found in ids.items():
+                totals.update(found)
+                violations |= {Violation(kind, *cell, id_) for kind in VIOLATIONS if found[kind]}
+        results = Counter(name for cell in self.results for name in self.result_classes(cell))
+        lost = [record for record in self.undecodable if record.role == "output"]
+        results["undecodable"] += len(lost)
+        violations |= {Violation("undecodable", 0, f"{at.topic}/{at.partition}", str(at.offset)) for at in lost}
+        suspected = frozenset(violation for violation in violations if self.is_held(violation.kind))
+        return Judgement(
+            step=len(self.steps) - 1,
+            input_watermark_us=self.clock.watermark(),
+            contributions=contributions,
+            closed={cell: self.ending == "once" or self.clock.closing(cell) is not None for cell in self.cells()},
+            totals=+totals,
+            results=+results,
+            confirmed=frozenset(violations) - suspected,
+            suspected=suspected,
+        )
+
+
+def classify_all(history: History) -> list[Judgement]:
+    """The judgement after every step, and one more after the last where the history has an ending."""
+    judgements: list[Judgement] = []
+    ever: frozenset[Violation] = frozenset()
+    endings: list[tuple[int, Ending]] = [(number, "none") for number in range(len(history.steps))]
+    if history.final != "none":
+        endings.append((len(history.steps) - 1, history.final))
+    for number, ending in endings:
+        judged = Reference(history, number, ending).judge()
+        ever |= judged.confirmed
+        judgements.append(replace(judged, ever_confirmed=ever, retracted=ever - judged.confirmed))
+    return judgements
+
+
+def classify(history: History, upto_step: int) -> Judgement:
+    """The judgement after one step (0 is the first). The history's ending is not applied: see `conclude`."""
+    return classify_all(History(history.timing, history.steps[: upto_step + 1]))[-1]
+
+
+def conclude(history: History) -> Judgement:
+    """The last judgement of all: after the last step and the history's ending."""
+    return classify_all(history)[-1]

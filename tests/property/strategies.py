@@ -1,0 +1,267 @@
+"""Random histories. All randomness comes through one `random.Random`; hypothesis may be behind it, see `drawn`.
+
+Time is small integers, so that instants coincide often: the edges of the law are at equalities. A world is made in
+three acts: producers append, an engine answers, and a validator reads both in batches cut anywhere.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from random import Random
+
+from hypothesis import strategies as st
+
+from tests.property.engine import FAULTS, Answer, Engine, Habits, break_answers
+from tests.property.history import (
+    Ending,
+    History,
+    InputEvent,
+    LateRecord,
+    PartitionState,
+    Record,
+    ResultRecord,
+    Role,
+    Step,
+    Timing,
+    TopicPartition,
+    Undecodable,
+)
+from tests.property.logs import NEVER, Draft, Log
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """What may happen in a world besides the ordinary. All of it can happen to a correct engine."""
+
+    undecodable_inputs: bool = True
+    undecodable_side_channels: bool = True
+    hidden_inputs: bool = True
+    hidden_answers: bool = True
+    expiry: bool = True
+    transactions: bool = True
+    committed_offsets: bool = True
+    endings: bool = True
+
+
+EVERYTHING = Allowed()
+PLAIN = Allowed(*(False,) * 8)
+
+
+def draw_timing(rng: Random) -> Timing:
+    """Declared timing, with every knob small enough to matter."""
+    overdue = rng.choice((0, 3, 8))
+    return Timing(
+        max_disorder_us=rng.choice((0, 2, 5, 12)),
+        allowed_lateness_us=rng.choice((0, 0, 4, 10)),
+        idle_after_us=rng.choice((4, 15, 40)),
+        max_ahead_us=rng.choice((8, 30, 1000)),
+        overdue_after_us=overdue,
+        missing_after_us=overdue + rng.choice((1, 5, 15)),
+        late_policy=rng.choice(("report", "drop")),
+        window_us=rng.choice((5, 10, 20)),
+        window_offset_us=rng.choice((0, 0, 3)),
+        duplicates=rng.choice(("count", "count", "collapse")),
+    )
+
+
+class World:
+    """One random world; `history` reads it."""
+
+    def __init__(self, rng: Random, allowed: Allowed, faults: bool) -> None:
+        self.rng = rng
+        self.allowed = allowed
+        self.timing = draw_timing(rng)
+        self.ending: Ending = rng.choice(("none", "once", "leave_open")) if allowed.endings else "none"
+        # Expired input would hide which events were late and which were repeats: such worlds have neither.
+        self.expires = allowed.expiry and rng.random() < 0.15
+        self.produce_until_us = rng.choice((20, 50, 90))
+        self.inputs = [Log("input", "clicks", number) for number in range(rng.randint(1, 3))]
+        roles: list[Role] = ["output"] * rng.randint(1, 2)
+        roles += [role for role in ("late", "rejected") if rng.random() < 0.4]
+        self.answers = [Log(role, f"to-{role}", number) for number, role in enumerate(roles)]
+        self._produce()
+        self._answer(faults)
+
+    def _transaction(self, append_us: int) -> int:
+        """When the transaction of a record that is appended now ends."""
+        if not self.allowed.transactions or self.rng.random() < 0.7:
+            return append_us
+        return NEVER if self.rng.random() < 0.05 else append_us + self.rng.randint(1, 30)
+
+    # Act one: producers
+
+    def _produce(self) -> None:
+        rng, shift = self.rng, self.rng.choice((0, 0, 6, -500))
+        keys = ["a", "b", "c"][: rng.randint(1, 3)]
+        silences = {log.place: (rng.randint(0, 60), rng.choice((0, 25, 60))) for log in self.inputs}
+        for number in range(rng.randint(2, 22)):
+            log, now = rng.choice(self.inputs), rng.randint(0, self.produce_until_us)
+            since, length = silences[log.place]
+            if since <= now < since + length:
+                continue
+            disorder = rng.randint(0, self.timing.max_disorder_us)
+            match rng.random():
+                case luck if luck < 0.12:
+                    disorder += rng.randint(1, 3 * self.timing.window_us)
+                case luck if luck < 0.17:
+                    disorder = -rng.randint(0, 40)
+            event = InputEvent(*log.place, -1, now, str(number), rng.choice(keys), now + shift - disorder)
+            if rng.random() < 0.1 and not self.expires:
+                # Both copies can be decoded: a copy that cannot be would be a repeat that nobody can tell.
+                again = rng.choice(self.inputs) if rng.random() < 0.5 else log
+                self._append(log, event)
+                self._append(again, replace(event, broker_time_us=now + rng.randint(0, 30)))
+            elif self.allowed.undecodable_inputs and rng.random() < 0.04:
+                log.write(Draft(now, now, partial(Undecodable, "input", *log.place, broker_time_us=now), event))
+            else:
+                self._append(log, event)
+        for log in self.inputs:
+            log.seal()
+
+    def _append(self, log: Log, event: InputEvent) -> None:
+        now = event.broker_time_us
+        settled = self._transaction(now) if self.rng.random() < 0.3 else now
+        aborted = now < settled < NEVER and self.rng.random() < 0.2
+
+        def make(offset: int) -> Record:
+            return replace(event, topic=log.topic, partition=log.partition, offset=offset)
+
+        log.write(Draft(now, settled, None if aborted else make, event))
+
+    # Act two: the engine
+
+    def _answer(self, faults: bool) -> None:
+        rng = self.rng
+        rest_us = self.produce_until_us + 80
+        habits = Habits(
+            side_channels=frozenset(log.role for log in self.answers),
+            decodes_all=rng.random() < 0.5,
+            drops_late=self.timing.late_policy == "drop" and not self.expires,
+            rejects=rng.choice((0.0, 0.1)),
+            fires_early=rng.choice((0.0, 0.0, 0.3)),
+            splits=rng.choice((0.0, 0.3)),
+            flush_us=rest_us if self.ending == "once" else None,
+        )
+        answers = Engine(rng, self.timing, habits, self.inputs).run(rest_us)
+        if faults:
+            answers = break_answers(rng, self.timing, answers, rng.sample(FAULTS, rng.randint(0, 3)))
+        for answer in answers:
+            self._write(answer)
+        if (self.allowed.undecodable_side_channels and rng.random() < 0.1) or (faults and rng.random() < 0.1):
+            log, now = rng.choice(self.answers), rng.randint(0, rest_us)
+            if log.role != "output" or faults:
+                log.write(Draft(now, now, partial(Undecodable, log.role, *log.place, broker_time_us=now)))
+        for log in self.answers:
+            log.seal()
+        drafts = [draft for log in (*self.inputs, *self.answers) for draft in log.drafts]
+        ends = [draft.settled_us if draft.settled_us < NEVER else draft.append_us for draft in drafts]
+        self.rest_us = max([rest_us, *ends]) + 1
+
+    def _write(self, answer: Answer) -> None:
+        """Append an answer within `missing_after` of its trigger; its transaction may stay open for longer."""
+        rng, limit = self.rng, self.timing.missing_after_us
+        delay = rng.choice((0, 1, limit, limit, rng.randint(0, limit)))
+        at = answer.trigger_us + delay + answer.extra_delay_us
+        log = rng.choice([log for log in self.answers if log.role == answer.role])
+        if self.allowed.transactions and delay > 1 and rng.random() < 0.15:
+            first = rng.randint(answer.trigger_us, at - 1)
+            log.write(Draft(first, rng.randint(first + 1, at), None))
+        log.write(Draft(at, self._transaction(at), lambda offset: _record(log, offset, at, answer)))
+
+    # Act three: the validator
+
+    def history(self) -> History:
+        """Read the world in batches."""
+        rng = self.rng
+        logs = [*self.inputs, *self.answers]
+        now = rng.choice((0, 0, rng.randint(0, self.produce_until_us)))
+        starts = {log.place: self._start(log, now) for log in logs}
+        begins = {place: start for place, (start, _) in starts.items()}
+        log_starts = {place: log_start for place, (_, log_start) in starts.items()}
+        paces = {log.place: rng.choice((1.0, 1.0, 0.7, 0.3)) for log in logs}
+        grouped = self.allowed.committed_offsets and rng.random() < 0.4
+        committed: dict[TopicPartition, int] = {}
+        steps: list[Step] = []
+        while now < self.rest_us and len(steps) < 25:
+            plan_us = rng.randint(steps[-1].lookup_us, now) if steps else now
+            ends = {log.place: self._end(log, begins[log.place], plan_us, paces[log.place]) for log in logs}
+            if self.expires and steps and rng.random() < 0.3:
+                log = rng.choice(logs)
+                log_starts[log.place] = max(log_starts[log.place], rng.randint(begins[log.place], ends[log.place]))
+            if grouped and rng.random() < 0.5:
+                committed |= {
+                    log.place: rng.randint(committed.get(log.place, 0), log.last_stable(now)) for log in self.inputs
+                }
+            steps.append(self._step(now, begins, ends, log_starts, dict(committed) if grouped else None))
+            begins = ends
+            now += rng.choice((0, 1, 2, 5, 10, 10, 30))
+        if self.ending != "none" or rng.random() < 0.5:
+            ends = {log.place: log.last_stable(self.rest_us) for log in logs}
+            steps.append(self._step(self.rest_us, begins, ends, log_starts, dict(committed) if grouped else None))
+        return History(self.timing, tuple(steps), self.ending)
+
+    def _start(self, log: Log, now: int) -> tuple[int, int]:
+        """Where the state begins to read a partition, and where the log began by then."""
+        hidden = self.allowed.hidden_inputs if log.role == "input" else self.allowed.hidden_answers
+        if not hidden or self.rng.random() < 0.6:
+            return 0, 0
+        start = self.rng.randint(0, log.last_stable(now))
+        if log.role == "input" and not _is_orderly_start(log, start, self.timing):
+            return 0, 0
+        return start, self.rng.choice((0, start))
+
+    def _end(self, log: Log, begin: int, plan_us: int, pace: float) -> int:
+        stable = max(begin, log.last_stable(plan_us))
+        return stable if self.rng.random() < pace else self.rng.randint(begin, stable)
+
+    def _step(
+        self,
+        now: int,
+        begins: dict[TopicPartition, int],
+        ends: dict[TopicPartition, int],
+        log_starts: dict[TopicPartition, int],
+        committed: dict[TopicPartition, int] | None,
+    ) -> Step:
+        records: list[Record] = []
+        states: list[PartitionState] = []
+        for log in (*self.inputs, *self.answers):
+            begin, end, log_start = begins[log.place], ends[log.place], log_starts[log.place]
+            records += [record for record in log.records[max(begin, log_start) : end] if record is not None]
+            states.append(
+                PartitionState(
+                    log.role, *log.place, log_start, begin, end, log.high_watermark(now), log.last_stable(now)
+                )
+            )
+        self.rng.shuffle(records)
+        return Step(now, tuple(records), tuple(states), committed)
+
+
+def _is_orderly_start(log: Log, start: int, timing: Timing) -> bool:
+    """Whether the first event to be seen is within `max_disorder` of the hidden ones, as the horizon presumes."""
+    hidden = [draft.truth.event_time_us for draft in log.drafts[:start] if draft.make and draft.truth]
+    shown = [record.event_time_us for record in log.records[start:] if isinstance(record, InputEvent)]
+    return not shown or all(time <= shown[0] + timing.max_disorder_us for time in hidden)
+
+
+def _record(log: Log, offset: int, now: int, answer: Answer) -> Record:
+    if answer.event is None:
+        return ResultRecord(*log.place, offset, now, answer.cell[1], answer.cell[0], answer.ids)
+    event = answer.event
+    return LateRecord(*log.place, offset, now, answer.ids[0], answer.cell[1], event.event_time_us, answer.role)
+
+
+def causal_correct_history(rng: Random, allowed: Allowed = EVERYTHING) -> History:
+    """A history of an engine that keeps its guarantee and answers within `missing_after`: nothing may be confirmed."""
+    return World(rng, allowed, faults=False).history()
+
+
+def faulty_history(rng: Random, allowed: Allowed = EVERYTHING) -> History:
+    """A history of an engine that drops, repeats, misplaces, invents, delays and answers twice - or not."""
+    return World(rng, allowed, faults=True).history()
+
+
+def drawn(make: Callable[[Random], History]) -> st.SearchStrategy[History]:
+    """A hypothesis strategy around one of the generators, which can then shrink what it found."""
+    return st.builds(make, st.randoms(use_true_random=False))
