@@ -68,9 +68,9 @@ def _list(title: str, sentences: Iterable[str]) -> str:
 
 
 def _counts(title: str, counts: dict[str, float | None]) -> str:
+    shown = {name: (ratio if name.endswith("_ratio") else number)(value) for name, value in counts.items()}
     rows = "".join(
-        f'<tr><td>{escape(name.replace("_", " "))}</td><td class="n">{(ratio if name.endswith("_ratio") else number)(value)}</td></tr>'
-        for name, value in counts.items()
+        f'<tr><td>{escape(name.replace("_", " "))}</td><td class="n">{value}</td></tr>' for name, value in shown.items()
     )
     return f"<section><h2>{title}</h2><table><tbody>{rows}</tbody></table></section>"
 
