@@ -143,19 +143,37 @@ def path_of(state: Path, table: Table) -> str:
     return str(state / table.value)
 
 
+def exists(state: Path, table: Table) -> bool:
+    """Whether the table was made."""
+    return (state / table.value / "_delta_log").is_dir()
+
+
+def has_rows(state: Path, table: Table) -> bool:
+    """Whether anything was ever appended to it, told from its folder alone: no Spark job."""
+    return exists(state, table) and any((state / table.value).rglob("*.parquet"))
+
+
 def create_absent(spark: SparkSession, state: Path) -> None:
-    """Make the tables that are not there yet."""
+    """Make the tables that are not there yet, empty. `append` makes its table itself; this is for readers."""
+    for table, schema in TYPES.items():
+        if not exists(state, table):
+            _create(spark, state, table, schema)
+
+
+def _create(spark: SparkSession, state: Path, table: Table, schema: StructType) -> None:
     from delta.tables import DeltaTable
 
-    for table, schema in TYPES.items():
-        if (state / table.value / "_delta_log").is_dir():
-            continue
-        builder = DeltaTable.createIfNotExists(spark).location(path_of(state, table)).addColumns(schema)
-        if table is Table.FACTS:
-            builder = builder.partitionedBy("epoch")
-        for name, value in (_FACTS_PROPERTIES if table is Table.FACTS else _PROPERTIES).items():
-            builder = builder.property(name, value)
-        builder.execute()
+    builder = DeltaTable.createIfNotExists(spark).location(path_of(state, table)).addColumns(schema)
+    if table is Table.FACTS:
+        builder = builder.partitionedBy("epoch")
+    for name, value in properties_of(table).items():
+        builder = builder.property(name, value)
+    builder.execute()
+
+
+def properties_of(table: Table) -> dict[str, str]:
+    """The Delta table properties that a table is made with."""
+    return _FACTS_PROPERTIES if table is Table.FACTS else _PROPERTIES
 
 
 def read(spark: SparkSession, state: Path, table: Table) -> DataFrame:
@@ -169,11 +187,15 @@ def append(frame: DataFrame, state: Path, table: Table, *, writer: str, version:
     One writer per table and generation; Delta keeps the highest version per writer in the table itself.
     """
     names = [field.name for field in TYPES[table].fields]
-    (
+    written = (
         frame.select(*names)
         .write.format("delta")
         .mode("append")
         .option("txnAppId", f"{table.value}-{writer}")
         .option("txnVersion", str(version))
-        .save(path_of(state, table))
     )
+    if not exists(state, table):
+        written = written.options(**properties_of(table))
+        if table is Table.FACTS:
+            written = written.partitionBy("epoch")
+    written.save(path_of(state, table))

@@ -21,6 +21,8 @@ def write(state: Path, record: RunRecord) -> None:
         "classified": record.classified_total,
         "moves": {f"{old}>{new}": count for (old, new), count in record.reclassified_total.items()},
         "counts": record.last_counts,
+        "batches": record.batches,
+        "restarts": record.restarts,
     }
     replace_file(state / FILE, json.dumps(kept, sort_keys=True))
 
@@ -32,6 +34,7 @@ def restore(state: Path, record: RunRecord) -> None:
         return
     kept = json.loads(path.read_text())
     record.classified_total = {str(name): int(count) for name, count in kept["classified"].items()}
+    record.batches, record.restarts = int(kept["batches"]), int(kept["restarts"]) + 1
     record.last_counts = {str(name): int(count) for name, count in kept["counts"].items()}
     for move, count in kept["moves"].items():
         old, _, new = str(move).partition(">")

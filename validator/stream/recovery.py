@@ -17,7 +17,7 @@ from validator.model.books import Books, TimeRules, Totals
 from validator.reconcile import cells as cell_rows
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
-from validator.state.tables import Table, read
+from validator.state.tables import Table, create_absent, has_rows, read
 from validator.stream.committing import frontier_from, summaries
 from validator.stream.rows import literal_frame
 from validator.stream.run_record import MINUTE_US, RunRecord, record_of
@@ -35,6 +35,8 @@ class Recovered:
 
 def recover(spark: SparkSession, state: Path, rules: TimeRules, window_us: int) -> Recovered:
     """Fold the facts of ``state``; an empty state gives empty books."""
+    if not has_rows(state, Table.FACTS):
+        return Recovered(Books(rules), None)
     facts = read(spark, state, Table.FACTS)
     last = facts.where(F.col("kind") == Kind.FRONTIER.value).agg(F.max("batch")).collect()[0][0]
     if last is None:
@@ -81,7 +83,10 @@ def _cells(spark: SparkSession, state: Path, facts: DataFrame, books: Books, win
         {"closed_us": F.least(by_watermark, rested), "rest_us": rested}
     )
     told = _published(spark, state)
-    whole = with_times.join(told, list(cell_rows.KEYS), "left")
+    if told is None:
+        whole = with_times.withColumn("published", F.lit(None).cast(cell_rows.PUBLISHED_TYPE))
+    else:
+        whole = with_times.join(told, list(cell_rows.KEYS), "left")
     return whole.select(*[F.col(field.name) for field in cell_rows.CELLS_TYPE.fields])
 
 
@@ -107,8 +112,11 @@ def _watermark_steps(facts: DataFrame, books: Books) -> list[tuple[int, int]]:
     return found
 
 
-def _published(spark: SparkSession, state: Path) -> DataFrame:
-    """(window_start_us, key, published) from the newest rows of the derived tables."""
+def _published(spark: SparkSession, state: Path) -> DataFrame | None:
+    """(window_start_us, key, published) from the newest rows of the derived tables; None where they say nothing."""
+    if not has_rows(state, Table.VERDICTS) and not has_rows(state, Table.VIOLATIONS):
+        return None
+    create_absent(spark, state)
     verdicts = read(spark, state, Table.VERDICTS)
     digest = F.xxhash64("state", *CONTRIBUTIONS, *RESULTS).alias("digest")
     newest = verdicts.groupBy(*cell_rows.KEYS).agg(F.max_by(digest, "batch").alias("digest"))
@@ -124,6 +132,8 @@ def _published(spark: SparkSession, state: Path) -> DataFrame:
 
 def restore_record(spark: SparkSession, state: Path, record: RunRecord) -> None:
     """Counters, recent minutes and the latest violations from the derived tables."""
+    if not has_rows(state, Table.VIOLATIONS):
+        return
     violations = read(spark, state, Table.VIOLATIONS)
     minute = (F.col("lookup_us") / F.lit(MINUTE_US)).cast("bigint").alias("minute")
     for row in (
@@ -140,6 +150,3 @@ def restore_record(spark: SparkSession, state: Path, record: RunRecord) -> None:
     newest = violations.orderBy(F.col("batch").desc()).limit(100).collect()
     for row in reversed(newest):
         record.remember(record_of(row))
-    record.batches = (
-        read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FRONTIER.value).select("batch").distinct().count()
-    )

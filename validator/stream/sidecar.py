@@ -26,7 +26,7 @@ from validator.publish.publisher import Publisher
 from validator.reconcile.judge import Rules
 from validator.state import acknowledgements, identity
 from validator.state.lock import StateLock, acquire
-from validator.state.tables import RUNS_TYPE, Table, append, create_absent, read
+from validator.state.tables import RUNS_TYPE, SCHEMA_VERSION, Table, append, create_absent
 from validator.stream import jars
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
 from validator.stream import counters
@@ -91,6 +91,7 @@ class Sidecar:
         self._state: Path = config.state.path
         self._runner: BatchRunner | None = None
         self._problem: BaseException | None = None
+        self._noting: threading.Thread | None = None
 
     def run(self) -> int:
         """See `run`."""
@@ -131,8 +132,9 @@ class Sidecar:
                 {str(k): str(v) for k, v in config.spark.options.items()},
                 inherit=(lock.descriptor,),
             )
-            create_absent(spark, self._state)
             verdict = self._run_generations(spark, brokers, publisher, faults)
+            if self._noting is not None:
+                self._noting.join()
         except (Py4JError, ConnectionError) as error:
             raise CannotVerify(f"the Spark JVM is gone ({_first_line(error)}): start the sidecar again") from error
         finally:
@@ -156,7 +158,6 @@ class Sidecar:
             tells_unconsumed=config.engine.consumer_group is not None,
         )
         record = RunRecord()
-        record.restarts = read(spark, self._state, Table.RUNS).count()
         restore_record(spark, self._state, record)
         counters.restore(self._state, record)
         first = True
@@ -178,10 +179,9 @@ class Sidecar:
             )
             books, lookups = opened(recovered.books, config, brokers, sources, topics, lookup_us)
             limits, balanced = shares(sources, books, lookups, config.limits.records_per_batch)
-            generation = self._open_generation(spark, first=first)
+            generation = self._open_generation()
             if first:
                 self._say(_resumes(recovered.books))
-            first = False
             checkpoint = self._state / "checkpoint" / str(generation)
             runner = BatchRunner(
                 spark=spark,
@@ -200,6 +200,9 @@ class Sidecar:
                 catching_up_limit=config.limits.records_per_batch // 2 if balanced and not self._once else None,
             )
             self._runner = runner
+            if first:
+                self._note_run(spark, generation)
+            first = False
             if faults is not None:
                 self._read_faults(spark, faults)
             frame = united(
@@ -283,34 +286,37 @@ class Sidecar:
             self._stop.wait(1.0)
         return [], {}
 
-    def _open_generation(self, spark: SparkSession, *, first: bool) -> int:
-        """A new generation: a number never used, a checkpoint folder of its own, the old ones removed."""
+    def _open_generation(self) -> int:
+        """A new generation: a number that no checkpoint folder has, a folder of its own, the old ones removed.
+
+        A number that comes again does no harm: what a writer appends is numbered by batch, and batches only rise.
+        """
         folder = self._state / "checkpoint"
         folder.mkdir(exist_ok=True)
         used = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
-        kept = read(spark, self._state, Table.RUNS).agg({"generation": "max"}).collect()[0][0]
-        generation = max([kept or 0, *used]) + 1
+        generation = max(used, default=0) + 1
+        (folder / str(generation)).mkdir()
         for number in used:
             shutil.rmtree(folder / str(number), ignore_errors=True)
-        if first:
-            row = {
-                "generation": generation,
-                "started_us": _now_us(),
-                "version": validator.__version__,
-                "schema": 1,
-                "configuration": json.dumps(identity.identity_of(self._config), sort_keys=True),
-            }
-            append(
-                literal_frame(spark, [row], RUNS_TYPE),
-                self._state,
-                Table.RUNS,
-                writer=f"generation-{generation}",
-                version=generation,
-            )
-        else:
-            # The folder itself makes the number used.
-            (folder / str(generation)).mkdir()
         return generation
+
+    def _note_run(self, spark: SparkSession, generation: int) -> None:
+        """Append to the runs table and make the tables that are still absent, beside the first batch: nobody waits."""
+        row = {
+            "generation": generation,
+            "started_us": _now_us(),
+            "version": validator.__version__,
+            "schema": SCHEMA_VERSION,
+            "configuration": json.dumps(identity.identity_of(self._config), sort_keys=True),
+        }
+
+        def note() -> None:
+            frame = literal_frame(spark, [row], RUNS_TYPE)
+            append(frame, self._state, Table.RUNS, writer=f"run-{row['started_us']}", version=0)
+            create_absent(spark, self._state)
+
+        self._noting = threading.Thread(target=note, name="streamproof-runs", daemon=True)
+        self._noting.start()
 
     def _publish(self, publisher: Publisher, faults: FaultsTopic | None) -> None:
         assert self._runner is not None
