@@ -12,7 +12,7 @@ from validator.cli.exits import USAGE
 from validator.cli.refused import CONFIG_INIT, REFUSED
 from validator.config.examples import EXAMPLES
 
-ENGINES_HELP: Final = "engine to check, as in reference or mutant; the default is the demo's own choice"
+ENGINES_HELP: Final = "engine to check: reference[:GUARANTEE] or mutant[:MUTATION=SHARE,...]"
 EXITS: Final = """\
 exit status: 0 verdict pass; 1 fail; 2 bad usage or configuration; 3 unknown (could not verify); 130 interrupted"""
 
@@ -110,7 +110,7 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
         commands, shared, "demo", "the whole thing on this machine: a broker, load, an engine, a fault, the verdict"
     )
     parser.add_argument("--engine", metavar="E", help=ENGINES_HELP)
-    parser.add_argument("--fault", metavar="F", help="fault to inject; the default is the demo's own choice")
+    parser.add_argument("--fault", metavar="F", help="fault to inject: kill (default), pause or none")
     parser.add_argument("--seconds", type=_positive, metavar="N", help="how long the load runs")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of load and fault (default: 1)")
     parser.add_argument("--open", action="store_true", help="open the status page in a browser")
