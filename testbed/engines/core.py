@@ -185,7 +185,11 @@ class WindowCore:
         return answers
 
     def progress(self) -> dict[PartitionId, Progress]:
-        """What to commit with all answers taken so far. A partition that is still recovering has what it had."""
+        """What to commit with the answers, all of which must have been taken.
+
+        A partition that is still recovering has what it had.
+        """
+        assert not self._answers, "progress without its answers would lose them"
         return {
             partition: state.recovering
             or Progress(

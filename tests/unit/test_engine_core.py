@@ -124,6 +124,9 @@ def test_close_all_answers_what_is_open_and_makes_it_final() -> None:
 def test_progress_points_at_the_oldest_event_of_an_open_window() -> None:
     c = core()
     feed(c, (0, 1), (1, 59_000), (2, 61_000), (3, 62_000))
+    with pytest.raises(AssertionError, match="lose"):
+        c.progress()
+    c.take()
     assert c.progress() == {P0: Progress(4, 2, 61_000)}
     c.read_through(P0, 9)
     assert c.progress()[P0].next_offset == 9

@@ -15,11 +15,14 @@ pytestmark = pytest.mark.unit
 
 def test_a_click_is_what_jackson_writes() -> None:
     click = ClickWire(wire.keys(6, 0), None)
-    assert click.render([1, 123456789012], [0, 5], [1, 59_999], 1_700_000_000_123) == [
-        b'{"id":1,"timestamp":"1970-01-01T00:00:00.001","page":"/help","creationTimestamp":"2023-11-14T22:13:20.123"}',
+    first, second = click.render([1, 123456789012], [0, 5], [1, 59_999], 1_700_000_000_123)
+    assert first == (
+        b'{"id":1,"timestamp":"1970-01-01T00:00:00.001","page":"/help","creationTimestamp":"2023-11-14T22:13:20.123"}'
+    )
+    assert second == (
         b'{"id":123456789012,"timestamp":"1970-01-01T00:00:59.999","page":"/news",'
-        b'"creationTimestamp":"2023-11-14T22:13:20.123"}',
-    ]
+        b'"creationTimestamp":"2023-11-14T22:13:20.123"}'
+    )
 
 
 def test_creation_time_can_be_the_event_time() -> None:
