@@ -164,9 +164,10 @@ class _Reader:
         leaves: dict[str, DataType] = {path.path: StringType() for path in paths if not path.path.startswith("$")}
         leaves.update(extra or {})
         self._parsed = bool(leaves)
-        if self._parsed:
-            schema = json_paths.nested_schema(leaves)
-            frame = frame.withColumn("parsed", json_paths.parse(_value(), schema))
+        if self._parsed and not extra and not any("." in name for name in leaves):
+            frame = json_paths.parse_flat(frame, _value(), list(leaves), "parsed")
+        elif self._parsed:
+            frame = frame.withColumn("parsed", json_paths.parse(_value(), json_paths.nested_schema(leaves)))
         self.frame = frame
 
     @property

@@ -28,6 +28,7 @@ TUNED: Final[dict[str, str]] = {
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.driver.memory": "4g",
     "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "20",
     "spark.ui.retainedStages": "20",
     "spark.sql.ui.retainedExecutions": "5",
