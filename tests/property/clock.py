@@ -5,9 +5,10 @@ Part of the brute-force reference: numbers in brackets are the choices listed at
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Final
+from functools import wraps
+from typing import Any, Concatenate, Final, ParamSpec, TypeVar
 
 from tests.property.history import (
     ANSWERS,
@@ -22,6 +23,23 @@ from tests.property.history import (
 
 NEVER: Final = 1 << 80
 """Later than any instant."""
+
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def remembered(method: Callable[Concatenate[Clock, P], R]) -> Callable[Concatenate[Clock, P], R]:
+    """Answer the same question about the same prefix once. It is the only shortcut: no rule knows of it."""
+
+    @wraps(method)
+    def ask(self: Clock, /, *args: P.args, **kwargs: P.kwargs) -> R:
+        question = (method.__name__, args, tuple(kwargs.items()))
+        if question not in self.answered:
+            self.answered[question] = method(self, *args, **kwargs)
+        return self.answered[question]  # type: ignore[no-any-return]
+
+    return ask
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +58,7 @@ class Clock:
     def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
         self.timing = timing
         self.steps = steps
+        self.answered: dict[object, Any] = {}
         self.now: Final = steps[-1]
         self._watermarks: Final = self._all_watermarks()
 
@@ -56,6 +75,7 @@ class Clock:
                 if state.place == place:
                     yield step, state
 
+    @remembered
     def read_through(self, place: TopicPartition, upto: int | None = None) -> int | None:
         """The "largest instant T such that the next offset is at or past the high watermark" looked up at T."""
         seen = list(self.states(place, upto))
@@ -83,6 +103,7 @@ class Clock:
         """Whether an event is not "further ahead than `max_ahead` of the time at which it was read"."""
         return event.event_time_us <= step.lookup_us + self.timing.max_ahead_us
 
+    @remembered
     def newest(self, place: TopicPartition, upto: int | None = None, below: int = NEVER) -> int | None:
         """The newest event time of a partition among the offsets below a limit, of events that move the watermark."""
         return max(
@@ -102,32 +123,54 @@ class Clock:
         """The input watermark after the last step."""
         return self._watermarks[-1]
 
+    @remembered
     def is_idle(self, place: TopicPartition, upto: int) -> bool:
         """Whether a partition has been "without data for `idle_after` of read-through time" and has none unread [3]."""
         seen = list(self.states(place, upto))
         through = self.read_through(place, upto)
         if through is None or seen[-1][1].next_offset < seen[-1][1].high_watermark:
             return False
+        lost = self.expired(place)
         brought = [
             step.lookup_us
-            for step in self.steps[:upto]
-            if any((record.topic, record.partition) == place for record in step.records)
+            for number, step in enumerate(self.steps[:upto])
+            if self.brings(step, place) or number in lost
         ]
         since = max(brought, default=seen[0][0].lookup_us)
         return through >= since + self.timing.idle_after_us
+
+    @remembered
+    def is_surely_active(self, place: TopicPartition, upto: int) -> bool:
+        """Whether a record of a partition was certainly appended within the last `idle_after` [3]."""
+        brought = [number for number in range(upto) if self.brings(self.steps[number], place)]
+        if not brought:
+            return False
+        # The partition had been read up to all that it held at this instant; the record came after.
+        appended_after = self.read_through(place, brought[-1])
+        return appended_after is not None and (
+            appended_after >= self.steps[upto - 1].lookup_us - self.timing.idle_after_us
+        )
+
+    def brings(self, step: Step, place: TopicPartition) -> bool:
+        """Whether a step read a visible record of a partition, decodable or not."""
+        return any((record.topic, record.partition) == place for record in step.records)
 
     def _all_watermarks(self) -> list[int | None]:
         """The watermark after every step: it never falls, and stays where a partition that counts has no event yet."""
         marks: list[int | None] = []
         for upto in range(1, len(self.steps) + 1):
             known = [at.place for at in self.steps[upto - 1].partitions if at.role == "input"]
-            newest = [self.newest(place, upto) for place in known if not self.is_idle(place, upto)]
+            counting = known
+            if any(self.is_surely_active(place, upto) for place in known):
+                counting = [place for place in known if not self.is_idle(place, upto)]
+            newest = [self.newest(place, upto) for place in counting]
             low = None
             if newest and None not in newest:
                 low = min(time for time in newest if time is not None) - self.timing.max_disorder_us
             marks.append(max((mark for mark in (*marks[-1:], low) if mark is not None), default=None))
         return marks
 
+    @remembered
     def closing(self, cell: Cell) -> int | None:
         """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" [1]."""
         for step, mark in zip(self.steps, self._watermarks, strict=True):
@@ -135,6 +178,7 @@ class Clock:
                 return step.lookup_us
         return None
 
+    @remembered
     def due_base(self, cell: Cell) -> int | None:
         """ "The later of its closing time and the lookup instant of the last batch that read an event of that cell"."""
         closing = self.closing(cell)
@@ -147,6 +191,7 @@ class Clock:
         """The cell to which the oracle assigns an event."""
         return self.timing.cell(event.key, event.event_time_us)
 
+    @remembered
     def is_late(self, event: InputEvent) -> bool:
         """Whether an event came "after its window could legally close", as its own partition shows."""
         newest = self.newest((event.topic, event.partition), below=event.offset)
@@ -157,11 +202,13 @@ class Clock:
 
     # What nobody can read any more
 
+    @remembered
     def hides_start(self, place: TopicPartition) -> bool:
         """Whether a partition was "first read at an offset above its log start, or [its] start was truncated"."""
         _, first = next(self.states(place))
         return first.start_offset > first.log_start or first.log_start > 0
 
+    @remembered
     def in_scope(self, cell: Cell) -> bool:
         """Whether a cell starts after the horizon: each hidden start's first event time plus `max_disorder` [4, 5]."""
         for place in self.places("input"):
@@ -175,6 +222,7 @@ class Clock:
                 return False
         return True
 
+    @remembered
     def expired(self, place: TopicPartition) -> list[int]:
         """The numbers of the steps whose range of a partition began below its log start [6]."""
         return [
@@ -184,6 +232,7 @@ class Clock:
             if state.place == place and state.log_start > state.start_offset
         ]
 
+    @remembered
     def answer_gaps(self) -> list[Gap]:
         """Where answers of the engine may have been gone before they were read."""
         gaps: list[Gap] = []
@@ -193,6 +242,7 @@ class Clock:
             gaps += [Gap(self.read_through(place, number), self.steps[number]) for number in self.expired(place)]
         return gaps
 
+    @remembered
     def is_provable(self, event: InputEvent, base_us: int | None) -> bool:
         """Whether an event's answer, had it been given, would have been read: no gap can have swallowed it [7]."""
         deadline = NEVER if base_us is None else base_us + self.timing.missing_after_us

@@ -10,11 +10,16 @@ chooses what can never raise a false alarm:
  1. A cell is closed when watermark >= window end (not >): an event at exactly the watermark belongs to a later window.
     The end is the window's own; `allowed_lateness` does not put the closing off.
  2. The watermark stays while a partition that counts (is not idle) has no event that may move it, and while no
-    partition counts. Any visible record, decodable or not, keeps its partition from being idle. Partitions are known
-    from the first step that lists them; the watermark never falls when one is added.
- 3. AMENDS the law: a partition with unread records at the newest lookup (next offset < high watermark) is not idle,
-    however long ago its last record was read. Otherwise a reader that lags on one partition closes cells on the word
-    of the others, ahead of every engine.
+    partition counts. Any visible record, decodable or not, keeps its partition from being idle, and so does an expired
+    range [6]. Partitions are known from the first step that lists them; the watermark never falls when one is added.
+ 3. AMENDS the law twice, about idle partitions, so that the watermark is never ahead of every engine's:
+    a. A partition with unread records at the newest lookup (next offset < high watermark) is not idle, however long ago
+       its last record was read. Otherwise a reader that lags on one partition closes cells on the word of the others.
+    b. Idle partitions leave the minimum only while some input partition is *surely active*: at the newest lookup T, the
+       read-through time which it had before the batch that last brought a record of it is >= T - idle_after (so that
+       record was appended later than that). Otherwise all partitions count. Without this, when all fall silent within
+       a batch or two of each other, the one that was read last stands alone in the minimum for a moment; an engine
+       saw them fall silent in another order, or at once, and its watermark stays where it is for good.
  4. AMENDS the law: a cell is out of scope when its start <= (not <) first event time + max_disorder of a partition
     with a hidden start: a hidden event may lie at exactly that instant, the first of its window. The horizon is the
     latest over such partitions and holds for cells of all partitions. "First event" is the lowest decodable offset.
