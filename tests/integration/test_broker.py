@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import select
 import subprocess
 import sys
 from collections.abc import Callable
@@ -13,6 +11,7 @@ import pytest
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from testbed.broker import BrokerError, EmbeddedBroker
+from tests.process_end import await_end, needs_pidfd
 
 Names = Callable[[str], str]
 
@@ -127,7 +126,7 @@ def test_a_broker_that_cannot_start_quotes_its_log(tmp_path: Path) -> None:
         broker.process.wait(0)
 
 
-@pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for a stranger's end with Linux's pidfd")
+@needs_pidfd
 def test_the_broker_dies_with_a_killed_parent(tmp_path: Path) -> None:
     program = (
         "import sys, pathlib; from testbed.broker import EmbeddedBroker\n"
@@ -138,9 +137,6 @@ def test_the_broker_dies_with_a_killed_parent(tmp_path: Path) -> None:
         [sys.executable, "-c", program, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
-        descriptor = os.pidfd_open(int(parent.stdout.readline()))
+        broker = int(parent.stdout.readline())
         parent.kill()
-    try:
-        assert select.select([descriptor], [], [], 10)[0], "the broker lives on"
-    finally:
-        os.close(descriptor)
+    assert await_end(broker)

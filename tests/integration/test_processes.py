@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import select
 import signal
 import subprocess
 import sys
@@ -13,23 +12,10 @@ from pathlib import Path
 import pytest
 
 from testbed.processes import OwnedProcess, ProcessStartError
+from tests.process_end import await_end, needs_pidfd
 
 # A leader with a second member in its group; prints both process ids, then waits.
 FAMILY = "sleep 600 & echo $$ $!; wait"
-
-needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits for strangers' ends with Linux's pidfd")
-
-
-def await_end(pid: int, timeout_seconds: float = 10) -> bool:
-    """Whether a process that need not be our child has ended by then."""
-    try:
-        descriptor = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return True
-    try:
-        return bool(select.select([descriptor], [], [], timeout_seconds)[0])
-    finally:
-        os.close(descriptor)
 
 
 def first_line_of(log: Path) -> str:
