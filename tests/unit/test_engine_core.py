@@ -191,3 +191,12 @@ def test_what_was_closed_stays_closed_for_a_partition_that_comes_with_less() -> 
     c.assign(P1, Progress(5, 5, 60_000))
     c.process(P1, [(5, A, 61_000, 5), (6, A, 1, 6)])
     assert brief(c.take()) == [("late", 6)]
+
+
+def test_a_partition_that_comes_with_less_reopens_no_window_of_the_others() -> None:
+    c = core()
+    feed(c, (1, 200_000))
+    c.assign(P1, FRESH)
+    feed(c, (0, 61_000), partition=P1)
+    feed(c, (2, 70_000))
+    assert brief(c.take()) == [("late", 2)]

@@ -91,6 +91,7 @@ def test_copies_that_the_producer_sent_are_counted_as_often() -> None:
     for mutation in (*OF_AN_ID, *OF_A_RESULT):
         outcome = mutate(answers, rates(**{mutation: 1.0}), seed=1)
         assert told(outcome.deeds) == classified(answers, outcome.emissions), mutation
+        assert len(set(outcome.deeds)) == len(outcome.deeds), "equal lines of the truth would be taken for a repeat"
 
 
 def test_without_mutations_nothing_changes() -> None:
