@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Final
 
-from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, clock, input_watermark_us
+from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, Rest, clock, input_watermark_us
+
+FOREVER_US: Final = 2**62
+"""Later than any event time."""
 
 
 @dataclass(frozen=True)
@@ -55,7 +59,8 @@ class Totals:
 class Books:
     """Frontiers, watermark and totals after batch ``batch`` (-1: before the first).
 
-    ``lookup_us`` is the instant of that batch; the next one's is later.
+    ``lookup_us`` is the instant of that batch; the next one's is later. ``gap_met``: answers were found gone since the
+    last batch; the next lookup tells how far inputs had come by then.
     """
 
     rules: TimeRules
@@ -64,6 +69,7 @@ class Books:
     watermark_us: int | None = None
     frontiers: Mapping[PartitionId, Frontier] = field(default_factory=dict)
     totals: Totals = Totals()
+    gap_met: bool = False
 
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
@@ -75,7 +81,10 @@ class Books:
             if place in lookups:
                 end = max(ends.get(place, frontier.next_offset), frontier.next_offset)
                 frontiers[place] = frontier.looked_up(lookup_us, lookups[place], end)
-        return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers)
+                if self.gap_met and frontier.side == "input":
+                    below = max(frontier.unprovable_below or 0, lookups[place].high_watermark)
+                    frontiers[place] = replace(frontiers[place], unprovable_below=below)
+        return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, gap_met=False)
 
     def with_facts(self, summaries: Iterable[PartitionSummary]) -> Books:
         """The books with what the batch's fact rows say."""
@@ -84,52 +93,36 @@ class Books:
             frontier = frontiers[summary.place]
             moved = frontier.with_data(self.lookup_us, summary.records, summary.newest_event_time_us)
             if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
-                moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us)
+                # A hidden event may lie at exactly that instant, the first of its window: the cell there is out too.
+                moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us + 1)
             frontiers[summary.place] = moved
             totals = totals.plus(frontier.side, summary)
-        frontiers = _silent_horizons(frontiers, self.rules.idle_after_us)
         inputs = [frontier for frontier in frontiers.values() if frontier.side == "input"]
         watermark = input_watermark_us(
             inputs,
             self.watermark_us,
+            lookup_us=self.lookup_us,
             max_disorder_us=self.rules.max_disorder_us,
             idle_after_us=self.rules.idle_after_us,
         )
         return replace(self, frontiers=frontiers, totals=totals, watermark_us=watermark)
 
-    def clock(self, *, at_rest: bool = False) -> Clock:
+    def clock(self, *, rest: Rest = Rest.NONE) -> Clock:
         """What these books prove of time."""
-        now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, at_rest=at_rest)
-        if any(_waits_for_first_event(frontier) for frontier in self.frontiers.values()):
-            # Nothing is in scope until the first event tells how much was hidden.
-            newest = _newest(self.frontiers.values())
-            horizon = max((t for t in (now.horizon_us, newest) if t is not None), default=None)
-            return replace(now, horizon_us=None if horizon is None else horizon + 1)
-        return now
+        now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, rest=rest)
+        # Until a partition with a hidden start shows an event, what it hides can be of any time: nothing is in scope.
+        return replace(now, horizon_us=FOREVER_US) if self.hiding else now
+
+    @property
+    def hiding(self) -> tuple[PartitionId, ...]:
+        """Input partitions whose start is hidden and that have shown no event yet."""
+        return tuple(
+            place
+            for place, frontier in sorted(self.frontiers.items())
+            if frontier.side == "input" and frontier.hidden_start and frontier.horizon_us is None
+        )
 
     @property
     def expired(self) -> int:
         """Offsets that were gone before they could be read."""
         return sum(frontier.expired for frontier in self.frontiers.values())
-
-
-def _waits_for_first_event(frontier: Frontier) -> bool:
-    return frontier.side == "input" and frontier.hidden_start and frontier.horizon_us is None
-
-
-def _newest(frontiers: Iterable[Frontier]) -> int | None:
-    times = [f.newest_event_time_us for f in frontiers if f.newest_event_time_us is not None]
-    return max(times) if times else None
-
-
-def _silent_horizons(frontiers: dict[PartitionId, Frontier], idle_after_us: int) -> dict[PartitionId, Frontier]:
-    """A partition with a hidden start that stays silent hides nothing newer than what the others had shown by then."""
-    newest = _newest(frontiers.values())
-    if newest is None:
-        return frontiers
-    return {
-        place: replace(frontier, horizon_us=newest + 1)
-        if _waits_for_first_event(frontier) and frontier.idle(idle_after_us)
-        else frontier
-        for place, frontier in frontiers.items()
-    }

@@ -5,8 +5,9 @@ Source: SEMANTICS section 3, refined in docs/ARCHITECTURE.md ("Decisions on time
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 
 _LOOKUPS_KEPT = 64
 """Unreached lookups kept per partition. Thinning only makes read-through time later, never earlier."""
@@ -38,7 +39,9 @@ class Frontier:
     ``unreached`` are the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
     ``last_data_us`` is the lookup instant of the last batch that brought a record, or of the first batch.
     ``horizon_us``: cells that start before it are out of scope on account of this partition.
-    ``gone_us``: instant at which records were found gone before they could be read.
+    ``appended_after_us``: its newest record was appended after this instant (its read-through time before the batch that
+    brought it). ``gone_us``: records of it were gone before they could be read; it had been read through until then
+    (0: never). ``unprovable_below``: answers to events below this offset may have been among what was gone.
     """
 
     side: str
@@ -59,6 +62,9 @@ class Frontier:
     hidden_start: bool = False
     horizon_us: int | None = None
     gone_us: int | None = None
+    appended_after_us: int | None = None
+    unprovable_below: int | None = None
+    read_through_before_us: int | None = None
     unreached: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -89,6 +95,7 @@ class Frontier:
             last_stable_offset=lookup.last_stable_offset,
             committed_offset=lookup.committed_offset,
             read_through_us=read_through,
+            read_through_before_us=self.read_through_us,
             unreached=tuple(unreached),
         )
 
@@ -101,27 +108,39 @@ class Frontier:
             self,
             records=self.records + records,
             last_data_us=at_us,
+            appended_after_us=self.read_through_before_us,
             newest_event_time_us=max(known) if known else None,
         )
 
     def idle(self, idle_after_us: int) -> bool:
-        """Whether it has been without data for ``idle_after_us`` of its own read-through time."""
-        return self.read_through_us is not None and self.read_through_us - self.last_data_us >= idle_after_us
+        """Whether it has been without data for ``idle_after_us`` of its own read-through time, and has none unread.
+
+        Without the second half, a reader that lags on one partition would close cells on the word of the others.
+        """
+        if self.read_through_us is None or self.next_offset < self.high_watermark:
+            return False
+        return self.read_through_us - self.last_data_us >= idle_after_us
+
+    def surely_active(self, at_us: int, idle_after_us: int) -> bool:
+        """Whether its newest record was certainly appended within ``idle_after_us`` before ``at_us``."""
+        return self.appended_after_us is not None and self.appended_after_us >= at_us - idle_after_us
 
 
 def input_watermark_us(
-    inputs: Iterable[Frontier], before_us: int | None, *, max_disorder_us: int, idle_after_us: int
+    inputs: Sequence[Frontier], before_us: int | None, *, lookup_us: int, max_disorder_us: int, idle_after_us: int
 ) -> int | None:
-    """The input watermark after a batch; it never falls below ``before_us``.
+    """The input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
 
     Minimum over the partitions that are not idle of newest event time less disorder; with all idle it stays.
-    A partition that is neither idle nor has shown an event time yet holds it where it is.
+    A partition that counts and has shown no event time yet holds it where it is. Idle ones leave the minimum only
+    while another one is surely active: when all fall silent at about the same time, the one that was read last would
+    stand alone for a moment, and the engine saw them fall silent in another order.
     """
-    active = [frontier for frontier in inputs if not frontier.idle(idle_after_us)]
-    if not active:
-        return before_us
-    newest = [frontier.newest_event_time_us for frontier in active]
-    if any(time is None for time in newest):
+    counting = list(inputs)
+    if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):
+        counting = [frontier for frontier in inputs if not frontier.idle(idle_after_us)]
+    newest = [frontier.newest_event_time_us for frontier in counting]
+    if not newest or any(time is None for time in newest):
         return before_us
     reached = min(time for time in newest if time is not None) - max_disorder_us
     return reached if before_us is None else max(before_us, reached)
@@ -135,13 +154,25 @@ def earliest_read_through_us(frontiers: Iterable[Frontier]) -> int | None:
     return min(time for time in times if time is not None)
 
 
+class Rest(StrEnum):
+    """What a run with `--once` assumes at its end."""
+
+    NONE = "none"
+    """Nothing: time goes on."""
+    CLOSED = "closed"
+    """The pipeline is at rest; what the watermark has passed is due, the rest stays open (`--leave-open`)."""
+    ALL = "all"
+    """The pipeline is at rest; every cell closes and is due."""
+
+
 @dataclass(frozen=True)
 class Clock:
     """What one batch knows of time: the literals that judging needs. All in microseconds; None: not proven yet.
 
     ``inputs_us``: every input was read through it. ``outputs_us``: every output, late and rejected partition was;
     ``unheld_outputs_us``: every one of those that no open transaction holds back. ``horizon_us``: cells that start
-    before it are out of scope. ``at_rest``: the pipeline is assumed at rest, every cell closes and is due.
+    before it are out of scope. ``gone_us``: answers were gone before they could be read, which until this instant had
+    been read through (0: never). ``inputs_held``, ``outputs_held``: an open transaction holds one of them back.
     """
 
     lookup_us: int
@@ -152,7 +183,8 @@ class Clock:
     horizon_us: int | None
     gone_us: int | None
     outputs_held: bool
-    at_rest: bool = False
+    inputs_held: bool
+    rest: Rest = Rest.NONE
 
 
 def clock(
@@ -160,7 +192,7 @@ def clock(
     *,
     lookup_us: int,
     watermark_us: int | None,
-    at_rest: bool = False,
+    rest: Rest = Rest.NONE,
 ) -> Clock:
     """The clock of a batch from the frontiers after it."""
     inputs = [f for f in frontiers.values() if f.side == "input"]
@@ -176,7 +208,8 @@ def clock(
         # With every partition held, all that is not yet proven is held back.
         unheld_outputs_us=earliest_read_through_us(free) if free else lookup_us,
         horizon_us=max(horizons) if horizons else None,
-        gone_us=max(gone) if gone else None,
+        gone_us=min(gone) if gone else None,
         outputs_held=any(f.held for f in answers),
-        at_rest=at_rest,
+        inputs_held=any(f.held for f in inputs),
+        rest=rest,
     )

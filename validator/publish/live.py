@@ -60,6 +60,7 @@ class LiveTable:
         self._in_place = stream.isatty() and environment.get("TERM") != "dumb"
         self._colour = self._in_place and not environment.get("NO_COLOR")
         self._height = 0
+        self._table = ""
         self._last = ""
 
     def show(self, report: dict[str, Any]) -> None:
@@ -70,9 +71,21 @@ class LiveTable:
                 self._stream.write(line + "\n")
                 self._last = line[19:]
         else:
-            table = render(report)
-            # Up to where the last table began, then clear to the end of the screen.
-            back = f"\x1b[{self._height}A\r\x1b[J" if self._height else ""
-            self._stream.write(back + (coloured(table) if self._colour else table) + "\n")
-            self._height = table.count("\n") + 1
+            self._table = render(report)
+            self._redraw("")
         self._stream.flush()
+
+    def note(self, line: str) -> None:
+        """Write ``line`` above the table, where it stays."""
+        if self._in_place:
+            self._redraw(line + "\n")
+        else:
+            self._stream.write(line + "\n")
+        self._stream.flush()
+
+    def _redraw(self, above: str) -> None:
+        # Up to where the last table began, then clear to the end of the screen.
+        back = f"\x1b[{self._height}A\r\x1b[J" if self._height else ""
+        table = self._table + "\n" if self._table else ""
+        self._stream.write(back + above + (coloured(table) if self._colour else table))
+        self._height = table.count("\n")

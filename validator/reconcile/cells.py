@@ -35,6 +35,7 @@ EXPANSION_FIELDS: Final = (
     "outstanding",
     "dropped_late",
     "unconsumed",
+    "unprovable",
     "correct",
     "incomplete",
     "excess",

@@ -48,22 +48,25 @@ def by_id(
     window_us: int,
     collapse: bool,
     reaches: DataFrame | None = None,
-    committed: DataFrame | None = None,
+    places: DataFrame | None = None,
 ) -> DataFrame:
     """One row per (cell, id): multiplicities e, p, l, r, and how many of its input events came after their window could
     close (``e_late``) or at or past the engine's committed offset (``e_unconsumed``).
 
     ``reaches``: (topic, partition, reach_us, first_offset), from which offset on a window end was past;
-    ``committed``: (topic, partition, committed_offset). Without them the two counts are 0.
+    ``places``: (topic, partition, committed_offset, unprovable_below). Without them the counts are 0.
+    ``e_unconsumed`` leaves out late copies, ``e_unprovable`` (its answer may have been gone before it could be read)
+    leaves out both.
     """
     flagged = contributed
     if reaches is not None:
         flagged = _flag_late(flagged, reaches, window_us)
-    if committed is not None:
-        places = F.broadcast(committed)
-        flagged = flagged.join(places, ["topic", "partition"], "left").withColumn(
-            "unconsumed", F.col("offset") >= F.col("committed_offset")
-        )
+    on_time = ~F.coalesce(F.col("late_input"), F.lit(False)) if reaches is not None else F.lit(True)
+    if places is not None:
+        flagged = flagged.join(F.broadcast(places), ["topic", "partition"], "left")
+        unread = F.coalesce(F.col("offset") >= F.col("committed_offset"), F.lit(False))
+        unsure = F.coalesce(F.col("offset") < F.col("unprovable_below"), F.lit(False))
+        flagged = flagged.withColumns({"unconsumed": on_time & unread, "unprovable": on_time & ~unread & unsure})
     side = F.col("side")
 
     def times(wanted: Side, name: str) -> Column:
@@ -83,6 +86,7 @@ def by_id(
         times(Side.REJECTED, "r"),
         inputs_with("late_input", "e_late"),
         inputs_with("unconsumed", "e_unconsumed"),
+        inputs_with("unprovable", "e_unprovable"),
     )
     if collapse:
         counted = counted.withColumn("e", F.least("e", F.lit(1)))
@@ -117,6 +121,7 @@ def classify(ids: DataFrame) -> DataFrame:
     total = p + late + rejected
     outstanding = e - processed - as_late - as_rejected
     dropped = F.least(outstanding, F.col("e_late"))
+    unconsumed = F.least(outstanding - dropped, F.col("e_unconsumed"))
     return ids.select(
         *CELL,
         *ID,
@@ -128,45 +133,45 @@ def classify(ids: DataFrame) -> DataFrame:
         F.when(e == 0, total).otherwise(F.lit(0)).alias("foreign"),
         outstanding.alias("outstanding"),
         dropped.alias("dropped_late"),
-        F.least(outstanding - dropped, F.col("e_unconsumed")).alias("unconsumed"),
+        unconsumed.alias("unconsumed"),
+        F.least(outstanding - dropped - unconsumed, F.col("e_unprovable")).alias("unprovable"),
     )
 
 
-def classify_results(contributed: DataFrame, ids: DataFrame) -> DataFrame:
-    """Per cell: how many of its results are correct, incomplete, excess, misplaced (the first rule that holds).
+def classify_results(contributed: DataFrame, classified: DataFrame, known: DataFrame) -> DataFrame:
+    """Per cell: how many of its results are misplaced, excess, or neither (``sound``); the first that holds.
 
     Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its cell
-    does not expect, *excess* when it carries one beyond the expected multiplicity, counting from the first result on,
-    *incomplete* when it lacks one, else *correct*. A result with no id at all is incomplete where ids are expected.
+    does not expect and some input has; *excess* when it carries one beyond the expected multiplicity, counting from
+    the first result on. The sound ones are *incomplete* where the cell lacks something, else *correct*.
     """
     carried = contributed.where(F.col("side") == Side.OUTPUT.value)
     order = Window.partitionBy(*CELL, *ID).orderBy("topic", "partition", "offset")
     ranked = carried.withColumn("nth", F.row_number().over(order))
+    expected = classified.select(*CELL, *ID, "expected")
+    joined = ranked.alias("k").join(expected.alias("i"), _same("k", "i", (*CELL, *ID))).select("k.*", "i.expected")
+    marked = joined.alias("k").join(
+        known.withColumn("is_known", F.lit(True)).alias("n"), _same("k", "n", ID), "left"
+    )
+    foreign = (F.col("expected") == 0) & F.coalesce(F.col("is_known"), F.lit(False))
+    per_record = marked.groupBy(*[F.col(f"k.{name}") for name in (*CELL, "topic", "partition", "offset")]).agg(
+        F.max(foreign.cast("int")).alias("foreign"),
+        F.max((F.col("nth") > F.col("expected")).cast("int")).alias("surplus"),
+    )
+    misplaced = F.col("foreign") == 1
+    excess = ~misplaced & (F.col("surplus") == 1)
+    return per_record.groupBy(*CELL).agg(
+        F.sum(misplaced.cast("bigint")).alias("misplaced_results"),
+        F.sum(excess.cast("bigint")).alias("excess_results"),
+    )
+
+
+def _same(left: str, right: str, names: tuple[str, ...]) -> Column:
+    """Equality of columns of two aliased frames, null being equal to null."""
     condition = F.lit(True)
-    for name in (*CELL, *ID):
-        condition = condition & F.col(f"k.{name}").eqNullSafe(F.col(f"i.{name}"))
-    joined = ranked.alias("k").join(ids.alias("i"), condition).select("k.*", "i.e")
-    sizes = ids.groupBy(*CELL).agg(F.sum("e").alias("cell_expected"))
-    record = [*CELL, "topic", "partition", "offset"]
-    per_record = joined.groupBy(*record).agg(
-        F.max((F.col("e") == 0).cast("int")).alias("foreign"),
-        F.max((F.col("nth") > F.col("e")).cast("int")).alias("surplus"),
-        F.count(F.lit(1)).alias("carried"),
-    )
-    judged = per_record.join(sizes, list(CELL))
-    kind = (
-        F.when(F.col("foreign") == 1, F.lit("misplaced"))
-        .when(F.col("surplus") == 1, F.lit("excess"))
-        .when(F.col("carried") < F.col("cell_expected"), F.lit("incomplete"))
-        .otherwise(F.lit("correct"))
-    )
-    named = judged.withColumn("result", kind)
-    return named.groupBy(*CELL).agg(
-        *[
-            F.sum((F.col("result") == name).cast("bigint")).alias(f"{name}_results")
-            for name in ("correct", "incomplete", "excess", "misplaced")
-        ]
-    )
+    for name in names:
+        condition = condition & F.col(f"{left}.{name}").eqNullSafe(F.col(f"{right}.{name}"))
+    return condition
 
 
 def per_cell(classified: DataFrame, results: DataFrame, known: DataFrame, versions: DataFrame) -> DataFrame:
@@ -185,7 +190,7 @@ def per_cell(classified: DataFrame, results: DataFrame, known: DataFrame, versio
     sums = marked.groupBy(*CELL).agg(
         *[
             F.sum(name).alias(name)
-            for name in ("expected", "processed", "late", "rejected", "duplicate", "outstanding", "dropped_late", "unconsumed")
+            for name in ("expected", "processed", "late", "rejected", "duplicate", "outstanding", "dropped_late", "unconsumed", "unprovable")
         ],
         F.sum(F.when(F.col("is_known"), foreign).otherwise(F.lit(0))).alias("known"),
         F.sum(F.when(F.col("is_known"), F.lit(0)).otherwise(foreign)).alias("unknown"),
@@ -195,13 +200,14 @@ def per_cell(classified: DataFrame, results: DataFrame, known: DataFrame, versio
     def of(name: str) -> Column:
         return F.coalesce(F.col(name), F.lit(0))
 
-    counted = of("correct_results") + of("incomplete_results") + of("excess_results") + of("misplaced_results")
+    # A result without ids is sound: it says nothing of its own.
+    sound = F.col("results") - of("misplaced_results") - of("excess_results")
+    lacking = of("outstanding") > 0
     values = {
         **{name: of(name) for name in EXPANSION_TYPE.fieldNames()},
         "version": F.col("version"),
-        "correct": of("correct_results"),
-        # A result without ids has no contribution to be ranked by; where ids are expected it lacks them all.
-        "incomplete": of("incomplete_results") + (F.col("results") - counted),
+        "correct": F.when(lacking, F.lit(0)).otherwise(sound),
+        "incomplete": F.when(lacking, sound).otherwise(F.lit(0)),
         "excess": of("excess_results"),
         "misplaced": of("misplaced_results"),
     }

@@ -62,13 +62,17 @@ FRONTIER_TYPE: Final = StructType(
         StructField("last_data_us", LongType()),
         StructField("newest_event_time_us", LongType()),
         StructField("gone_us", LongType()),
+        StructField("appended_after_us", LongType()),
+        StructField("unprovable_below", LongType()),
+        StructField("read_through_before_us", LongType()),
         StructField("watermark_us", LongType()),
     ]
 )
 """Offsets of one partition. ``first_offset``: where reading began; ``expired``: offsets that were gone before they could
 be read; ``records``: records read since ``first_offset``, up to the batch before; ``hidden_start``: events before
 ``first_offset`` exist or existed; ``read_through_us``, ``last_data_us``, ``newest_event_time_us``: as known when the
-batch began (what the batch adds follows from its fact rows); ``gone_us``: instant at which a hole was found;
+batch began (what the batch adds follows from its fact rows); ``gone_us``, ``appended_after_us``, ``unprovable_below``: see
+`validator.model.frontier.Frontier`;
 ``watermark_us``: the input watermark when the batch began."""
 
 FACTS_TYPE: Final = StructType(

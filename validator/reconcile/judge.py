@@ -13,7 +13,7 @@ from typing import Final
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from validator.model.frontier import Clock
+from validator.model.frontier import Clock, Rest
 from validator.reconcile.cells import CELLS_TYPE, EXPANSION_TYPE, PUBLISHED_TYPE
 
 CONTRIBUTIONS: Final = (
@@ -55,7 +55,9 @@ class ClockColumns:
     horizon_us: Column
     gone_us: Column
     outputs_held: Column
-    at_rest: Column
+    inputs_held: Column
+    rest_closed: Column
+    rest_all: Column
 
     @classmethod
     def of(cls, clock: Clock) -> ClockColumns:
@@ -73,7 +75,9 @@ class ClockColumns:
             instant(clock.horizon_us),
             instant(clock.gone_us),
             F.lit(clock.outputs_held),
-            F.lit(clock.at_rest),
+            F.lit(clock.inputs_held),
+            F.lit(clock.rest is not Rest.NONE),
+            F.lit(clock.rest is Rest.ALL),
         )
 
 
@@ -96,11 +100,11 @@ class Rules:
 def close(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
     """The cells with the closing time of those that the clock's watermark has passed."""
     end = F.col("window_start_us") + F.lit(rules.window_us)
-    passed = F.coalesce(end <= clock.watermark_us, F.lit(False)) | clock.at_rest
+    passed = F.coalesce(end <= clock.watermark_us, F.lit(False)) | clock.rest_all
     return cells.withColumns(
         {
             "closed_us": F.coalesce("closed_us", F.when(passed, clock.lookup_us)),
-            "rest_us": F.when(clock.at_rest, clock.lookup_us).otherwise(F.col("rest_us")),
+            "rest_us": F.when(clock.rest_closed, clock.lookup_us).otherwise(F.col("rest_us")),
         }
     )
 
@@ -122,7 +126,7 @@ def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
     resolved = (
         F.col("observed_us").isNull()
         | F.coalesce(clock.inputs_us >= F.col("observed_us"), F.lit(False))
-        | resting
+        | (resting & ~clock.inputs_held)
     )
     out_of_scope = F.coalesce(F.col("window_start_us") < clock.horizon_us, F.lit(False))
     rows = cells.withColumns(
@@ -137,7 +141,7 @@ def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
         }
     )
     rows = rows.withColumns(_counts(rows))
-    return _spread(rows, rules)
+    return _spread(rows, clock, rules)
 
 
 def _outstanding_state(clock: ClockColumns, rules: Rules, resting: Column) -> Column:
@@ -147,15 +151,13 @@ def _outstanding_state(clock: ClockColumns, rules: Rules, resting: Column) -> Co
     def past(proof: Column, after_us: int) -> Column:
         return F.coalesce(proof >= due + F.lit(after_us), F.lit(False))
 
-    # Where output was gone before it could be read, what it may have answered is unprovable: never missing.
-    unprovable = F.coalesce(F.col("first_seen_us") <= clock.gone_us, F.lit(False))
     overdue = past(clock.outputs_us, rules.overdue_after_us)
     missing = past(clock.outputs_us, rules.missing_after_us)
     held = clock.outputs_held & past(clock.unheld_outputs_us, rules.overdue_after_us)
     return (
         F.when(F.col("closed_us").isNull(), F.lit("pending"))
-        .when(resting & clock.outputs_held, F.lit("blocked"))
-        .when(missing | resting, F.when(unprovable, F.lit("overdue")).otherwise(F.lit("missing")))
+        .when(missing, F.lit("missing"))
+        .when(resting, F.when(clock.outputs_held, F.lit("blocked")).otherwise(F.lit("missing")))
         .when(overdue, F.lit("overdue"))
         .when(held, F.lit("blocked"))
         .otherwise(F.lit("pending"))
@@ -179,9 +181,6 @@ def _counts(rows: DataFrame) -> dict[str, Column]:
     def pick(when_agrees: Column, when_exact: Column, otherwise: Column) -> Column:
         return F.when(agrees, when_agrees).when(exact, when_exact).otherwise(otherwise)
 
-    results = F.col("results")
-    # Of several results that together hold exactly the expected ids, none holds them all.
-    one = agrees & (results == 1) & (late + rejected == 0)
     return {
         "n_expected": pick(expected, x["expected"], expected),
         "n_processed": pick(processed, x["processed"], guess_processed),
@@ -194,20 +193,26 @@ def _counts(rows: DataFrame) -> dict[str, Column]:
         "n_outstanding": pick(zero, x["outstanding"], expected - guess_answered),
         "n_dropped": pick(zero, x["dropped_late"], zero),
         "n_unconsumed": pick(zero, x["unconsumed"], zero),
-        "correct": F.when(agrees, F.when(one, results).otherwise(zero)).otherwise(pick(zero, x["correct"], zero)),
-        "incomplete": F.when(agrees, F.when(one, zero).otherwise(results)).otherwise(pick(zero, x["incomplete"], zero)),
+        "n_unprovable": pick(zero, x["unprovable"], zero),
+        # Results of a cell that lacks nothing and has nothing in excess are right, in however many parts they came.
+        "correct": pick(F.when(F.col("resolved"), F.col("results")).otherwise(zero), x["correct"], zero),
+        "incomplete": pick(zero, x["incomplete"], zero),
         "excess": pick(zero, x["excess"], zero),
         "misplaced_results": pick(zero, x["misplaced"], zero),
     }
 
 
-def _spread(rows: DataFrame, rules: Rules) -> DataFrame:
+def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
     """Scope, and outstanding contributions by the state of their cell."""
     state, scope = F.col("state"), F.col("in_scope")
-    late_enough = state.isin("overdue", "missing", "blocked")
+    late_enough = state.isin("overdue", "missing")
     dropped = F.when(late_enough & F.lit(rules.drops_late), F.col("n_dropped")).otherwise(F.lit(0))
     unconsumed = F.when(late_enough & F.lit(rules.tells_unconsumed), F.col("n_unconsumed")).otherwise(F.lit(0))
-    rest = F.col("n_outstanding") - dropped - unconsumed
+    # Where answers were gone before they could be read, what they may have answered is never called missing.
+    due = F.greatest("closed_us", "expected_us")
+    gap = clock.gone_us.isNotNull() & F.coalesce(clock.gone_us < due + F.lit(rules.missing_after_us), F.lit(False))
+    unprovable = F.when((state == "missing") & gap, F.col("n_unprovable")).otherwise(F.lit(0))
+    rest = F.col("n_outstanding") - dropped - unconsumed - unprovable
     columns = {
         "expected": F.col("n_expected"),
         "processed": F.col("n_processed"),
@@ -222,8 +227,9 @@ def _spread(rows: DataFrame, rules: Rules) -> DataFrame:
     }
     for name in ("pending", "overdue", "blocked", "missing"):
         columns[name] = F.when(state == name, rest).otherwise(F.lit(0))
+    columns["overdue"] = columns["overdue"] + unprovable
     scoped = {name: F.when(scope, column).otherwise(F.lit(0)).cast("bigint") for name, column in columns.items()}
-    scoped["out_of_scope"] = F.when(scope, F.lit(0)).otherwise(F.col("version")).cast("bigint")
+    scoped["out_of_scope"] = F.when(scope, F.lit(0)).otherwise(F.col("expected_count")).cast("bigint")
     for name in RESULTS:
         scoped[name] = F.when(scope, F.col(name)).otherwise(F.lit(0)).cast("bigint")
 

@@ -25,10 +25,10 @@ def violation_id(name: str, window_start_us: Column, key: Column) -> Column:
     return F.substring(F.sha2(F.concat_ws("|", F.lit(name), window_start_us, key), 256), 1, 16)
 
 
-def moved(judged: DataFrame, rules: Rules, *, suspect_unknown: bool) -> DataFrame:
+def moved(judged: DataFrame, rules: Rules, *, suspected: frozenset[str]) -> DataFrame:
     """One row per (cell, class) whose violation count differs from what was recorded.
 
-    ``suspect_unknown``: undecodable or expired input could explain an unknown id, so that it stays suspected.
+    ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
     """
     parts = []
     for name in VIOLATIONS:
@@ -43,14 +43,13 @@ def moved(judged: DataFrame, rules: Rules, *, suspect_unknown: bool) -> DataFram
         provable = F.when(F.coalesce(F.col("rest_us") >= F.col("closed_us"), F.lit(False)), F.col("rest_us")).otherwise(
             provable
         )
-        suspected = F.lit(suspect_unknown and name == "unknown_id")
         parts.append(
             judged.where(delta != 0).select(
                 violation_id(name, F.col("window_start_us"), F.col("key")).alias("violation"),
                 F.lit(name).alias("class"),
                 *KEYS,
                 F.when(F.col(name) == 0, F.lit("retracted"))
-                .when(suspected, F.lit("suspected"))
+                .when(F.lit(name in suspected), F.lit("suspected"))
                 .otherwise(F.lit("confirmed"))
                 .alias("state"),
                 F.col(name).alias("count"),

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from validator.config.model import Config
 from validator.measure.latency import latency_buckets
 from validator.model.books import Books
-from validator.model.frontier import Frontier, Lookup, PartitionId
+from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
 from validator.reconcile.facts import Side, aggregate
 from validator.reconcile.judge import Rules
 from validator.state.tables import FAULTS_TYPE, Table, append
@@ -88,10 +88,10 @@ class BatchRunner:
                 )
         self.advance(frame, ends)
 
-    def advance(self, frame: DataFrame | None, ends: Mapping[PartitionId, int], *, rest: bool = False) -> None:
+    def advance(self, frame: DataFrame | None, ends: Mapping[PartitionId, int], rest: Rest = Rest.NONE) -> None:
         """Commit what was read up to ``ends`` (no frame: nothing), judge, record and publish.
 
-        ``rest``: the pipeline is assumed at rest, every cell closes and is due.
+        ``rest``: whether the pipeline is assumed at rest by now.
         """
         began = time.monotonic()
         topics = self.brokers.topics(source.topic for source in self.sources)
@@ -103,23 +103,23 @@ class BatchRunner:
         moved = any(
             books.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
         )
-        if not moved and not rest and not self._tick_is_due(lookup_us):
+        if not moved and rest is Rest.NONE and not self._tick_is_due(lookup_us):
             return
         facts = self._facts(frame, books) if moved and frame is not None else None
         rows = frontier_rows(self.spark, books, self.books.watermark_us)
-        if rest:
+        if rest is not Rest.NONE:
             reach("before_rest")
-            rows = rows.union(mark_row(self.spark, books, "rest"))
+            rows = rows.union(mark_row(self.spark, books, f"rest_{rest.value}"))
         if facts is not None:
             rows = facts.union(rows).coalesce(2)
         reach("before_facts")
         writer = f"generation-{self.generation}"
         append(rows, self.state, Table.FACTS, writer=writer, version=books.batch)
-        reach("after_rest" if rest else "after_facts")
+        reach("after_facts" if rest is Rest.NONE else "after_rest")
         self.committed_us = lookup_us
         found = summaries(facts) if facts is not None else []
         self.books = books.with_facts(found)
-        self._judge(facts, rest=rest)
+        self._judge(facts, rest)
         reach("after_judging")
         self._record(Moment(self.state, writer, books.batch, lookup_us))
         if facts is not None:
@@ -142,7 +142,6 @@ class BatchRunner:
         append(frame, self.state, Table.FAULTS, writer=writer, version=self._fault_appends)
 
     def _facts(self, frame: DataFrame, books: Books) -> DataFrame:
-        waiting = any(f.side == "input" and f.hidden_start and f.horizon_us is None for f in books.frontiers.values())
         facts = aggregate(
             frame,
             [(source.side, source.topic) for source in self.sources],
@@ -150,18 +149,25 @@ class BatchRunner:
             lookup_us=books.lookup_us,
             epoch=epoch_of(books.lookup_us),
             max_ahead_us=self.config.timing.max_ahead,
-            with_first_event=waiting,
+            with_first_event=bool(books.hiding),
         )
         # Held once: the append, the sums and the cells all read these few rows.
         return facts.localCheckpoint(eager=False)
 
-    def _judge(self, facts: DataFrame | None, *, rest: bool) -> None:
-        committed = {
-            (place.topic, place.partition): frontier.committed_offset
-            for place, frontier in self.books.frontiers.items()
-            if frontier.side == "input" and frontier.committed_offset is not None
-        }
-        self.judging.absorb(facts, self.books.clock(at_rest=rest), committed)
+    def _judge(self, facts: DataFrame | None, rest: Rest) -> None:
+        grouped = self.rules.tells_unconsumed
+        places = [
+            {
+                "topic": place.topic,
+                "partition": place.partition,
+                # For a partition of which the group has committed nothing, all is unconsumed.
+                "committed_offset": (frontier.committed_offset or 0) if grouped else None,
+                "unprovable_below": frontier.unprovable_below,
+            }
+            for place, frontier in sorted(self.books.frontiers.items())
+            if frontier.side == "input" and (grouped or frontier.unprovable_below is not None)
+        ]
+        self.judging.absorb(facts, self.books.clock(rest=rest), places)
 
     def _record(self, moment: Moment) -> None:
         judged, sums = self.judging.judged, self.judging.sums
@@ -174,7 +180,7 @@ class BatchRunner:
                 self.rules,
                 self.record.faults,
                 moment,
-                suspect_unknown=self.record.inputs_may_explain(self.books),
+                suspected=self.record.suspected(self.books),
             )
             self.record.violations_recorded(recorded, self.now_us())
         reach("after_violations")

@@ -71,6 +71,9 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
         "last_data_us": frontier.last_data_us,
         "newest_event_time_us": frontier.newest_event_time_us,
         "gone_us": frontier.gone_us,
+        "appended_after_us": frontier.appended_after_us,
+        "unprovable_below": frontier.unprovable_below,
+        "read_through_before_us": frontier.read_through_before_us,
         "watermark_us": watermark_us,
     }
 

@@ -6,6 +6,7 @@ and sums; two more and a second sum when cells must be compared.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -22,13 +23,15 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, ClockC
 from validator.state.tables import Table, read
 from validator.stream.rows import literal_frame
 
-COMMITTED_TYPE: Final = StructType(
+PLACES_TYPE: Final = StructType(
     [
         StructField("topic", StringType()),
         StructField("partition", LongType()),
         StructField("committed_offset", LongType()),
+        StructField("unprovable_below", LongType()),
     ]
 )
+"""Per input partition: the engine's committed offset, and below which offset answers may have been gone."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +74,12 @@ class Judging:
     _held: list[DataFrame] = field(default_factory=list)
 
     def absorb(
-        self, facts: DataFrame | None, clock: Clock, committed: dict[tuple[str, int], int], *, rest_us: int | None = None
+        self, facts: DataFrame | None, clock: Clock, places: Sequence[Mapping[str, object]], *, rest_us: int | None = None
     ) -> Sums:
-        """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``."""
+        """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
+
+        ``places``: rows of `PLACES_TYPE`, of the input partitions for which either offset is known.
+        """
         before, self._held = self._held, []
         parts = [] if self.cells is None else [self.cells]
         if facts is not None:
@@ -87,7 +93,7 @@ class Judging:
         self.judged, self.compared = judge(kept, now, self.rules), None
         sums = self._sum(self.judged)
         if sums.wanting:
-            expansions = self._expand(self.judged, sums, committed)
+            expansions = self._expand(self.judged, sums, places)
             again = self._keep(cell_rows.merge(kept, cell_rows.only_expansion(expansions)))
             self.judged = judge(again, now, self.rules)
             sums = self._sum(self.judged)
@@ -137,7 +143,7 @@ class Judging:
         results = {name: int(found.pop(f"r_{name}")) for name in RESULTS}
         return Sums(counts, results, **found)
 
-    def _expand(self, judged: DataFrame, sums: Sums, committed: dict[tuple[str, int], int]) -> DataFrame:
+    def _expand(self, judged: DataFrame, sums: Sums, places: Sequence[Mapping[str, object]]) -> DataFrame:
         """Expansions of the cells that want one: two jobs, a third where an observed id is unknown to its cell."""
         wanted = self._keep(
             judged.where("wants_expansion").select(*cell_rows.KEYS, "version", "results")
@@ -153,14 +159,14 @@ class Judging:
             window_us=self.rules.window_us,
             collapse=self.rules.collapse,
             reaches=self._reaches() if self.rules.drops_late else None,
-            committed=self._committed(committed) if committed and self.rules.tells_unconsumed else None,
+            places=literal_frame(self.spark, places, PLACES_TYPE) if places else None,
         )
         ids = self._keep(ids)
         classified = expand.classify(ids)
         foreign = classified.where(F.col("foreign") > 0).select(*expand.ID).distinct()
         self.compared = classified
         known = self._known(foreign)
-        results = expand.classify_results(contributed, ids)
+        results = expand.classify_results(contributed, classified, known)
         return expand.per_cell(classified, results, known, wanted)
 
     def _known(self, foreign: DataFrame) -> DataFrame:
@@ -184,10 +190,6 @@ class Judging:
 
     def _reaches(self) -> DataFrame:
         return expand.reaches_of(read(self.spark, self.state, Table.FACTS))
-
-    def _committed(self, committed: dict[tuple[str, int], int]) -> DataFrame:
-        rows = [{"topic": t, "partition": p, "committed_offset": o} for (t, p), o in committed.items()]
-        return literal_frame(self.spark, rows, COMMITTED_TYPE)
 
     def _keep(self, frame: DataFrame) -> DataFrame:
         """The frame held in memory (on disk beyond that) with its lineage cut, filled by the first job that reads it."""

@@ -54,10 +54,10 @@ def record_violations(
     faults: Sequence[FaultWindow],
     moment: Moment,
     *,
-    suspect_unknown: bool,
+    suspected: frozenset[str],
 ) -> Recorded:
     """Append the violations that moved."""
-    rows = violations.moved(judged, rules, suspect_unknown=suspect_unknown)
+    rows = violations.moved(judged, rules, suspected=suspected)
     if compared is not None:
         rows = rows.join(violations.evidence(compared), ["window_start_us", "key", "class"], "left")
     else:

@@ -9,11 +9,12 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from pathlib import Path
 
-from pyspark.sql import DataFrame, SparkSession, Window
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
 from validator.model.books import Books, TimeRules, Totals
+from validator.model.frontier import Rest
 from validator.reconcile import cells as cell_rows
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
@@ -72,15 +73,21 @@ def _cells(spark: SparkSession, state: Path, facts: DataFrame, books: Books, win
         if step < len(steps):
             closings.append({"window_start_us": start, "passed_us": steps[step][1]})
     passed = literal_frame(spark, closings, _CLOSING_TYPE)
-    rest = (
-        facts.where((F.col("kind") == Kind.MARK.value) & (F.col("mark") == "rest"))
+    marks = (
+        facts.where(F.col("kind") == Kind.MARK.value)
+        .groupBy("mark")
         .agg(F.max("lookup_us").alias("last"), F.min("lookup_us").alias("first"))
-        .collect()[0]
+        .collect()
     )
-    rested = F.when(F.col("first_seen_us") <= F.lit(rest["last"]), F.lit(rest["last"]).cast("bigint"))
+    rests = {row["mark"]: row["last"] for row in marks}
+    all_us, closed_us = rests.get(f"rest_{Rest.ALL.value}"), rests.get(f"rest_{Rest.CLOSED.value}")
+
+    def by(instant_us: int | None) -> Column:
+        return F.when(F.col("first_seen_us") <= F.lit(instant_us), F.lit(instant_us).cast("bigint"))
+
     by_watermark = F.when(F.col("passed_us").isNotNull(), F.greatest("passed_us", "first_seen_us"))
     with_times = folded.join(F.broadcast(passed), ["window_start_us"], "left").withColumns(
-        {"closed_us": F.least(by_watermark, rested), "rest_us": rested}
+        {"closed_us": F.least(by_watermark, by(all_us)), "rest_us": F.greatest(by(all_us), by(closed_us))}
     )
     told = _published(spark, state)
     if told is None:

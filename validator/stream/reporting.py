@@ -24,7 +24,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     if not complete:
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
     confirmed = confirmed_now(books, sums, record)
-    suspected = {"unknown_id": sums.counts["unknown_id"]} if record.inputs_may_explain(books) else {}
+    suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
     totals = books.totals
     outputs_read = totals.records.get("output", 0)
     return Snapshot(
@@ -100,8 +100,8 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
 def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]:
     """Violation class -> contributions (or results) that are confirmed and not retracted."""
     confirmed = {name: sums.counts[name] for name in ("missing", "duplicate", "misplaced", "unknown_id")}
-    if record.inputs_may_explain(books):
-        confirmed["unknown_id"] = 0
+    for name in record.suspected(books):
+        confirmed[name] = 0
     confirmed["undecodable"] = books.totals.undecodable.get("output", 0)
     return confirmed
 

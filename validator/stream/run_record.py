@@ -54,6 +54,19 @@ class RunRecord:
         lost = sum(f.expired for f in books.frontiers.values() if f.side == "input")
         return lost > 0 or books.totals.undecodable.get("input", 0) > 0
 
+    def answers_may_be_lost(self, books: Books) -> bool:
+        """Whether a late or rejected record that could not be decoded may be the answer to what is missing."""
+        return any(books.totals.undecodable.get(side, 0) > 0 for side in ("late", "rejected"))
+
+    def suspected(self, books: Books) -> frozenset[str]:
+        """Violation classes that are counted and not confirmed, because what cannot be read may explain them."""
+        classes = set()
+        if self.inputs_may_explain(books):
+            classes.add("unknown_id")
+        if self.answers_may_be_lost(books):
+            classes.add("missing")
+        return frozenset(classes)
+
     def batch_done(self, seconds: float, input_events: int) -> None:
         """A batch was committed, judged and recorded."""
         self.batches += 1
@@ -161,6 +174,11 @@ def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: i
         count = books.totals.undecodable.get(side, 0)
         if count:
             said.append(f"{count} {name} records could not be decoded, so what they would explain is not known")
+    for place in books.hiding:
+        said.append(
+            f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
+            "known: every cell is out of scope until it does"
+        )
     for place, frontier in sorted(books.frontiers.items()):
         if frontier.expired:
             said.append(

@@ -22,6 +22,7 @@ import validator
 from validator.config.model import Config
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Verdict
+from validator.model.frontier import Rest
 from validator.publish.publisher import Publisher
 from validator.reconcile.judge import Rules
 from validator.state import acknowledgements, identity
@@ -217,7 +218,7 @@ class Sidecar:
             outcome = self._run_query(frame, runner)
             if outcome is None:
                 if self._once and not self._stop.is_set():
-                    runner.advance(None, {}, rest=not self._leave_open)
+                    runner.advance(None, {}, Rest.CLOSED if self._leave_open else Rest.ALL)
                 return self._verdict(runner.books, runner.judging, record)
             if isinstance(outcome, NewGenerationWanted):
                 troubles = 0

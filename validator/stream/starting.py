@@ -28,6 +28,7 @@ def opened(
     frontiers = dict(books.frontiers)
     known_topics = {place.topic for place in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
+    gap = books.gap_met
     for source in sources:
         if source.topic not in topics:
             continue
@@ -36,14 +37,15 @@ def opened(
             lookup = lookups[place]
             if place in frontiers:
                 frontiers[place] = _after_holes(frontiers[place], lookup, lookup_us)
+                gap = gap or (source.side != "input" and frontiers[place] is not books.frontiers[place])
                 continue
             # A partition that appears in a topic that is being read is read whole, as Spark's source does.
             start = lookup.log_start_offset if source.topic in known_topics else wanted[place]
             frontier = first_frontier(source.side, place, lookup, start, lookup_us)
-            if frontier.side != "input" and frontier.hidden_start and start == lookup.log_start_offset:
-                frontier = replace(frontier, gone_us=lookup_us)
+            if frontier.side != "input" and frontier.hidden_start:
+                frontier, gap = replace(frontier, gone_us=0), True
             frontiers[place] = frontier
-    return replace(books, frontiers=frontiers), lookups
+    return replace(books, frontiers=frontiers, gap_met=gap), lookups
 
 
 def _starts(
@@ -82,7 +84,8 @@ def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier
             last_stable_offset=lookup.last_stable_offset,
             log_start_offset=lookup.log_start_offset,
             expired=frontier.expired + lost + lookup.log_start_offset,
-            gone_us=lookup_us,
+            gone_us=_gone(frontier),
+            last_data_us=lookup_us,
             unreached=(),
         )
     if lookup.log_start_offset > frontier.next_offset:
@@ -91,9 +94,16 @@ def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier
             frontier,
             next_offset=lookup.log_start_offset,
             expired=frontier.expired + lost,
-            gone_us=lookup_us,
+            gone_us=_gone(frontier),
+            last_data_us=lookup_us,
         )
     return frontier
+
+
+def _gone(frontier: Frontier) -> int:
+    """Until when nothing of it was lost: the earliest gap counts."""
+    before = frontier.read_through_us or 0
+    return before if frontier.gone_us is None else min(before, frontier.gone_us)
 
 
 def shares(
