@@ -1,0 +1,122 @@
+"""Records that cannot be read: each is counted, none ends the run, and what they may hide is not claimed."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso, set_aside
+
+pytestmark = pytest.mark.timeout(300)
+
+_PLACE = {"page": "a", "timestamp": iso(1)}
+BAD_EVENTS: dict[str, str | bytes | None] = {
+    "no JSON": "click!",
+    "JSON cut short": '{"id": 900, "page": "a", "timest',
+    "not UTF-8": b'{"id": "\xff\xfe", ',
+    "an array": json.dumps([{"id": 900, **_PLACE}]),
+    "a number": "17",
+    "no id": json.dumps(_PLACE),
+    "a null id": json.dumps({"id": None, **_PLACE}),
+    "an object as id": json.dumps({"id": {"number": 900}, **_PLACE}),
+    "a list as id": json.dumps({"id": [900], **_PLACE}),
+    "no key": json.dumps({"id": 900, "timestamp": iso(1)}),
+    "a null key": json.dumps({"id": 900, "page": None, "timestamp": iso(1)}),
+    "no time": json.dumps({"id": 900, "page": "a"}),
+    "a word as time": json.dumps({"id": 900, "page": "a", "timestamp": "yesterday"}),
+    "a number as time, without a unit": json.dumps({"id": 900, "page": "a", "timestamp": 1000}),
+    "a time without a date": json.dumps({"id": 900, "page": "a", "timestamp": "00:00:01"}),
+    "a date that is none": json.dumps({"id": 900, "page": "a", "timestamp": "1970-13-41T00:00:01"}),
+    "a null value": None,
+    "a zero-byte value": b"",
+}
+_CELL = {"page": "a", "windowStart": iso(0)}
+BAD_RESULTS: dict[str, str | bytes | None] = {
+    "no JSON": "answer!",
+    "JSON cut short": '{"page": "a", "windowStart": "1970-01-01T00:00:00", "clickIds": [1, 2',
+    "a zero-byte value": b"",
+    "no ids path": json.dumps(_CELL),
+    "null in place of the list": json.dumps({**_CELL, "clickIds": None}),
+    "a null id among numbers": json.dumps({**_CELL, "clickIds": [1, None]}),
+    "a null id among texts": json.dumps({**_CELL, "clickIds": ["x", None]}),
+    "a text in place of the list": json.dumps({**_CELL, "clickIds": "1,2"}),
+    "a number in place of the list": json.dumps({**_CELL, "clickIds": 1}),
+    "an object as an id": json.dumps({**_CELL, "clickIds": [{"number": 1}]}),
+    "a list as an id": json.dumps({**_CELL, "clickIds": [[1]]}),
+    "no key": json.dumps({"windowStart": iso(0), "clickIds": [1]}),
+    "no window": json.dumps({"page": "a", "clickIds": [1]}),
+    "a word as window": json.dumps({"page": "a", "windowStart": "now", "clickIds": [1]}),
+}
+BAD_LATE: dict[str, str | bytes | None] = {"no id": '{"page": "a"}', "a null value": None}
+
+
+def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 2), *BAD_EVENTS.values())
+    # 900 may have been in one of the bad events; key b is known to no event; id 2 belongs to another cell.
+    pipeline.answers(answer([1, 2, 900]), answer([901], page="b"), answer([2], window=5))
+    pipeline.put(pipeline.late, *BAD_LATE.values())
+
+    run = pipeline.once()
+
+    assert run.report["inputs"]["read"] == 2 + len(BAD_EVENTS)
+    assert run.report["inputs"]["undecodable"] == len(BAD_EVENTS)
+    assert run.report["late_records"] == {"read": len(BAD_LATE), "undecodable": len(BAD_LATE)}
+    assert run.counts() == {"expected": 2, "processed": 2, "misplaced": 1, "unknown_id": 2}
+    assert run.report["violations"]["suspected"]["unknown_id"] == 2
+    assert run.report["violations"]["confirmed"]["unknown_id"] == 0
+    assert run.report["violations"]["confirmed"]["misplaced"] == 1
+    assert run.verdicts == ("fail", "fail", "fail")
+    doubts = [
+        "1 contributions are in a cell where their event does not belong",
+        f"{len(BAD_EVENTS)} input records could not be decoded, so what they would explain is not known",
+        f"{len(BAD_LATE)} late records could not be decoded, so what they would explain is not known",
+    ]
+    assert run.report["reasons"] == doubts
+
+    # Results that cannot be read are violations of their own; a tombstone is none.
+    pipeline.answers(*BAD_RESULTS.values(), None)
+    run = pipeline.once()
+    results = {name: count for name, count in run.report["results"].items() if count}
+    read = 3 + len(BAD_RESULTS) + 1
+    assert results == {"read": read, "misplaced": 3, "undecodable": len(BAD_RESULTS), "tombstone": 1}
+    assert run.counts() == {"expected": 2, "processed": 2, "misplaced": 1, "unknown_id": 2}
+    assert run.report["reasons"] == [doubts[0], f"{len(BAD_RESULTS)} results could not be decoded", *doubts[1:]]
+    assert run.status == 1
+
+
+def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), "click!")
+    pipeline.answers(answer([1]), answer([900], page="unheard of"))
+
+    run = pipeline.once()
+
+    assert run.counts() == {"expected": 1, "processed": 1, "unknown_id": 1}
+    assert run.verdicts == ("unknown", "unknown", "unknown")
+    assert run.report["reasons"] == [
+        "1 input records could not be decoded, so what they would explain is not known"
+    ]
+    assert run.status == 3
+
+
+def test_nothing_read_is_unknown(pipeline: Pipeline) -> None:
+    pipeline.create()
+    run = pipeline.once()
+    assert run.counts() == {}
+    assert run.report["reasons"] == ["nothing has settled yet: no cell is closed and judged"]
+    assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
+
+
+def test_late_and_rejected_records_count_as_handled(pipeline: Pipeline) -> None:
+    """A record set aside counts for the cell of its own key and time; one that no input explains is a finding."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 2), click(3, 3))
+    pipeline.answers(answer([1]))
+    pipeline.put(pipeline.late, set_aside(2, 2), set_aside(3, 13))
+
+    run = pipeline.once()
+
+    assert run.counts() == {"expected": 3, "processed": 1, "late": 1, "missing": 1, "misplaced": 1}
+    assert run.verdicts == ("fail", "fail", "fail")

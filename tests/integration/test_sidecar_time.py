@@ -1,0 +1,139 @@
+"""The time model against a real broker and real seconds: when absence is proven, and when it must not be.
+
+One sidecar lives through the whole story, since each step needs what came before. Window n of 10 s is closed by an event
+of window n + 1; the timings are those of `sidecar_fixtures`: overdue after 2 s, missing after 4 s, idle after 2 s.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import pytest
+
+from tests.integration.sidecar_fixtures import Live, Pipeline, Report, answer, click, counts, set_aside, verdicts
+
+pytestmark = pytest.mark.timeout(420)
+
+_FUTURE_SECONDS = 4_102_444_800
+
+
+def test_absence_is_proven_by_time_alone_and_never_too_early(pipeline: Pipeline) -> None:
+    # The second input partition is idle for most of the story: it must not hold the watermark.
+    pipeline.create(inputs=2)
+    # Nothing may be closed by an event that is further ahead than max_ahead; it stays pending itself.
+    pipeline.clicks(*[click(i, 1) for i in range(10)], click("from 2100", _FUTURE_SECONDS))
+    with pipeline.live() as live:
+        _a_clock_gone_mad_closes_nothing(live)
+        _a_dead_engine_is_noticed_without_traffic(pipeline, live)
+        _a_late_answer_retracts(pipeline, live)
+        _an_open_transaction_blocks_and_its_commit_answers(pipeline, live)
+        _an_aborted_transaction_proves_the_loss(pipeline, live)
+        _an_output_before_its_input_is_unresolved_then_explained(pipeline, live)
+        _a_record_set_aside_is_late(pipeline, live)
+    assert live.status == 1
+
+
+def _a_clock_gone_mad_closes_nothing(live: Live) -> None:
+    report = live.until(lambda r: counts(r) == {"expected": 11, "pending": 11})
+    # Idle for long enough that only the watermark holds the cells open.
+    report = _after(live, report, seconds=3)
+    assert counts(report) == {"expected": 11, "pending": 11}
+    assert report["cells"]["closed"] == 0
+    assert verdicts(report) == ("unknown",) * 3
+
+
+def _a_dead_engine_is_noticed_without_traffic(pipeline: Pipeline, live: Live) -> None:
+    pipeline.clicks(click(20, 11))
+    seen = []
+
+    def lost(report: Report) -> bool:
+        seen.append((counts(report), verdicts(report)))
+        return bool(report["contributions"]["missing"])
+
+    report = live.until(lost)
+    assert counts(report) == {"expected": 12, "pending": 2, "missing": 10}
+    assert verdicts(report) == ("pass", "fail", "fail")
+    # Reported as overdue for two seconds before, and no violation then.
+    overdue = [said for found, said in seen if found == {"expected": 12, "pending": 2, "overdue": 10}]
+    assert overdue
+    assert set(overdue) == {("unknown",) * 3}
+    assert report["violations"]["confirmed"]["missing"] == 10
+
+
+def _a_late_answer_retracts(pipeline: Pipeline, live: Live) -> None:
+    pipeline.answers(answer(range(10)))
+    report = live.until(lambda r: r["contributions"]["processed"] == 10)
+    assert counts(report) == {"expected": 12, "pending": 2, "processed": 10}
+    assert report["violations"]["retracted"]["missing"] == 10
+    assert report["violations"]["confirmed"]["missing"] == 0
+    assert verdicts(report) == ("pass", "pass", "pass")
+
+
+def _an_open_transaction_blocks_and_its_commit_answers(pipeline: Pipeline, live: Live) -> None:
+    producer = pipeline.transactional()
+    producer.begin_transaction()
+    producer.produce(pipeline.output, answer([20], 1), partition=0)
+    assert producer.flush(30) == 0
+    pipeline.clicks(click(30, 21))
+    report = live.until(lambda r: r["contributions"]["blocked"] == 1)
+    # Well past missing_after, and still not called missing.
+    report = _after(live, report, seconds=5)
+    assert counts(report) == {"expected": 13, "processed": 10, "pending": 2, "blocked": 1}
+    producer.commit_transaction(30)
+    report = live.until(lambda r: r["contributions"]["processed"] == 11)
+    assert counts(report) == {"expected": 13, "processed": 11, "pending": 2}
+    assert verdicts(report) == ("pass", "pass", "pass")
+    assert report["violations"]["retracted"]["missing"] == 10
+
+
+def _an_aborted_transaction_proves_the_loss(pipeline: Pipeline, live: Live) -> None:
+    producer = pipeline.transactional()
+    producer.begin_transaction()
+    producer.produce(pipeline.output, answer([30], 2), partition=0)
+    assert producer.flush(30) == 0
+    pipeline.clicks(click(40, 31))
+    live.until(lambda r: r["contributions"]["blocked"] == 1)
+    read = live.batches()["results"]["read"]
+    producer.abort_transaction(30)
+    report = live.until(lambda r: r["contributions"]["missing"] == 1)
+    assert counts(report) == {"expected": 14, "processed": 11, "pending": 2, "missing": 1}
+    assert verdicts(report) == ("pass", "fail", "fail")
+    # The aborted record and the markers are offsets without a visible record.
+    assert report["results"]["read"] == read == 2
+    [output] = [p for p in report["coverage"]["partitions"] if p["topic"] == pipeline.output]
+    assert (output["records"], output["next_offset"], output["invisible"]) == (2, 5, 3)
+    assert report["coverage"]["complete"]
+
+
+def _an_output_before_its_input_is_unresolved_then_explained(pipeline: Pipeline, live: Live) -> None:
+    producer = pipeline.transactional()
+    producer.begin_transaction()
+    producer.produce(pipeline.input, click(50, 35), partition=1)
+    assert producer.flush(30) == 0
+    pipeline.answers(answer([40, 50], 3))
+    report = live.until(lambda r: r["contributions"]["unresolved"] == 1)
+    report = _after(live, report, seconds=3)
+    assert counts(report) == {"expected": 14, "processed": 12, "pending": 1, "missing": 1, "unresolved": 1}
+    producer.commit_transaction(30)
+    report = live.until(lambda r: r["contributions"]["expected"] == 15)
+    assert counts(report) == {"expected": 15, "processed": 13, "pending": 1, "missing": 1}
+    assert report["violations"]["retracted"]["unknown_id"] == 0
+
+
+def _a_record_set_aside_is_late(pipeline: Pipeline, live: Live) -> None:
+    pipeline.put(pipeline.late, set_aside(60, 41))
+    pipeline.clicks(click(60, 41), click(70, 51))
+    report = live.until(lambda r: r["contributions"]["late"] == 1 and r["cells"]["verified"] == 4)
+    assert counts(report) == {"expected": 17, "processed": 13, "late": 1, "pending": 2, "missing": 1}
+    assert verdicts(report) == ("pass", "fail", "fail")
+    assert report["violations"]["retracted"]["missing"] == 10
+
+
+def _after(live: Live, report: Report, *, seconds: float) -> Report:
+    """The first report that was taken so much later than ``report``."""
+    then = _instant(report)
+    return live.until(lambda r: _instant(r) >= then + seconds)
+
+
+def _instant(report: Report) -> float:
+    return datetime.fromisoformat(report["time"]).timestamp()

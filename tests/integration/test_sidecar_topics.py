@@ -1,0 +1,208 @@
+"""Topics that come, grow, go and are cut short while a sidecar watches them."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from tests.integration.sidecar_fixtures import Pipeline, Report, answer, click, counts
+from validator.state.identity import StateMismatch
+from validator.state.lock import StateLocked
+from validator.stream import batch
+from validator.stream.sidecar import Sidecar
+
+pytestmark = pytest.mark.timeout(420)
+
+
+def test_a_sidecar_waits_for_topics_reads_new_partitions_and_is_alone(pipeline: Pipeline) -> None:
+    with pipeline.live() as live:
+        for topic in (pipeline.output, pipeline.late, pipeline.input):
+            live.until_said(f"topic {topic} does not exist yet: waiting for it")
+        report = live.until(lambda r: len(r["waiting_for"]) == 3)
+        assert f"topic {pipeline.input} does not exist yet" in report["reasons"]
+        with pytest.raises(StateLocked) as refused:
+            Sidecar(pipeline.config(), say=lambda _: None, session=pipeline.spark).run()
+        assert str(refused.value) == (
+            f"another sidecar is running on the state {pipeline.state()}: "
+            "stop it, or give this one a state.path of its own"
+        )
+
+        # The late topic comes after the others, when the query runs already.
+        pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 1})
+        pipeline.clicks(click(1, 1), click(2, 11))
+        pipeline.answers(answer([1]))
+        report = live.until(lambda r: counts(r) == {"expected": 2, "processed": 1, "pending": 1})
+        assert report["waiting_for"] == [pipeline.late]
+        assert report["reasons"] == [f"topic {pipeline.late} does not exist yet"]
+        pipeline.broker.create_topics({pipeline.late: 1})
+        live.until(lambda r: r["waiting_for"] == [] and r["reasons"] == [])
+
+        pipeline.add_partitions(pipeline.input, 2)
+        pipeline.add_partitions(pipeline.output, 2)
+        pipeline.clicks(click(3, 12), click(4, 22), partition=1)
+        pipeline.clicks(click(5, 23))
+        pipeline.answers(answer([2, 3], 1), partition=1)
+        report = live.until(lambda r: r["contributions"]["processed"] == 3)
+        assert counts(report) == {"expected": 5, "processed": 3, "pending": 2}
+        assert len(report["coverage"]["partitions"]) == 5
+        assert report["coverage"]["complete"]
+        live.until(lambda r: r["outcome"] == "pass")
+    assert live.status == 0
+
+
+def test_a_recreated_topic_is_read_anew_and_what_it_took_along_is_expired(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11))
+    pipeline.answers(answer([1]))
+    with pipeline.live() as live:
+        live.until(lambda r: counts(r) == {"expected": 2, "processed": 1, "pending": 1})
+        pipeline.broker.delete_topic(pipeline.output)
+        live.until_said(f"topic {pipeline.output} does not exist yet: waiting for it")
+        pipeline.broker.create_topics({pipeline.output: 1})
+        # More records than the old topic had: only its id tells that it is another one.
+        pipeline.clicks(click(3, 21), click(4, 31))
+        pipeline.answers(answer([2], 1), answer([3], 2))
+        report = live.until(lambda r: r["contributions"]["processed"] == 3)
+        assert counts(report) == {"expected": 4, "processed": 3, "pending": 1}
+        assert report["results"]["read"] == 3
+        assert report["violations"]["confirmed"]["duplicate"] == 0
+
+
+def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The reader is held after its first commit until retention has passed it; then it must find the hole and go on."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 2))
+    pipeline.answers(answer([1, 2]))
+    held, go_on = threading.Event(), threading.Event()
+
+    def reach(name: str) -> None:
+        if name == "after_publishing" and not go_on.is_set():
+            held.set()
+            assert go_on.wait(60)
+
+    monkeypatch.setattr(batch, "reach", reach)
+    with pipeline.live() as live:
+        assert held.wait(60)
+        pipeline.clicks(*[click(i, 3) for i in range(3, 8)], click(8, 14))
+        pipeline.delete_records(pipeline.input, 5)
+        pipeline.answers(answer(range(3, 8), 0))
+        go_on.set()
+        report = live.until(lambda r: r["inputs"]["expired"] == 3 and r["contributions"]["expected"] == 5)
+        live.until_said("starting again from the committed frontiers")
+        # 3, 4 and 5 are explained by no input any more; what is gone may have been they.
+        report = live.until(lambda r: r["contributions"]["unknown_id"] == 3)
+        assert counts(report) == {"expected": 5, "processed": 4, "unknown_id": 3, "pending": 1}
+        assert report["violations"]["suspected"]["unknown_id"] == 3
+        assert report["outcome"] == "unknown"
+        gone = f"3 records of {pipeline.input}-0 were gone before they could be read (retention or a recreated topic)"
+        assert gone in report["reasons"]
+        [book] = [p for p in report["coverage"]["partitions"] if p["topic"] == pipeline.input]
+        assert (book["records"], book["expired"], book["invisible"], book["next_offset"]) == (5, 3, 0, 8)
+        assert not report["coverage"]["complete"]
+    assert live.status == 3
+
+
+def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+    assert pipeline.once().status == 0
+    pipeline.clicks(click(2, 11))
+    pipeline.answers(answer([2], 1), answer([], 1))
+    pipeline.delete_records(pipeline.output, 3)
+
+    run = pipeline.once()
+
+    assert run.counts() == {"expected": 2, "processed": 1, "overdue": 1}
+    assert run.verdicts == ("unknown",) * 3
+    assert run.report["reasons"] == [
+        f"2 records of {pipeline.output}-0 were gone before they could be read (retention or a recreated topic)",
+        "1 contributions may have been answered in output that is gone",
+    ]
+    assert run.status == 3
+
+
+def _outcome(report: Report) -> dict[str, object]:
+    return {name: report[name] for name in ("contributions", "results", "inputs", "cells", "verdicts", "reliability")}
+
+
+def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> None:
+    pipeline.create(inputs=2, outputs=2)
+    for window in range(3):
+        for page in "abc":
+            base = 100 * window + 10 * ord(page)
+            pipeline.clicks(*[click(base + i, 10 * window + i, page) for i in range(5)], partition=window % 2)
+    # Window 0 whole; window 1 in two halves, the second after the first run; window 2 never, but for one id twice.
+    ids = {(w, p): [100 * w + 10 * ord(p) + i for i in range(5)] for w in range(3) for p in "abc"}
+    pipeline.answers(*[answer(ids[0, p], 0, p) for p in "abc"])
+    pipeline.answers(*[answer(ids[1, p][:3], 1, p) for p in "abc"], partition=1)
+
+    open_left = pipeline.once(state="left-open", leave_open=True)
+    assert open_left.counts() == {"expected": 45, "processed": 24, "pending": 21}
+    first = pipeline.once(state="continued")
+    assert first.counts() == {"expected": 45, "processed": 24, "missing": 21}
+    assert (first.verdicts, first.status) == (("pass", "fail", "fail"), 1)
+
+    pipeline.answers(*[answer(ids[1, p][3:], 1, p) for p in "abc"])
+    pipeline.answers(answer([ids[2, "a"][0]] * 2, 2, "a"))
+    # An event older than all, for a cell that the first run had closed.
+    pipeline.clicks(click(7, 3, "b"))
+    second = pipeline.once("timing.missing_after=9s", "timing.overdue_after=3s", state="continued")
+    assert second.said[-1].startswith("resuming after batch")
+    assert second.counts() == {"expected": 46, "processed": 31, "duplicate": 1, "missing": 15}
+    assert second.verdicts == ("fail", "fail", "fail")
+    assert second.report["violations"]["retracted"]["missing"] == 7
+
+    for state in ("left-open", "whole"):
+        assert _outcome(pipeline.once(state=state).report) == _outcome(second.report), state
+    # Once more with nothing new changes nothing.
+    assert _outcome(pipeline.once(state="continued").report) == _outcome(second.report)
+
+    with pytest.raises(StateMismatch) as refused:
+        pipeline.once("oracle.size=20s", state="continued")
+    assert str(refused.value) == (
+        f"the state {pipeline.state('continued')} belongs to another pipeline: "
+        "oracle.size was 10000000 and is 20000000 now; give state.path a new folder, or restore the configuration"
+    )
+    with pytest.raises(StateMismatch, match=r"outputs\[0\]\.fields\.key\[0\]\.path was \"page\" and is \"region\" now"):
+        pipeline.once("outputs.0.fields.key=region", state="continued")
+
+
+def test_cells_before_the_start_are_out_of_scope(pipeline: Pipeline) -> None:
+    """`start: latest`: windows that had begun before the first event read are hidden in part, and not judged."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11))
+    pipeline.answers(answer([1]))
+    started = pipeline.once("start=latest")
+    assert (started.counts(), started.status) == ({}, 3)
+
+    # The answer to window 1 carries an event that was read by nobody here; window 3 is the first that is whole.
+    pipeline.clicks(click(3, 12), click(4, 22), click(5, 31), click(6, 41))
+    pipeline.answers(answer([2, 3], 1), answer([4], 2), answer([5], 3))
+    run = pipeline.once("start=latest")
+
+    assert run.report["inputs"]["read"] == 4
+    assert run.counts("unknown_id", "misplaced", "unresolved") == {"unknown_id": 0, "misplaced": 0, "unresolved": 0}
+    assert run.counts() == {"expected": 3, "processed": 2, "missing": 1, "out_of_scope": 3}
+    assert run.verdicts == ("pass", "fail", "fail")
+
+
+def test_a_partition_cut_before_the_first_run_puts_its_early_cells_out_of_scope(pipeline: Pipeline) -> None:
+    pipeline.create(inputs=2)
+    pipeline.clicks(*[click(i, i) for i in range(25)])
+    pipeline.clicks(*[click(100 + i, i) for i in range(25)], partition=1)
+    pipeline.answers(
+        answer([*range(10), *range(100, 110)]), answer([*range(10, 20), *range(110, 120)], 1), answer([20, 120], 2)
+    )
+    # Offset 5 is the event of second 5: window 0 is hidden in part.
+    pipeline.delete_records(pipeline.input, 5)
+
+    run = pipeline.once()
+
+    # Window 0: 5 and 10 events read, 20 ids answered. Window 2 lacks four ids of each partition.
+    assert run.counts() == {"expected": 30, "processed": 22, "missing": 8, "out_of_scope": 35}
+    assert run.report["inputs"]["expired"] == 0
+    assert run.verdicts == ("pass", "fail", "fail")
