@@ -1,0 +1,126 @@
+"""The law itself, checked on random worlds: a correct engine is never accused, a broken one is.
+
+"An engine that keeps its guarantee and answers within `missing_after` of a cell's closing must never cause a confirmed
+violation, at any order of arrival, batch boundary, load or restart" (SEMANTICS section 2). The engine of `engine.py`
+keeps time by the wall clock and knows nothing of batches; the reference reads its world in batches cut anywhere.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import replace
+from itertools import pairwise
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.property.history import History, InputEvent, flaws
+from tests.property.packing import namespace_of, pack_histories, packed_cells, packed_counts
+from tests.property.reference import Judgement, classify_all, conclude
+from tests.property.strategies import PLAIN, causal_correct_history, drawn, faulty_history
+
+pytestmark = pytest.mark.property
+
+WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000"))
+"""How many random worlds; a seed names each of them for good."""
+KNOWN = {
+    "processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "unresolved", "pending", "overdue",
+    "blocked", "unconsumed", "dropped_late", "missing", "out_of_scope", "expected",
+}  # fmt: skip
+
+
+def holds_together(judgement: Judgement) -> bool:
+    """The books of one judgement: the classes of what was expected add up, and violations have counts."""
+    totals = judgement.totals
+    assert set(totals) <= KNOWN
+    handled = totals["processed"] + totals["late"] + totals["rejected"]
+    outstanding = sum(
+        totals[name] for name in ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
+    )
+    assert handled + outstanding == totals["expected"]
+    assert not judgement.confirmed & judgement.suspected
+    return judgement.retracted == judgement.ever_confirmed - judgement.confirmed
+
+
+@pytest.mark.timeout(600)
+def test_a_correct_engine_is_never_accused_after_any_step() -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(WORLDS):
+        history = causal_correct_history(Random(seed))
+        assert not flaws(history), seed
+        for judgement in classify_all(history):
+            seen.update(judgement.totals.keys())
+            assert holds_together(judgement), seed
+            assert not judgement.confirmed, f"seed {seed}, step {judgement.step}: {sorted(judgement.confirmed)}"
+    # The worlds are worth the name only if they lead the judge through all that is not a violation.
+    assert {"late", "rejected", "overdue", "blocked", "dropped_late", "unresolved", "out_of_scope"} <= set(seen)
+    assert "missing" not in seen or seen["missing"] < WORLDS / 100, "an undecodable late record keeps a few suspected"
+
+
+@pytest.mark.timeout(600)
+def test_an_answer_one_instant_after_its_time_is_found() -> None:
+    """Absence is proven no later than it can be: with a `missing_after` that is shorter by one, some are confirmed."""
+    accused = 0
+    for seed in range(WORLDS // 4):
+        history = causal_correct_history(Random(seed), PLAIN)
+        strict = replace(history.timing, missing_after_us=history.timing.missing_after_us - 1)
+        accused += bool(classify_all(replace(history, timing=strict))[-1].ever_confirmed)
+    assert accused >= 1
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(drawn(causal_correct_history))
+def test_a_correct_engine_is_never_accused_where_hypothesis_looks(history: History) -> None:
+    assert not classify_all(history)[-1].ever_confirmed
+
+
+@pytest.mark.timeout(600)
+def test_a_broken_engine_is_found_in_every_kind() -> None:
+    found: Counter[str] = Counter()
+    for seed in range(WORLDS // 4):
+        history = faulty_history(Random(seed))
+        assert not flaws(history), seed
+        for judgement in classify_all(history):
+            assert holds_together(judgement), seed
+        found.update({violation.kind for violation in judgement.confirmed})
+    assert set(found) == {"missing", "duplicate", "misplaced", "unknown_id", "undecodable"}
+
+
+@pytest.mark.timeout(600)
+def test_the_counts_of_a_run_read_to_its_end_do_not_depend_on_the_batches() -> None:
+    """ "Another batch size or another order of arrival give the same final class counts": one batch, or many."""
+    for seed in range(WORLDS // 4):
+        history = faulty_history(Random(seed), PLAIN)
+        last = history.steps[-1]
+        if any(at.next_offset < at.high_watermark for at in last.partitions):
+            continue
+        timing = replace(history.timing, max_ahead_us=1 << 40)
+        records = tuple(record for step in history.steps for record in step.records)
+        first = {at.place: at for at in history.steps[0].partitions}
+        states = tuple(replace(at, start_offset=first[at.place].start_offset) for at in last.partitions)
+        once = replace(history, timing=timing, final="once")
+        whole = replace(once, steps=(replace(last, records=records, partitions=states),))
+        assert conclude(once).contributions == conclude(whole).contributions, seed
+
+
+def test_packing_keeps_every_record_under_its_namespace() -> None:
+    histories = [faulty_history(Random(seed)) for seed in range(20)]
+    pack = pack_histories(histories)
+    assert [row.namespace for row in pack.timings] == [namespace_of(number) for number in range(20)]
+    assert len(pack.steps) == max(len(history.steps) for history in histories)
+    for number, history in enumerate(histories):
+        name = namespace_of(number)
+        for index, step in enumerate(history.steps):
+            rows = [row for row in pack.steps[index].inputs if row.namespace == name]
+            events = [record for record in step.records if isinstance(record, InputEvent)]
+            assert [row.id for row in rows] == [name + event.id for event in events]
+            assert [row.lookup_us for row in pack.steps[index].clocks if row.namespace == name] == [step.lookup_us]
+        judgement = conclude(history)
+        assert sum(row.times for row in packed_counts(number, judgement)) == sum(
+            found.total() for ids in judgement.contributions.values() for found in ids.values()
+        )
+        assert all(key.startswith(name) for _, key in packed_cells(number, judgement))
+    for before, after in pairwise(pack.steps):
+        assert {row.namespace for row in after.clocks} <= {row.namespace for row in before.clocks}
