@@ -19,7 +19,7 @@ CASES: dict[str, Case] = {
     "integers at the 64-bit edges": (("edges", "r"), 0, [_LARGEST, _SMALLEST, 0], [0, _SMALLEST, _LARGEST]),
     "integers beyond 64 bits are exact": (("beyond", "r"), 0, [2**63, 2**63 + 1], [2**63 + 1, 2**63]),
     "text ids": (("text", "r"), 0, ["x-1", "007", "-0", "", "é", "1e3"], ["-0", "é", "", "007", "1e3", "x-1"]),
-    "text ids in braces": (("braces", "r"), 0, ["{550e8400-e29b}", "[7]x"], ["{550e8400-e29b}", "[7]x"]),
+    "text ids in braces": (("braces", "r"), 0, ["{550e8400-e29b}", "[a]", "[7]x"], ["[a]", "[7]x", "{550e8400-e29b}"]),
     "numbers and texts in one list": (("mixed", "r"), 0, [10, "y", 11], [11, 10, "y"]),
     "scalars that are neither integer nor text": (("scalars", "r"), 0, [True, 1.5], [1.5, True]),
     "an event sent twice is expected twice": (("twice", "r"), 0, [20, 20], [20, 20]),

@@ -100,7 +100,9 @@ def _plain_value(tail: Column) -> Column:
     """The value at the start of ``tail`` if it is a closed string or a canonical integer, else null."""
     inside = F.substring(tail, 2, _ALL)
     string = F.substring_index(inside, '"', 1)
-    closed = F.octet_length(string) < F.octet_length(inside)
+    # What follows the closing quote must end the value: a quote too few or too many is for the parser to refuse.
+    after = F.substring(inside, F.length(string) + 2, F.lit(1))
+    closed = after.isin(",", "}")
     number = F.rtrim(F.substring_index(F.substring_index(tail, ",", 1), "}", 1))
     return F.when(tail.startswith('"'), F.when(closed, string)).when(integer_id(number).isNotNull(), number)
 

@@ -31,6 +31,16 @@ def text_id(text: Column) -> Column:
     return F.when(integer_id(text).isNull(), text)
 
 
+def scalar(text: Column) -> Column:
+    """``text`` where it was a JSON scalar, else null: the parser hands over an object or a list as its JSON text.
+
+    A text that merely looks like one, such as a GUID in braces, is no JSON and stays.
+    """
+    braced = text.startswith("{") & text.endswith("}")
+    bracketed = text.startswith("[") & text.endswith("]")
+    return F.when(~((braced | bracketed) & F.get_json_object(text, "$").isNotNull()), text)
+
+
 def hash_a(integer: Column) -> Column:
     """First fingerprint term of an integer id; sums of it wrap at 64 bits."""
     return F.xxhash64(integer)

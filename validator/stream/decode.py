@@ -94,7 +94,8 @@ def decode_results(frame: DataFrame, source: int, topic: Output, oracle: Tumblin
     if "parsed_text" in columns.columns:
         whole = whole | json_paths.is_whole(F.col("parsed_text"))
     no_longs, no_texts = F.array().cast(ArrayType(LongType())), F.array().cast(ArrayType(StringType()))
-    texts = _concatenated(text_ids) if text_ids else None
+    # What is no scalar becomes a null id, so that the record is undecodable.
+    texts = F.transform(_concatenated(text_ids), scalars.scalar) if text_ids else None
     numbers = F.when(reader.whole, _concatenated(number_ids)) if number_ids is not None else None
     columns = columns.select(
         *_position(),
@@ -208,8 +209,7 @@ def _position() -> list[Column]:
 
 def _ids(text: Column, id_type: str) -> tuple[Column, Column]:
     no_number, no_text = F.lit(None).cast("bigint"), F.lit(None).cast("string")
-    # An object or a list is no scalar; the parser hands it over as its text.
-    scalar = F.when(~(text.startswith("{") | text.startswith("[")), text)
+    scalar = scalars.scalar(text)
     if id_type == "integer":
         return scalars.integer_id(text), no_text
     if id_type == "string":
