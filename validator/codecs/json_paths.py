@@ -46,15 +46,18 @@ def _struct(tree: Mapping[str, object]) -> StructType:
 
 
 def parse(value: Column, schema: StructType) -> Column:
-    """``value`` (text) as a struct of ``schema``. Only an object is taken: Spark would take an array's first element."""
+    """``value`` (text) as a struct of ``schema``. Only an object is taken: Spark would take an array's first
+    element."""
     return F.when(F.ltrim(value).startswith("{"), F.from_json(value, schema, _OPTIONS))
 
 
 def parse_flat(frame: DataFrame, value: Column, names: Sequence[str], into: str) -> DataFrame:
-    """``frame`` with the column ``into``: the struct that `parse` gives for top-level text fields ``names``, taken from the
+    """``frame`` with the column ``into``: the struct that `parse` gives for top-level text fields ``names``, taken
+    from the
     text itself where the record is plainly one flat object, and from Spark's parser everywhere else.
 
-    The short way costs a quarter of the parser's. It is taken only when: the text is valid UTF-8, starts with ``{``, ends
+    The short way costs a quarter of the parser's. It is taken only when: the text is valid UTF-8, starts with
+    ``{``, ends
     with ``}``, and holds no further brace, no bracket, no backslash and no doubled comma; each field's ``"name":``
     occurs exactly once (without backslashes it cannot be inside a string); and each value is a closed string or a
     canonical integer. What it does not look at is the syntax of fields that nobody reads.

@@ -39,7 +39,8 @@ class Frontier:
     ``unreached`` are the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
     ``last_data_us`` is the lookup instant of the last batch that brought a record, or of the first batch.
     ``horizon_us``: cells that start before it are out of scope on account of this partition.
-    ``appended_after_us``: its newest record was appended after this instant (its read-through time before the batch that
+    ``appended_after_us``: its newest record was appended after this instant (its read-through time before the batch
+    that
     brought it). ``gone_us``: records of it were gone before they could be read; it had been read through until then
     (0: never). ``unprovable_below``: answers to events below this offset may have been among what was gone.
     """

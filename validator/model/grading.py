@@ -33,8 +33,6 @@ _SENTENCES = {
 def reasons(confirmed: Mapping[str, int], doubts: Sequence[str]) -> tuple[str, ...]:
     """Why a verdict is not pass, as sentences."""
     broken = [
-        _SENTENCES[name].format(n=confirmed[name.value])
-        for name in ViolationClass
-        if confirmed.get(name.value, 0) > 0
+        _SENTENCES[name].format(n=confirmed[name.value]) for name in ViolationClass if confirmed.get(name.value, 0) > 0
     ]
     return (*broken, *doubts)

@@ -23,6 +23,7 @@ class Histogram:
 
     @property
     def count(self) -> int:
+        """Number of values."""
         return sum(self.counts)
 
     def quantile(self, q: float) -> float | None:

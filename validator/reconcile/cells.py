@@ -19,7 +19,7 @@ KEYS: Final = ("window_start_us", "key")
 
 _SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "late", Side.REJECTED: "rejected"}
 
-_SUMS: Final = tuple(f"{name}_{part}" for name in _SIDES.values() for part in ("count", "a", "b")) + ("results",)
+_SUMS: Final = (*(f"{name}_{part}" for name in _SIDES.values() for part in ("count", "a", "b")), "results")
 _MINIMA: Final = ("first_batch", "first_seen_us", "first_input_time_us", "first_result_time_us")
 _MAXIMA: Final = ("expected_us", "observed_us", "last_input_time_us", "last_result_time_us", "closed_us", "rest_us")
 
@@ -42,7 +42,8 @@ EXPANSION_FIELDS: Final = (
     "misplaced",
 )
 EXPANSION_TYPE: Final = StructType([StructField(name, LongType()) for name in EXPANSION_FIELDS])
-"""What comparing a cell's ids one by one gave, at the totals whose sum was ``version``. ``known`` and ``unknown``: observed
+"""What comparing a cell's ids one by one gave, at the totals whose sum was ``version``. ``known`` and ``unknown``:
+observed
 ids that the cell does not expect, by whether any cell does. The last four count its results."""
 
 PUBLISHED_TYPE: Final = StructType(

@@ -2,7 +2,8 @@
 
 Shape in: fact rows of those cells. Shape out: one row per cell with an `EXPANSION_TYPE` struct.
 Per (cell, id), with e expected, p in results, l late, r rejected (SEMANTICS section 2):
-processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate = max(0, p + l + r - e)
+processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate = max(0, p + l + r
+- e)
 where e > 0; else all observations are of an id that the cell does not expect.
 """
 
@@ -106,9 +107,7 @@ def _flag_late(contributed: DataFrame, reaches: DataFrame, window_us: int) -> Da
         .groupBy("topic", "partition", "end_us")
         .agg(F.min("past_from").alias("past_from"))
     )
-    rows = contributed.withColumn("end_us", end).join(
-        F.broadcast(needed), ["topic", "partition", "end_us"], "left"
-    )
+    rows = contributed.withColumn("end_us", end).join(F.broadcast(needed), ["topic", "partition", "end_us"], "left")
     return rows.withColumn("late_input", F.col("offset") > F.col("past_from")).drop("end_us", "past_from")
 
 
@@ -141,7 +140,8 @@ def classify(ids: DataFrame) -> DataFrame:
 def classify_results(contributed: DataFrame, classified: DataFrame, known: DataFrame) -> DataFrame:
     """Per cell: how many of its results are misplaced, excess, or neither (``sound``); the first that holds.
 
-    Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its cell
+    Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its
+    cell
     does not expect and some input has; *excess* when it carries one beyond the expected multiplicity, counting from
     the first result on. The sound ones are *incomplete* where the cell lacks something, else *correct*.
     """
@@ -150,9 +150,7 @@ def classify_results(contributed: DataFrame, classified: DataFrame, known: DataF
     ranked = carried.withColumn("nth", F.row_number().over(order))
     expected = classified.select(*CELL, *ID, "expected")
     joined = ranked.alias("k").join(expected.alias("i"), _same("k", "i", (*CELL, *ID))).select("k.*", "i.expected")
-    marked = joined.alias("k").join(
-        known.withColumn("is_known", F.lit(True)).alias("n"), _same("k", "n", ID), "left"
-    )
+    marked = joined.alias("k").join(known.withColumn("is_known", F.lit(True)).alias("n"), _same("k", "n", ID), "left")
     foreign = (F.col("expected") == 0) & F.coalesce(F.col("is_known"), F.lit(False))
     per_record = marked.groupBy(*[F.col(f"k.{name}") for name in (*CELL, "topic", "partition", "offset")]).agg(
         F.max(foreign.cast("int")).alias("foreign"),
@@ -190,7 +188,17 @@ def per_cell(classified: DataFrame, results: DataFrame, known: DataFrame, versio
     sums = marked.groupBy(*CELL).agg(
         *[
             F.sum(name).alias(name)
-            for name in ("expected", "processed", "late", "rejected", "duplicate", "outstanding", "dropped_late", "unconsumed", "unprovable")
+            for name in (
+                "expected",
+                "processed",
+                "late",
+                "rejected",
+                "duplicate",
+                "outstanding",
+                "dropped_late",
+                "unconsumed",
+                "unprovable",
+            )
         ],
         F.sum(F.when(F.col("is_known"), foreign).otherwise(F.lit(0))).alias("known"),
         F.sum(F.when(F.col("is_known"), F.lit(0)).otherwise(foreign)).alias("unknown"),

@@ -68,10 +68,12 @@ FRONTIER_TYPE: Final = StructType(
         StructField("watermark_us", LongType()),
     ]
 )
-"""Offsets of one partition. ``first_offset``: where reading began; ``expired``: offsets that were gone before they could
+"""Offsets of one partition. ``first_offset``: where reading began; ``expired``: offsets that were gone before they
+could
 be read; ``records``: records read since ``first_offset``, up to the batch before; ``hidden_start``: events before
 ``first_offset`` exist or existed; ``read_through_us``, ``last_data_us``, ``newest_event_time_us``: as known when the
-batch began (what the batch adds follows from its fact rows); ``gone_us``, ``appended_after_us``, ``unprovable_below``: see
+batch began (what the batch adds follows from its fact rows); ``gone_us``, ``appended_after_us``,
+``unprovable_below``: see
 `validator.model.frontier.Frontier`;
 ``watermark_us``: the input watermark when the batch began."""
 
@@ -99,9 +101,7 @@ FACTS_TYPE: Final = StructType(
         StructField("first_event_time_us", LongType()),
         StructField("min_id", LongType()),
         StructField("max_id", LongType()),
-        StructField(
-            "ids", ArrayType(StructType([StructField("id", LongType()), StructField("offset", LongType())]))
-        ),
+        StructField("ids", ArrayType(StructType([StructField("id", LongType()), StructField("offset", LongType())]))),
         StructField(
             "text_ids", ArrayType(StructType([StructField("id", StringType()), StructField("offset", LongType())]))
         ),
@@ -157,9 +157,9 @@ def aggregate(
         F.min("id").alias("min_id"),
         F.max("id").alias("max_id"),
         F.collect_list(F.when(F.col("id").isNotNull(), F.struct("id", "offset"))).alias("ids"),
-        F.collect_list(
-            F.when(F.col("text_id").isNotNull(), F.struct(F.col("text_id").alias("id"), "offset"))
-        ).alias("text_ids"),
+        F.collect_list(F.when(F.col("text_id").isNotNull(), F.struct(F.col("text_id").alias("id"), "offset"))).alias(
+            "text_ids"
+        ),
         F.collect_list("result").alias("results"),
     )
     side = F.element_at(F.array(*[F.lit(side.value) for side, _ in sources]), F.col("source") + 1)

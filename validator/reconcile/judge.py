@@ -44,7 +44,8 @@ VIOLATIONS: Final = ("missing", "duplicate", "misplaced", "unknown_id")
 
 @dataclass(frozen=True)
 class ClockColumns:
-    """`validator.model.frontier.Clock` as columns: literals in the sidecar; tests that judge many histories in one frame
+    """`validator.model.frontier.Clock` as columns: literals in the sidecar; tests that judge many histories in one
+    frame
     put each history's own clock beside its cells."""
 
     lookup_us: Column
@@ -140,7 +141,7 @@ def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
             "state": _outstanding_state(clock, rules, resting),
         }
     )
-    rows = rows.withColumns(_counts(rows))
+    rows = rows.withColumns(_counts())
     return _spread(rows, clock, rules)
 
 
@@ -164,7 +165,7 @@ def _outstanding_state(clock: ClockColumns, rules: Rules, resting: Column) -> Co
     )
 
 
-def _counts(rows: DataFrame) -> dict[str, Column]:
+def _counts() -> dict[str, Column]:
     """Counts before time and scope are looked at: from agreement, from the expansion, or provisional."""
     expected, processed = F.col("expected_count"), F.col("processed_count")
     late, rejected, observed = F.col("late_count"), F.col("rejected_count"), F.col("observed")
@@ -252,7 +253,7 @@ def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
     ).withColumns({"digest": F.xxhash64("state", *CONTRIBUTIONS, *RESULTS)})
 
 
-def changed(judged: DataFrame) -> Column:
+def changed() -> Column:
     """Whether the derived tables must be told of the cell: its verdict differs from what they say, and is worth saying
     (something is decided or late) or was said before."""
     told = F.col("published").isNotNull()
@@ -265,6 +266,6 @@ def changed(judged: DataFrame) -> Column:
 def told(judged: DataFrame) -> DataFrame:
     """The cells, with what the derived tables say of them once the changed ones were appended."""
     now = F.struct(F.col("digest"), *[F.col(name) for name in VIOLATIONS])
-    published = F.when(changed(judged), now.cast(PUBLISHED_TYPE)).otherwise(F.col("published"))
+    published = F.when(changed(), now.cast(PUBLISHED_TYPE)).otherwise(F.col("published"))
     kept = [field.name for field in CELLS_TYPE.fields]
     return judged.withColumn("published", published).select(*kept)

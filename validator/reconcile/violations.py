@@ -56,7 +56,9 @@ def moved(judged: DataFrame, rules: Rules, *, suspected: frozenset[str]) -> Data
                 F.greatest(delta, F.lit(0)).alias("confirmed"),
                 F.greatest(-delta, F.lit(0)).alias("retracted"),
                 provable.alias("provable_us"),
-                F.coalesce(F.col("observed_us") if name != "missing" else F.col("closed_us"), "closed_us").alias("at_us"),
+                F.coalesce(F.col("observed_us") if name != "missing" else F.col("closed_us"), "closed_us").alias(
+                    "at_us"
+                ),
                 F.col("expected_count"),
             )
         )
@@ -81,7 +83,7 @@ def evidence(classified: DataFrame) -> DataFrame:
     return rows
 
 
-def explain(rows: DataFrame) -> Column:
+def explain() -> Column:
     """One sentence on a violation row."""
     said = {
         "missing": "%d of %d expected contributions are in no result and no late record",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
 
@@ -12,13 +13,26 @@ class UnknownViolation(Exception):
     """The state's report has no such violation."""
 
 
-def read(state: Path) -> dict[str, str]:
-    """Violation id -> reason; empty where nothing was acknowledged."""
+@dataclass(frozen=True)
+class Acknowledgement:
+    """``count``: contributions in the violation when it was acknowledged; what comes on top is open again."""
+
+    violation: str
+    violation_class: str
+    count: int
+    reason: str
+
+
+def read(state: Path) -> dict[str, Acknowledgement]:
+    """By violation; empty where nothing was acknowledged."""
     path = state / "acknowledgements.jsonl"
     if not path.exists():
         return {}
     entries = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    return {entry["violation"]: entry["reason"] for entry in entries}
+    return {
+        entry["violation"]: Acknowledgement(entry["violation"], entry["class"], entry["count"], entry["reason"])
+        for entry in entries
+    }
 
 
 def acknowledge(state: Path, violation: str, reason: str) -> None:
@@ -28,11 +42,19 @@ def acknowledge(state: Path, violation: str, reason: str) -> None:
     """
     known = state / "violations.json"
     listed = json.loads(known.read_text()).get("violations", []) if known.exists() else []
-    if violation not in {entry.get("id") for entry in listed}:
+    found = next((entry for entry in listed if entry.get("id") == violation), None)
+    if found is None:
         raise UnknownViolation(
             f"the state {state} has no violation {violation!r} among its latest: see violations.json in it"
         )
-    line = json.dumps({"violation": violation, "reason": reason, "time_us": time.time_ns() // 1000})
+    entry = {
+        "violation": violation,
+        "class": found["class"],
+        "count": found["count"],
+        "reason": reason,
+        "time_us": time.time_ns() // 1000,
+    }
+    line = json.dumps(entry)
     with (state / "acknowledgements.jsonl").open("a") as file:
         file.write(line + "\n")
         file.flush()

@@ -1,4 +1,5 @@
-"""What a state belongs to: pipeline, topics, fields and oracle. Another identity is refused with the difference named."""
+"""What a state belongs to: pipeline, topics, fields and oracle. Another identity is refused with the difference
+named."""
 
 from __future__ import annotations
 

@@ -6,9 +6,10 @@ again what the tables lack.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -26,8 +27,8 @@ from validator.stream.committing import epoch_of, frontier_rows, mark_row, summa
 from validator.stream.failpoints import reach
 from validator.stream.judging import Judging, release
 from validator.stream.offset_log import planned_ends
-from validator.stream.rows import literal_frame
 from validator.stream.recording import Moment, record_verdicts, record_violations
+from validator.stream.rows import literal_frame
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
 
@@ -68,13 +69,28 @@ class BatchRunner:
     catching_up_limit: int | None = None
     committed_us: int = 0
     _fault_appends: int = 0
+    _whole: threading.Lock = field(default_factory=threading.Lock)
+    _closed: bool = False
 
     @property
     def rules(self) -> Rules:
+        """The rules that cells are judged by."""
         return self.judging.rules
 
     def process(self, frame: DataFrame, spark_batch: int) -> None:
         """Take one micro-batch of Spark's, whose rows are decoded."""
+        with self._whole:
+            if not self._closed:
+                self._process(frame, spark_batch)
+
+    def close(self, seconds: float) -> None:
+        """Let the batch under way come to its end (at most ``seconds``), and take no further one."""
+        waited = self._whole.acquire(timeout=seconds)
+        self._closed = True
+        if waited:
+            self._whole.release()
+
+    def _process(self, frame: DataFrame, spark_batch: int) -> None:
         reach("batch_begun")
         names = [source.topic for source in self.sources]
         ends = planned_ends(self.checkpoint, spark_batch, names)

@@ -22,6 +22,8 @@ from validator.config.model import Config
 from validator.model.frontier import Lookup, PartitionId
 
 _TIMEOUT_SECONDS: Final = 20.0
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stubs give no types
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 
 
 class BrokersUnreachable(Exception):
@@ -78,11 +80,11 @@ class Brokers:
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         if not partitions:
             return {}
-        starts = self._offsets(partitions, OffsetSpec.earliest(), IsolationLevel.READ_UNCOMMITTED)
+        starts = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         # The high watermark before the stable offset: asked the other way round, records appended in between
         # would look like an open transaction.
-        high = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_UNCOMMITTED)
-        stable = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        high = self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
+        stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
         committed = self.committed(partitions) if self._group is not None else {}
         return {
             place: Lookup(
@@ -112,10 +114,8 @@ class Brokers:
     def at_time(self, topics: Mapping[str, Topic], instant_us: int) -> dict[PartitionId, int]:
         """First offset whose record timestamp is at or after the instant; the end where there is none."""
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
-        found = self._offsets(
-            partitions, OffsetSpec.for_timestamp(instant_us // 1000), IsolationLevel.READ_UNCOMMITTED
-        )
-        ends = self._offsets(partitions, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
+        found = self._offsets(partitions, OffsetSpec.for_timestamp(instant_us // 1000), IsolationLevel.READ_UNCOMMITTED)
+        ends = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
 
     def committed(self, partitions: list[TopicPartition], group: str | None = None) -> dict[PartitionId, int]:
@@ -136,7 +136,7 @@ class Brokers:
     ) -> dict[PartitionId, int]:
         try:
             asked = self._admin.list_offsets(
-                {partition: spec for partition in partitions},
+                dict.fromkeys(partitions, spec),
                 isolation_level=isolation,
                 request_timeout=_TIMEOUT_SECONDS,
             )

@@ -21,7 +21,8 @@ def decode_events(
 ) -> DataFrame:
     """Input events, late records and rejected records: each carries one id and its own event time.
 
-    ``slack_us`` is disorder plus allowed lateness, for ``reach_us``. ``id_type`` is ``auto``, ``integer`` or ``string``.
+    ``slack_us`` is disorder plus allowed lateness, for ``reach_us``. ``id_type`` is ``auto``, ``integer`` or
+    ``string``.
     """
     reader = _Reader(frame, [topic.fields.id, *topic.fields.key, topic.fields.event_time])
     columns = reader.frame.select(

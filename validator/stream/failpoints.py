@@ -1,6 +1,7 @@
 """Named instants at which a test may have the sidecar killed with SIGKILL. Without the variable they do nothing.
 
-``STREAMPROOF_FAILPOINT=NAME[:NTH[:TARGET]]``: at the NTH passing of NAME (1 is the first) kill TARGET, which is `driver`
+``STREAMPROOF_FAILPOINT=NAME[:NTH[:TARGET]]``: at the NTH passing of NAME (1 is the first) kill TARGET, which is
+`driver`
 (this process, the default) or `jvm`.
 """
 

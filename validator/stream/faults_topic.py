@@ -45,9 +45,10 @@ class FaultsTopic:
             return []
         rows = []
         for message in self._consumer.consume(_MOST_PER_POLL, timeout=0.0):
-            if message.error() is not None or message.value() is None:
+            value = message.value()
+            if message.error() is not None or value is None:
                 continue
-            row = _row(message.value())
+            row = _row(value)
             if row is None:
                 self.undecodable += 1
                 continue

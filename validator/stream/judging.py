@@ -1,6 +1,7 @@
 """The cells in memory: folded batch by batch, judged against the clock, the disagreeing ones compared id by id.
 
-Everything here can be dropped and rebuilt from the facts table (`rebuild`). Spark jobs per batch: one that folds, judges
+Everything here can be dropped and rebuilt from the facts table (`rebuild`). Spark jobs per batch: one that folds,
+judges
 and sums; two more and a second sum when cells must be compared.
 """
 
@@ -19,7 +20,17 @@ from validator.model.frontier import Clock
 from validator.reconcile import cells as cell_rows
 from validator.reconcile import expand
 from validator.reconcile.facts import Side
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, ClockColumns, Rules, changed, close, judge, told
+from validator.reconcile.judge import (
+    CONTRIBUTIONS,
+    RESULTS,
+    VIOLATIONS,
+    ClockColumns,
+    Rules,
+    changed,
+    close,
+    judge,
+    told,
+)
 from validator.state.tables import Table, read
 from validator.stream.rows import literal_frame
 
@@ -57,6 +68,7 @@ class Sums:
 
     @classmethod
     def empty(cls) -> Sums:
+        """Of no cells."""
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
 
 
@@ -74,7 +86,12 @@ class Judging:
     _held: list[DataFrame] = field(default_factory=list)
 
     def absorb(
-        self, facts: DataFrame | None, clock: Clock, places: Sequence[Mapping[str, object]], *, rest_us: int | None = None
+        self,
+        facts: DataFrame | None,
+        clock: Clock,
+        places: Sequence[Mapping[str, object]],
+        *,
+        rest_us: int | None = None,
     ) -> Sums:
         """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
 
@@ -126,7 +143,7 @@ class Judging:
             count(settled & F.col("closed_us").isNotNull() & ~violated).alias("cells_verified"),
             count(violated).alias("cells_violated"),
             count(F.col("settled")).alias("cells_settled"),
-            count(changed(judged)).alias("changed"),
+            count(changed()).alias("changed"),
             count(moved).alias("violations_changed"),
             count(wants).alias("wanting"),
             F.min(F.when(wants, F.col("first_batch"))).alias("oldest_wanting_batch"),
@@ -145,13 +162,13 @@ class Judging:
 
     def _expand(self, judged: DataFrame, sums: Sums, places: Sequence[Mapping[str, object]]) -> DataFrame:
         """Expansions of the cells that want one: two jobs, a third where an observed id is unknown to its cell."""
-        wanted = self._keep(
-            judged.where("wants_expansion").select(*cell_rows.KEYS, "version", "results")
-        )
+        wanted = self._keep(judged.where("wants_expansion").select(*cell_rows.KEYS, "version", "results"))
         facts = read(self.spark, self.state, Table.FACTS)
         near = facts.where(
             (F.col("batch") >= F.lit(sums.oldest_wanting_batch))
-            & F.col("window_start_us").between(sums.oldest_wanting_window_us, sums.newest_wanting_window_us)
+            & F.col("window_start_us").between(
+                F.lit(sums.oldest_wanting_window_us), F.lit(sums.newest_wanting_window_us)
+            )
         ).join(F.broadcast(wanted.select(*cell_rows.KEYS)), list(cell_rows.KEYS), "left_semi")
         contributed = self._keep(expand.contributions(near))
         ids = expand.by_id(
@@ -172,9 +189,9 @@ class Judging:
     def _known(self, foreign: DataFrame) -> DataFrame:
         """Those of the foreign ids that some input has, within what the facts table still holds."""
         asked = self._keep(foreign)
-        bounds = asked.agg(
-            F.count(F.lit(1)).alias("n"), F.min("id").alias("low"), F.max("id").alias("high")
-        ).collect()[0]
+        bounds = asked.agg(F.count(F.lit(1)).alias("n"), F.min("id").alias("low"), F.max("id").alias("high")).collect()[
+            0
+        ]
         if bounds["n"] == 0:
             return asked
         facts = read(self.spark, self.state, Table.FACTS)
@@ -192,7 +209,8 @@ class Judging:
         return expand.reaches_of(read(self.spark, self.state, Table.FACTS))
 
     def _keep(self, frame: DataFrame) -> DataFrame:
-        """The frame held in memory (on disk beyond that) with its lineage cut, filled by the first job that reads it."""
+        """The frame held in memory (on disk beyond that) with its lineage cut, filled by the first job that reads
+        it."""
         held = frame.localCheckpoint(eager=False)
         self._held.append(held)
         return held

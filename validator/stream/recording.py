@@ -23,7 +23,8 @@ LATEST_KEPT: Final = 50
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an append to the violations table added: sums by (class, phase, state, provable_us), and the largest rows."""
+    """What an append to the violations table added: sums by (class, phase, state, provable_us), and the largest
+    rows."""
 
     sums: tuple[Row, ...]
     latest: tuple[Row, ...]
@@ -41,7 +42,7 @@ class Moment:
 
 def record_verdicts(judged: DataFrame, moment: Moment) -> None:
     """Append the verdicts that changed."""
-    rows = judged.where(changed(judged)).withColumns(
+    rows = judged.where(changed()).withColumns(
         {"batch": F.lit(moment.batch).cast("bigint"), "lookup_us": F.lit(moment.lookup_us).cast("bigint")}
     )
     append(rows, moment.state, Table.VERDICTS, writer=moment.writer, version=moment.batch)
@@ -69,7 +70,7 @@ def record_violations(
             "lookup_us": F.lit(moment.lookup_us).cast("bigint"),
             "phase": phase,
             "fault": fault,
-            "explanation": violations.explain(rows),
+            "explanation": violations.explain(),
             "ids": F.coalesce("ids", F.array().cast("array<string>")),
         }
     ).localCheckpoint(eager=False)

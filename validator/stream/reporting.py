@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 from validator.config.model import Config
 from validator.measure.attribution import phase_of
@@ -18,13 +19,12 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     """The snapshot after the batch that ``books`` stand at."""
     coverage = tuple(_coverage(books))
     complete = all(part.invisible >= 0 for part in coverage)
-    doubts = list(
-        doubts_of(books, record, settled_cells=sums.cells_settled, overdue=sums.counts["overdue"])
-    )
+    doubts = list(doubts_of(books, record, settled_cells=sums.cells_settled, overdue=sums.counts["overdue"]))
     if not complete:
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
     confirmed = confirmed_now(books, sums, record)
     suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
+    opened = _unacknowledged(confirmed, record)
     totals = books.totals
     outputs_read = totals.records.get("output", 0)
     return Snapshot(
@@ -66,14 +66,17 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         latency_absent_because=None
         if record.has_broker_time
         else "a topic has CreateTime: its record timestamps are what the producer wrote, so no latency is known",
-        phases=_phases(books, record),
+        phases=_phases(record),
         faults=record.faults,
         violations={
             "confirmed": confirmed,
             "retracted": dict(record.retracted_total),
             "suspected": suspected,
         },
-        violations_latest=tuple(reversed(record.latest.values())),
+        violations_latest=tuple(
+            replace(v, acknowledged=record.acknowledged[v.id].reason) if v.id in record.acknowledged else v
+            for v in reversed(record.latest.values())
+        ),
         confirmed_total=dict(record.confirmed_total),
         retracted_total=dict(record.retracted_total),
         coverage_complete=complete and not books.expired,
@@ -94,7 +97,17 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         classified_total=dict(record.classified_total),
         reclassified_total=dict(record.reclassified_total),
         batch_durations=record.durations.frozen(),
+        violations_open=opened,
+        unacknowledged_open=sum(opened.values()),
     )
+
+
+def _unacknowledged(confirmed: Mapping[str, int], record: RunRecord) -> dict[str, int]:
+    """Class -> confirmed and not acknowledged: what the alert is about."""
+    seen: dict[str, int] = {}
+    for entry in record.acknowledged.values():
+        seen[entry.violation_class] = seen.get(entry.violation_class, 0) + entry.count
+    return {name: max(0, count - seen.get(name, 0)) for name, count in confirmed.items()}
 
 
 def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]:
@@ -106,13 +119,9 @@ def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]
     return confirmed
 
 
-def _over(
-    books: Books, record: RunRecord, doubts: list[str]
-) -> Mapping[str, Mapping[Guarantee, Verdict]]:
+def _over(books: Books, record: RunRecord, doubts: list[str]) -> Mapping[str, Mapping[Guarantee, Verdict]]:
     spans = {"1h": 60, "24h": 24 * 60}
-    return {
-        name: grade(record.confirmed_since(minutes, books.lookup_us), doubts) for name, minutes in spans.items()
-    }
+    return {name: grade(record.confirmed_since(minutes, books.lookup_us), doubts) for name, minutes in spans.items()}
 
 
 def _coverage(books: Books) -> list[PartitionCoverage]:
@@ -144,7 +153,7 @@ def _throughput(books: Books, sums: Sums) -> float | None:
     return sums.counts["processed"] / ((last - first) / 1e6)
 
 
-def _phases(books: Books, record: RunRecord) -> tuple[Phase, ...]:
+def _phases(record: RunRecord) -> tuple[Phase, ...]:
     changes = sorted({t for w in record.faults for t in (w.injected_us, w.healed_us) if t is not None})
     if not changes:
         return ()

@@ -1,6 +1,7 @@
 """What a run has measured and recorded so far, beside the cells: the sources of the published snapshot.
 
-All of it follows from committed state: totals are restored from the derived tables at a start, so that no counter falls.
+All of it follows from committed state: totals are restored from the derived tables at a start, so that no counter
+falls.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS
 from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
+from validator.state.acknowledgements import Acknowledgement
 from validator.stream.recording import Recorded
 
 MINUTE_US: Final = 60_000_000
@@ -43,7 +45,7 @@ class RunRecord:
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
     last_counts: dict[str, int] = field(default_factory=dict)
-    acknowledged: dict[str, str] = field(default_factory=dict)
+    acknowledged: dict[str, Acknowledgement] = field(default_factory=dict)
     waiting_for: tuple[str, ...] = ()
     troubles: tuple[str, ...] = ()
     batch_seconds: float = 0.0
@@ -92,9 +94,7 @@ class RunRecord:
             self.remember(record_of(row))
         self._forget_old(now_us)
 
-    def add_confirmed(
-        self, name: str, phase: str, state: str, confirmed: int, retracted: int, at_us: int
-    ) -> None:
+    def add_confirmed(self, name: str, phase: str, state: str, confirmed: int, retracted: int, at_us: int) -> None:
         """Add one change of a violation to the totals; a suspected one is in none."""
         if state == "suspected":
             return
@@ -176,7 +176,8 @@ def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: i
             said.append(f"{count} {name} records could not be decoded, so what they would explain is not known")
     for place in books.hiding:
         said.append(
-            f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
+            f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is
+            not "
             "known: every cell is out of scope until it does"
         )
     for place, frontier in sorted(books.frontiers.items()):

@@ -78,8 +78,9 @@ def start(
     if inherit and SparkContext._gateway is None:
         from pyspark.java_gateway import launch_gateway
 
-        gateway = launch_gateway(conf=conf, popen_kwargs={"pass_fds": tuple(inherit)})
-        SparkContext._ensure_initialized(gateway=gateway, conf=conf)
+        passed = {"pass_fds": tuple(inherit)}
+        gateway = launch_gateway(conf=conf, popen_kwargs=passed)  # type: ignore[no-untyped-call]  # no types there
+        SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001  # the only door to popen_kwargs
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     for key, value in NEEDED.items():
         if session.conf.get(key) != value:

@@ -16,7 +16,7 @@ from typing import Final
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 
 import validator
 from validator.config.model import Config
@@ -28,9 +28,8 @@ from validator.reconcile.judge import Rules
 from validator.state import acknowledgements, identity
 from validator.state.lock import StateLock, acquire
 from validator.state.tables import RUNS_TYPE, SCHEMA_VERSION, Table, append, create_absent
-from validator.stream import jars
+from validator.stream import counters, jars
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
-from validator.stream import counters
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.judging import Judging
@@ -45,6 +44,8 @@ from validator.stream.starting import opened, shares
 EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 _POLL_SECONDS: Final = 0.2
 _LOCK_WAIT_SECONDS: Final = 5.0
+_BATCH_END_SECONDS: Final = 20.0
+"""How long a batch may take to end when the run is stopped; SIGTERM promises the end within 30 s."""
 _TROUBLES_MOST: Final = 5
 
 
@@ -205,7 +206,7 @@ class Sidecar:
                 self._note_run(spark, generation)
             first = False
             if faults is not None:
-                self._read_faults(spark, faults)
+                self._read_faults(faults)
             frame = united(
                 spark,
                 config,
@@ -216,7 +217,7 @@ class Sidecar:
                 ticking=not self._once,
             )
             outcome = self._run_query(frame, runner)
-            if outcome is None:
+            if outcome is None or self._stop.is_set():
                 if self._once and not self._stop.is_set():
                     runner.advance(None, {}, Rest.CLOSED if self._leave_open else Rest.ALL)
                 return self._verdict(runner.books, runner.judging, record)
@@ -248,17 +249,22 @@ class Sidecar:
         )
         writer = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime="500 milliseconds")
         query = writer.start()
+        wanted: NewGenerationWanted | None = None
+        while query.isActive and wanted is None and not self._stop.is_set():
+            if self._missing_topic_appeared(runner):
+                wanted = NewGenerationWanted("a topic appeared")
+            self._stop.wait(_POLL_SECONDS)
+        runner.close(_BATCH_END_SECONDS)
         try:
-            while not self._stop.is_set():
-                if query.awaitTermination(_POLL_SECONDS):
-                    break
-                if self._missing_topic_appeared(runner):
-                    _stop_query(query)
-                    return NewGenerationWanted("a topic appeared")
+            if query.isActive:
+                _stop_query(query)
+            else:
+                query.awaitTermination()
         except StreamingQueryException as error:
-            return self._problem or error
-        _stop_query(query)
-        return self._problem if not self._stop.is_set() else None
+            # What was asked for (the end, a new generation) is no failure; else the cause is our own exception.
+            cause = self._problem
+            return wanted or (error if cause is None else cause)
+        return wanted
 
     def _missing_topic_appeared(self, runner: BatchRunner) -> bool:
         record = runner.record
@@ -323,13 +329,13 @@ class Sidecar:
         assert self._runner is not None
         runner = self._runner
         if faults is not None:
-            self._read_faults(runner.spark, faults)
+            self._read_faults(faults)
         runner.record.acknowledged = acknowledgements.read(self._state)
         runner.record.classified(runner.judging.sums.counts)
         counters.write(self._state, runner.record)
         publisher.publish(snapshot_of(self._config, runner.books, runner.judging.sums, runner.record))
 
-    def _read_faults(self, spark: SparkSession, faults: FaultsTopic) -> None:
+    def _read_faults(self, faults: FaultsTopic) -> None:
         assert self._runner is not None
         rows = faults.poll()
         if not rows:
@@ -385,4 +391,3 @@ def _first_line(error: BaseException) -> str:
 
 def _say(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
-

@@ -117,9 +117,7 @@ def _kafka(
 
 
 def _reads_headers(config: Config) -> bool:
-    return "$header." in json.dumps(
-        config.model_dump(mode="json", include={"inputs", "outputs", "late", "rejected"})
-    )
+    return "$header." in json.dumps(config.model_dump(mode="json", include={"inputs", "outputs", "late", "rejected"}))
 
 
 def _tick(spark: SparkSession) -> DataFrame:

@@ -23,7 +23,8 @@ def opened(
     topics: Mapping[str, Topic],
     lookup_us: int,
 ) -> tuple[Books, dict[PartitionId, Lookup]]:
-    """The books with a frontier for every partition of ``topics``; what retention took meanwhile is booked as expired."""
+    """The books with a frontier for every partition of ``topics``; what retention took meanwhile is booked as
+    expired."""
     lookups = brokers.lookup(topics)
     frontiers = dict(books.frontiers)
     known_topics = {place.topic for place in frontiers}

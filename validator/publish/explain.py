@@ -1,0 +1,150 @@
+"""One event's story, or one cell's, from the tables of a state: what was read where, and what was concluded when.
+
+Reads only; the sidecar may run meanwhile.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import functions as F
+
+from validator.publish.times import rfc3339
+from validator.reconcile.facts import Kind, Side
+from validator.reconcile.judge import CONTRIBUTIONS
+from validator.state.tables import Table, has_rows, read
+from validator.stream import jars
+from validator.stream.session import start
+
+_SAID = {
+    Side.INPUT.value: "read as an input event from",
+    Side.OUTPUT.value: "carried by the result",
+    Side.LATE.value: "set aside as late in",
+    Side.REJECTED.value: "rejected in",
+}
+_ROWS_MOST = 200
+
+
+def run(state: Path, wanted: str | tuple[str, ...], *, session: SparkSession | None = None) -> int:
+    """Print the story of the id ``wanted``, or of the cell ``(window start, key)``; the window start is RFC 3339 or
+    microseconds. Exit status 0, or 3 where the state knows nothing of it.
+    """
+    if not has_rows(state, Table.FACTS):
+        print(f"{state}: there are no facts in this state yet; name the state.path of a run", file=sys.stderr)
+        return 3
+    spark = session or start("explain", "local[2]", jars.resolve(Path(jars.__file__).with_name("jars.lock")), {})
+    try:
+        story = _of_id(spark, state, wanted) if isinstance(wanted, str) else _of_cell(spark, state, wanted)
+    finally:
+        if session is None:
+            spark.stop()
+    for line in story:
+        print(line)
+    if not story:
+        what = f"id {wanted}" if isinstance(wanted, str) else f"cell {' '.join(wanted)}"
+        print(f"{state}: nothing that was read carries {what} (or retention has dropped it)", file=sys.stderr)
+        return 3
+    return 0
+
+
+def _of_id(spark: SparkSession, state: Path, text: str) -> list[str]:
+    facts = read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FACT.value)
+    number = (
+        int(text) if text.lstrip("-").isdigit() and str(int(text)) == text and -(2**63) <= int(text) < 2**63 else None
+    )
+    column, value = ("ids", F.lit(number)) if number is not None else ("text_ids", F.lit(text))
+    events = _events(facts, column).where(F.col("item.id") == value)
+    inside = "ids" if number is not None else "text_ids"
+    results = _results(facts).where(F.array_contains(F.col(f"item.{inside}"), value))
+    rows = _told(events).union(_told(results)).orderBy("batch", "side", "topic", "partition", "offset")
+    found = rows.limit(_ROWS_MOST).collect()
+    if not found:
+        return []
+    lines = [f"Event {text}", *[f"  {_sentence(row)}" for row in found]]
+    if not any(row["side"] == Side.INPUT.value for row in found):
+        lines.append("  no input event with this id was read")
+    cells = sorted({(row["window_start_us"], row["key"]) for row in found})
+    for window_start_us, key in cells:
+        lines += ["", *_cell_lines(spark, state, window_start_us, key)]
+    return lines
+
+
+def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[str]:
+    from validator.publish.times import parse_rfc3339
+
+    window, key = wanted
+    start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
+    facts = read(spark, state, Table.FACTS)
+    own = (F.col("window_start_us") == start_us) & (F.col("key") == key) & (F.col("kind") == Kind.FACT.value)
+    rows = facts.where(own).orderBy("batch", "side", "topic", "partition").limit(_ROWS_MOST).collect()
+    if not rows:
+        return []
+    lines = _cell_lines(spark, state, start_us, key)
+    for row in rows:
+        lines.append(
+            f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: {row['contributions']} contributions in "
+            f"{row['records']} {row['side']} records of {row['topic']}-{row['partition']}, "
+            f"offsets {row['first_offset']} to {row['last_offset']}"
+        )
+    return lines
+
+
+def _cell_lines(spark: SparkSession, state: Path, window_start_us: int, key: str) -> list[str]:
+    """A cell's verdicts and violations, oldest first."""
+    own = (F.col("window_start_us") == window_start_us) & (F.col("key") == key)
+    lines = [f"Cell {key} of the window that starts at {rfc3339(window_start_us)}"]
+    if has_rows(state, Table.VERDICTS):
+        for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MOST).collect():
+            counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
+            lines.append(f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: judged {counts or 'empty'}")
+    if len(lines) == 1:
+        lines.append("  not judged yet: the cell is open, or closed too lately to be overdue")
+    if has_rows(state, Table.VIOLATIONS):
+        found = read(spark, state, Table.VIOLATIONS).where(own).orderBy("batch", "class").limit(_ROWS_MOST)
+        lines += [f"  {_violation(row)}" for row in found.collect()]
+    return lines
+
+
+def _violation(row: Row) -> str:
+    during = {"control": "before any fault", "failure": "during fault", "recovery": "after fault"}[row["phase"]]
+    fault = f" {row['fault']}" if row["fault"] else ""
+    ids = f" (ids {_listed(row['ids'])})" if row["ids"] else ""
+    return (
+        f"{rfc3339(row['lookup_us'])} violation {row['violation']}: {row['class']} {row['state']}, {during}{fault}: "
+        f"{row['explanation']}{ids}"
+    )
+
+
+def _listed(ids: Iterable[str]) -> str:
+    return ", ".join(ids)
+
+
+def _events(facts: DataFrame, column: str) -> DataFrame:
+    return facts.where(F.size(column) > 0).withColumn("item", F.explode(column))
+
+
+def _results(facts: DataFrame) -> DataFrame:
+    return facts.where(F.size("results") > 0).withColumn("item", F.explode("results"))
+
+
+def _told(rows: DataFrame) -> DataFrame:
+    return rows.select(
+        "batch",
+        "lookup_us",
+        "side",
+        "topic",
+        "partition",
+        F.col("item.offset").alias("offset"),
+        "window_start_us",
+        "key",
+    )
+
+
+def _sentence(row: Row) -> str:
+    return (
+        f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SAID[row['side']]} {row['topic']}-{row['partition']} at "
+        f"offset {row['offset']}, for cell {row['key']} of {rfc3339(row['window_start_us'])}"
+    )
