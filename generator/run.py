@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
+import signal
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -152,7 +153,7 @@ def _in_threads(
             sent, acknowledged = sum(c.sent for c in counters), sum(c.acknowledged for c in counters)
             on_progress(Progress(clock.monotonic_seconds() - started, sent, acknowledged))
 
-    return _threads(config, range(config.producers), start_ms, target, clock, stop, counters, show)
+    return _threads(config, range(config.producers), start_ms, target, clock, stop.is_set, counters, show)
 
 
 def _threads(
@@ -161,7 +162,7 @@ def _threads(
     start_ms: int,
     target: Target,
     clock: Clock,
-    stop: threading.Event | ProcessEvent,
+    asked_to_stop: Callable[[], bool],
     counters: list[Counters],
     show: Callable[[], None],
 ) -> list[Totals]:
@@ -170,7 +171,7 @@ def _threads(
     abort = threading.Event()
 
     def stopped() -> bool:
-        return abort.is_set() or stop.is_set()
+        return abort.is_set() or asked_to_stop()
 
     with ThreadPoolExecutor(len(numbers), thread_name_prefix="producer") as pool:
         futures: list[Future[Totals]] = [
@@ -237,13 +238,19 @@ def _child(
     shown: tuple[Synchronized[int], Synchronized[int]],
     result: Any,
 ) -> None:
+    # An interrupt reaches the whole process group: the parent decides what it means.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
     counters = [Counters() for _ in producers]
+
+    def asked_to_stop() -> bool:
+        return stop.is_set() or (parent is not None and not parent.is_alive())
 
     def show() -> None:
         shown[0].value = sum(c.sent for c in counters)
         shown[1].value = sum(c.acknowledged for c in counters)
 
-    result.send(_threads(config, producers, start_ms, target, SystemClock(), stop, counters, show))
+    result.send(_threads(config, producers, start_ms, target, SystemClock(), asked_to_stop, counters, show))
 
 
 def _summarise(config: GeneratorConfig, start_ms: int, totals: list[Totals], seconds: float) -> GenerationSummary:

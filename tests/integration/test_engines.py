@@ -154,6 +154,35 @@ def test_exactly_once_through_kills(bench: Bench, instances: int) -> None:
     assert bench.handled() == Counter(range(1, events + 1))
 
 
+def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:
+    with EmbeddedBroker() as mortal:
+        bench = Bench(mortal, tmp_path)
+        settings = bench.settings(guarantee="exactly_once")
+        stop, progressed = threading.Event(), threading.Semaphore(0)
+        summaries: list[run.GenerationSummary] = []
+
+        def generate() -> None:
+            load = bench.load(rate={"shape": "constant", "events_per_second": 5000}, flush_windows=True)
+            summaries.append(run.generate(load, stop=stop, on_progress=lambda _: progressed.release()))
+
+        with ReferenceEngine(settings, tmp_path / "engine") as engine:
+            engine.start()
+            engine.ready()
+            generating = threading.Thread(target=generate)
+            generating.start()
+            for _ in range(4):
+                assert progressed.acquire(timeout=60)
+            mortal.kill()
+            mortal.restart()
+            stop.set()
+            generating.join()
+            engine.restart()  # where it has given up; one that goes on stays
+            engine.stop()
+        bench.finish(settings)
+        assert summaries[0].acknowledged == summaries[0].events
+        assert bench.handled() == Counter(range(1, summaries[0].events + 1))
+
+
 def test_at_least_once_only_repeats(bench: Bench) -> None:
     events = killed_under_load(bench, bench.settings(guarantee="at_least_once", max_disorder_ms=1000), 4)
     found = bench.handled()

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -168,3 +171,32 @@ def test_sends_to_a_broker_that_is_gone_are_never_acknowledged(tmp_path: Path) -
 def test_a_missing_topic_is_one_sentence(broker: EmbeddedBroker, tmp_path: Path) -> None:
     with pytest.raises(run.GeneratorRunError, match="Topic nowhere does not exist"):
         run.generate(configured(broker, "nowhere", tmp_path))
+
+
+def test_producer_processes_end_with_the_one_that_started_them(
+    broker: EmbeddedBroker, topic: str, tmp_path: Path
+) -> None:
+    """Killed by SIGKILL, a run leaves journals that say that they are not complete, and no process."""
+    script = (
+        "import sys; from pathlib import Path; from generator import config, run\n"
+        "if __name__ == '__main__':\n"
+        "    run.generate(config.load(sys.argv[1]), on_progress=lambda p: p.sent and print('sending', flush=True))\n"
+    )
+    (tmp_path / "load.py").write_text(script)
+    (tmp_path / "load.yaml").write_text(
+        f"kafka: {{bootstrap_servers: '{broker.bootstrap_servers}'}}\ntopic: {topic}\njournal: j\n"
+        "producers: 2\nprocesses: 2\nrate: {shape: constant, events_per_second: 1000}\n"
+    )
+    command = [sys.executable, str(tmp_path / "load.py"), str(tmp_path / "load.yaml")]
+    root = Path(__file__).parents[2]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, env={**os.environ, "PYTHONPATH": str(root)}) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"sending\n"
+        parent.kill()
+        # The pipe ends when the last process that holds it has: the children too.
+        parent.stdout.read()
+    producers = journal.journals(tmp_path / "j")
+    assert len(producers) == 2
+    assert not (tmp_path / "j" / "summary.json").exists()
+    sends = [s for j in producers for s in j.sends() if s.outcome == "acknowledged"]
+    assert {(s.partition, s.offset) for s in sends} <= {(m.partition(), m.offset()) for m in read_all(broker, topic)}
