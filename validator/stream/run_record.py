@@ -168,18 +168,16 @@ def record_of(row: Row, acknowledged: str | None = None) -> ViolationRecord:
 def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: int) -> tuple[str, ...]:
     """Why the validator cannot vouch, as sentences; empty where it can."""
     said: list[str] = list(record.troubles)
-    for topic in record.waiting_for:
-        said.append(f"topic {topic} does not exist yet")
-    for side, name in (("input", "input"), ("late", "late"), ("rejected", "rejected")):
+    said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
+    for side in ("input", "late", "rejected"):
         count = books.totals.undecodable.get(side, 0)
         if count:
-            said.append(f"{count} {name} records could not be decoded, so what they would explain is not known")
-    for place in books.hiding:
-        said.append(
-            f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is
-            not "
-            "known: every cell is out of scope until it does"
-        )
+            said.append(f"{count} {side} records could not be decoded, so what they would explain is not known")
+    said.extend(
+        f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
+        "known: every cell is out of scope until it does"
+        for place in books.hiding
+    )
     for place, frontier in sorted(books.frontiers.items()):
         if frontier.expired:
             said.append(
