@@ -22,8 +22,8 @@ from validator.config.model import Config
 from validator.model.frontier import Lookup, PartitionId
 
 _TIMEOUT_SECONDS: Final = 20.0
-_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()  # type: ignore[no-untyped-call]  # its stubs give no types
-_LATEST: Final[OffsetSpec] = OffsetSpec.latest()  # type: ignore[no-untyped-call]
+_EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()
+_LATEST: Final[OffsetSpec] = OffsetSpec.latest()
 
 
 class BrokersUnreachable(Exception):

@@ -79,7 +79,7 @@ def start(
         from pyspark.java_gateway import launch_gateway
 
         passed = {"pass_fds": tuple(inherit)}
-        gateway = launch_gateway(conf=conf, popen_kwargs=passed)  # type: ignore[no-untyped-call]  # no types there
+        gateway = launch_gateway(conf=conf, popen_kwargs=passed)
         SparkContext._ensure_initialized(gateway=gateway, conf=conf)  # noqa: SLF001  # the only door to popen_kwargs
     session = SparkSession.builder.config(conf=conf).getOrCreate()
     for key, value in NEEDED.items():

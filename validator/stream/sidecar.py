@@ -92,7 +92,6 @@ class Sidecar:
         self._stop = threading.Event()
         self._state: Path = config.state.path
         self._runner: BatchRunner | None = None
-        self._problem: BaseException | None = None
         self._noting: threading.Thread | None = None
 
     def run(self) -> int:
@@ -232,14 +231,14 @@ class Sidecar:
 
     def _run_query(self, frame: DataFrame, runner: BatchRunner) -> BaseException | None:
         """Run one generation; None when it ended in order, else what ended it."""
-        self._problem = None
+        problems: list[BaseException] = []
 
         def take(batch_frame: DataFrame, spark_batch: int) -> None:
             try:
                 runner.process(batch_frame, spark_batch)
             except BaseException as error:
                 # Spark hands back text only; the supervisor decides on the exception itself.
-                self._problem = error
+                problems.append(error)
                 raise
 
         writer = (
@@ -250,20 +249,19 @@ class Sidecar:
         writer = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime="500 milliseconds")
         query = writer.start()
         wanted: NewGenerationWanted | None = None
-        while query.isActive and wanted is None and not self._stop.is_set():
+        while _runs(query) and wanted is None and not self._stop.is_set():
             if self._missing_topic_appeared(runner):
                 wanted = NewGenerationWanted("a topic appeared")
             self._stop.wait(_POLL_SECONDS)
         runner.close(_BATCH_END_SECONDS)
         try:
-            if query.isActive:
+            if _runs(query):
                 _stop_query(query)
             else:
                 query.awaitTermination()
         except StreamingQueryException as error:
             # What was asked for (the end, a new generation) is no failure; else the cause is our own exception.
-            cause = self._problem
-            return wanted or (error if cause is None else cause)
+            return wanted or (problems[-1] if problems else error)
         return wanted
 
     def _missing_topic_appeared(self, runner: BatchRunner) -> bool:
@@ -351,6 +349,10 @@ def _resumes(books: Books) -> str:
     if books.batch < 0:
         return "a new state: nothing was read before"
     return f"resuming after batch {books.batch}"
+
+
+def _runs(query: StreamingQuery) -> bool:
+    return bool(query.isActive)
 
 
 def _stop_query(query: StreamingQuery) -> None:
