@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -113,7 +112,7 @@ class Judged:
 
 
 @pytest.fixture(scope="module")
-def load(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
+def load(broker: EmbeddedBroker) -> tuple[str, int]:
     """The input topic that all mutants read, and how many records it holds: late ones and second copies among them."""
     topic = "mutations-in"
     broker.create_topics({topic: 2})
@@ -135,7 +134,7 @@ def load(broker: EmbeddedBroker, tmp_path_factory: pytest.TempPathFactory) -> It
         )
     )
     assert summary.acknowledged == summary.sends > summary.events == 3000
-    yield topic, summary.sends
+    return topic, summary.sends
 
 
 @pytest.fixture(scope="module")
@@ -275,11 +274,11 @@ def render(judged: dict[Mutation, Judged]) -> str:
     lines = [
         "# What the sidecar finds when an engine misbehaves",
         "",
-        "Written by the test run: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`. Each row is a real",
-        "engine on a real broker that does one thing wrong with a share of its results or ids, notes what it did before it",
-        f"does it, and is then judged by `validate --once`. All read the same {sends} events, late ones and second copies",
-        "among them. *Done* are contributions by the engine's own notes, *found* what the sidecar confirmed: missing,",
-        "duplicate, misplaced, unknown id. They are equal, in every cell and for every id.",
+        "Written by the test run: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`. Each row is a",
+        "real engine on a real broker that does one thing wrong with a share of its results or ids, notes what it did",
+        f"before it does it, and is then judged by `validate --once`. All read the same {sends} events, late ones and",
+        "second copies among them. *Done* are contributions by the engine's own notes, *found* what the sidecar",
+        "confirmed: missing / duplicate / misplaced / unknown id. They are equal, in every cell and for every id.",
         "",
         "| mutation | the engine | done | found | at most once | at least once | exactly once |",
         "|---|---|---|---|---|---|---|",

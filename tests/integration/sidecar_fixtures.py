@@ -11,6 +11,7 @@ import itertools
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -302,6 +303,7 @@ def spark() -> SparkSession:
 
 
 @pytest.fixture
-def pipeline(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path, request: pytest.FixtureRequest) -> Pipeline:
+def pipeline(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path) -> Pipeline:
     """A pipeline whose topics are not made yet."""
-    return Pipeline(f"p{next(_serial)}-{abs(hash(request.node.name)) % 10_000}", broker.bootstrap_servers, tmp_path, broker, spark)
+    name = f"p{next(_serial)}-{uuid.uuid4().hex[:6]}"
+    return Pipeline(name, broker.bootstrap_servers, tmp_path, broker, spark)
