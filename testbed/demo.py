@@ -1,0 +1,285 @@
+"""``streamproof demo``: a broker, load, an engine, a fault and the sidecar on this machine, with nothing to set up.
+
+The pipeline claims exactly once. Its engine, the reference one, really works at least once: it commits its progress
+now and then, and killed in between it answers again what it had answered since. The sidecar must tell.
+
+All processes are `OwnedProcess`es and die with this one, also when it is killed; files are in one temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import subprocess
+import sys
+import time
+import webbrowser
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, Final
+
+import validator
+from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
+from testbed.demo_faults import DemoFault
+from testbed.demo_files import (
+    EVENTS_PER_SECOND,
+    MISSING_AFTER_SECONDS,
+    TOPICS,
+    engine_settings,
+    write_load,
+    write_prometheus,
+    write_sidecar,
+)
+from testbed.demo_folder import DemoFolder
+from testbed.demo_options import DemoPlan, plan_of
+from testbed.demo_screen import Screen
+from testbed.demo_sidecar import ROOT, DemoSidecar, python_path, streamproof
+from testbed.demo_stop import Stop, stop_on_signals
+from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
+from testbed.processes import OwnedProcess
+from validator.publish import text
+from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
+from validator.stream.jars import SIDECAR_LOCK, resolve
+
+LOAD_END_SECONDS_MAX: Final = 20.0
+SETTLE_SECONDS_MAX: Final = MISSING_AFTER_SECONDS + 110.0
+"""A quiet machine needs a few; a busy one may still be starting Spark when a short load ends."""
+LOOK_SECONDS: Final = 0.5
+SIDECAR_END_SECONDS_MAX: Final = 30.0
+_UNSETTLED: Final = ("overdue", "blocked", "unconsumed", "unresolved")
+
+
+class DemoFailed(Exception):
+    """Something of the demo itself went wrong, so that there is no verdict; the message quotes the log."""
+
+    exit_status = 3
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the demo; the exit status is that of the sidecar's verdict. Raises DemoRefused, DemoFailed and the
+    parts' own errors; KeyboardInterrupt where SIGINT, SIGTERM or SIGHUP came, after everything was removed.
+    """
+    plan = plan_of(given)
+    screen = Screen(sys.stdout)
+    commit = _commit()
+    version = f"streamproof {validator.__version__}" + (f" (commit {commit})" if commit else "")
+    screen.write(
+        f"{version}, demo with seed {plan.seed}: engine {plan.title}, fault {plan.fault}, {plan.seconds} s of load\n"
+        "The pipeline claims exactly once. Ctrl-C ends the demo and removes all that it started.\n"
+    )
+    with stop_on_signals() as stop:
+        with stop.at_once():
+            resolve(JARS_LOCK)
+            resolve(SIDECAR_LOCK)
+        try:
+            with DemoFolder() as folder:
+                return Demo(plan, folder.path, screen, stop).run()
+        except KeyboardInterrupt:
+            screen.say("interrupted; everything that was started has ended and is removed")
+            raise
+
+
+class Demo:
+    """One run in its folder."""
+
+    def __init__(self, plan: DemoPlan, folder: Path, screen: Screen, stop: Stop) -> None:
+        self._plan = plan
+        self._folder = folder
+        self._screen = screen
+        self._stop = stop
+        self._watched: list[OwnedProcess] = []
+        self._sidecar: DemoSidecar | None = None
+        self._url: str | None = None
+        self._report: dict[str, Any] | None = None
+        self._looked_at = 0.0
+
+    def run(self) -> int:
+        """Start, break, settle, tell. Whatever happens, all processes have ended when this returns or raises."""
+        with ExitStack() as stack:
+            pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
+            stack.callback(self._stop.event.set)  # the fault's thread waits for nothing any more
+            broker = self._start_broker(stack, pool)
+            engine = self._start_engine(stack, broker)
+            load = self._start_load(stack, broker)
+            self._until_half_time()
+            fault = DemoFault(self._plan, engine, broker.bootstrap_servers, self._stop.event, self._screen.say)
+            self._stop.result(pool.submit(fault.run), meanwhile=self._look)
+            self._until_load_ends(load)
+            self._until_settled()
+            return self._verdict()
+
+    def _start_broker(self, stack: ExitStack, pool: ThreadPoolExecutor) -> EmbeddedBroker:
+        """The broker, its topics, and the sidecar, whose Spark starts meanwhile."""
+        self._screen.say("starting a Kafka broker and the sidecar's Spark")
+        broker = EmbeddedBroker(folder=self._folder / "broker")
+        starting = pool.submit(broker.start)
+        stack.callback(_end_broker, broker, starting)
+        while (address := _address(broker)) is None and not starting.done():
+            self._stop.pause(0.02)
+        if address is not None:
+            self._start_sidecar(stack, address)
+        self._stop.result(starting)
+        if broker.bootstrap_servers != address:  # its port was taken by another, and it moved
+            self._start_sidecar(stack, broker.bootstrap_servers)
+        broker.create_topics(TOPICS)
+        self._watched.append(broker.process)
+        self._screen.say(f"the broker is at {broker.bootstrap_servers}, topics {', '.join(TOPICS)}")
+        return broker
+
+    def _start_sidecar(self, stack: ExitStack, bootstrap_servers: str) -> None:
+        if self._sidecar is not None:
+            self._sidecar.process.kill()
+            self._watched.remove(self._sidecar.process)
+        self._sidecar = DemoSidecar(write_sidecar(bootstrap_servers, self._plan, self._folder))
+        stack.callback(self._sidecar.process.kill)
+        self._watched.append(self._sidecar.process)
+
+    def _start_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> ProcessEngine:
+        kind = MutantEngine if self._plan.engine == "mutant" else ReferenceEngine
+        engine = kind(engine_settings(self._plan, broker.bootstrap_servers, self._folder), self._folder / "engine")
+        stack.callback(engine.kill)
+        engine.start()
+        return engine
+
+    def _start_load(self, stack: ExitStack, broker: EmbeddedBroker) -> OwnedProcess:
+        config = write_load(self._plan, broker.bootstrap_servers, self._folder)
+        load = OwnedProcess(
+            streamproof("generate", config),
+            log=self._folder / "load.log",
+            name="load generator",
+            environment=python_path(),
+            folder=self._folder,
+        )
+        stack.callback(load.kill)
+        self._screen.say(f"{EVENTS_PER_SECOND:,} clicks/s go in for {self._plan.seconds} s; the engine counts them")
+        self._start_prometheus(stack)
+        return load
+
+    def _start_prometheus(self, stack: ExitStack) -> None:
+        if shutil.which("prometheus") is None:
+            self._screen.say("Prometheus is not installed here, so none is started; /metrics is served all the same")
+            return
+        assert self._sidecar is not None
+        while (url := self._sidecar.url()) is None:
+            self._look()
+            self._stop.pause()
+        target = url.removeprefix("http://").rstrip("/")
+        prometheus = OwnedProcess(
+            ["prometheus", f"--config.file={write_prometheus(target, self._folder)}",
+             f"--storage.tsdb.path={self._folder / 'prometheus'}", "--web.listen-address=127.0.0.1:9090"],
+            log=self._folder / "prometheus.log",
+        )  # fmt: skip
+        stack.callback(prometheus.kill)
+        self._screen.say("Prometheus: http://127.0.0.1:9090/")
+
+    def _until_half_time(self) -> None:
+        half_time = time.monotonic() + self._plan.seconds / 2
+        while time.monotonic() < half_time:
+            self._look()
+            self._stop.pause()
+
+    def _until_load_ends(self, load: OwnedProcess) -> None:
+        deadline = time.monotonic() + self._plan.seconds + LOAD_END_SECONDS_MAX
+        while load.is_running:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"The load generator did not end in time:\n{load.last_lines()}")
+            self._look()
+            self._stop.pause()
+        if load.returncode != 0:
+            raise DemoFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
+
+    def _until_settled(self) -> None:
+        """Wait until everything sent was read and judged; the flushing events' own windows stay open."""
+        sent = _load_json(self._folder / "journal" / "summary.json")
+        expected, left_open = sent["acknowledged"], sent["kinds"].get("flush", 0)
+        self._screen.say(f"the load has ended with {expected:,} clicks; waiting until the last windows are judged")
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while time.monotonic() < deadline:
+            self._look()
+            if self._report is not None and _is_settled(self._report, expected, left_open):
+                return
+            self._stop.pause()
+        self._screen.say(f"not everything settled within {SETTLE_SECONDS_MAX:g} s; the report says what is open")
+
+    def _verdict(self) -> int:
+        """End the sidecar in order and print what it wrote last."""
+        assert self._sidecar is not None
+        self._screen.say("asking the sidecar to end (SIGTERM)")
+        self._sidecar.ask_to_end()
+        deadline = time.monotonic() + SIDECAR_END_SECONDS_MAX
+        while self._sidecar.process.is_running:
+            if time.monotonic() > deadline:
+                raise DemoFailed(f"The sidecar did not end in time:\n{self._sidecar.process.last_lines()}")
+            self._stop.pause(0.05)
+        status = self._sidecar.process.returncode
+        assert status is not None
+        self._screen.say(f"the sidecar ended with status {status}")
+        if not (self._sidecar.state / REPORT_FILE).exists():
+            raise DemoFailed(f"The sidecar ended without a report:\n{self._sidecar.process.last_lines()}")
+        report, violations = self._sidecar.written(REPORT_FILE), self._sidecar.written(VIOLATIONS_FILE)
+        self._screen.write("\n" + text.render(report, violations))
+        return status
+
+    def _look(self) -> None:
+        """Show the newest report, now and then; raise DemoFailed where something of ours died."""
+        for process in self._watched:
+            if not process.is_running:
+                raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
+        assert self._sidecar is not None
+        if self._url is None and (url := self._sidecar.url()) is not None:
+            self._url = url
+            self._screen.say(f"status page: {url}")
+            if self._plan.opens_page and not webbrowser.open(url):
+                self._screen.say("no browser could be opened")
+        if time.monotonic() - self._looked_at < LOOK_SECONDS:
+            return
+        self._looked_at = time.monotonic()
+        self._report = self._sidecar.report() or self._report
+        if self._report is not None:
+            self._screen.show(self._report)
+
+
+def _is_settled(report: dict[str, Any], expected: int, left_open: int) -> bool:
+    counts = report["contributions"]
+    return (
+        report["inputs"]["read"] >= expected
+        and (counts["pending"] or 0) <= left_open
+        and not any(counts[name] for name in _UNSETTLED)
+        and not any(report["violations"]["suspected"].values())
+        and not any(partition["lag_events"] for partition in report["coverage"]["partitions"])
+    )
+
+
+def _address(broker: EmbeddedBroker) -> str | None:
+    with suppress(BrokerError):
+        return broker.bootstrap_servers
+    return None
+
+
+def _end_broker(broker: EmbeddedBroker, starting: Future[EmbeddedBroker]) -> None:
+    """Kill the broker, also where it is being started in another thread; its data is thrown away."""
+    while not starting.done():
+        with suppress(BrokerError):
+            broker.process.kill()
+        time.sleep(0.05)
+    broker.kill()
+
+
+def _load_json(path: Path) -> dict[str, Any]:
+    loaded = json.loads(path.read_text(encoding="utf-8"))
+    assert isinstance(loaded, dict), path
+    return loaded
+
+
+def _commit() -> str | None:
+    """The commit of this checkout, short; None where it is none."""
+    if not (ROOT / ".git").exists():
+        return None
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    try:
+        answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return answer.stdout.strip() or None

@@ -1,0 +1,117 @@
+"""The demo's fault: done to the engine at its time, verified, healed, and told on the faults topic."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from confluent_kafka import Producer
+
+from testbed.demo_options import DemoPlan
+from testbed.engines.base import ProcessEngine
+
+DOWN_SECONDS: Final = 1.0
+"""From the death of the engine to its restart, as an orchestrator would need."""
+PAUSE_SECONDS: Final = 4.0
+"""Below the engine's session timeout: it is slow, not replaced."""
+_VERIFY_SECONDS_MAX: Final = 5.0
+_POLL_SECONDS: Final = 0.05
+_NAMES: Final = {"kill": ("kill-the-engine", "process_kill"), "pause": ("pause-the-engine", "process_pause")}
+
+
+class FaultFailed(Exception):
+    """The fault could not be injected, verified or told; one sentence."""
+
+    exit_status = 3
+
+
+class DemoFault:
+    """One fault on one engine. `run` is meant for a thread of its own; it ends early when ``stop`` is set."""
+
+    def __init__(
+        self,
+        plan: DemoPlan,
+        engine: ProcessEngine,
+        bootstrap_servers: str,
+        stop: threading.Event,
+        say: Callable[[str], None],
+    ) -> None:
+        self._plan = plan
+        self._engine = engine
+        self._stop = stop
+        self._say = say
+        self._id = str(uuid.uuid4())
+        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0})
+
+    def run(self) -> None:
+        """Inject, verify, heal, verify. Raises FaultFailed, EngineError."""
+        if self._plan.fault == "kill":
+            self._kill()
+        elif self._plan.fault == "pause":
+            self._pause()
+
+    def _kill(self) -> None:
+        self._say("FAULT: killing the engine (SIGKILL)")
+        self._tell("injected")
+        self._engine.kill(0)
+        self._tell("verified")
+        self._stop.wait(DOWN_SECONDS)
+        if self._stop.is_set():
+            return
+        self._tell("heal_started")
+        self._engine.restart(0)
+        self._engine.ready()
+        self._tell("healed")
+        self._say("healed: the engine was started again and has its partitions")
+
+    def _pause(self) -> None:
+        process = self._engine.process(0)
+        self._say(f"FAULT: pausing the engine for {PAUSE_SECONDS:g} s (SIGSTOP)")
+        self._tell("injected")
+        process.send_signal(signal.SIGSTOP)
+        try:
+            self._await_stopped(process.pid, stopped=True)
+            self._tell("verified")
+            self._stop.wait(PAUSE_SECONDS)
+            self._tell("heal_started")
+        finally:
+            process.send_signal(signal.SIGCONT)
+        self._await_stopped(process.pid, stopped=False)
+        self._tell("healed")
+        self._say("healed: the engine goes on (SIGCONT)")
+
+    def _await_stopped(self, pid: int, *, stopped: bool) -> None:
+        deadline = time.monotonic() + _VERIFY_SECONDS_MAX
+        while _is_stopped(pid) is not stopped:
+            if time.monotonic() > deadline:
+                raise FaultFailed(f"Process {pid} did not {'stop' if stopped else 'go on'} when it was told to.")
+            self._stop.wait(_POLL_SECONDS)
+
+    def _tell(self, state: str) -> None:
+        name, kind = _NAMES[self._plan.fault]
+        record = {
+            "id": self._id,
+            "name": name,
+            "kind": kind,
+            "target": f"{self._engine.name}-0",
+            "state": state,
+            "time": datetime.now(UTC).isoformat(),
+            "plan": "demo",
+            "seed": self._plan.seed,
+            "parameters": {},
+        }
+        self._producer.produce("faults", json.dumps(record), key=self._id)
+        if self._producer.flush(_VERIFY_SECONDS_MAX) and not self._stop.is_set():
+            raise FaultFailed("The faults topic took no record: the broker does not answer.")
+
+
+def _is_stopped(pid: int) -> bool:
+    answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], check=False, capture_output=True, text=True)
+    return answer.stdout.strip().startswith("T")

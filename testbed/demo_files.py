@@ -1,0 +1,120 @@
+"""The demo's configurations: load, engine and sidecar, fitted to a plan and a folder.
+
+Event time runs with the wall clock, in windows of a few seconds, so that a verdict needs no patience.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from testbed.demo_options import DemoPlan
+from testbed.engines.settings import EngineSettings
+
+TOPICS: Final = {"click": 2, "output": 2, "lateOutput": 1, "faults": 1}
+"""Topic -> partitions."""
+PIPELINE: Final = "demo"
+GROUP: Final = "demo-engine"
+EVENTS_PER_SECOND: Final = 3_000
+PAGES: Final = 6
+OVERDUE_AFTER_SECONDS: Final = 3
+MISSING_AFTER_SECONDS: Final = 10
+
+
+def window_seconds(plan: DemoPlan) -> int:
+    """Five seconds; shorter in a short demo, so that some windows close before the fault."""
+    return 5 if plan.seconds >= 40 else 2
+
+
+def commit_seconds(plan: DemoPlan) -> float:
+    """How often the engine commits.
+
+    At least once breaks visibly where results were produced since the last commit. Commits at 0.4, 0.8 ... of the
+    load leave the kill at half time with some windows' results in between.
+    """
+    return max(4.0, 0.4 * plan.seconds) if plan.guarantee == "at_least_once" else 0.5
+
+
+def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> EngineSettings:
+    """Those of the engine under test."""
+    return EngineSettings(
+        bootstrap_servers=bootstrap_servers,
+        group=GROUP,
+        guarantee=plan.guarantee,
+        window_ms=window_seconds(plan) * 1000,
+        idle_after_seconds=2.0,
+        commit_interval_seconds=commit_seconds(plan),
+        mutations=plan.mutations,
+        mutation_seed=plan.seed,
+        truth=folder / "truth" if plan.engine == "mutant" else None,
+    )
+
+
+def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
+    """The generator's configuration file; its journal and ``summary.json`` go to ``folder/journal``."""
+    window = window_seconds(plan)
+    return _write(
+        folder / "load.yaml",
+        {
+            "kafka": {"bootstrap_servers": bootstrap_servers},
+            "topic": "click",
+            "window": f"{window}s",
+            "keys": {"pages": PAGES},
+            "events_per_window": EVENTS_PER_SECOND // PAGES * window,
+            "start": "now",
+            "rate": {"shape": "event_time", "speed": 1},
+            "limit": {"duration": f"{plan.seconds}s"},
+            "flush_windows": True,
+            "delivery": {"flush_deadline": "10s"},
+            "journal": "./journal",
+            "seed": plan.seed,
+        },
+    )
+
+
+def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
+    """The sidecar's configuration file: what a user would write for this pipeline, with short times."""
+    return _write(
+        folder / "pipeline.yaml",
+        {
+            "pipeline": PIPELINE,
+            "guarantee": "exactly_once",
+            "kafka": {"bootstrap_servers": bootstrap_servers},
+            "inputs": [{"topic": "click", "fields": {"id": "id", "key": "page", "event_time": "timestamp"}}],
+            "outputs": [
+                {
+                    "topic": "output",
+                    "fields": {"key": "page", "window_start": "windowStart", "ids": ["clickIds", "updateIds"]},
+                }
+            ],
+            "late": [
+                {
+                    "topic": "lateOutput",
+                    "fields": {"id": "clickId", "key": "page", "event_time": "clickTimestamp"},
+                }
+            ],
+            "faults": {"topic": "faults"},
+            "oracle": {"kind": "tumbling_window", "size": f"{window_seconds(plan)}s"},
+            "timing": {
+                "idle_after": "2s",
+                "overdue_after": f"{OVERDUE_AFTER_SECONDS}s",
+                "missing_after": f"{MISSING_AFTER_SECONDS}s",
+            },
+            "state": {"path": "./state"},
+            "spark": {"options": {"spark.driver.memory": "1g", "spark.local.dir": str(folder / "tmp")}},
+            "metrics": {"port": 0},
+        },
+    )
+
+
+def write_prometheus(target: str, folder: Path) -> Path:
+    """Prometheus's configuration file: scrape the sidecar at ``target`` (host:port) each second."""
+    scrape = {"job_name": "streamproof", "static_configs": [{"targets": [target]}]}
+    return _write(folder / "prometheus.yaml", {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
+
+
+def _write(path: Path, content: dict[str, object]) -> Path:
+    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
+    return path

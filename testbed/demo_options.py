@@ -1,0 +1,91 @@
+"""What the demo was asked for, checked: engine, guarantee, mutations, fault, length and seed."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, field
+from typing import Final, Literal, cast
+
+from testbed.engines.mutations import Mutation
+from testbed.engines.settings import Guarantee
+
+Fault = Literal["kill", "pause", "none"]
+
+SECONDS_DEFAULT: Final = 60
+SECONDS_MIN: Final = 10
+LATER_ENGINES: Final = ("flink", "kafka_streams", "storm", "spark")
+FAULTS: Final = ("kill", "pause", "none")
+GUARANTEES: Final = ("exactly_once", "at_least_once", "at_most_once")
+MUTATIONS_DEFAULT: Final[dict[Mutation, float]] = {
+    Mutation.DROP: 0.0005,
+    Mutation.DUPLICATE: 0.0005,
+    Mutation.INVENT: 0.0002,
+    Mutation.MISPLACE_COPY: 0.0002,
+}
+"""Mutation -> share of the ids that it befalls."""
+
+
+class DemoRefused(Exception):
+    """The demo cannot be run as it was asked for; one sentence with the mend."""
+
+    exit_status = 2
+
+
+@dataclass(frozen=True)
+class DemoPlan:
+    """A checked demo. The pipeline always *claims* exactly once; ``guarantee`` is what its engine really does."""
+
+    engine: Literal["reference", "mutant"] = "reference"
+    guarantee: Guarantee = "at_least_once"
+    fault: Fault = "kill"
+    seconds: int = SECONDS_DEFAULT
+    seed: int = 1
+    opens_page: bool = False
+    mutations: dict[Mutation, float] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The engine in words."""
+        kept = self.guarantee.replace("_", " ")
+        if self.engine == "mutant":
+            rates = ", ".join(f"{name}={rate:g}" for name, rate in self.mutations.items())
+            return f"mutant ({kept}, then {rates})"
+        return f"reference ({kept})"
+
+
+def plan_of(given: argparse.Namespace) -> DemoPlan:
+    """The plan in the arguments of ``streamproof demo``. Raises DemoRefused."""
+    name, _, details = (given.engine or "reference").partition(":")
+    if name in LATER_ENGINES:
+        raise DemoRefused(f"demo: --engine {name} is not built yet; use reference or mutant.")
+    if name not in ("reference", "mutant"):
+        raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference or mutant.")
+    fault = given.fault or "kill"
+    if fault not in FAULTS:
+        raise DemoRefused(f"demo: --fault {fault} is no fault of the demo; use one of {', '.join(FAULTS)}.")
+    seconds = SECONDS_DEFAULT if given.seconds is None else given.seconds
+    if seconds < SECONDS_MIN:
+        raise DemoRefused(
+            f"demo: --seconds {seconds} is too short for a fault and its healing; use {SECONDS_MIN} or more."
+        )
+    shared = {"fault": fault, "seconds": seconds, "seed": given.seed, "opens_page": given.open}
+    if name == "mutant":
+        mutations = _mutations(details) if details else dict(MUTATIONS_DEFAULT)
+        return DemoPlan(engine="mutant", guarantee="exactly_once", mutations=mutations, **shared)
+    if details and details not in GUARANTEES:
+        raise DemoRefused(f"demo: --engine reference:{details} is no guarantee; use one of {', '.join(GUARANTEES)}.")
+    return DemoPlan(guarantee=cast("Guarantee", details or "at_least_once"), **shared)
+
+
+def _mutations(text: str) -> dict[Mutation, float]:
+    found: dict[Mutation, float] = {}
+    for part in text.split(","):
+        name, _, rate = part.partition("=")
+        try:
+            found[Mutation(name)] = float(rate)
+        except ValueError:
+            example = "write it as mutant:drop=0.001,invent=0.001"
+            raise DemoRefused(f"demo: --engine mutant: {part!r} is no mutation with a rate; {example}.") from None
+        if not 0 < found[Mutation(name)] <= 1:
+            raise DemoRefused(f"demo: --engine mutant: the rate of {name} must lie above 0 and be at most 1.")
+    return found

@@ -1,0 +1,45 @@
+"""What the demo shows while it runs: lines with the seconds since its start, and below them the live table."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from typing import Any, TextIO
+
+from validator.publish.live import LiveTable
+
+
+class Screen:
+    """Written to from several threads."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._began = time.monotonic()
+        self._lock = threading.Lock()
+        self._table = LiveTable(stream, os.environ)
+        self._stream = stream
+        self.first_verdict_seconds: float | None = None
+        """When the first verdict other than unknown was shown, since the start."""
+
+    def say(self, text: str) -> None:
+        """One line, with the time."""
+        with self._lock:
+            self._table.note(f"{self._seconds():6.1f} s  {text}")
+
+    def show(self, report: dict[str, Any]) -> None:
+        """The table of ``report``."""
+        first = self.first_verdict_seconds is None and report["outcome"] != "unknown"
+        if first:
+            self.first_verdict_seconds = self._seconds()
+            self.say(f"first verdict: {report['guarantee'].replace('_', ' ')} {report['outcome']}")
+        with self._lock:
+            self._table.show(report)
+
+    def write(self, text: str) -> None:
+        """``text`` as it is."""
+        with self._lock:
+            self._stream.write(text)
+            self._stream.flush()
+
+    def _seconds(self) -> float:
+        return time.monotonic() - self._began

@@ -1,0 +1,77 @@
+"""The demo's sidecar: a process of its own, seen from outside only, as a user sees it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any, Final
+
+from testbed.processes import OwnedProcess
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+_ANSWER_SECONDS_MAX: Final = 2.0
+
+
+def streamproof(*arguments: str | Path) -> list[str | Path]:
+    """The command line of ``streamproof ARGUMENTS`` in this interpreter."""
+    return [sys.executable, "-m", "validator.cli.main", *arguments]
+
+
+def python_path() -> dict[str, str]:
+    """The environment in which `streamproof` finds this checkout from any folder."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
+
+
+class DemoSidecar:
+    """``streamproof validate`` on a configuration file whose state folder is beside it."""
+
+    def __init__(self, config: Path) -> None:
+        """Start it; its files, also temporary ones of its JVM, stay below the folder of ``config``."""
+        folder = config.parent
+        self.state = folder / "state"
+        scratch = folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        # A run of a minute never earns back what the optimising compiler costs on two cores.
+        java = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        self.process = OwnedProcess(
+            streamproof("validate", config),
+            log=folder / "sidecar.log",
+            name="sidecar",
+            environment={**python_path(), "TMPDIR": str(scratch), "JAVA_TOOL_OPTIONS": java},
+            folder=folder,
+        )
+
+    def url(self) -> str | None:
+        """Where its status page is; None before it serves one."""
+        try:
+            return str(json.loads((self.state / "endpoint.json").read_text(encoding="utf-8"))["url"])
+        except FileNotFoundError:
+            return None
+
+    def report(self) -> dict[str, Any] | None:
+        """The report as it is served now; None before the first one and where it does not answer in time."""
+        url = self.url()
+        if url is None:
+            return None
+        try:
+            with urllib.request.urlopen(url + "report.json", timeout=_ANSWER_SECONDS_MAX) as answer:  # noqa: S310
+                report = json.load(answer)
+        except (urllib.error.URLError, OSError, ValueError):
+            return None
+        return report if isinstance(report, dict) else None
+
+    def ask_to_end(self) -> None:
+        """SIGTERM to the sidecar itself: its JVM is in the same group, and is ended by the sidecar."""
+        if self.process.is_running:
+            os.kill(self.process.pid, signal.SIGTERM)
+
+    def written(self, name: str) -> dict[str, Any]:
+        """A JSON file of its state folder."""
+        loaded = json.loads((self.state / name).read_text(encoding="utf-8"))
+        assert isinstance(loaded, dict), name
+        return loaded

@@ -1,0 +1,73 @@
+"""How the demo is interrupted: a signal sets an event that every wait looks at, so that cleaning up is never cut."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from types import FrameType
+from typing import Final, TypeVar
+
+_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_POLL_SECONDS: Final = 0.1
+_Value = TypeVar("_Value")
+
+
+class Stop:
+    """Set by the first signal. ``event`` may be waited for in any thread."""
+
+    def __init__(self) -> None:
+        self.event = threading.Event()
+        self._raises = False
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt where a signal came."""
+        if self.event.is_set():
+            raise KeyboardInterrupt
+
+    def pause(self, seconds: float = _POLL_SECONDS) -> None:
+        """Wait, and raise KeyboardInterrupt as soon as a signal comes."""
+        self.event.wait(seconds)
+        self.check()
+
+    def result(self, future: Future[_Value], meanwhile: Callable[[], None] | None = None) -> _Value:
+        """The result of ``future``; ``meanwhile`` is called now and then. Raises KeyboardInterrupt on a signal."""
+        while not future.done():
+            self.pause()
+            if meanwhile is not None:
+                meanwhile()
+        return future.result()
+
+    @contextmanager
+    def at_once(self) -> Iterator[None]:
+        """Inside, a signal raises KeyboardInterrupt where it strikes: for work that leaves nothing behind."""
+        self.check()
+        self._raises = True
+        try:
+            yield
+        finally:
+            self._raises = False
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The signal handler."""
+        del number, frame
+        self.event.set()
+        if self._raises:
+            raise KeyboardInterrupt
+
+
+@contextmanager
+def stop_on_signals() -> Iterator[Stop]:
+    """SIGINT, SIGTERM and SIGHUP set the stop; the handlers of before come back at the end."""
+    stop = Stop()
+    if threading.current_thread() is not threading.main_thread():
+        yield stop
+        return
+    previous = {number: signal.signal(number, stop.on_signal) for number in _SIGNALS}
+    try:
+        yield stop
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
