@@ -6,7 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, Rest, clock, input_watermark_us
+from validator.model.frontier import (
+    Clock,
+    Frontier,
+    Lookup,
+    PartitionId,
+    PartitionSummary,
+    Rest,
+    clock,
+    input_watermark_us,
+)
 
 FOREVER_US: Final = 2**62
 """Later than any event time."""
@@ -21,38 +30,14 @@ class TimeRules:
 
 
 @dataclass(frozen=True)
-class PartitionSummary:
-    """What one batch's fact rows say about one partition."""
+class Retirement:
+    """Retention dropped the facts of cells at ``at_us``; none of them starts at or after ``horizon_us``.
 
-    place: PartitionId
-    records: int
-    undecodable: int
-    tombstones: int
-    newest_event_time_us: int | None
-    first_event_time_us: int | None
-    first_time_us: int | None
-    last_time_us: int | None
+    What turns up later for a cell before that horizon is out of scope: its facts may be gone.
+    """
 
-
-@dataclass(frozen=True)
-class Totals:
-    """Counts of records over everything read so far, per side."""
-
-    records: Mapping[str, int] = field(default_factory=dict)
-    undecodable: Mapping[str, int] = field(default_factory=dict)
-    tombstones: int = 0
-    first_output_us: int | None = None
-    last_output_us: int | None = None
-
-    def plus(self, side: str, summary: PartitionSummary) -> Totals:
-        """The totals with one partition's batch added."""
-        records = {**self.records, side: self.records.get(side, 0) + summary.records}
-        undecodable = {**self.undecodable, side: self.undecodable.get(side, 0) + summary.undecodable}
-        first, last = self.first_output_us, self.last_output_us
-        if side == "output":
-            first = min((t for t in (first, summary.first_time_us) if t is not None), default=None)
-            last = max((t for t in (last, summary.last_time_us) if t is not None), default=None)
-        return Totals(records, undecodable, self.tombstones + summary.tombstones, first, last)
+    at_us: int
+    horizon_us: int
 
 
 @dataclass(frozen=True)
@@ -68,7 +53,7 @@ class Books:
     lookup_us: int = 0
     watermark_us: int | None = None
     frontiers: Mapping[PartitionId, Frontier] = field(default_factory=dict)
-    totals: Totals = Totals()
+    retirements: tuple[Retirement, ...] = ()
     gap_met: bool = False
 
     def looked_up(
@@ -88,15 +73,14 @@ class Books:
 
     def with_facts(self, summaries: Iterable[PartitionSummary]) -> Books:
         """The books with what the batch's fact rows say."""
-        frontiers, totals = dict(self.frontiers), self.totals
+        frontiers = dict(self.frontiers)
         for summary in summaries:
             frontier = frontiers[summary.place]
-            moved = frontier.with_data(self.lookup_us, summary.records, summary.newest_event_time_us)
+            moved = frontier.with_data(self.lookup_us, summary)
             if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
                 # A hidden event may lie at exactly that instant, the first of its window: the cell there is out too.
                 moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us + 1)
             frontiers[summary.place] = moved
-            totals = totals.plus(frontier.side, summary)
         inputs = [frontier for frontier in frontiers.values() if frontier.side == "input"]
         watermark = input_watermark_us(
             inputs,
@@ -105,13 +89,14 @@ class Books:
             max_disorder_us=self.rules.max_disorder_us,
             idle_after_us=self.rules.idle_after_us,
         )
-        return replace(self, frontiers=frontiers, totals=totals, watermark_us=watermark)
+        return replace(self, frontiers=frontiers, watermark_us=watermark)
 
     def clock(self, *, rest: Rest = Rest.NONE) -> Clock:
         """What these books prove of time."""
         now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, rest=rest)
         # Until a partition with a hidden start shows an event, what it hides can be of any time: nothing is in scope.
-        return replace(now, horizon_us=FOREVER_US) if self.hiding else now
+        retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
+        return replace(now, horizon_us=FOREVER_US if self.hiding else now.horizon_us, retired=retired)
 
     @property
     def hiding(self) -> tuple[PartitionId, ...]:
@@ -121,6 +106,27 @@ class Books:
             for place, frontier in sorted(self.frontiers.items())
             if frontier.side == "input" and frontier.hidden_start and frontier.horizon_us is None
         )
+
+    def records(self, side: str) -> int:
+        """Records read so far on one side."""
+        return sum(f.records for f in self.frontiers.values() if f.side == side)
+
+    def undecodable(self, side: str) -> int:
+        """Those of them that did not decode."""
+        return sum(f.undecodable for f in self.frontiers.values() if f.side == side)
+
+    @property
+    def tombstones(self) -> int:
+        """Null values read from output topics."""
+        return sum(f.tombstones for f in self.frontiers.values())
+
+    @property
+    def output_span_us(self) -> tuple[int, int] | None:
+        """First and last broker time of the records on output topics."""
+        outputs = [f for f in self.frontiers.values() if f.side == "output"]
+        firsts = [f.first_time_us for f in outputs if f.first_time_us is not None]
+        lasts = [f.last_time_us for f in outputs if f.last_time_us is not None]
+        return (min(firsts), max(lasts)) if firsts and lasts else None
 
     @property
     def expired(self) -> int:

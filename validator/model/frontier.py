@@ -33,16 +33,33 @@ class Lookup:
 
 
 @dataclass(frozen=True)
+class PartitionSummary:
+    """What one batch's fact rows say about one partition.
+
+    ``first_event_time_us``: event time at the lowest decodable offset, where it was asked for.
+    """
+
+    place: PartitionId
+    records: int
+    undecodable: int
+    tombstones: int
+    newest_event_time_us: int | None
+    first_event_time_us: int | None
+    first_time_us: int | None
+    last_time_us: int | None
+
+
+@dataclass(frozen=True)
 class Frontier:
     """One partition's frontier after a batch.
 
-    ``unreached`` are the (instant, high watermark) pairs that the next offset has not reached yet, oldest first.
-    ``last_data_us`` is the lookup instant of the last batch that brought a record, or of the first batch.
-    ``horizon_us``: cells that start before it are out of scope on account of this partition.
+    ``records``, ``undecodable``, ``tombstones``: read since ``first_offset``, the last two among the first;
+    ``first_time_us``, ``last_time_us``: their broker times. ``last_data_us``: lookup instant of the last batch that
+    brought a record, or of the first batch. ``unreached``: the (instant, high watermark) pairs that the next offset has
+    not reached yet, oldest first. ``horizon_us``: cells that start before it are out of scope on its account.
     ``appended_after_us``: its newest record was appended after this instant (its read-through time before the batch
-    that
-    brought it). ``gone_us``: records of it were gone before they could be read; it had been read through until then
-    (0: never). ``unprovable_below``: answers to events below this offset may have been among what was gone.
+    that brought it). ``gone_us``: records of it were gone before they could be read; it had been read through until
+    then (0: never). ``unprovable_below``: answers to events below this offset may have been among what was gone.
     """
 
     side: str
@@ -59,6 +76,10 @@ class Frontier:
     newest_event_time_us: int | None = None
     committed_offset: int | None = None
     records: int = 0
+    undecodable: int = 0
+    tombstones: int = 0
+    first_time_us: int | None = None
+    last_time_us: int | None = None
     expired: int = 0
     hidden_start: bool = False
     horizon_us: int | None = None
@@ -100,14 +121,20 @@ class Frontier:
             unreached=tuple(unreached),
         )
 
-    def with_data(self, at_us: int, records: int, newest_event_time_us: int | None) -> Frontier:
-        """The frontier after the batch of ``at_us`` brought ``records`` records (decodable or not)."""
-        if records == 0:
+    def with_data(self, at_us: int, read: PartitionSummary) -> Frontier:
+        """The frontier after the batch of ``at_us`` brought what ``read`` says."""
+        if read.records == 0:
             return self
-        known = [t for t in (self.newest_event_time_us, newest_event_time_us) if t is not None]
+        known = [t for t in (self.newest_event_time_us, read.newest_event_time_us) if t is not None]
+        firsts = [t for t in (self.first_time_us, read.first_time_us) if t is not None]
+        lasts = [t for t in (self.last_time_us, read.last_time_us) if t is not None]
         return replace(
             self,
-            records=self.records + records,
+            records=self.records + read.records,
+            undecodable=self.undecodable + read.undecodable,
+            tombstones=self.tombstones + read.tombstones,
+            first_time_us=min(firsts, default=None),
+            last_time_us=max(lasts, default=None),
             last_data_us=at_us,
             appended_after_us=self.read_through_before_us,
             newest_event_time_us=max(known) if known else None,
@@ -173,7 +200,8 @@ class Clock:
     ``inputs_us``: every input was read through it. ``outputs_us``: every output, late and rejected partition was;
     ``unheld_outputs_us``: every one of those that no open transaction holds back. ``horizon_us``: cells that start
     before it are out of scope. ``gone_us``: answers were gone before they could be read, which until this instant had
-    been read through (0: never). ``inputs_held``, ``outputs_held``: an open transaction holds one of them back.
+    been read through (0: never). ``retired``: (at, horizon): facts of cells that start before the horizon were dropped
+    then. ``inputs_held``, ``outputs_held``: an open transaction holds one of them back.
     """
 
     lookup_us: int
@@ -186,6 +214,7 @@ class Clock:
     outputs_held: bool
     inputs_held: bool
     rest: Rest = Rest.NONE
+    retired: tuple[tuple[int, int], ...] = ()
 
 
 def clock(

@@ -59,6 +59,7 @@ class ClockColumns:
     inputs_held: Column
     rest_closed: Column
     rest_all: Column
+    retired: tuple[tuple[int, int], ...] = ()
 
     @classmethod
     def of(cls, clock: Clock) -> ClockColumns:
@@ -79,6 +80,7 @@ class ClockColumns:
             F.lit(clock.inputs_held),
             F.lit(clock.rest is not Rest.NONE),
             F.lit(clock.rest is Rest.ALL),
+            clock.retired,
         )
 
 
@@ -130,6 +132,10 @@ def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
         | (resting & ~clock.inputs_held)
     )
     out_of_scope = F.coalesce(F.col("window_start_us") < clock.horizon_us, F.lit(False))
+    for at_us, horizon_us in clock.retired:
+        # Other facts of the cell may have been dropped: what is left of it cannot be judged.
+        came_after = F.col("first_seen_us") > F.lit(at_us)
+        out_of_scope = out_of_scope | (came_after & (F.col("window_start_us") < F.lit(horizon_us)))
     rows = cells.withColumns(
         {
             "observed": observed,
@@ -250,7 +256,7 @@ def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
     judged = [*CONTRIBUTIONS, *RESULTS, "wants_expansion", "settled"]
     return rows.select(
         *kept, "agrees", "state", "version", "resolved", "in_scope", *[scoped[name].alias(name) for name in judged]
-    ).withColumns({"digest": F.xxhash64("state", *CONTRIBUTIONS, *RESULTS)})
+    ).withColumns({"digest": F.xxhash64(*CONTRIBUTIONS, *RESULTS)})
 
 
 def changed() -> Column:

@@ -22,12 +22,14 @@ from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
 from validator.reconcile.facts import Side, aggregate
 from validator.reconcile.judge import Rules
 from validator.state.tables import FAULTS_TYPE, Table, append
+from validator.stream import retiring
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
 from validator.stream.failpoints import reach
 from validator.stream.judging import Judging, release
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
+from validator.stream.retiring import Retired
 from validator.stream.rows import literal_frame
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
@@ -68,6 +70,7 @@ class BatchRunner:
     now_us: Callable[[], int]
     catching_up_limit: int | None = None
     committed_us: int = 0
+    retired: Retired = field(default_factory=Retired)
     _fault_appends: int = 0
     _whole: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
@@ -147,7 +150,25 @@ class BatchRunner:
         self.record.batch_done(time.monotonic() - began, read)
         self.publish()
         reach("after_publishing")
+        self._retire()
         self._check_limits()
+
+    def _retire(self) -> None:
+        """Drop what is older than the retention, once an epoch has become so."""
+        retention = self.config.state.retention
+        if self.judging.judged is None or not retiring.is_due(self.books, self.retired, retention):
+            return
+        new, carried, goes = retiring.plan(self.spark, self.state, self.judging, self.books, self.retired, retention)
+        books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
+        rows = frontier_rows(self.spark, books, books.watermark_us)
+        rows = carried.select(*rows.columns).union(rows).union(mark_row(self.spark, books, new.to_mark()))
+        reach("before_retiring")
+        append(rows, self.state, Table.FACTS, writer=f"generation-{self.generation}", version=books.batch)
+        reach("after_retiring")
+        self.books, self.retired = books, new
+        self.judging.retire(goes, new.sums)
+        retiring.drop_folders(self.spark, self.state, new.through_epoch)
+        retiring.trim_logs(self.state)
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
         """Keep new records of the faults topic."""

@@ -9,8 +9,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE
-from validator.model.books import Books, PartitionSummary
-from validator.model.frontier import Frontier, PartitionId
+from validator.model.books import Books
+from validator.model.frontier import Frontier, PartitionId, PartitionSummary
 from validator.reconcile.facts import FACTS_TYPE, Kind, Side
 from validator.stream.rows import literal_frame
 
@@ -65,6 +65,10 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
         "committed_offset": frontier.committed_offset,
         "expired": frontier.expired,
         "records": frontier.records,
+        "undecodable": frontier.undecodable,
+        "tombstones": frontier.tombstones,
+        "first_time_us": frontier.first_time_us,
+        "last_time_us": frontier.last_time_us,
         "hidden_start": frontier.hidden_start,
         "horizon_us": frontier.horizon_us,
         "read_through_us": frontier.read_through_us,

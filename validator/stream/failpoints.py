@@ -24,6 +24,8 @@ NAMES: Final = (
     "after_publishing",
     "before_rest",
     "after_rest",
+    "before_retiring",
+    "after_retiring",
 )
 """In the order in which a batch passes them."""
 

@@ -8,9 +8,9 @@ and sums; two more and a second sum when cells must be compared.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -66,6 +66,26 @@ class Sums:
     settled_handled: int = 0
     settled_exact: int = 0
 
+    def plus(self, other: Sums) -> Sums:
+        """The totals over both; what concerns one batch only is this one's."""
+        whole = ("cells_seen", "cells_closed", "cells_verified", "cells_violated", "cells_settled")
+        settled = ("settled_expected", "settled_handled", "settled_exact")
+        return replace(
+            self,
+            counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
+            results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
+            **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *settled)},
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values for a mark in the facts table."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Sums:
+        """The value that `to_json` gave."""
+        return cls(**kept)
+
     @classmethod
     def empty(cls) -> Sums:
         """Of no cells."""
@@ -83,6 +103,7 @@ class Judging:
     judged: DataFrame | None = None
     compared: DataFrame | None = None
     sums: Sums = field(default_factory=Sums.empty)
+    retired: Sums = field(default_factory=Sums.empty)
     _held: list[DataFrame] = field(default_factory=list)
 
     def absorb(
@@ -117,8 +138,18 @@ class Judging:
         self.cells = told(self.judged)
         for frame in before:
             release(frame)
-        self.sums = sums
-        return sums
+        self.sums = sums.plus(self.retired)
+        return self.sums
+
+    def retire(self, goes: Column, retired: Sums) -> None:
+        """Let the cells for which ``goes`` holds leave memory; ``retired`` are the totals of all that ever left."""
+        assert self.judged is not None, "cells were judged before they are retired"
+        self.cells = told(self.judged.where(~F.coalesce(goes, F.lit(False))))
+        self.retired = retired
+
+    def sum_of(self, judged: DataFrame) -> Sums:
+        """Totals over some judged cells; one job."""
+        return self._sum(judged)
 
     def _sum(self, judged: DataFrame) -> Sums:
         wants = F.col("wants_expansion")

@@ -13,13 +13,14 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StructField, StructType
 
-from validator.model.books import Books, TimeRules, Totals
+from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
 from validator.reconcile import cells as cell_rows
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 from validator.state.tables import Table, create_absent, has_rows, read
 from validator.stream.committing import frontier_from, summaries
+from validator.stream.retiring import Retired, drop_folders, retired_so_far
 from validator.stream.rows import literal_frame
 from validator.stream.run_record import MINUTE_US, RunRecord, record_of
 
@@ -32,16 +33,20 @@ class Recovered:
 
     books: Books
     cells: DataFrame | None
+    retired: Retired
 
 
 def recover(spark: SparkSession, state: Path, rules: TimeRules, window_us: int) -> Recovered:
     """Fold the facts of ``state``; an empty state gives empty books."""
     if not has_rows(state, Table.FACTS):
-        return Recovered(Books(rules), None)
+        return Recovered(Books(rules), None, Retired())
     facts = read(spark, state, Table.FACTS)
+    retired = retired_so_far(facts)
+    drop_folders(spark, state, retired.through_epoch)
+    facts = read(spark, state, Table.FACTS).where(F.col("epoch") > F.lit(retired.through_epoch))
     last = facts.where(F.col("kind") == Kind.FRONTIER.value).agg(F.max("batch")).collect()[0][0]
     if last is None:
-        return Recovered(Books(rules), None)
+        return Recovered(Books(rules), None, Retired())
     frontier_rows = facts.where((F.col("batch") == last) & (F.col("kind") == Kind.FRONTIER.value))
     newest = [row.asDict(recursive=True) for row in frontier_rows.drop("ids", "text_ids", "results").collect()]
     frontiers = dict(frontier_from(row) for row in newest)
@@ -51,13 +56,10 @@ def recover(spark: SparkSession, state: Path, rules: TimeRules, window_us: int) 
         lookup_us=newest[0]["lookup_us"],
         watermark_us=newest[0]["frontier"]["watermark_us"],
         frontiers=frontiers,
+        retirements=retired.retirements,
     )
     books = before.with_facts(summaries(facts.where(F.col("batch") == last)))
-    totals = Totals()
-    for summary in summaries(facts):
-        totals = totals.plus(frontiers[summary.place].side, summary)
-    books = Books(rules, last, books.lookup_us, books.watermark_us, books.frontiers, totals)
-    return Recovered(books, _cells(spark, state, facts, books, window_us))
+    return Recovered(books, _cells(spark, state, facts, books, window_us), retired)
 
 
 def _cells(spark: SparkSession, state: Path, facts: DataFrame, books: Books, window_us: int) -> DataFrame:
@@ -125,7 +127,7 @@ def _published(spark: SparkSession, state: Path) -> DataFrame | None:
         return None
     create_absent(spark, state)
     verdicts = read(spark, state, Table.VERDICTS)
-    digest = F.xxhash64("state", *CONTRIBUTIONS, *RESULTS).alias("digest")
+    digest = F.xxhash64(*CONTRIBUTIONS, *RESULTS).alias("digest")
     newest = verdicts.groupBy(*cell_rows.KEYS).agg(F.max_by(digest, "batch").alias("digest"))
     violations = read(spark, state, Table.VIOLATIONS)
     current = violations.groupBy("violation", "class", *cell_rows.KEYS).agg(F.max_by("count", "batch").alias("count"))

@@ -25,8 +25,6 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     confirmed = confirmed_now(books, sums, record)
     suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
     opened = _unacknowledged(confirmed, record)
-    totals = books.totals
-    outputs_read = totals.records.get("output", 0)
     return Snapshot(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
@@ -36,24 +34,24 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         reasons=reasons(confirmed, doubts),
         contributions=dict(sums.counts),
         results={
-            "read": outputs_read,
+            "read": books.records("output"),
             "correct": sums.results["correct"],
             "incomplete": sums.results["incomplete"],
             "excess": sums.results["excess"],
             "misplaced": sums.results["misplaced_results"],
             "inconsistent": 0,
             "wrong_value": 0,
-            "undecodable": totals.undecodable.get("output", 0),
-            "tombstone": totals.tombstones,
+            "undecodable": books.undecodable("output"),
+            "tombstone": books.tombstones,
         },
         inputs={
-            "read": totals.records.get("input", 0),
-            "undecodable": totals.undecodable.get("input", 0),
+            "read": books.records("input"),
+            "undecodable": books.undecodable("input"),
             "expired": sum(f.expired for f in books.frontiers.values() if f.side == "input"),
             "sampled_out": 0,
             "out_of_scope": sums.counts["out_of_scope"],
         },
-        late_records={"read": totals.records.get("late", 0), "undecodable": totals.undecodable.get("late", 0)},
+        late_records={"read": books.records("late"), "undecodable": books.undecodable("late")},
         cells={
             "seen": sums.cells_seen,
             "closed": sums.cells_closed,
@@ -115,7 +113,7 @@ def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]
     confirmed = {name: sums.counts[name] for name in ("missing", "duplicate", "misplaced", "unknown_id")}
     for name in record.suspected(books):
         confirmed[name] = 0
-    confirmed["undecodable"] = books.totals.undecodable.get("output", 0)
+    confirmed["undecodable"] = books.undecodable("output")
     return confirmed
 
 
@@ -147,10 +145,10 @@ def _coverage(books: Books) -> list[PartitionCoverage]:
 
 def _throughput(books: Books, sums: Sums) -> float | None:
     """Distinct processed contributions per second of output broker time."""
-    first, last = books.totals.first_output_us, books.totals.last_output_us
-    if first is None or last is None or last <= first:
+    span = books.output_span_us
+    if span is None or span[1] <= span[0]:
         return None
-    return sums.counts["processed"] / ((last - first) / 1e6)
+    return sums.counts["processed"] / ((span[1] - span[0]) / 1e6)
 
 
 def _phases(record: RunRecord) -> tuple[Phase, ...]:

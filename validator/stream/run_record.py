@@ -54,11 +54,11 @@ class RunRecord:
     def inputs_may_explain(self, books: Books) -> bool:
         """Whether input that could not be read could explain an unknown id."""
         lost = sum(f.expired for f in books.frontiers.values() if f.side == "input")
-        return lost > 0 or books.totals.undecodable.get("input", 0) > 0
+        return lost > 0 or books.undecodable("input") > 0
 
     def answers_may_be_lost(self, books: Books) -> bool:
         """Whether a late or rejected record that could not be decoded may be the answer to what is missing."""
-        return any(books.totals.undecodable.get(side, 0) > 0 for side in ("late", "rejected"))
+        return any(books.undecodable(side) > 0 for side in ("late", "rejected"))
 
     def suspected(self, books: Books) -> frozenset[str]:
         """Violation classes that are counted and not confirmed, because what cannot be read may explain them."""
@@ -170,7 +170,7 @@ def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: i
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
     for side in ("input", "late", "rejected"):
-        count = books.totals.undecodable.get(side, 0)
+        count = books.undecodable(side)
         if count:
             said.append(f"{count} {side} records could not be decoded, so what they would explain is not known")
     said.extend(

@@ -170,7 +170,7 @@ class Sidecar:
                 TimeRules(config.timing.max_disorder, config.timing.idle_after),
                 config.oracle.size,
             )
-            judging = Judging(spark, self._state, rules, cells=recovered.cells)
+            judging = Judging(spark, self._state, rules, cells=recovered.cells, retired=recovered.retired.sums)
             sources, topics = self._await_topics(brokers, record, recovered.books, judging, publisher)
             if not sources:
                 return self._verdict(recovered.books, judging, record)
@@ -196,6 +196,7 @@ class Sidecar:
                 generation=generation,
                 checkpoint=checkpoint,
                 starts={place: frontier.next_offset for place, frontier in books.frontiers.items()},
+                retired=recovered.retired,
                 publish=lambda: self._publish(publisher, faults),
                 now_us=_now_us,
                 catching_up_limit=config.limits.records_per_batch // 2 if balanced and not self._once else None,
