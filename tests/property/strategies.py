@@ -168,7 +168,8 @@ class World:
         if self.allowed.transactions and delay > 1 and rng.random() < 0.15:
             first = rng.randint(answer.trigger_us, at - 1)
             log.write(Draft(first, rng.randint(first + 1, at), None))
-        log.write(Draft(at, self._transaction(at), lambda offset: _record(log, offset, at, answer)))
+        is_garbled = self.allowed.undecodable_side_channels and answer.role != "output" and rng.random() < 0.05
+        log.write(Draft(at, self._transaction(at), lambda offset: _record(log, offset, at, answer, is_garbled)))
 
     # Act three: the validator
 
@@ -180,7 +181,7 @@ class World:
         starts = {log.place: self._start(log, now) for log in logs}
         begins = {place: start for place, (start, _) in starts.items()}
         log_starts = {place: log_start for place, (_, log_start) in starts.items()}
-        paces = {log.place: rng.choice((1.0, 1.0, 0.7, 0.3)) for log in logs}
+        paces = {log.place: rng.choice((1.0, 1.0, 0.7, 0.3, 0.05)) for log in logs}
         grouped = self.allowed.committed_offsets and rng.random() < 0.4
         committed: dict[TopicPartition, int] = {}
         steps: list[Step] = []
@@ -214,7 +215,9 @@ class World:
 
     def _end(self, log: Log, begin: int, plan_us: int, pace: float) -> int:
         stable = max(begin, log.last_stable(plan_us))
-        return stable if self.rng.random() < pace else self.rng.randint(begin, stable)
+        if self.rng.random() < pace:
+            return stable
+        return begin if self.rng.random() < 0.5 else self.rng.randint(begin, stable)
 
     def _step(
         self,
@@ -245,7 +248,9 @@ def _is_orderly_start(log: Log, start: int, timing: Timing) -> bool:
     return not shown or all(time <= shown[0] + timing.max_disorder_us for time in hidden)
 
 
-def _record(log: Log, offset: int, now: int, answer: Answer) -> Record:
+def _record(log: Log, offset: int, now: int, answer: Answer, is_garbled: bool) -> Record:
+    if is_garbled:
+        return Undecodable(log.role, *log.place, offset, now)
     if answer.event is None:
         return ResultRecord(*log.place, offset, now, answer.cell[1], answer.cell[0], answer.ids)
     event = answer.event

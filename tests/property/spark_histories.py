@@ -1,0 +1,273 @@
+"""Random histories for the Spark core, with the time that each step proves and what the reference says of it.
+
+The core's clock never stands still, so histories are stretched: an instant of the generators is `SCALE` here, and
+lookups that fell on the same instant follow each other within it. Nothing is appended between two such lookups.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+from tests.property.history import (
+    Cell,
+    Ending,
+    History,
+    InputEvent,
+    LateRecord,
+    PartitionState,
+    Record,
+    ResultRecord,
+    Step,
+    Timing,
+)
+from tests.property.reference import Reference
+from tests.property.strategies import causal_correct_history, faulty_history
+from validator.model.books import Books, PartitionSummary, TimeRules
+from validator.model.frontier import Clock, Lookup, PartitionId, Rest
+from validator.reconcile.facts import Side
+from validator.reconcile.judge import Rules
+from validator.stream.brokers import Brokers
+from validator.stream.run_record import RunRecord
+from validator.stream.sources import Source
+from validator.stream.starting import opened
+
+SCALE: Final = 32
+"""Microseconds of a stretched history per instant of a generator's; more than a history has steps."""
+BASE_US: Final = 20 * SCALE
+"""The first instant: a multiple of every window that the generators draw, so that cells stay what they are."""
+_RESTS: Final[Mapping[Ending, Rest]] = {"none": Rest.NONE, "once": Rest.ALL, "leave_open": Rest.CLOSED}
+_SIDE_OF_TOPIC: Final = {
+    "clicks": Side.INPUT,
+    "to-output": Side.OUTPUT,
+    "to-late": Side.LATE,
+    "to-rejected": Side.REJECTED,
+}
+SOURCES: Final = [(side, topic) for topic, side in _SIDE_OF_TOPIC.items()]
+"""Side and topic by source index, as the sidecar orders them."""
+
+
+@dataclass(frozen=True)
+class Case:
+    """One history to be judged; `seed` makes it again."""
+
+    seed: int
+    causal: bool
+    history: History
+
+    @property
+    def rules(self) -> Rules:
+        """The core's configuration of judging for it."""
+        timing = self.history.timing
+        return Rules(
+            window_us=timing.window_us,
+            overdue_after_us=timing.overdue_after_us,
+            missing_after_us=timing.missing_after_us,
+            collapse=timing.duplicates == "collapse",
+            drops_late=timing.late_policy == "drop",
+            tells_unconsumed=self.grouped,
+        )
+
+    @property
+    def grouped(self) -> bool:
+        """Whether the engine's consumer group is configured."""
+        return self.history.steps[-1].committed is not None
+
+    def rest(self, number: int) -> Rest:
+        """What the step assumes: the last one of a run with `--once` finds the pipeline at rest."""
+        return _RESTS[self.history.final] if number == len(self.history.steps) - 1 else Rest.NONE
+
+
+def case(seed: int, *, causal: bool, steps_most: int) -> Case:
+    """The case of a seed: a random world, read in at most so many steps (and one more where it ends with `--once`)."""
+    rng = Random(seed)
+    history = causal_correct_history(rng) if causal else faulty_history(rng)
+    if not causal:
+        history = _with_empty_results(history, rng)
+    return Case(seed, causal, stretched(coarser(history, rng, steps_most)))
+
+
+def _with_empty_results(history: History, rng: Random) -> History:
+    """Some results lose all their ids: they still are observations of their cell."""
+
+    def emptied(record: Record) -> Record:
+        return replace(record, ids=()) if isinstance(record, ResultRecord) and rng.random() < 0.03 else record
+
+    steps = tuple(replace(step, records=tuple(map(emptied, step.records))) for step in history.steps)
+    return replace(history, steps=steps)
+
+
+def coarser(history: History, rng: Random, steps_most: int) -> History:
+    """The same reading in fewer batches: neighbours become one, looked up when the second was."""
+    steps = list(history.steps)
+    while len(steps) > steps_most:
+        # A range that expired is met at the start of a batch, so such a batch stays one.
+        whole = [at for at in range(len(steps) - 1) if not expires(steps[at + 1])]
+        if not whole:
+            break
+        at = rng.choice(whole)
+        steps[at : at + 2] = [_joined(steps[at], steps[at + 1])]
+    return replace(history, steps=tuple(steps))
+
+
+def expires(step: Step) -> bool:
+    """Whether some of a step's range was gone before it could be read."""
+    return any(state.log_start > state.start_offset for state in step.partitions)
+
+
+def _joined(first: Step, second: Step) -> Step:
+    before = {state.place: state for state in first.partitions}
+    states = tuple(
+        replace(state, start_offset=before[state.place].start_offset, log_start=before[state.place].log_start)
+        for state in second.partitions
+    )
+    return Step(second.lookup_us, first.records + second.records, states, second.committed)
+
+
+def stretched(history: History) -> History:
+    """The same history at instants that all differ; before an ending comes a tick, the batch that ends the run."""
+    timing = history.timing
+    scaled = Timing(
+        **{
+            name: value * SCALE if isinstance(value, int) else value
+            for name in Timing.__slots__
+            for value in [getattr(timing, name)]
+        }
+    )
+    steps: list[Step] = []
+    for step in history.steps:
+        at = BASE_US + SCALE * step.lookup_us
+        if steps:
+            at = max(at, steps[-1].lookup_us + 1)
+        steps.append(replace(step, lookup_us=at, records=tuple(map(_moved, step.records))))
+    if history.final != "none":
+        last = steps[-1]
+        states = tuple(replace(state, start_offset=state.next_offset) for state in last.partitions)
+        steps.append(Step(last.lookup_us + 1, (), states, last.committed))
+    return History(scaled, tuple(steps), history.final)
+
+
+def _moved(record: Record) -> Record:
+    moved = replace(record, broker_time_us=BASE_US + SCALE * record.broker_time_us)
+    if isinstance(moved, InputEvent | LateRecord):
+        return replace(moved, event_time_us=BASE_US + SCALE * moved.event_time_us)
+    return moved
+
+
+# What the core's time model makes of a history
+
+
+@dataclass(frozen=True)
+class Instant:
+    """What the pure time model knows after one step, and what the sidecar hands to judging with it."""
+
+    books: Books
+    clock: Clock
+    places: list[dict[str, object]]
+    suspected: frozenset[str]
+
+
+def instants(case: Case, summaries: Mapping[tuple[int, PartitionId], PartitionSummary]) -> list[Instant]:
+    """The time model's answers, step by step, from what the facts of each (step, partition) sum up to.
+
+    Where a range expired, Spark's query fails and the sidecar opens a new generation: here it opens one as well.
+    """
+    timing = case.history.timing
+    books = Books(TimeRules(timing.max_disorder_us, timing.idle_after_us))
+    found: list[Instant] = []
+    for number, step in enumerate(case.history.steps):
+        lookups = {place_of(state): _lookup(state, step) for state in step.partitions}
+        if number == 0 or expires(step):
+            books = _generation_opened(books, step, lookups)
+        ends = {place_of(state): state.next_offset for state in step.partitions}
+        books = books.looked_up(number, step.lookup_us, lookups, ends)
+        books = books.with_facts(
+            summaries[number, place] for place in sorted(books.frontiers) if (number, place) in summaries
+        )
+        clock = books.clock(rest=case.rest(number))
+        found.append(Instant(books, clock, places_of(books, case.rules), RunRecord().suspected(books)))
+    return found
+
+
+def place_of(state: PartitionState) -> PartitionId:
+    """A partition in the core's words."""
+    return PartitionId(state.topic, state.partition)
+
+
+def _lookup(state: PartitionState, step: Step) -> Lookup:
+    committed = (step.committed or {}).get(state.place)
+    return Lookup("topic", state.log_start, state.high_watermark, state.last_stable, committed)
+
+
+def _generation_opened(books: Books, step: Step, lookups: Mapping[PartitionId, Lookup]) -> Books:
+    """`opened`, with a broker that knows one step."""
+    starts = {place_of(state): state.start_offset for state in step.partitions}
+    names = sorted({place.topic for place in starts})
+    topics = {
+        name: SimpleNamespace(partitions=[place.partition for place in sorted(starts) if place.topic == name])
+        for name in names
+    }
+    brokers = SimpleNamespace(lookup=lambda _: lookups, at_time=lambda *_: starts)
+    config = SimpleNamespace(start=SimpleNamespace(kind="time", time_us=0))
+    sources = [SimpleNamespace(side=_SIDE_OF_TOPIC[name], topic=name) for name in names]
+    return opened(
+        books, cast(Any, config), cast(Brokers, brokers), cast("list[Source]", sources), cast(Any, topics), step.lookup_us
+    )[0]
+
+
+def places_of(books: Books, rules: Rules) -> list[dict[str, object]]:
+    """What `BatchRunner` tells judging of the input partitions."""
+    return [
+        {
+            "topic": place.topic,
+            "partition": place.partition,
+            "committed_offset": (frontier.committed_offset or 0) if rules.tells_unconsumed else None,
+            "unprovable_below": frontier.unprovable_below,
+        }
+        for place, frontier in sorted(books.frontiers.items())
+        if frontier.side == "input" and (rules.tells_unconsumed or frontier.unprovable_below is not None)
+    ]
+
+
+# What the reference makes of it
+
+
+@dataclass(frozen=True)
+class Opinion:
+    """The reference's judgement after one step, cell by cell."""
+
+    watermark_us: int | None
+    cells: dict[Cell, tuple[Counter[str], Counter[str]]]
+    """Cell -> contributions by class with `expected`, results by class."""
+    held: frozenset[str]
+    confirmed: frozenset[str]
+    """Classes of contributions of which something is confirmed."""
+
+
+def opinions(case: Case) -> list[Opinion]:
+    """The reference after each step; the last one by the history's ending."""
+    history = case.history
+    last = len(history.steps) - 1
+    found: list[Opinion] = []
+    for number in range(len(history.steps)):
+        reference = Reference(history, number, history.final if number == last else "none")
+        judgement = reference.judge()
+        cells: dict[Cell, tuple[Counter[str], Counter[str]]] = {}
+        for cell, ids in judgement.contributions.items():
+            counts: Counter[str] = sum(ids.values(), Counter())
+            if reference.clock.in_scope(cell):
+                counts["expected"] = sum(reference.expected(cell, id_) for id_ in ids)
+            cells[cell] = (+counts, Counter(reference.result_classes(cell)))
+        confirmed = frozenset(found.kind for found in judgement.confirmed) - {"undecodable"}
+        held = frozenset(kind for kind in ("missing", "unknown_id") if reference.is_held(kind))
+        found.append(Opinion(judgement.input_watermark_us, cells, held, confirmed))
+    return found
+
+
+def all_opinions(cases: Sequence[Case]) -> list[list[Opinion]]:
+    """`opinions` of many cases, for a process of its own."""
+    return [opinions(case) for case in cases]
