@@ -113,11 +113,15 @@ class BatchRunner:
         ``rest``: whether the pipeline is assumed at rest by now.
         """
         began = time.monotonic()
-        topics = self.brokers.topics(source.topic for source in self.sources)
-        self._check_topics(topics)
+        # The instant comes first: a topic or partition that is not there afterwards held no answer at that instant.
         lookup_us = max(self.books.lookup_us + 1, self.now_us())
+        topics = self.brokers.topics([*[source.topic for source in self.sources], *self.record.waiting_for])
+        if rest is Rest.NONE and any(topic in topics for topic in self.record.waiting_for):
+            raise NewGenerationWanted("a topic appeared")
+        topics = {source.topic: topics[source.topic] for source in self.sources if source.topic in topics}
+        self._check_topics(topics)
         lookups = self.brokers.lookup(topics)
-        known = self._with_new_partitions(lookups, ends, lookup_us)
+        known = self._with_new_partitions(lookups, lookup_us)
         books = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
         moved = any(
             books.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
@@ -247,14 +251,15 @@ class BatchRunner:
             if place.topic in topics and topics[place.topic].id != frontier.topic_id:
                 raise TopicReplaced(f"topic {place.topic} was deleted and made again")
 
-    def _with_new_partitions(
-        self, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int], lookup_us: int
-    ) -> Books:
-        """The books with a frontier for every partition; Spark reads a new partition from its log start."""
+    def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> Books:
+        """The books with a frontier for every partition; Spark reads a new partition from its log start.
+
+        Also for one that was made after this batch was planned: what it holds is unread, and so proves no absence.
+        """
         side = {source.topic: source.side for source in self.sources}
         frontiers = dict(self.books.frontiers)
         for place, lookup in lookups.items():
-            if place in frontiers or place not in ends:
+            if place in frontiers:
                 continue
             frontiers[place] = first_frontier(side[place.topic], place, lookup, lookup.log_start_offset, lookup_us)
         return replace(self.books, frontiers=frontiers)

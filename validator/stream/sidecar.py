@@ -224,7 +224,8 @@ class Sidecar:
             if isinstance(outcome, NewGenerationWanted):
                 troubles = 0
                 continue
-            troubles += 1
+            # In a row: a batch in between ends the row.
+            troubles = 1 if runner.books.batch > recovered.books.batch else troubles + 1
             if troubles > _TROUBLES_MOST or isinstance(outcome, ContinuityBroken):
                 raise CannotVerify(f"the query failed {troubles} times in a row: {_first_line(outcome)}") from outcome
             self._say(f"starting again from the committed frontiers: {_first_line(outcome)}")
