@@ -6,6 +6,7 @@ who ran when. docs/state.md says every column in words.
 
 from __future__ import annotations
 
+import threading
 from enum import StrEnum
 from pathlib import Path
 from typing import Final
@@ -138,6 +139,10 @@ _FACTS_PROPERTIES: Final[dict[str, str]] = {
 }
 
 
+_MAKING: Final = {table: threading.Lock() for table in Table}
+"""Two commits that both make a table conflict; the state's lock keeps other processes away."""
+
+
 def path_of(state: Path, table: Table) -> str:
     """Folder of a table."""
     return str(state / table.value)
@@ -156,8 +161,9 @@ def has_rows(state: Path, table: Table) -> bool:
 def create_absent(spark: SparkSession, state: Path) -> None:
     """Make the tables that are not there yet, empty. `append` makes its table itself; this is for readers."""
     for table, schema in TYPES.items():
-        if not exists(state, table):
-            _create(spark, state, table, schema)
+        with _MAKING[table]:
+            if not exists(state, table):
+                _create(spark, state, table, schema)
 
 
 def _create(spark: SparkSession, state: Path, table: Table, schema: StructType) -> None:
@@ -194,8 +200,9 @@ def append(frame: DataFrame, state: Path, table: Table, *, writer: str, version:
         .option("txnAppId", f"{table.value}-{writer}")
         .option("txnVersion", str(version))
     )
-    if not exists(state, table):
-        written = written.options(**properties_of(table))
-        if table is Table.FACTS:
-            written = written.partitionBy("epoch")
-    written.save(path_of(state, table))
+    with _MAKING[table]:
+        if not exists(state, table):
+            written = written.options(**properties_of(table))
+            if table is Table.FACTS:
+                written = written.partitionBy("epoch")
+        written.save(path_of(state, table))

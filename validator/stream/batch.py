@@ -129,10 +129,10 @@ class BatchRunner:
         if not moved and rest is Rest.NONE and not self._tick_is_due(lookup_us):
             return
         facts = self._facts(frame, books) if moved and frame is not None else None
-        rows = frontier_rows(self.spark, books, self.books.watermark_us)
+        rows = frontier_rows(self.spark, books, self.books.watermark_us, self._retention)
         if rest is not Rest.NONE:
             reach("before_rest")
-            rows = rows.union(mark_row(self.spark, books, f"rest_{rest.value}"))
+            rows = rows.union(mark_row(self.spark, books, f"rest_{rest.value}", self._retention))
         if facts is not None:
             rows = facts.union(rows).coalesce(2)
         reach("before_facts")
@@ -159,13 +159,18 @@ class BatchRunner:
 
     def _retire(self) -> None:
         """Drop what is older than the retention, once an epoch has become so."""
-        retention = self.config.state.retention
+        retention = self._retention
         if self.judging.judged is None or not retiring.is_due(self.books, self.retired, retention):
+            return
+        oldest = retiring.oldest_epoch(self.state)
+        if oldest is None or oldest > retiring.last_droppable(self.books, retention):
             return
         new, carried, goes = retiring.plan(self.spark, self.state, self.judging, self.books, self.retired, retention)
         books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        rows = frontier_rows(self.spark, books, books.watermark_us)
-        rows = carried.select(*rows.columns).union(rows).union(mark_row(self.spark, books, new.to_mark()))
+        rows = frontier_rows(self.spark, books, books.watermark_us, self._retention)
+        rows = (
+            carried.select(*rows.columns).union(rows).union(mark_row(self.spark, books, new.to_mark(), self._retention))
+        )
         reach("before_retiring")
         append(rows, self.state, Table.FACTS, writer=f"generation-{self.generation}", version=books.batch)
         reach("after_retiring")
@@ -173,6 +178,10 @@ class BatchRunner:
         self.judging.retire(goes, new.sums)
         retiring.drop_folders(self.spark, self.state, new.through_epoch)
         retiring.trim_logs(self.state)
+
+    @property
+    def _retention(self) -> int:
+        return self.config.state.retention
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
         """Keep new records of the faults topic."""
@@ -188,7 +197,7 @@ class BatchRunner:
             [(source.side, source.topic) for source in self.sources],
             batch=books.batch,
             lookup_us=books.lookup_us,
-            epoch=epoch_of(books.lookup_us),
+            epoch=epoch_of(books.lookup_us, self._retention),
             max_ahead_us=self.config.timing.max_ahead,
             with_first_event=bool(books.hiding),
         )

@@ -14,16 +14,22 @@ from validator.model.frontier import Frontier, PartitionId, PartitionSummary
 from validator.reconcile.facts import FACTS_TYPE, Kind, Side
 from validator.stream.rows import literal_frame
 
-EPOCH_US: Final = 3_600_000_000
-"""Length of an epoch of facts; retention drops whole epochs."""
+EPOCHS_PER_RETENTION: Final = 24
+_EPOCH_US_MOST: Final = 3_600_000_000
 
 
-def epoch_of(lookup_us: int) -> int:
-    """Epoch of a batch, from its own recorded instant."""
-    return lookup_us // EPOCH_US
+def epoch_length_us(retention_us: int) -> int:
+    """Length of an epoch of facts: retention drops whole epochs."""
+    return max(1_000_000, min(_EPOCH_US_MOST, retention_us // EPOCHS_PER_RETENTION))
 
 
-def frontier_rows(spark: SparkSession, books: Books, watermark_before_us: int | None) -> DataFrame:
+def epoch_of(lookup_us: int, retention_us: int) -> int:
+    """Epoch of a batch, from its own recorded instant: the epoch's start, in seconds since the Unix epoch."""
+    length_us = epoch_length_us(retention_us)
+    return lookup_us // length_us * length_us // 1_000_000
+
+
+def frontier_rows(spark: SparkSession, books: Books, watermark_before_us: int | None, retention_us: int) -> DataFrame:
     """The frontier rows of the batch that ``books`` stand at: offsets and read-through times after it, and what facts
     told up to the batch before."""
     rows = [
@@ -34,7 +40,7 @@ def frontier_rows(spark: SparkSession, books: Books, watermark_before_us: int | 
             "side": frontier.side,
             "topic": place.topic,
             "partition": place.partition,
-            "epoch": epoch_of(books.lookup_us),
+            "epoch": epoch_of(books.lookup_us, retention_us),
             "frontier": _frontier_value(frontier, watermark_before_us),
         }
         for place, frontier in sorted(books.frontiers.items())
@@ -42,14 +48,14 @@ def frontier_rows(spark: SparkSession, books: Books, watermark_before_us: int | 
     return literal_frame(spark, rows, FACTS_TYPE)
 
 
-def mark_row(spark: SparkSession, books: Books, mark: str) -> DataFrame:
+def mark_row(spark: SparkSession, books: Books, mark: str, retention_us: int) -> DataFrame:
     """A decision that a replay repeats."""
     row = {
         "kind": Kind.MARK.value,
         "batch": books.batch,
         "lookup_us": books.lookup_us,
         "mark": mark,
-        "epoch": epoch_of(books.lookup_us),
+        "epoch": epoch_of(books.lookup_us, retention_us),
     }
     return literal_frame(spark, [row], FACTS_TYPE)
 

@@ -20,7 +20,7 @@ from validator.model.books import Books, Retirement
 from validator.reconcile.cells import KEYS, contributions_of
 from validator.reconcile.facts import Kind
 from validator.state.tables import Table, path_of, read
-from validator.stream.committing import EPOCH_US, epoch_of
+from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
 
 _PREFIX: Final = "retired "
@@ -68,9 +68,16 @@ def is_due(books: Books, retired: Retired, retention_us: int) -> bool:
     return last_droppable(books, retention_us) > retired.through_epoch
 
 
+def oldest_epoch(state: Path) -> int | None:
+    """The oldest epoch that has a folder."""
+    names = [folder.name.removeprefix("epoch=") for folder in (state / Table.FACTS.value).glob("epoch=*")]
+    return min((int(name) for name in names if name.isdigit()), default=None)
+
+
 def last_droppable(books: Books, retention_us: int) -> int:
-    """The newest epoch all of whose facts are older than ``retention_us``."""
-    return (books.lookup_us - retention_us) // EPOCH_US - 1
+    """The newest epoch (its start in seconds) all of whose facts are older than ``retention_us``."""
+    length_us = epoch_length_us(retention_us)
+    return epoch_of(books.lookup_us - retention_us - length_us, retention_us)
 
 
 def plan(
@@ -88,10 +95,12 @@ def plan(
     if bounds is not None:
         retirements = (*retirements, Retirement(books.lookup_us, bounds + 1))[-MARKS_KEPT:]
     new = Retired(retired.sums.plus(sums), through, retirements)
-    staying = judging.judged.where(~goes & (F.col("first_seen_us") < F.lit((through + 1) * EPOCH_US)))
+    staying = judging.judged.where(
+        ~goes & (F.col("first_seen_us") < F.lit(through * 1_000_000 + epoch_length_us(retention_us)))
+    )
     old = contributions_of(read(spark, state, Table.FACTS)).where(F.col("epoch") <= through)
     carried = old.join(staying.select(*KEYS), list(KEYS), "left_semi")
-    return new, carried.withColumn("epoch", F.lit(epoch_of(books.lookup_us)).cast("bigint")), goes
+    return new, carried.withColumn("epoch", F.lit(epoch_of(books.lookup_us, retention_us)).cast("bigint")), goes
 
 
 def drop_folders(spark: SparkSession, state: Path, through_epoch: int) -> None:
