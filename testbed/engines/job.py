@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import heapq
 import itertools
 import signal
@@ -23,8 +24,9 @@ Plan = Callable[[Sequence[Result | LateEvent]], Iterable[Emission | LateEvent]]
 
 READY = "ready"
 """A log line that begins with this word: partitions are assigned and their state is rebuilt."""
-_COMMITTED_TIMEOUT_SECONDS = 60.0
+_CALL_TIMEOUT_SECONDS = 60.0
 _RETRIES_MAX = 20
+_HANG_SECONDS = 5.0
 _NO_WAY_ON = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
     KafkaError.OFFSET_OUT_OF_RANGE,
@@ -61,7 +63,7 @@ class Job:
         self._announced = True
         self._skipped = 0
         self._consumer = Consumer(self._consumer_options())
-        self._sink = open_sink(settings, self._consumer, self._name)
+        self._sink = open_sink(settings, self._consumer, self._name, lambda: self._stopping)
 
     def run(self, *, stop_at_end: bool, close_at_end: bool) -> None:
         """Process until SIGTERM, or with ``stop_at_end`` to the ends that the assigned partitions have now.
@@ -214,8 +216,15 @@ class Job:
         return Output(settings.late, wire.key_bytes(event.key), wire.late_bytes(event, settings.key_fields))
 
     def _commit(self) -> None:
-        if self._decoders:
+        if not self._decoders:
+            return
+        # send_offsets_to_transaction can hang past its timeout (librdkafka issue 5456; seen after the broker died).
+        # The broker has aborted the transaction by then: end with status 1, as for any other failure.
+        faulthandler.dump_traceback_later(self._settings.transaction_timeout_seconds + _HANG_SECONDS, exit=True)
+        try:
             self._sink.commit(self._core.progress())
+        finally:
+            faulthandler.cancel_dump_traceback_later()
 
     def _reached(self, ends: dict[PartitionId, int]) -> bool:
         """Whether all assigned partitions were read to the ends that they had when this first asked for them."""
@@ -223,8 +232,14 @@ class Job:
             return False
         for topic, partition in self._decoders:
             if (topic, partition) not in ends:
-                ends[topic, partition] = self._consumer.get_watermark_offsets(TopicPartition(topic, partition))[1]
+                ends[topic, partition] = self._ends((topic, partition))[1]
         return all(self._core.next_offset(p) >= ends[p] for p in self._decoders)
+
+    def _ends(self, partition: PartitionId) -> tuple[int, int]:
+        """Low and high watermark."""
+        found = self._consumer.get_watermark_offsets(TopicPartition(*partition), timeout=_CALL_TIMEOUT_SECONDS)
+        assert found is not None
+        return found
 
     def _announce(self) -> None:
         if not self._announced and not self._core.recovering:
@@ -239,10 +254,10 @@ class Job:
         self._announced = False
         bare = [TopicPartition(p.topic, p.partition) for p in partitions]
         starts = []
-        for offset in self._consumer.committed(bare, timeout=_COMMITTED_TIMEOUT_SECONDS) if bare else []:
+        for offset in self._consumer.committed(bare, timeout=_CALL_TIMEOUT_SECONDS) if bare else []:
             if offset.error is not None:
                 raise KafkaException(offset.error)
-            low, _ = self._consumer.get_watermark_offsets(TopicPartition(offset.topic, offset.partition))
+            low, _ = self._ends((offset.topic, offset.partition))
             progress = from_offset(offset, low)
             if progress.rebuild_from < low and self._settings.guarantee != "at_most_once":
                 raise JobError(

@@ -28,7 +28,8 @@ from testbed.engines.core import BEGINNING_MS, PartitionId, Progress
 from testbed.engines.settings import EngineSettings
 
 _QUEUE_FULL_WAIT_SECONDS = 0.05
-_CALL_TIMEOUT_SECONDS = 30.0
+_CALL_TIMEOUT_SECONDS = 5.0
+_TRIES_MAX = 12
 
 
 class RetryFromCommitted(Exception):
@@ -67,13 +68,17 @@ class Sink(Protocol):
         """Release the client."""
 
 
-def open_sink(settings: EngineSettings, consumer: Consumer, name: str) -> Sink:
-    """The sink of the settings' guarantee; ``name`` identifies the instance, and fences an earlier one of that name."""
+def open_sink(settings: EngineSettings, consumer: Consumer, name: str, stopping: Callable[[], bool]) -> Sink:
+    """The sink of the settings' guarantee.
+
+    ``name`` identifies the instance, and fences an earlier one of that name. Where ``stopping`` says so, calls that
+    fail for now are not tried again.
+    """
     if settings.guarantee == "exactly_once":
-        return _ExactlyOnce(settings, consumer, name)
+        return _ExactlyOnce(settings, consumer, name, stopping)
     if settings.guarantee == "at_least_once":
-        return _AtLeastOnce(settings, consumer)
-    return _AtMostOnce(settings, consumer)
+        return _AtLeastOnce(settings, consumer, stopping)
+    return _AtMostOnce(settings, consumer, stopping)
 
 
 def to_offsets(progress: Commit) -> list[TopicPartition]:
@@ -119,7 +124,8 @@ def produce(producer: Producer, output: Output, report: Any = None) -> None:
 
 
 class _ExactlyOnce:
-    def __init__(self, settings: EngineSettings, consumer: Consumer, name: str) -> None:
+    def __init__(self, settings: EngineSettings, consumer: Consumer, name: str, stopping: Callable[[], bool]) -> None:
+        self._stopping = stopping
         timeout_ms = int(settings.transaction_timeout_seconds * 1000)
         self._consumer = consumer
         self._producer = Producer(
@@ -133,7 +139,7 @@ class _ExactlyOnce:
         self._open = False
         self._too_large: KafkaError | None = None
         self._committed: dict[PartitionId, Progress] = {}
-        self._producer.init_transactions(_CALL_TIMEOUT_SECONDS)
+        self._try(lambda: self._producer.init_transactions(_CALL_TIMEOUT_SECONDS))
 
     def accept(self, output: Output) -> None:
         self._try(lambda: self._put(output))
@@ -153,8 +159,8 @@ class _ExactlyOnce:
     def forget(self) -> None:
         self._committed.clear()
         if self._open:
-            self._producer.abort_transaction(_CALL_TIMEOUT_SECONDS)
             self._open = False
+            self._try(lambda: self._producer.abort_transaction(_CALL_TIMEOUT_SECONDS))
 
     def close(self) -> None:
         self.forget()
@@ -175,7 +181,7 @@ class _ExactlyOnce:
 
     def _try(self, call: Callable[[], object]) -> None:
         """Call until done. An error that spoils the transaction aborts it and raises RetryFromCommitted."""
-        while True:
+        for tries_left in range(_TRIES_MAX - 1, -1, -1):
             try:
                 call()
                 return
@@ -190,14 +196,17 @@ class _ExactlyOnce:
                 if not reason.retriable() or reason.txn_requires_abort():
                     self.forget()
                     raise RetryFromCommitted(str(reason)) from error
+                if tries_left == 0 or self._stopping():
+                    raise
 
 
 class _Plain:
     """What the two sinks without transactions share: a producer that remembers failures."""
 
-    def __init__(self, settings: EngineSettings, consumer: Consumer) -> None:
+    def __init__(self, settings: EngineSettings, consumer: Consumer, stopping: Callable[[], bool]) -> None:
         self._consumer = consumer
-        self._producer = Producer(producer_options(settings))
+        self._stopping = stopping
+        self._producer = Producer({"message.timeout.ms": 60_000, **producer_options(settings)})
         self._failures: list[str] = []
         self._committed: dict[PartitionId, Progress] = {}
 
@@ -206,8 +215,9 @@ class _Plain:
             self._failures.append(str(error))
 
     def _flush(self) -> None:
-        while self._producer.flush(_CALL_TIMEOUT_SECONDS) > 0:
-            pass
+        while left := self._producer.flush(_CALL_TIMEOUT_SECONDS):
+            if self._stopping():
+                raise DeliveryError(f"{left} outputs had no answer when the engine was asked to stop.")
         if self._failures:
             raise DeliveryError(f"{len(self._failures)} outputs were not produced: {self._failures[0]}")
 
@@ -244,8 +254,8 @@ class _AtLeastOnce(_Plain):
 
 
 class _AtMostOnce(_Plain):
-    def __init__(self, settings: EngineSettings, consumer: Consumer) -> None:
-        super().__init__(settings, consumer)
+    def __init__(self, settings: EngineSettings, consumer: Consumer, stopping: Callable[[], bool]) -> None:
+        super().__init__(settings, consumer, stopping)
         self._waiting: list[Output] = []
 
     def accept(self, output: Output) -> None:

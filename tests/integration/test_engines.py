@@ -157,7 +157,7 @@ def test_exactly_once_through_kills(bench: Bench, instances: int) -> None:
 def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:
     with EmbeddedBroker() as mortal:
         bench = Bench(mortal, tmp_path)
-        settings = bench.settings(guarantee="exactly_once")
+        settings = bench.settings(guarantee="exactly_once", transaction_timeout_seconds=5)
         stop, progressed = threading.Event(), threading.Semaphore(0)
         summaries: list[run.GenerationSummary] = []
 
@@ -176,8 +176,8 @@ def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:
             mortal.restart()
             stop.set()
             generating.join()
-            engine.restart()  # where it has given up; one that goes on stays
-            engine.stop()
+            # It may go on, give up, or hang in librdkafka until its own watchdog ends it. Progress is what counts.
+            engine.stop(timeout=12)
         bench.finish(settings)
         assert summaries[0].acknowledged == summaries[0].events
         assert bench.handled() == Counter(range(1, summaries[0].events + 1))
