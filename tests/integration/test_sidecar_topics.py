@@ -9,7 +9,7 @@ import pytest
 from tests.integration.sidecar_fixtures import Pipeline, Report, answer, click, counts
 from validator.state.identity import StateMismatch
 from validator.state.lock import StateLocked
-from validator.stream import batch
+from validator.stream import batch, sidecar
 from validator.stream.sidecar import Sidecar
 
 pytestmark = pytest.mark.timeout(420)
@@ -123,6 +123,46 @@ def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pi
         "1 contributions may have been answered in output that is gone",
     ]
     assert run.status == 3
+
+
+def test_a_topic_that_does_not_exist_proves_no_loss_and_no_invention(pipeline: Pipeline) -> None:
+    """A misspelt topic in the configuration must not convict the engine."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 2))
+    pipeline.answers(answer([1, 2]))
+
+    misspelt = pipeline.once("outputs.0.topic=ouput", state="output")
+    assert misspelt.counts() == {"expected": 2, "missing": 2}
+    assert misspelt.report["violations"]["suspected"]["missing"] == 2
+    assert misspelt.report["violations"]["confirmed"]["missing"] == 0
+    assert misspelt.report["reasons"] == ["topic ouput does not exist yet"]
+    assert (misspelt.verdicts, misspelt.status) == (("unknown",) * 3, 3)
+
+    misspelt = pipeline.once("inputs.0.topic=clik", state="input")
+    assert misspelt.counts() == {"unknown_id": 2}
+    assert misspelt.report["violations"]["suspected"]["unknown_id"] == 2
+    assert misspelt.report["reasons"] == ["topic clik does not exist yet"]
+    assert (misspelt.verdicts, misspelt.status) == (("unknown",) * 3, 3)
+
+
+def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sidecar lives for months: what failed last week, and went well since, must not end it."""
+    monkeypatch.setattr(sidecar, "_TROUBLES_MOST", 1)
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    fails, failed = iter([False, True, False, True, False, True]), []
+
+    def reach(name: str) -> None:
+        if name == "before_facts" and next(fails, False):
+            failed.append(name)
+            raise OSError("no room for facts")
+
+    monkeypatch.setattr(batch, "reach", reach)
+    with pipeline.live() as live:
+        live.until(lambda _: len(failed) == 3)
+        live.batches(1)
+        assert live.said.count("starting again from the committed frontiers: no room for facts") == 3
+        assert live.batches(1)["contributions"]["pending"] == 1
 
 
 def _outcome(report: Report) -> dict[str, object]:

@@ -47,18 +47,20 @@ class RunRecord:
     last_counts: dict[str, int] = field(default_factory=dict)
     acknowledged: dict[str, Acknowledgement] = field(default_factory=dict)
     waiting_for: tuple[str, ...] = ()
+    waiting_sides: frozenset[str] = frozenset()
     troubles: tuple[str, ...] = ()
     batch_seconds: float = 0.0
     events_per_second: float | None = None
 
     def inputs_may_explain(self, books: Books) -> bool:
-        """Whether input that could not be read could explain an unknown id."""
+        """Whether input that could not be read could explain an unknown id; a topic that is not there is misspelt, maybe."""
         lost = sum(f.expired for f in books.frontiers.values() if f.side == "input")
-        return lost > 0 or books.undecodable("input") > 0
+        return lost > 0 or books.undecodable("input") > 0 or "input" in self.waiting_sides
 
     def answers_may_be_lost(self, books: Books) -> bool:
-        """Whether a late or rejected record that could not be decoded may be the answer to what is missing."""
-        return any(books.undecodable(side) > 0 for side in ("late", "rejected"))
+        """Whether what is missing may be answered in a late or rejected record that could not be decoded, or in a topic
+        that is not there (misspelt, maybe)."""
+        return bool(self.waiting_sides - {"input"}) or any(books.undecodable(side) > 0 for side in ("late", "rejected"))
 
     def suspected(self, books: Books) -> frozenset[str]:
         """Violation classes that are counted and not confirmed, because what cannot be read may explain them."""

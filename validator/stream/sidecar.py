@@ -287,6 +287,7 @@ class Sidecar:
                     self._say(f"topic {topic} does not exist yet: waiting for it")
                 said = absent
             record.waiting_for = absent
+            record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
             if topics or self._once:
                 return [source for source in sources if source.topic in topics], topics
             publisher.publish(snapshot_of(self._config, books, judging.sums, record))
