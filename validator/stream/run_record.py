@@ -53,7 +53,7 @@ class RunRecord:
     events_per_second: float | None = None
 
     def inputs_may_explain(self, books: Books) -> bool:
-        """Whether input that could not be read could explain an unknown id; a topic that is not there is misspelt, maybe."""
+        """Whether input that could not be read (or is in a topic that is not there) could explain an unknown id."""
         lost = sum(f.expired for f in books.frontiers.values() if f.side == "input")
         return lost > 0 or books.undecodable("input") > 0 or "input" in self.waiting_sides
 

@@ -246,7 +246,7 @@ class Sidecar:
         writer = (
             frame.writeStream.foreachBatch(take)
             .option("checkpointLocation", str(runner.checkpoint))
-            .queryName(f"streamproof-{runner.generation}")
+            .queryName(f"streamproof {self._state} {runner.generation}")
         )
         writer = writer.trigger(availableNow=True) if self._once else writer.trigger(processingTime="500 milliseconds")
         query = writer.start()
