@@ -151,7 +151,7 @@ class BatchRunner:
             release(facts)
         reach("before_publishing")
         read = sum(s.records for s in found if self.books.frontiers[s.place].side == "input")
-        self.record.batch_done(time.monotonic() - began, read)
+        self.record.batch_done(time.monotonic() - began, read, self.now_us())
         self.publish()
         reach("after_publishing")
         self._retire()

@@ -23,6 +23,7 @@ def write(state: Path, record: RunRecord) -> None:
         "counts": record.last_counts,
         "batches": record.batches,
         "restarts": record.restarts,
+        "timings": {"first_batch_us": record.first_batch_us, "last_batch_us": record.last_batch_us},
     }
     replace_file(state / FILE, json.dumps(kept, sort_keys=True))
 

@@ -50,6 +50,8 @@ class RunRecord:
     waiting_sides: frozenset[str] = frozenset()
     troubles: tuple[str, ...] = ()
     batch_seconds: float = 0.0
+    first_batch_us: int | None = None
+    last_batch_us: int | None = None
     events_per_second: float | None = None
 
     def inputs_may_explain(self, books: Books) -> bool:
@@ -71,8 +73,10 @@ class RunRecord:
             classes.add("missing")
         return frozenset(classes)
 
-    def batch_done(self, seconds: float, input_events: int) -> None:
-        """A batch was committed, judged and recorded."""
+    def batch_done(self, seconds: float, input_events: int, now_us: int) -> None:
+        """A batch was committed, judged and recorded, just now."""
+        self.first_batch_us = self.first_batch_us or now_us - int(seconds * 1e6)
+        self.last_batch_us = now_us
         self.batches += 1
         self.batch_seconds = seconds
         self.durations.add(seconds)

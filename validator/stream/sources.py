@@ -17,7 +17,7 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
 from validator.stream.decode import decode_events, decode_results
 
-_READING: Final = {
+READING: Final = {
     # A drained partition must not make the others wait: 500 ms is the client's default (LAYOUT, measured).
     "kafka.fetch.max.wait.ms": "5",
     "kafka.max.partition.fetch.bytes": "8388608",
@@ -100,7 +100,7 @@ def _kafka(
     cores: int,
 ) -> DataFrame:
     offsets = {str(place.partition): offset for place, offset in starts.items() if place.topic == topic}
-    reader = spark.readStream.format("kafka").options(**_READING)
+    reader = spark.readStream.format("kafka").options(**READING)
     reader = reader.options(**{f"kafka.{name}": str(value) for name, value in config.kafka.options.items()})
     reader = (
         reader.option("kafka.bootstrap.servers", config.kafka.bootstrap_servers)

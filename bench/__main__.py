@@ -1,0 +1,254 @@
+"""The benchmarks: ``scripts/bench [once|flat|live|keys] [--events N] [--rate R] [--seconds S]``.
+
+Prints tables and writes docs/bench/PART.json.
+
+once: a plain read of the topics, then `validate --once` on them, in one run. flat: the same from 3 M to 30 M events.
+live: the live job at a constant rate, with losses and repeats to be found. keys: a million keys a window.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import re
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Mapping
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Final
+
+from bench.measuring import Sampler
+from bench.writer import Load
+from testbed.broker import EmbeddedBroker
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+CONFIG: Final = """
+pipeline: bench
+guarantee: exactly_once
+kafka: {{bootstrap_servers: "{servers}"}}
+inputs: [{{topic: {inputs}, fields: {{id: id, key: page, event_time: timestamp}}}}]
+outputs: [{{topic: {outputs}, fields: {{key: page, window_start: windowStart, ids: [clickIds, updateIds]}}}}]
+oracle: {{kind: tumbling_window, size: 60s}}
+timing: {{overdue_after: 5s, missing_after: 10s}}
+state: {{path: {state}}}
+metrics: {{port: 0}}
+limits: {{records_per_batch: {batch}}}
+"""
+
+
+def main() -> int:
+    """Run the named parts."""
+    parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
+    parser.add_argument("parts", nargs="*", default=["once", "live"])
+    parser.add_argument("--events", type=int, default=12_000_000)
+    parser.add_argument("--rate", type=int, default=150_000)
+    parser.add_argument("--seconds", type=int, default=60)
+    parser.add_argument("--batch", type=int, default=2_000_000)
+    given = parser.parse_args()
+    print(machine())
+    for part in given.parts:
+        found = {"once": once, "flat": flat, "live": live, "keys": keys}[part](given)
+        kept = {"machine": machine(), "part": part, "asked": vars(given), "rows": found}
+        folder = ROOT / "docs" / "bench"
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / f"{part}.json").write_text(json.dumps(kept, indent=1, default=str) + "\n")
+    return 0
+
+
+def once(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """A plain read, then `validate --once`."""
+    with EmbeddedBroker(heap_mb=1024) as broker:
+        rows = [_once(broker, given.events, given.batch, Load("", "", "", 0))]
+    _print(rows)
+    return rows
+
+
+def flat(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Whether time per event and memory stay flat."""
+    rows = []
+    for events in (3_000_000, 10_000_000, 30_000_000):
+        with EmbeddedBroker(heap_mb=1024) as broker:
+            rows.append(_once(broker, events, given.batch, Load("", "", "", 0)))
+    _print(rows)
+    return rows
+
+
+def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """A million cells a window."""
+    with EmbeddedBroker(heap_mb=1024) as broker:
+        rows = [_once(broker, 2_000_000, given.batch, Load("", "", "", 0, pages=1_000_000, per_window=1))]
+    _print(rows)
+    return rows
+
+
+def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load) -> dict[str, Any]:
+    broker.create_topics({"click": 3, "output": 3})
+    load = {**asdict(shape), "servers": broker.bootstrap_servers, "inputs": "click", "outputs": "output"}
+    written = _json_line([sys.executable, "-m", "bench.writer", json.dumps({**load, "events": events})])
+    plain = _json_line([sys.executable, "-m", "bench.plain_read", broker.bootstrap_servers, "click", "output"])
+    with tempfile.TemporaryDirectory() as folder:
+        config = _config(folder, broker, batch)
+        began = time.monotonic()
+        process = subprocess.Popen([sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once"])
+        with Sampler(process.pid) as sampler:
+            status = process.wait()
+        whole = time.monotonic() - began
+        report = json.loads((Path(folder) / "state" / "report.json").read_text())
+        timings = json.loads((Path(folder) / "state" / "counters.json").read_text())["timings"]
+    java, python = sampler.largest("java"), sampler.largest("python")
+    reading = timings["last_batch_us"] / 1e6 - timings["first_batch_us"] / 1e6
+    return {
+        "events": events,
+        "cells": report["cells"]["seen"],
+        "outcome": report["outcome"],
+        "status": status,
+        "write_events_per_second": round(events / written["seconds"]),
+        "plain_read_events_per_second": round(events / plain["seconds"]),
+        "validate_whole_seconds": round(whole, 1),
+        "validate_query_seconds": round(reading, 1),
+        "validate_events_per_second": round(events / reading),
+        "whole_events_per_second": round(events / whole),
+        "ratio_to_plain_read": round(plain["seconds"] / reading, 3),
+        "batches": report["validator"]["batches"],
+        "jvm_cpu_seconds": round(java.cpu_seconds, 1),
+        "jvm_resident_max_mib": java.resident_max >> 20,
+        "driver_resident_max_mib": python.resident_max >> 20,
+    }
+
+
+def live(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """The live job at a constant rate, losses and repeats among the answers."""
+    events = given.rate * given.seconds
+    with EmbeddedBroker(heap_mb=1024) as broker, tempfile.TemporaryDirectory() as folder:
+        broker.create_topics({"click": 3, "output": 3})
+        config = _config(folder, broker, given.batch)
+        sidecar = subprocess.Popen([sys.executable, "-m", "validator.cli.main", "validate", str(config)])
+        state = Path(folder) / "state"
+        with Sampler(sidecar.pid) as sampler:
+            try:
+                # Warm the JVM up with a few seconds of the same load, on the same topics.
+                _await_batches(state, 1, sidecar)
+                load = Load(
+                    broker.bootstrap_servers,
+                    "click",
+                    "output",
+                    events,
+                    rate_per_second=given.rate,
+                    drop_every=50,
+                    repeat_every=70,
+                )
+                writer = subprocess.Popen(
+                    [sys.executable, "-m", "bench.writer", json.dumps(asdict(load))], stdout=subprocess.PIPE, text=True
+                )
+                lags = []
+                while writer.poll() is None:
+                    time.sleep(1.0)
+                    report = _report(state)
+                    lag = sum(p["lag_events"] for p in report["coverage"]["partitions"] if p["topic"] == "click")
+                    lags.append((lag, report["validator"].get("batch_seconds")))
+                written = json.loads(writer.stdout.read())  # type: ignore[union-attr]
+                expected = written["dropped"]
+                deadline = time.monotonic() + 60
+                while time.monotonic() < deadline:
+                    report = _report(state)
+                    if report["violations"]["confirmed"]["missing"] >= expected:
+                        break
+                    time.sleep(0.5)
+                url = json.loads((state / "endpoint.json").read_text())["url"]
+                metrics = urllib.request.urlopen(url + "metrics").read().decode()
+            finally:
+                sidecar.terminate()
+                status = sidecar.wait(timeout=40)
+    java = sampler.largest("java")
+    batches = sorted(seconds for _, seconds in lags[len(lags) // 3 :] if seconds)
+    row = {
+        "rate_asked": given.rate,
+        "rate_written": round(written["events"] / written["seconds"]),
+        "writer_cores": round(written["cpu_seconds"] / written["seconds"], 2),
+        "sidecar_cores": round(java.cpu_seconds / max(1.0, 0.5 * len(java.samples)), 2),
+        "lag_events_last": lags[-1][0],
+        "lag_events_max_after_warm_up": max(lag for lag, _ in lags[len(lags) // 3 :]),
+        "batch_seconds_p50": batches[len(batches) // 2],
+        "batch_seconds_max": batches[-1],
+        "detection_delay_seconds": report["validator"]["detection_delay_seconds"],
+        "dropped": written["dropped"],
+        "missing_found": report["violations"]["confirmed"]["missing"],
+        "repeated": written["repeated"],
+        "duplicate_found": report["violations"]["confirmed"]["duplicate"],
+        "batches_over_2s": _over(metrics, 2.0),
+        "status": status,
+        "jvm_resident_max_mib": java.resident_max >> 20,
+    }
+    _print([row])
+    return [row]
+
+
+def _over(metrics: str, bound: float) -> str:
+    """How many batches took longer than ``bound``, from the histogram."""
+    counts = {
+        float(edge): float(count)
+        for edge, count in re.findall(
+            r'streamproof_batch_duration_seconds_bucket\{.*?le="([0-9.]+)".*?\} ([0-9.e+]+)', metrics
+        )
+    }
+    whole = re.search(r"streamproof_batch_duration_seconds_count\{.*?\} ([0-9.e+]+)", metrics)
+    if whole is None or bound not in counts:
+        return "unknown"
+    return f"{float(whole.group(1)) - counts[bound]:.0f} of {float(whole.group(1)):.0f}"
+
+
+def _config(folder: str, broker: EmbeddedBroker, batch: int) -> Path:
+    path = Path(folder) / "bench.yaml"
+    state = Path(folder) / "state"
+    names = {
+        "servers": broker.bootstrap_servers,
+        "inputs": "click",
+        "outputs": "output",
+        "state": state,
+        "batch": batch,
+    }
+    path.write_text(CONFIG.format(**names))
+    return path
+
+
+def _json_line(command: list[str]) -> dict[str, Any]:
+    done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT)
+    found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return found
+
+
+def _report(state: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((state / "report.json").read_text())
+    return found
+
+
+def _await_batches(state: Path, batches: int, process: subprocess.Popen[bytes]) -> None:
+    while process.poll() is None:
+        if (state / "report.json").exists() and _report(state)["validator"]["batches"] >= batches:
+            return
+        time.sleep(0.2)
+    raise SystemExit("bench: the sidecar ended before its first batch")
+
+
+def machine() -> str:
+    """One line on the machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    kind = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores, {memory} GiB, {kind}"
+
+
+def _print(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
+    for row in rows:
+        for name, value in row.items():
+            print(f"  {name:36} {value:,}" if isinstance(value, int) else f"  {name:36} {value}")
+        print()
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

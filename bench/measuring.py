@@ -1,0 +1,77 @@
+"""Memory and CPU of processes from /proc, sampled beside a run."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final, Self
+
+_TICKS: Final = os.sysconf("SC_CLK_TCK")
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+
+
+@dataclass
+class Usage:
+    """Largest and last resident size (bytes) and CPU seconds of one process."""
+
+    name: str
+    resident_max: int = 0
+    resident_last: int = 0
+    cpu_seconds: float = 0.0
+    samples: list[int] = field(default_factory=list)
+
+
+def children_of(pid: int) -> list[int]:
+    """Process ids of all descendants."""
+    found = []
+    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            found += [int(child) for child in task.read_text().split()]
+        except OSError:
+            continue
+    return [*found, *[below for child in found for below in children_of(child)]]
+
+
+class Sampler:
+    """Samples a process and its descendants until it is left; a context manager."""
+
+    def __init__(self, pid: int, every_seconds: float = 0.5) -> None:
+        self._pid = pid
+        self._every = every_seconds
+        self._end = threading.Event()
+        self._thread = threading.Thread(target=self._run, daemon=True)
+        self.usage: dict[str, Usage] = {}
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._end.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._end.wait(self._every):
+            for pid in (self._pid, *children_of(self._pid)):
+                self._sample(pid)
+
+    def _sample(self, pid: int) -> None:
+        try:
+            stat = Path(f"/proc/{pid}/stat").read_text()
+            resident = int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * _PAGE
+        except (OSError, IndexError):
+            return
+        program = stat[stat.index("(") + 1 : stat.rindex(")")]
+        fields = stat[stat.rindex(")") + 2 :].split()
+        usage = self.usage.setdefault(f"{program}-{pid}", Usage(program))
+        usage.resident_last = resident
+        usage.resident_max = max(usage.resident_max, resident)
+        usage.cpu_seconds = (int(fields[11]) + int(fields[12])) / _TICKS
+        usage.samples.append(resident)
+
+    def largest(self, program: str) -> Usage:
+        """The process named ``program`` that used most CPU."""
+        mine = [usage for usage in self.usage.values() if usage.name == program]
+        return max(mine, key=lambda usage: usage.cpu_seconds, default=Usage(program))

@@ -1,0 +1,32 @@
+"""The yardstick: Spark reads the same topics and only sums value lengths.
+
+``python -m bench.plain_read SERVERS TOPIC...`` prints one JSON line.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from pathlib import Path
+
+from pyspark.sql import functions as F
+
+from validator.stream import jars
+from validator.stream.session import start
+from validator.stream.sources import READING
+
+if __name__ == "__main__":
+    servers, *topics = sys.argv[1:]
+    spark = start("plain-read", "local[*]", jars.resolve(Path(jars.__file__).with_name("jars.lock")), {})
+    seconds = []
+    for _ in range(2):
+        began = time.monotonic()
+        frame = spark.read.format("kafka").options(**READING).option("kafka.bootstrap.servers", servers)
+        frame = frame.option("subscribe", ",".join(topics)).option("startingOffsets", "earliest")
+        frame = frame.option("minPartitions", str(2 * spark.sparkContext.defaultParallelism))
+        total = frame.load().agg(F.sum(F.length("value"))).collect()[0][0]
+        seconds.append(time.monotonic() - began)
+    # The first read warms the JVM up.
+    print(json.dumps({"seconds": seconds[-1], "first_seconds": seconds[0], "bytes": total}), flush=True)
+    spark.stop()
