@@ -1,8 +1,8 @@
 """Writes a click stream and its right answers, as fast as it can or at a rate: the load of the benchmarks.
 
 It plays generator and engine at once, so that the engine's speed does not limit what is measured. PGVal's wire format
-(docs/generator.md): ``pages`` pages, windows of 60 s of event time, ``per_window`` events a page and window. Its own process:
-``python -m bench.writer '{"servers": ..., ...}'``; prints one JSON line at the end.
+(docs/generator.md): ``pages`` pages, windows of 60 s of event time, ``per_window`` events a page and window.
+``python -m bench.writer '{"servers": ..., ...}'`` prints one JSON line at the end.
 """
 
 from __future__ import annotations
