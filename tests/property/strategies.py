@@ -43,10 +43,13 @@ class Allowed:
     transactions: bool = True
     committed_offsets: bool = True
     endings: bool = True
+    lags: bool = True
+    """Whether the validator falls behind; otherwise it reads all there is, at every instant."""
 
 
 EVERYTHING = Allowed()
-PLAIN = Allowed(*(False,) * 8)
+PLAIN = Allowed(*(False,) * 7)
+PROMPT = replace(PLAIN, lags=False)
 
 
 def draw_timing(rng: Random) -> Timing:
@@ -181,12 +184,13 @@ class World:
         starts = {log.place: self._start(log, now) for log in logs}
         begins = {place: start for place, (start, _) in starts.items()}
         log_starts = {place: log_start for place, (_, log_start) in starts.items()}
-        paces = {log.place: rng.choice((1.0, 1.0, 0.7, 0.3, 0.05)) for log in logs}
+        lags = self.allowed.lags
+        paces = {log.place: rng.choice((1.0, 1.0, 0.7, 0.3, 0.05)) if lags else 1.0 for log in logs}
         grouped = self.allowed.committed_offsets and rng.random() < 0.4
         committed: dict[TopicPartition, int] = {}
         steps: list[Step] = []
-        while now < self.rest_us and len(steps) < 25:
-            plan_us = rng.randint(steps[-1].lookup_us, now) if steps else now
+        while now < self.rest_us and len(steps) < (25 if lags else 70):
+            plan_us = rng.randint(steps[-1].lookup_us, now) if steps and lags else now
             ends = {log.place: self._end(log, begins[log.place], plan_us, paces[log.place]) for log in logs}
             if self.expires and steps and rng.random() < 0.3:
                 log = rng.choice(logs)
@@ -197,7 +201,7 @@ class World:
                 }
             steps.append(self._step(now, begins, ends, log_starts, dict(committed) if grouped else None))
             begins = ends
-            now += rng.choice((0, 1, 2, 5, 10, 10, 30))
+            now += rng.choice((0, 1, 2, 5, 10, 10, 30)) if lags else 1
         if self.ending != "none" or rng.random() < 0.5:
             ends = {log.place: log.last_stable(self.rest_us) for log in logs}
             steps.append(self._step(self.rest_us, begins, ends, log_starts, dict(committed) if grouped else None))

@@ -19,7 +19,7 @@ from hypothesis import HealthCheck, given, settings
 from tests.property.history import History, InputEvent, flaws
 from tests.property.packing import namespace_of, pack_histories, packed_cells, packed_counts
 from tests.property.reference import Judgement, classify_all, conclude
-from tests.property.strategies import PLAIN, causal_correct_history, drawn, faulty_history
+from tests.property.strategies import PLAIN, PROMPT, causal_correct_history, drawn, faulty_history
 
 pytestmark = pytest.mark.property
 
@@ -56,21 +56,21 @@ def test_a_correct_engine_is_never_accused_after_any_step() -> None:
             assert not judgement.confirmed, f"seed {seed}, step {judgement.step}: {sorted(judgement.confirmed)}"
     # The worlds are worth the name only if they lead the judge through all that is not a violation.
     assert {"late", "rejected", "overdue", "blocked", "dropped_late", "unresolved", "out_of_scope"} <= set(seen)
-    assert "missing" not in seen or seen["missing"] < WORLDS / 100, "an undecodable late record keeps a few suspected"
 
 
 @pytest.mark.timeout(600)
 def test_an_answer_one_instant_after_its_time_is_found() -> None:
     """Absence is proven no later than it can be: with a `missing_after` that is shorter by one, some are confirmed."""
     accused = 0
-    for seed in range(WORLDS // 4):
-        history = causal_correct_history(Random(seed), PLAIN)
+    for seed in range(15):
+        history = causal_correct_history(Random(seed), PROMPT)
+        assert not conclude(history).confirmed, seed
         strict = replace(history.timing, missing_after_us=history.timing.missing_after_us - 1)
         accused += bool(classify_all(replace(history, timing=strict))[-1].ever_confirmed)
-    assert accused >= 1
+    assert accused >= 3
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 @given(drawn(causal_correct_history))
 def test_a_correct_engine_is_never_accused_where_hypothesis_looks(history: History) -> None:
     assert not classify_all(history)[-1].ever_confirmed
