@@ -66,6 +66,7 @@ class BatchRunner:
     generation: int
     checkpoint: Path
     starts: Mapping[PartitionId, int]
+    read_faults: Callable[[], None]
     publish: Callable[[], None]
     now_us: Callable[[], int]
     catching_up_limit: int | None = None
@@ -144,6 +145,7 @@ class BatchRunner:
         self.books = books.with_facts(found)
         self._judge(facts, rest)
         reach("after_judging")
+        self.read_faults()
         self._record(Moment(self.state, writer, books.batch, lookup_us))
         if facts is not None:
             if any(self.books.frontiers[summary.place].side == "output" for summary in found):

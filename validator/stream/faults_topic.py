@@ -6,17 +6,21 @@ Faults are few; they are read beside the stream, from the topic's start, and kep
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from validator.config.model import Config
 from validator.model.snapshot import FaultWindow
 from validator.stream.brokers import librdkafka_options
 
 _MOST_PER_POLL: Final = 1_000
+_POLL_SECONDS_MAX: Final = 1.0
+"""A poll waits no longer; what an open transaction holds back comes with a later one."""
+_CONSUME_SECONDS: Final = 0.02
 
 
 class FaultsTopic:
@@ -32,31 +36,56 @@ class FaultsTopic:
                 "bootstrap.servers": config.kafka.bootstrap_servers,
                 "group.id": "streamproof-faults",
                 "enable.auto.commit": False,
+                "enable.partition.eof": True,
                 "log_level": 2,
             }
         )
         self._assigned = False
+        self._next: dict[int, int] = {}
         self._records: dict[tuple[int, int], dict[str, object]] = {}
         self.undecodable = 0
 
     def poll(self) -> list[dict[str, object]]:
-        """New records as rows of the faults table (without ``batch``); an absent topic has none."""
+        """All new records as rows of the faults table (without ``batch``); an absent topic has none."""
         if not self._assigned and not self._assign():
             return []
-        rows = []
-        for message in self._consumer.consume(_MOST_PER_POLL, timeout=0.0):
-            value = message.value()
-            if message.error() is not None or value is None:
-                continue
-            row = _row(value)
-            if row is None:
-                self.undecodable += 1
-                continue
-            partition, offset = int(message.partition() or 0), int(message.offset() or 0)
-            row.update(topic=self._topic, partition=partition, offset=offset)
-            self._records[(partition, offset)] = row
-            rows.append(row)
+        rows: list[dict[str, object]] = []
+        ends = self._ends()
+        deadline = time.monotonic() + _POLL_SECONDS_MAX
+        while any(self._next.get(p, 0) < end for p, end in ends.items()) and time.monotonic() < deadline:
+            for message in self._consumer.consume(_MOST_PER_POLL, timeout=_CONSUME_SECONDS):
+                row = self._taken(message)
+                if row is not None:
+                    rows.append(row)
         return rows
+
+    def _taken(self, message: Message) -> dict[str, object] | None:
+        error, value = message.error(), message.value()
+        partition, offset = int(message.partition() or 0), int(message.offset() or 0)
+        if error is not None:
+            if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+                self._next[partition] = offset
+            return None
+        self._next[partition] = offset + 1
+        row = None if value is None else _row(value)
+        if row is None:
+            self.undecodable += value is not None
+            return None
+        row.update(topic=self._topic, partition=partition, offset=offset)
+        self._records[(partition, offset)] = row
+        return row
+
+    def _ends(self) -> dict[int, int]:
+        """Partition -> the end to read to; without an answer, what is known to be read."""
+        ends = {}
+        for assigned in self._consumer.assignment():
+            try:
+                low, high = self._consumer.get_watermark_offsets(assigned, timeout=_POLL_SECONDS_MAX)
+            except KafkaException:
+                continue
+            if high > low:
+                ends[assigned.partition] = high
+        return ends
 
     def windows(self) -> tuple[FaultWindow, ...]:
         """One window per fault, oldest first."""

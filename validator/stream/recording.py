@@ -23,7 +23,7 @@ LATEST_KEPT: Final = 50
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an append to the violations table added: sums by (class, phase, state, provable_us), and the largest
+    """What an append to the violations table added: sums by (class, phase, fault, state, provable_us), and the largest
     rows."""
 
     sums: tuple[Row, ...]
@@ -75,7 +75,7 @@ def record_violations(
         }
     ).localCheckpoint(eager=False)
     append(rows, moment.state, Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
-    summed = rows.groupBy("class", "phase", "state", "provable_us").agg(
+    summed = rows.groupBy("class", "phase", "fault", "state", "provable_us").agg(
         F.sum("confirmed").alias("confirmed"), F.sum("retracted").alias("retracted"), F.count(F.lit(1)).alias("rows")
     )
     found = tuple(summed.collect())

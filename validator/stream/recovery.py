@@ -146,12 +146,13 @@ def restore_record(spark: SparkSession, state: Path, record: RunRecord) -> None:
     violations = read(spark, state, Table.VIOLATIONS)
     minute = (F.col("lookup_us") / F.lit(MINUTE_US)).cast("bigint").alias("minute")
     for row in (
-        violations.groupBy("class", "phase", "state", minute)
+        violations.groupBy("class", "phase", "fault", "state", minute)
         .agg(F.sum("confirmed").alias("confirmed"), F.sum("retracted").alias("retracted"))
         .collect()
     ):
+        at_us = row["minute"] * MINUTE_US
         record.add_confirmed(
-            row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], row["minute"] * MINUTE_US
+            row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], at_us, fault=row["fault"]
         )
     delays = violations.where("state = 'confirmed' AND confirmed > 0 AND provable_us IS NOT NULL")
     for row in delays.groupBy("lookup_us", "provable_us").count().limit(100_000).collect():

@@ -66,6 +66,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         else "a topic has CreateTime: its record timestamps are what the producer wrote, so no latency is known",
         phases=_phases(record),
         faults=record.faults,
+        fault_violations=record.fault_violations(),
         violations={
             "confirmed": confirmed,
             "retracted": dict(record.retracted_total),

@@ -28,7 +28,8 @@ class RunRecord:
     """Grows with every commit.
 
     ``by_minute``: minute -> class -> confirmed less retracted, of the last day. ``confirmed_total``: (class, phase) ->
-    ever confirmed. ``moves``: (from, to) -> classifications that changed.
+    ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``moves``: (from, to) ->
+    classifications that changed.
     """
 
     has_broker_time: bool = True
@@ -41,6 +42,7 @@ class RunRecord:
     confirmed_total: dict[tuple[str, str], int] = field(default_factory=dict)
     retracted_total: dict[str, int] = field(default_factory=dict)
     by_minute: dict[int, dict[str, int]] = field(default_factory=dict)
+    by_fault: dict[tuple[str, str], int] = field(default_factory=dict)
     latest: dict[str, ViolationRecord] = field(default_factory=dict)
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -93,14 +95,18 @@ class RunRecord:
     def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
         """The violations table was appended to, just now."""
         for row in recorded.sums:
-            self.add_confirmed(row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], now_us)
+            self.add_confirmed(
+                row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], now_us, fault=row["fault"]
+            )
             if row["confirmed"] and row["state"] == "confirmed" and row["provable_us"] is not None:
                 self.detection.add((now_us - row["provable_us"]) / 1e6, row["rows"])
         for row in recorded.latest:
             self.remember(record_of(row))
         self._forget_old(now_us)
 
-    def add_confirmed(self, name: str, phase: str, state: str, confirmed: int, retracted: int, at_us: int) -> None:
+    def add_confirmed(
+        self, name: str, phase: str, state: str, confirmed: int, retracted: int, at_us: int, *, fault: str | None = None
+    ) -> None:
         """Add one change of a violation to the totals; a suspected one is in none."""
         if state == "suspected":
             return
@@ -108,8 +114,21 @@ class RunRecord:
         self.confirmed_total[place] = self.confirmed_total.get(place, 0) + confirmed
         if retracted:
             self.retracted_total[name] = self.retracted_total.get(name, 0) + retracted
+        if fault is not None:
+            place = (fault, name)
+            self.by_fault[place] = self.by_fault.get(place, 0) + confirmed - retracted
         minute = self.by_minute.setdefault(at_us // MINUTE_US, {})
         minute[name] = minute.get(name, 0) + confirmed - retracted
+
+    def fault_violations(self) -> dict[str, dict[str, int]]:
+        """Fault id -> class -> confirmed less retracted, of the faults whose name is theirs alone."""
+        names = [window.name for window in self.faults]
+        found: dict[str, dict[str, int]] = {w.id: {} for w in self.faults if names.count(w.name) == 1}
+        ids = {window.name: window.id for window in self.faults if window.id in found}
+        for (fault, name), count in self.by_fault.items():
+            if fault in ids and count > 0:
+                found[ids[fault]][name] = count
+        return found
 
     def remember(self, violation: ViolationRecord) -> None:
         """Keep a violation for the page, the newest hundred of them."""

@@ -197,7 +197,8 @@ class Sidecar:
                 checkpoint=checkpoint,
                 starts={place: frontier.next_offset for place, frontier in books.frontiers.items()},
                 retired=recovered.retired,
-                publish=lambda: self._publish(publisher, faults),
+                read_faults=lambda: self._read_faults(faults),
+                publish=lambda: self._publish(publisher),
                 now_us=_now_us,
                 catching_up_limit=config.limits.records_per_batch // 2 if balanced and not self._once else None,
             )
@@ -205,8 +206,7 @@ class Sidecar:
             if first:
                 self._note_run(spark, generation)
             first = False
-            if faults is not None:
-                self._read_faults(faults)
+            self._read_faults(faults)
             frame = united(
                 spark,
                 config,
@@ -326,20 +326,19 @@ class Sidecar:
         self._noting = threading.Thread(target=note, name="streamproof-runs", daemon=True)
         self._noting.start()
 
-    def _publish(self, publisher: Publisher, faults: FaultsTopic | None) -> None:
+    def _publish(self, publisher: Publisher) -> None:
         assert self._runner is not None
         runner = self._runner
-        if faults is not None:
-            self._read_faults(faults)
         runner.record.acknowledged = acknowledgements.read(self._state)
         runner.record.classified(runner.judging.sums.counts)
         counters.write(self._state, runner.record)
         publisher.publish(snapshot_of(self._config, runner.books, runner.judging.sums, runner.record))
 
-    def _read_faults(self, faults: FaultsTopic) -> None:
+    def _read_faults(self, faults: FaultsTopic | None) -> None:
+        """Take what was told by now: what a batch is about to record is tied to it."""
         assert self._runner is not None
-        rows = faults.poll()
-        if not rows:
+        rows = faults.poll() if faults is not None else []
+        if faults is None or not rows:
             return
         self._runner.record.faults = faults.windows()
         self._runner.record_faults(rows)

@@ -1,0 +1,54 @@
+"""The faults topic is read to its end at each poll, also at the first."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Producer
+
+from validator.config.load import loads
+from validator.stream.faults_topic import FaultsTopic
+
+if TYPE_CHECKING:
+    from testbed.broker import EmbeddedBroker
+
+_CONFIG = """\
+pipeline: p
+guarantee: exactly_once
+kafka: {{bootstrap_servers: "{servers}"}}
+inputs: [{{topic: in, fields: {{id: id, key: page, event_time: timestamp}}}}]
+outputs: [{{topic: out, fields: {{key: page, window_start: windowStart, ids: [clickIds]}}}}]
+faults: {{topic: {topic}}}
+oracle: {{kind: tumbling_window, size: 10s}}
+state: {{path: ./state}}
+"""
+
+
+def test_each_poll_takes_all_that_is_there(
+    broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    faults = FaultsTopic(loads(_CONFIG.format(servers=broker.bootstrap_servers, topic=topic), tmp_path, (), {}))
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+
+    def tell(state: str, second: int) -> None:
+        record = {"id": "1", "kind": "process_kill", "target": "e", "state": state}
+        producer.produce(topic, json.dumps({**record, "time": f"2026-01-01T00:00:{second:02}Z"}), key="1")
+        assert producer.flush(10) == 0
+
+    try:
+        assert faults.poll() == []
+        broker.create_topics({topic: 2})
+        tell("injected", 1)
+        tell("verified", 2)
+        assert [row["state"] for row in faults.poll()] == ["injected", "verified"]
+        assert faults.poll() == []
+        tell("healed", 3)
+        assert [row["state"] for row in faults.poll()] == ["healed"]
+        (window,) = faults.windows()
+        assert window.healed_us is not None
+    finally:
+        faults.close()
