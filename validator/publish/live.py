@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from validator.publish.sentences import number
 
 COLOURS: Final = {"pass": "32", "fail": "31", "unknown": "33"}
+COLUMNS: Final = 5
+"""Counts side by side: with names and numbers of twelve characters they fit a terminal of 80."""
 SHOWN: Final = (
     "expected",
     "processed",
@@ -27,7 +30,9 @@ def render(report: dict[str, Any]) -> str:
     lines += ["  ".join(f"{name} {verdict.upper()}" for name, verdict in report["verdicts"].items())]
     counts = [(name, number(report["contributions"][name])) for name in SHOWN]
     width = max(len(text) for pair in counts for text in pair) + 2
-    lines += ["".join(name.rjust(width) for name, _ in counts), "".join(value.rjust(width) for _, value in counts)]
+    for i in range(0, len(counts), COLUMNS):
+        row = counts[i : i + COLUMNS]
+        lines += ["".join(name.rjust(width) for name, _ in row), "".join(value.rjust(width) for _, value in row)]
     topics: dict[str, int] = {}
     for partition in report["coverage"]["partitions"]:
         topics[partition["topic"]] = topics.get(partition["topic"], 0) + partition["lag_events"]
@@ -71,7 +76,9 @@ class LiveTable:
                 self._stream.write(line + "\n")
                 self._last = line[19:]
         else:
-            self._table = render(report)
+            # A line that the terminal wraps would be two lines to erase.
+            columns = shutil.get_terminal_size().columns - 1
+            self._table = "\n".join(line[:columns] for line in render(report).splitlines())
             self._redraw("")
         self._stream.flush()
 

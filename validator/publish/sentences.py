@@ -13,8 +13,8 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
         "events were lost: no result, late or rejected record carries them",
     ),
     ViolationClass.DUPLICATE: (
-        "answer repeats an event that was answered before",
-        "answers repeat events that were answered before",
+        "time an event was counted again that an answer had counted before",
+        "times an event was counted again that an answer had counted before",
     ),
     ViolationClass.MISPLACED: (
         "event was counted in a window or for a key where it does not belong",
@@ -87,8 +87,25 @@ def what_broke(report: dict[str, Any]) -> list[str]:
             continue
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
-        lines.append((not breaking, f"{count:,} {one if count == 1 else several}.{tolerated}"))
+        blamed = _blamed(report["faults"], violation.value, count)
+        lines.append((not breaking, f"{count:,} {one if count == 1 else several}.{blamed}{tolerated}"))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
+
+
+def _blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
+    """How many of the ``count`` violations of a class were seen in or after which fault, as a sentence; or nothing."""
+    shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
+    told = [
+        f"{'all' if share >= count else f'{share:,}'} while or after {fault['name'] or fault['kind']} struck "
+        f"{fault['target']} at {clock(fault['start'])}"
+        for fault, share in shares
+        if share
+    ]
+    if told:
+        said = ", ".join(told)
+        return f" {said[0].upper()}{said[1:]}."
+    untold = not faults or any(fault["violations"] is None for fault in faults)
+    return "" if untold else " None of that while or after a fault."
 
 
 def outstanding(report: dict[str, Any]) -> list[str]:
@@ -113,7 +130,7 @@ def of_faults(report: dict[str, Any]) -> list[str]:
             if fault[key] is not None
         ]
         broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]
-        outcome = f"violations: {', '.join(broken)}" if broken else "no violation is known of it"
+        outcome = f"violations while or after it: {', '.join(broken)}" if broken else "no violation while or after it"
         if fault["violations"] is None:
             outcome = "its violations are not told apart"
         lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.")

@@ -9,7 +9,8 @@ from typing import Any, Final
 from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio, what_broke
 
 WIDTH: Final = 100
-VIOLATIONS_SHOWN: Final = 10
+VIOLATIONS_SHOWN: Final = 5
+IDS_SHOWN: Final = 8
 
 
 def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
@@ -18,8 +19,10 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
     when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
     lines += [f"{when}, after {number(report['validator']['batches'])} batches.", ""]
     lines += _verdicts(report)
-    lines += _section("Why", report["reasons"])
-    lines += _section("What broke", what_broke(report) or ["Nothing: no violation is confirmed."])
+    broken = what_broke(report)
+    if len(report["reasons"]) > len(broken):  # a doubt is among them; else they repeat what broke
+        lines += _section("Why", report["reasons"])
+    lines += _section("What broke", broken or ["Nothing: no violation is confirmed."])
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Faults", of_faults(report))
     lines += ["", "Counts"]
@@ -120,5 +123,11 @@ def _violations(violations: dict[str, Any]) -> list[str]:
         state = f"{record['state']}, acknowledged" if record["acknowledged"] is not None else record["state"]
         head = f"{record['id']}: {record['class'].replace('_', ' ')}, {state}, {clock(record['window_start'])}, "
         lines += _wrap(head + f"key {record['key']}: {record['explanation']}", "  ")
-        lines += _wrap(f"ids {', '.join(record['ids'])}", "    ") if record["ids"] else []
+        lines += _wrap(_ids(record), "    ") if record["ids"] else []
     return lines
+
+
+def _ids(record: dict[str, Any]) -> str:
+    shown = record["ids"][:IDS_SHOWN]
+    more = record["count"] - len(shown)
+    return f"ids {', '.join(shown)}" + (f" and {number(more)} more" if more > 0 else "")
