@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from testbed.broker import EmbeddedBroker
 
 WINDOW_SECONDS: Final = 10
-WAIT_SECONDS_MAX: Final = 90.0
+WAIT_SECONDS_MAX: Final = 240.0
 EXACTLY_ONCE: Final = "exactly_once"
 Report = dict[str, Any]
 

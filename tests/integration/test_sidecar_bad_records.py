@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso, set_aside
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 _PLACE = {"page": "a", "timestamp": iso(1)}
 BAD_EVENTS: dict[str, str | bytes | None] = {

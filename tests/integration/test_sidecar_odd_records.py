@@ -8,7 +8,7 @@ import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, iso
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = pytest.mark.timeout(900)
 
 Case = tuple[tuple[object, object], float, list[object], list[object]]
 _MEGABYTES = [f"{i:01000d}x" for i in range(3000)]

@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.sidecar_fixtures import Live, Pipeline, Report, answer, click, counts, set_aside, verdicts
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(900)
 
 _FUTURE_SECONDS = 4_102_444_800
 
