@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 
 _TESTS = Path(__file__).parent
 
-# A test's JVM lives for seconds: the second compiler takes more of two cores than it gives back (37 against 57 CPU-s for
-# one short sidecar run), and the parallel collectors' threads stand in each other's way. Production keeps the defaults.
+# A test's JVM lives for seconds: the second compiler takes more of two cores than it gives back (37 against 57 CPU-s
+# for one short sidecar run), and parallel collectors' threads stand in each other's way. Production keeps the defaults.
 os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 # A shared machine is no ground to fail an example for its time; in CI the same examples are drawn each time.
