@@ -33,7 +33,7 @@ from testbed.demo_files import (
     write_sidecar,
 )
 from testbed.demo_folder import DemoFolder
-from testbed.demo_options import DemoPlan, plan_of
+from testbed.demo_options import DemoPlan, epilogue, plan_of
 from testbed.demo_screen import Screen
 from testbed.demo_sidecar import ROOT, DemoSidecar, python_path, streamproof
 from testbed.demo_stop import Stop, stop_on_signals
@@ -220,6 +220,7 @@ class Demo:
             raise DemoFailed(f"The sidecar ended without a report:\n{self._sidecar.process.last_lines()}")
         report, violations = self._sidecar.written(REPORT_FILE), self._sidecar.written(VIOLATIONS_FILE)
         self._screen.write("\n" + text.render(report, violations))
+        self._screen.write("".join(f"\n{line}" for line in epilogue(self._plan, report)) + "\n")
         return status
 
     def _look(self) -> None:

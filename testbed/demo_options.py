@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final, Literal, cast
+from typing import Any, Final, Literal, cast
 
 from testbed.engines.mutations import Mutation
 from testbed.engines.settings import Guarantee
@@ -75,6 +76,31 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     if details and details not in GUARANTEES:
         raise DemoRefused(f"demo: --engine reference:{details} is no guarantee; use one of {', '.join(GUARANTEES)}.")
     return DemoPlan(guarantee=cast("Guarantee", details or "at_least_once"), **shared)
+
+
+def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
+    """What a reader should take home from ``report``, in lines of at most 100 characters."""
+    broken = report["outcome"] == "fail"
+    lines: tuple[str, ...] = ()
+    if plan.engine == "mutant":
+        lines = ("This engine breaks its answers on purpose, whether or not a fault strikes.",)
+    elif broken and plan.fault == "kill" and plan.guarantee == "at_least_once":
+        lines = (
+            "Why: this engine sends its answers at once and commits its progress only now and then. Killed in",
+            "between, it read the same clicks again and answered them a second time.",
+        )
+    elif broken and plan.fault == "kill" and plan.guarantee == "at_most_once":
+        lines = (
+            "Why: this engine commits its progress before it answers. Killed in between, it never answered the",
+            "clicks that it held.",
+        )
+    elif report["outcome"] == "pass":
+        lines = ("Nothing was lost, counted again or invented: the claim held in this run.",)
+    if report["contributions"]["pending"]:
+        lines += ("The events that are not due yet were sent last, only to close the windows before them.",)
+    if plan.guarantee != "exactly_once":
+        lines += ("The same with transactions: streamproof demo --engine reference:exactly_once",)
+    return lines
 
 
 def _mutations(text: str) -> dict[Mutation, float]:

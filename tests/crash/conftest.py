@@ -1,5 +1,25 @@
 """Fixtures of the crash tests."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.crash import history
+from tests.crash.sidecars import Sidecars
 from tests.integration.sidecar_fixtures import spark
 
-__all__ = ["spark"]
+if TYPE_CHECKING:
+    from testbed.broker import EmbeddedBroker
+
+__all__ = ["sidecars", "spark"]
+
+
+@pytest.fixture
+def sidecars(broker: EmbeddedBroker, tmp_path: Path) -> Sidecars:
+    """Topics of their own, and sidecars on states in a temporary folder."""
+    name = f"crash-{tmp_path.name}"
+    broker.create_topics({f"{name}-in": history.INPUT_PARTITIONS, f"{name}-out": 1, f"{name}-late": 1})
+    return Sidecars(name, broker.bootstrap_servers, tmp_path)

@@ -96,7 +96,7 @@ def _blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
     """How many of the ``count`` violations of a class were seen in or after which fault, as a sentence; or nothing."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
     told = [
-        f"{'all' if share >= count else f'{share:,}'} while or after {fault['name'] or fault['kind']} struck "
+        f"{'all' if share >= count else f'{share:,}'} after {fault['name'] or fault['kind']} struck "
         f"{fault['target']} at {clock(fault['start'])}"
         for fault, share in shares
         if share
@@ -105,7 +105,7 @@ def _blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
         said = ", ".join(told)
         return f" {said[0].upper()}{said[1:]}."
     untold = not faults or any(fault["violations"] is None for fault in faults)
-    return "" if untold else " None of that while or after a fault."
+    return "" if untold else " None of that after a fault."
 
 
 def outstanding(report: dict[str, Any]) -> list[str]:
@@ -130,7 +130,7 @@ def of_faults(report: dict[str, Any]) -> list[str]:
             if fault[key] is not None
         ]
         broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]
-        outcome = f"violations while or after it: {', '.join(broken)}" if broken else "no violation while or after it"
+        outcome = f"violations after it: {', '.join(broken)}" if broken else "no violation after it"
         if fault["violations"] is None:
             outcome = "its violations are not told apart"
         lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.")

@@ -1,0 +1,113 @@
+"""Killed at every step and started again, the sidecar ends with what an undisturbed one has."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from tests.crash import history
+from tests.crash.sidecars import PROCESS_SECONDS_MAX, Scraper, Sidecars, await_no_orphan, kill_group, until
+from validator.stream.failpoints import NAMES
+
+STEPS = (
+    "batch_begun:2",
+    "before_facts:1",
+    "after_facts:1",
+    "after_facts:1:jvm",
+    "after_judging:1",
+    "after_violations:1:jvm",
+    "after_verdicts:1",
+    "before_publishing:1",
+    "after_publishing:1",
+)
+"""Each takes up where the one before was killed."""
+AT_REST = ("before_rest:1", "after_rest:1:jvm")
+RETIRING = ("before_retiring:1", "after_retiring:1")
+RETENTION = ("--set", "state.retention=5s", "--set", "timing.missing_after=4s")
+KILLED = -signal.SIGKILL
+JVM_GONE = 3
+
+
+def test_every_failpoint_is_in_the_sequence() -> None:
+    assert {step.split(":")[0] for step in (*STEPS, *AT_REST, *RETIRING)} == set(NAMES)
+
+
+@pytest.mark.timeout(1200)
+def test_killed_at_every_step_the_counts_are_those_of_an_undisturbed_run(sidecars: Sidecars) -> None:
+    state, scraper = sidecars.state("killed"), Scraper()
+    append(sidecars, range(12))
+    with scraper.watching(state):
+        for step in STEPS:
+            killed(sidecars, step)
+        append(sidecars, range(12, 24))
+        for seed in (1, 2):
+            killed_at_random(sidecars, state, Random(seed))
+        for step in AT_REST:
+            killed(sidecars, step)
+        # Answers after rest take back what was called missing.
+        append(sidecars, range(24, 26), answered=range(25, 26))
+        sidecars.once("killed")
+        history.append(sidecars.servers, history.answers(sidecars.name, range(24, 25)))
+        status = sidecars.once("killed")
+    assert scraper.scrapes > 0
+    assert scraper.falls == []
+
+    assert sidecars.once("undisturbed") == status == 1
+    assert sidecars.verdicts("killed") == sidecars.verdicts("undisturbed")
+    assert sidecars.violations("killed") == sidecars.violations("undisturbed")
+    totals = totals_of(sidecars, "killed")
+    assert totals == totals_of(sidecars, "undisturbed")
+    facts = sidecars.facts("killed")
+    assert facts == sidecars.facts("undisturbed")
+    assert sum(count for (side, *_), count in facts.items() if side == "input") == totals["inputs"]["read"]
+    assert sidecars.report("killed")["coverage"]["complete"]
+
+    for step in RETIRING:
+        killed(sidecars, step, *RETENTION)
+    assert sidecars.once("killed", *RETENTION) == 1
+    assert totals_of(sidecars, "killed") == totals
+
+
+def append(sidecars: Sidecars, windows: range, answered: range | None = None) -> None:
+    both = chain(
+        history.clicks(sidecars.name, windows),
+        history.answers(sidecars.name, windows if answered is None else answered),
+    )
+    history.append(sidecars.servers, both)
+
+
+def killed(sidecars: Sidecars, step: str, *arguments: str) -> None:
+    status = sidecars.once("killed", *arguments, failpoint=step)
+    expected = JVM_GONE if step.endswith(":jvm") else KILLED
+    assert status == expected, f"{step}: {(sidecars.folder / 'killed.log').read_text()[-2000:]}"
+
+
+def killed_at_random(sidecars: Sidecars, state: Path, random: Random) -> None:
+    """Driver and JVM together, when the state has grown by a random number of files."""
+    process = sidecars.start("killed", "--once")
+    try:
+        enough = len(list(files(state))) + random.randint(3, 25)
+        until(
+            lambda: len(list(files(state))) >= enough or not process.is_running,
+            PROCESS_SECONDS_MAX,
+            lambda: f"the state does not grow: {process.last_lines()}",
+        )
+        kill_group(process)
+        process.wait(PROCESS_SECONDS_MAX)
+        await_no_orphan(process.pid)
+    finally:
+        process.kill()
+
+
+def files(state: Path) -> Iterator[Path]:
+    return (path for path in state.rglob("*") if path.suffix in (".json", ".parquet"))
+
+
+def totals_of(sidecars: Sidecars, state: str) -> dict[str, dict[str, int]]:
+    report = sidecars.report(state)
+    return {name: report[name] for name in ("verdicts", "contributions", "results", "inputs", "late_records", "cells")}

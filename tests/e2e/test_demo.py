@@ -1,0 +1,190 @@
+"""``streamproof demo``: it tells what the kill broke, and leaves nothing behind however it ends."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from testbed.demo_folder import PREFIX
+from testbed.demo_sidecar import python_path, streamproof
+
+SECONDS_MAX: Final = 400.0
+LEFT_SECONDS_MAX: Final = 10.0
+STOP_SECONDS_MAX: Final = 30.0
+
+
+class Demo:
+    """One demo as a process; everything that it starts inherits the mark of ``folder`` in its environment."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.folder = folder
+        self.output = folder.parent / f"{folder.name}.log"
+        with self.output.open("wb") as log:
+            self.process = subprocess.Popen(
+                [str(part) for part in streamproof("demo", *arguments)],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env={**os.environ, **python_path(), "TMPDIR": str(folder)},
+                start_new_session=True,
+            )
+
+    def said(self) -> str:
+        return self.output.read_text(errors="replace")
+
+    def await_line(self, text: str) -> None:
+        until(lambda: text in self.said() or self.process.poll() is not None, SECONDS_MAX, self.said)
+        assert text in self.said(), self.said()
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(STOP_SECONDS_MAX)
+
+    def others(self) -> list[str]:
+        """Command lines of the processes of this demo that live, itself left out."""
+        return [command for pid, command in marked(str(self.folder)) if pid != self.process.pid]
+
+    def folders(self) -> list[Path]:
+        return list(self.folder.glob(PREFIX + "*"))
+
+    def ports(self) -> list[int]:
+        return [int(port) for port in re.findall(r"127\.0\.0\.1:(\d+)", self.said())]
+
+
+def marked(mark: str) -> Iterator[tuple[int, str]]:
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            environment = (entry / "environ").read_bytes().decode(errors="replace")
+            command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
+        except OSError:
+            continue
+        if mark in environment and command:
+            yield int(entry.name), command
+
+
+def until(holds: Callable[[], bool], seconds: float, complaint: Callable[[], object]) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, complaint()
+        time.sleep(0.05)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+@contextmanager
+def demo(folder: Path, *arguments: str) -> Iterator[Demo]:
+    folder.mkdir(exist_ok=True)
+    running = Demo(folder, *arguments)
+    try:
+        yield running
+    finally:
+        running.process.kill()
+        running.process.wait()
+
+
+def assert_nothing_left(ended: Demo) -> None:
+    until(lambda: not ended.others(), LEFT_SECONDS_MAX, ended.others)
+    assert not [port for port in ended.ports() if listens(port)]
+    assert list(ended.folder.iterdir()) == []
+
+
+@pytest.mark.timeout(600)
+def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
+    with demo(tmp_path / "demo", "--seconds", "20", "--seed", "7") as running:
+        assert running.process.wait(SECONDS_MAX) == 1, running.said()
+        said = " ".join(running.said().split())
+        assert said.startswith("streamproof ")
+        assert "seed 7" in running.said().splitlines()[0]
+        assert "Pipeline demo breaks its guarantee, exactly once." in said
+        assert re.search(r"[1-9][\d,]* times an event was counted again [^.]*\. All after kill-the-engine struck", said)
+        assert re.search(r"at_least_once +pass", said)
+        assert "The validator's books balance." in said
+        assert_nothing_left(running)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(
+    ("line", "number"),
+    [
+        ("starting a Kafka broker", signal.SIGINT),
+        ("the broker is at", signal.SIGTERM),
+        ("status page", signal.SIGHUP),
+        ("FAULT", signal.SIGINT),
+        ("the load has ended", signal.SIGINT),
+    ],
+)
+def test_interrupted_it_leaves_nothing(tmp_path: Path, line: str, number: signal.Signals) -> None:
+    with demo(tmp_path / "demo", "--seconds", "10") as running:
+        running.await_line(line)
+        assert running.end(number) == 130, running.said()
+        assert "Traceback" not in running.said()
+        assert_nothing_left(running)
+
+
+@pytest.mark.timeout(300)
+def test_killed_it_leaves_no_process_and_the_next_one_removes_its_folder(tmp_path: Path) -> None:
+    with demo(tmp_path / "demo", "--seconds", "10") as first:
+        first.await_line("FAULT")
+        # What their JVMs unpack for themselves goes where the folder's removal takes it.
+        javas = [command for command in first.others() if "java" in command.split()[0]]
+        assert len(javas) == 2
+        assert first.end(signal.SIGKILL) == -signal.SIGKILL
+        until(lambda: not first.others(), LEFT_SECONDS_MAX, first.others)
+        assert not [port for port in first.ports() if listens(port)]
+        assert len(first.folders()) == 1
+    with demo(tmp_path / "demo", "--seconds", "10") as second:
+        second.await_line("starting a Kafka broker")
+        assert second.end(signal.SIGINT) == 130
+        assert_nothing_left(second)
+
+
+@pytest.mark.timeout(300)
+def test_what_its_jvms_unpack_goes_into_its_folder(tmp_path: Path) -> None:
+    with demo(tmp_path / "demo", "--seconds", "10") as running:
+        running.await_line("the broker is at")
+        until(lambda: len(javas(running)) >= 2, SECONDS_MAX, running.said)
+        for command in javas(running):
+            assert f"-Djava.io.tmpdir={tmp_path}" in command, command
+
+
+def javas(running: Demo) -> list[str]:
+    """Command lines of the JVMs, with the options that they take from the environment."""
+    found = []
+    for pid, command in marked(str(running.folder)):
+        if "java" in command.split()[0]:
+            environment = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+            options = [entry for entry in environment.split("\0") if entry.startswith("JAVA_TOOL_OPTIONS=")]
+            found.append(" ".join([command, *options]))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (("--engine", "flink"), "--engine flink is not built yet; use reference or mutant."),
+        (("--engine", "nothing"), "--engine nothing is no engine of the demo"),
+        (("--engine", "reference:perhaps"), "--engine reference:perhaps is no guarantee"),
+        (("--engine", "mutant:drop=2"), "the rate of drop must lie above 0 and be at most 1"),
+        (("--fault", "earthquake"), "--fault earthquake is no fault of the demo; use one of kill, pause, none."),
+        (("--seconds", "3"), "--seconds 3 is too short"),
+    ],
+)
+def test_it_refuses_with_one_sentence(tmp_path: Path, arguments: tuple[str, ...], sentence: str) -> None:
+    with demo(tmp_path / "demo", *arguments) as refused:
+        assert refused.process.wait(60) == 2
+        assert sentence in refused.said()
+        assert len(refused.said().splitlines()) == 1
+        assert_nothing_left(refused)
