@@ -121,10 +121,20 @@ def _render(form: str, read: dict[str, Any], violations: dict[str, Any] | None) 
 
 def explain(given: argparse.Namespace) -> int:
     """Tell the story of one event or cell."""
-    room = _room(
-        "validator.publish.explain", "explain is not built yet; read violations.json in the state folder meanwhile."
-    )
-    return int(room.run(Path(given.state), given.id if given.id is not None else tuple(given.cell)))
+    from validator.state.tables import Table, has_rows
+
+    state = Path(given.state)
+    if not has_rows(state, Table.FACTS):
+        raise UsageError(f"{state}: there are no facts in it; name the state.path of a run that has committed a batch.")
+    from validator.publish.explain import run
+    from validator.stream import jars
+    from validator.stream.session import start
+
+    spark = start("explain", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {})
+    try:
+        return run(spark, state, given.id if given.id is not None else tuple(given.cell))
+    finally:
+        spark.stop()
 
 
 def ack(given: argparse.Namespace) -> int:

@@ -16,8 +16,6 @@ from validator.publish.times import rfc3339
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS
 from validator.state.tables import Table, has_rows, read
-from validator.stream import jars
-from validator.stream.session import start
 
 _SAID = {
     Side.INPUT.value: "read as an input event from",
@@ -28,19 +26,11 @@ _SAID = {
 _ROWS_MOST = 200
 
 
-def run(state: Path, wanted: str | tuple[str, ...], *, session: SparkSession | None = None) -> int:
+def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
     """Print the story of the id ``wanted``, or of the cell ``(window start, key)``; the window start is RFC 3339 or
     microseconds. Exit status 0, or 3 where the state knows nothing of it.
     """
-    if not has_rows(state, Table.FACTS):
-        print(f"{state}: there are no facts in this state yet; name the state.path of a run", file=sys.stderr)
-        return 3
-    spark = session or start("explain", "local[2]", jars.resolve(Path(jars.__file__).with_name("jars.lock")), {})
-    try:
-        story = _of_id(spark, state, wanted) if isinstance(wanted, str) else _of_cell(spark, state, wanted)
-    finally:
-        if session is None:
-            spark.stop()
+    story = _of_id(spark, state, wanted) if isinstance(wanted, str) else _of_cell(spark, state, wanted)
     for line in story:
         print(line)
     if not story:
