@@ -165,9 +165,8 @@ def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.M
         assert live.batches(1)["contributions"]["pending"] == 1
 
 
-def test_a_failure_that_spark_cannot_tell_is_no_end(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark matches the text of a failed batch against a pattern that overflows its stack where the text is long: the
-    query is then over without an error. Taken for the end of the topics, it would close every cell as it stands."""
+def test_a_failed_batch_is_not_taken_for_the_end(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Closing every cell as it stands would call all that was not read missing."""
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))
