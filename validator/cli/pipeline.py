@@ -101,17 +101,19 @@ def _group(config: Config, admin: AdminClient) -> Iterator[Finding]:
         yield note("consumer group", "engine.consumer_group is not set: an engine that is behind will look overdue")
         return
     try:
-        found = admin.describe_consumer_groups([group], request_timeout=TIMEOUT_SECONDS)[group].result()
+        # Listing, not describing: of a group that is not there, brokers say different things, a new one nothing at all.
+        listed = admin.list_consumer_groups(request_timeout=TIMEOUT_SECONDS).result().valid
     except KafkaException as error:
         yield problem(
-            "consumer group", f"{group} cannot be described ({error.args[0].str()})", "mend that or leave it out"
+            "consumer group", f"groups cannot be listed ({error.args[0].str()})", "mend that or leave the group out"
         )
         return
-    if found.state == ConsumerGroupState.DEAD:
+    states = {entry.group_id: entry.state for entry in listed}
+    if states.get(group) in (None, ConsumerGroupState.DEAD):
         mend = "start the engine once, or mend engine.consumer_group"
         yield problem("consumer group", f"{group} does not exist", mend)
     else:
-        yield ok("consumer group", f"{group}, {found.state.name.lower()}")
+        yield ok("consumer group", f"{group}, {states[group].name.lower()}")
 
 
 def _state(folder: Path) -> Iterator[Finding]:
