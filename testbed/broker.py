@@ -117,6 +117,8 @@ class EmbeddedBroker:
     def _launch(self, java: Path, jars: list[Path]) -> None:
         (self.folder / "server.properties").write_text(self._server_properties(), encoding="utf-8")
         heap = ["-Xms64m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
+        # What it unpacks for itself (native compression libraries) would stay in /tmp when it is killed.
+        heap += [f"-Djava.io.tmpdir={self.folder}", "-XX:-UsePerfData"]
         logger = "-Dorg.slf4j.simpleLogger."
         log_format = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
                       f"{logger}dateTimeFormat=yyyy-MM-dd'T'HH:mm:ss.SSSXXX"]  # fmt: skip
