@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from testbed.broker import EmbeddedBroker
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = pytest.mark.timeout(1500)
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mutations.md"
 CLASSES: Final = ("missing", "duplicate", "misplaced", "unknown_id")
@@ -124,7 +124,6 @@ def load(broker: EmbeddedBroker) -> tuple[str, int]:
                 "keys": {"pages": 5},
                 "window": "10s",
                 "events_per_window": 50,
-                "producers": 2,
                 "lateness": {"share": 0.01, "beyond": "10s"},
                 "duplicates": {"share": 0.02},
                 "limit": {"events": 3000},

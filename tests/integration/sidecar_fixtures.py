@@ -291,6 +291,7 @@ class Pipeline:
             and all(p.leader >= 0 for p in metadata.topics[topic].partitions.values()),
             f"did not grow {topic}",
         )
+        self.__post_init__()  # a producer knows the partitions that there were when it first met the topic
 
 
 _serial = itertools.count(1)
