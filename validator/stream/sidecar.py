@@ -30,7 +30,7 @@ from validator.state.lock import StateLock, acquire
 from validator.state.tables import RUNS_TYPE, SCHEMA_VERSION, Table, append, create_absent
 from validator.stream import counters, jars
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
-from validator.stream.brokers import Brokers, Topic
+from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.judging import Judging
 from validator.stream.recovery import recover, restore_record
@@ -171,14 +171,22 @@ class Sidecar:
                 config.oracle.size,
             )
             judging = Judging(spark, self._state, rules, cells=recovered.cells, retired=recovered.retired.sums)
-            sources, topics = self._await_topics(brokers, record, recovered.books, judging, publisher)
-            if not sources:
-                return self._verdict(recovered.books, judging, record)
-            lookup_us = max(recovered.books.lookup_us, _now_us())
-            record.has_broker_time = brokers.have_append_time(
-                [s.topic for s in sources if s.side.value in ("input", "output")]
-            )
-            books, lookups = opened(recovered.books, config, brokers, sources, topics, lookup_us)
+            try:
+                sources, topics = self._await_topics(brokers, record, recovered.books, judging, publisher)
+                if not sources:
+                    return self._verdict(recovered.books, judging, record)
+                lookup_us = max(recovered.books.lookup_us, _now_us())
+                record.has_broker_time = brokers.have_append_time(
+                    [s.topic for s in sources if s.side.value in ("input", "output")]
+                )
+                books, lookups = opened(recovered.books, config, brokers, sources, topics, lookup_us)
+            except BrokersUnreachable as error:
+                if self._once or first:
+                    raise
+                # They answered before: an outage, which a sidecar outlives.
+                self._say(f"{error}; trying again")
+                self._stop.wait(1.0)
+                continue
             limits, balanced = shares(sources, books, lookups, config.limits.records_per_batch)
             generation = self._open_generation()
             if first:
@@ -270,8 +278,11 @@ class Sidecar:
         record = runner.record
         if not record.waiting_for:
             return False
-        found = runner.brokers.topics(record.waiting_for)
-        return bool(found)
+        try:
+            return bool(runner.brokers.topics(record.waiting_for))
+        except BrokersUnreachable:
+            # The batches meet it too, and say so.
+            return False
 
     def _await_topics(
         self, brokers: Brokers, record: RunRecord, books: Books, judging: Judging, publisher: Publisher
