@@ -99,9 +99,13 @@ RULES = {
         "oracle.time_zone (from --set oracle.time_zone): 'Mars/Olympus' is no known time zone; "
         "write an IANA name such as Europe/Berlin."
     ),
-    "oracle={kind: tumbling_window, size: 7h, time_zone: Europe/Berlin}": (
-        "oracle.size (from --set oracle): 7h does not divide a day, so windows in Europe/Berlin would drift; "
-        "use a size that divides 24h, or time_zone UTC."
+    "oracle.time_zone=Europe/Berlin": (
+        "oracle.time_zone (from --set oracle.time_zone): windows aligned to local time are not built yet; "
+        "write UTC, with an offset where the windows are shifted by a constant."
+    ),
+    "outputs.0.fields={key: page, window_start: w, ids: [{path: a, input: click}]}": (
+        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet; "
+        "leave input out."
     ),
     "outputs.0.topic=click": (
         "outputs[0].topic (from --set outputs.0.topic): topic click is already inputs[0].topic; name each topic once."

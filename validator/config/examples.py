@@ -88,20 +88,19 @@ inputs:
     duplicates: collapse                         # the pipeline is meant to drop repeated ids
   - topic: bank-payments
     fields: {id: $key, key: [country, merchant.id], event_time: $timestamp}
+    duplicates: collapse
 outputs:
   - topic: merchant-totals
     fields:
       key: [country, merchant_id]
       window_start: {path: window.start, unit: ms}
       window_end: {path: window.end, unit: ms}
-      ids:
-        - {path: card_ids, input: card-payments}
-        - {path: bank_ids, input: bank-payments}
+      ids: [card_ids, bank_ids]                  # one id space: the lists count as one
 rejected:
   - topic: payments-dead-letter
     fields: {id: $header.payment-id, key: [country, merchant.id], event_time: paid_at}
 engine: {consumer_group: payments-aggregator}
-oracle: {kind: tumbling_window, size: 1h, time_zone: Europe/Berlin}
+oracle: {kind: tumbling_window, size: 1h}
 timing: {max_disorder: 5s, overdue_after: 1m, missing_after: 10m}
 state: {path: ./state/payments, retention: 7d}
 metrics: {address: 0.0.0.0, port: 9464}

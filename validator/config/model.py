@@ -212,6 +212,9 @@ class Config(Frozen):
     @model_validator(mode="after")
     def _parts_fit(self) -> Config:
         inputs = {event_input.topic for event_input in self.inputs}
+        if len({event_input.duplicates for event_input in self.inputs}) > 1:
+            problem = "inputs that differ in it are not built yet"
+            raise broken_rule_at("inputs[1].duplicates", problem, "give every input the same")
         width = len(self.inputs[0].fields.key)
         keyed = [(f"inputs[{i}]", item.fields.key) for i, item in enumerate(self.inputs)]
         keyed += [(f"outputs[{i}]", item.fields.key) for i, item in enumerate(self.outputs)]

@@ -8,7 +8,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from pydantic import Field, field_validator, model_validator
 
 from validator.config.built import Built, refuse_unbuilt
-from validator.config.durations import UNITS_US, Duration, PositiveDuration, format_duration
+from validator.config.durations import Duration, PositiveDuration, format_duration
 from validator.config.errors import broken_rule, broken_rule_at
 from validator.config.fields import Frozen
 
@@ -66,10 +66,9 @@ class TumblingWindow(Frozen):
         if self.offset >= self.size:
             mend = f"write an offset below {format_duration(self.size)}"
             raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", mend)
-        if self.time_zone not in UTC_NAMES and UNITS_US["d"] % self.size:
-            # Local days have 23 or 25 hours twice a year; only windows that divide a day start at the same local times.
-            problem = f"{format_duration(self.size)} does not divide a day, so windows in {self.time_zone} would drift"
-            raise broken_rule_at("size", problem, "use a size that divides 24h, or time_zone UTC")
+        if self.time_zone not in UTC_NAMES:
+            mend = "write UTC, with an offset where the windows are shifted by a constant"
+            raise broken_rule_at("time_zone", "windows aligned to local time are not built yet", mend)
         return self
 
 
