@@ -48,7 +48,9 @@ class DemoFault:
         self._stop = stop
         self._say = say
         self._id = str(uuid.uuid4())
-        self._producer = Producer({"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0})
+        self._producer = Producer(
+            {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0, "log_level": 0}
+        )
 
     def run(self) -> None:
         """Inject, verify, heal, verify. Raises FaultFailed, EngineError."""
