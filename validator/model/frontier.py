@@ -200,7 +200,7 @@ class Clock:
     ``inputs_us``: every input was read through it. ``outputs_us``: every output, late and rejected partition was;
     ``unheld_outputs_us``: every one of those that no open transaction holds back. ``horizon_us``: cells that start
     before it are out of scope. ``gone_us``: answers were gone before they could be read, which until this instant had
-    been read through (0: never). ``retired``: (at, horizon): facts of cells that start before the horizon were dropped
+    been read through (0: never); ``unprovable_offsets`` grows with each such gap. ``retired``: (at, horizon): facts of cells that start before the horizon were dropped
     then. ``inputs_held``, ``outputs_held``: an open transaction holds one of them back.
     """
 
@@ -211,6 +211,7 @@ class Clock:
     unheld_outputs_us: int | None
     horizon_us: int | None
     gone_us: int | None
+    unprovable_offsets: int
     outputs_held: bool
     inputs_held: bool
     rest: Rest = Rest.NONE
@@ -239,6 +240,7 @@ def clock(
         unheld_outputs_us=earliest_read_through_us(free) if free else lookup_us,
         horizon_us=max(horizons) if horizons else None,
         gone_us=min(gone) if gone else None,
+        unprovable_offsets=sum(f.unprovable_below or 0 for f in inputs),
         outputs_held=any(f.held for f in answers),
         inputs_held=any(f.held for f in inputs),
         rest=rest,

@@ -42,7 +42,7 @@ EXPANSION_FIELDS: Final = (
     "misplaced",
 )
 EXPANSION_TYPE: Final = StructType([StructField(name, LongType()) for name in EXPANSION_FIELDS])
-"""What comparing a cell's ids one by one gave, at the totals whose sum was ``version``. ``known`` and ``unknown``:
+"""What comparing a cell's ids one by one gave, when `validator.reconcile.judge` counted ``version`` of it. ``known`` and ``unknown``:
 observed
 ids that the cell does not expect, by whether any cell does. The last four count its results."""
 

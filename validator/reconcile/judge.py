@@ -55,6 +55,7 @@ class ClockColumns:
     unheld_outputs_us: Column
     horizon_us: Column
     gone_us: Column
+    unprovable_offsets: Column
     outputs_held: Column
     inputs_held: Column
     rest_closed: Column
@@ -76,6 +77,7 @@ class ClockColumns:
             instant(clock.unheld_outputs_us),
             instant(clock.horizon_us),
             instant(clock.gone_us),
+            instant(clock.unprovable_offsets),
             F.lit(clock.outputs_held),
             F.lit(clock.inputs_held),
             F.lit(clock.rest is not Rest.NONE),
@@ -117,7 +119,8 @@ def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
     fingerprints do), ``settled`` (only new facts can change the verdict), ``wants_expansion`` and ``state``, which
     says what the cell's outstanding contributions are."""
     observed = F.col("processed_count") + F.col("late_count") + F.col("rejected_count")
-    version = F.col("expected_count") + observed
+    # What a comparison of ids rests on, each term growing only: facts of the cell, and which answers may be gone.
+    version = F.col("expected_count") + observed + F.col("results") + clock.unprovable_offsets
     same = F.lit(True)
     for part in ("count", "a", "b"):
         total = F.col(f"processed_{part}") + F.col(f"late_{part}") + F.col(f"rejected_{part}")
@@ -143,6 +146,8 @@ def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
             "agrees": agrees,
             "compared": compared,
             "resolved": resolved,
+            # A cell without an observed id has nothing that an input could still explain.
+            "provisional": ~agrees & ~(compared & (resolved | (observed == 0))),
             "in_scope": ~out_of_scope,
             "state": _outstanding_state(clock, rules, resting),
         }
@@ -176,7 +181,7 @@ def _counts() -> dict[str, Column]:
     expected, processed = F.col("expected_count"), F.col("processed_count")
     late, rejected, observed = F.col("late_count"), F.col("rejected_count"), F.col("observed")
     x = {name: F.col(f"expansion.{name}") for name in EXPANSION_TYPE.fieldNames()}
-    exact = F.col("compared") & F.col("resolved")
+    exact = ~F.col("provisional")
     agrees = F.col("agrees")
     zero = F.lit(0).cast("bigint")
 
@@ -185,8 +190,15 @@ def _counts() -> dict[str, Column]:
     guess_rejected = F.least(expected - guess_processed - guess_late, rejected)
     guess_answered = guess_processed + guess_late + guess_rejected
 
+    # Results that carry no id at all need no comparison.
+    empty_right = F.when((observed == 0) & (expected == 0), F.col("results")).otherwise(zero)
+    empty_wrong = F.when((observed == 0) & (expected > 0), F.col("results")).otherwise(zero)
+
     def pick(when_agrees: Column, when_exact: Column, otherwise: Column) -> Column:
         return F.when(agrees, when_agrees).when(exact, when_exact).otherwise(otherwise)
+
+    def pick_results(when_agrees: Column, when_exact: Column, otherwise: Column) -> Column:
+        return F.when(F.col("resolved"), pick(when_agrees, when_exact, otherwise)).otherwise(zero)
 
     return {
         "n_expected": pick(expected, x["expected"], expected),
@@ -202,10 +214,10 @@ def _counts() -> dict[str, Column]:
         "n_unconsumed": pick(zero, x["unconsumed"], zero),
         "n_unprovable": pick(zero, x["unprovable"], zero),
         # Results of a cell that lacks nothing and has nothing in excess are right, in however many parts they came.
-        "correct": pick(F.when(F.col("resolved"), F.col("results")).otherwise(zero), x["correct"], zero),
-        "incomplete": pick(zero, x["incomplete"], zero),
-        "excess": pick(zero, x["excess"], zero),
-        "misplaced_results": pick(zero, x["misplaced"], zero),
+        "correct": pick_results(F.col("results"), x["correct"], empty_right),
+        "incomplete": pick_results(zero, x["incomplete"], empty_wrong),
+        "excess": pick_results(zero, x["excess"], zero),
+        "misplaced_results": pick_results(zero, x["misplaced"], zero),
     }
 
 
@@ -232,8 +244,10 @@ def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
         "dropped_late": dropped,
         "unconsumed": unconsumed,
     }
+    # What was not compared may be excused by what comparing shows (late, unconsumed, repeated): not missing yet.
+    shown = F.when((state == "missing") & F.col("provisional"), F.lit("overdue")).otherwise(state)
     for name in ("pending", "overdue", "blocked", "missing"):
-        columns[name] = F.when(state == name, rest).otherwise(F.lit(0))
+        columns[name] = F.when(shown == name, rest).otherwise(F.lit(0))
     columns["overdue"] = columns["overdue"] + unprovable
     scoped = {name: F.when(scope, column).otherwise(F.lit(0)).cast("bigint") for name, column in columns.items()}
     scoped["out_of_scope"] = F.when(scope, F.lit(0)).otherwise(F.col("expected_count")).cast("bigint")
@@ -241,10 +255,12 @@ def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
         scoped[name] = F.when(scope, F.col(name)).otherwise(F.lit(0)).cast("bigint")
 
     needs_ids = F.lit(rules.drops_late or rules.tells_unconsumed or rules.collapse) & late_enough
-    disagrees = ~F.col("agrees") & F.col("resolved") & ((F.col("observed") > 0) | needs_ids)
+    seen = F.col("observed") > 0
+    clear = ~F.col("agrees") & (F.col("resolved") | ~seen)
+    disagrees = clear & (seen | needs_ids)
     consumed_may_move = F.col("compared") & (F.col("expansion.unconsumed") > 0)
     # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
-    lost = ~F.col("agrees") & (state == "missing") & (F.col("n_outstanding") > 0)
+    lost = clear & (state == "missing") & (F.col("n_outstanding") > 0)
     scoped["wants_expansion"] = scope & (disagrees | lost) & (~F.col("compared") | consumed_may_move)
     scoped["settled"] = ~scope | (
         F.col("closed_us").isNotNull()
