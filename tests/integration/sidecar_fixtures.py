@@ -279,6 +279,14 @@ class Pipeline:
         for done in self.admin().delete_records([TopicPartition(topic, partition, before)]).values():
             done.result()
 
+    def commit_group(self, group: str, topic: str, offset: int) -> None:
+        """What an engine does: its group has read partition 0 of the topic up to ``offset``."""
+        from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
+        asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])]
+        for done in self.admin().alter_consumer_group_offsets(asked).values():
+            done.result()
+
     def add_partitions(self, topic: str, total: int) -> None:
         """Grow the topic to ``total`` partitions, and wait until all have a leader."""
         from confluent_kafka.admin import NewPartitions

@@ -159,3 +159,22 @@ def _after(live: Live, report: Report, *, seconds: float) -> Report:
 
 def _instant(report: Report) -> float:
     return datetime.fromisoformat(report["time"]).timestamp()
+
+
+def test_what_the_engine_has_not_read_is_behind_and_what_it_has_read_is_lost(pipeline: Pipeline) -> None:
+    """The engine's group tells the two apart; the cell itself does not change when it commits."""
+    pipeline.create()
+    group = f"engine.consumer_group={pipeline.name}"
+    pipeline.clicks(click(1, 1), click(2, 2), click(3, 3))
+    pipeline.answers(answer([1]))
+    pipeline.commit_group(pipeline.name, pipeline.input, 1)
+    behind = pipeline.once(group)
+    assert behind.counts() == {"expected": 3, "processed": 1, "unconsumed": 2}
+    pipeline.commit_group(pipeline.name, pipeline.input, 2)
+    with pipeline.live(group) as live:
+        report = live.until(lambda r: r["contributions"]["missing"] == 1)
+        assert counts(report) == {"expected": 3, "processed": 1, "missing": 1, "unconsumed": 1}
+        pipeline.commit_group(pipeline.name, pipeline.input, 3)
+        report = live.until(lambda r: r["contributions"]["missing"] == 2)
+        assert counts(report) == {"expected": 3, "processed": 1, "missing": 2}
+    assert live.status == 1

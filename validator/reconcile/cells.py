@@ -116,8 +116,23 @@ def merge(*parts: DataFrame) -> DataFrame:
     )
 
 
-def only_expansion(expanded: DataFrame) -> DataFrame:
-    """Rows for `merge` that add nothing but an expansion: (window_start_us, key, expansion)."""
+def compared_anew(cells: DataFrame, expanded: DataFrame) -> DataFrame:
+    """The cells with the expansions of ``expanded`` (window_start_us, key, expansion) in place of what they had.
+
+    The newest need not be the largest: what was unconsumed and is lost now changes no version.
+    """
+    rows = cells.withColumn("fresh", F.lit(0)).unionByName(_only_expansion(expanded).withColumn("fresh", F.lit(1)))
+    return rows.groupBy(*KEYS).agg(
+        *[F.sum(name).alias(name) for name in _SUMS],
+        *[F.min(name).alias(name) for name in _MINIMA],
+        *[F.max(name).alias(name) for name in _MAXIMA],
+        F.max_by("expansion", "fresh").alias("expansion"),
+        F.max("published").alias("published"),
+    )
+
+
+def _only_expansion(expanded: DataFrame) -> DataFrame:
+    """Rows that add nothing but an expansion."""
     empty = {name: F.lit(0) for name in _SUMS}
     columns = []
     for field in CELLS_TYPE.fields:

@@ -262,6 +262,9 @@ def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
     # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
     lost = clear & (state == "missing") & (F.col("n_outstanding") > 0)
     scoped["wants_expansion"] = scope & (disagrees | lost) & (~F.col("compared") | consumed_may_move)
+    # A loss in a cell that was compared before it was due is compared once more: the violation names its ids.
+    found = F.coalesce(F.col("published.missing"), F.lit(0))
+    scoped["wants_evidence"] = lost & F.col("compared") & (scoped["missing"] > found)
     scoped["settled"] = ~scope | (
         F.col("closed_us").isNotNull()
         & F.col("resolved")
@@ -269,7 +272,7 @@ def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
         & ~scoped["wants_expansion"]
     )
     kept = [field.name for field in CELLS_TYPE.fields]
-    judged = [*CONTRIBUTIONS, *RESULTS, "wants_expansion", "settled"]
+    judged = [*CONTRIBUTIONS, *RESULTS, "wants_expansion", "wants_evidence", "settled"]
     return rows.select(
         *kept, "agrees", "state", "version", "resolved", "in_scope", *[scoped[name].alias(name) for name in judged]
     ).withColumns({"digest": F.xxhash64(*CONTRIBUTIONS, *RESULTS)})

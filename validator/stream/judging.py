@@ -132,7 +132,7 @@ class Judging:
         sums = self._sum(self.judged)
         if sums.wanting:
             expansions = self._expand(self.judged, sums, places)
-            again = self._keep(cell_rows.merge(kept, cell_rows.only_expansion(expansions)))
+            again = self._keep(cell_rows.compared_anew(kept, expansions))
             self.judged = judge(again, now, self.rules)
             sums = self._sum(self.judged)
         self.cells = told(self.judged)
@@ -152,7 +152,7 @@ class Judging:
         return self._sum(judged)
 
     def _sum(self, judged: DataFrame) -> Sums:
-        wants = F.col("wants_expansion")
+        wants = F.col("wants_expansion") | F.col("wants_evidence")
         violated = F.lit(False)
         moved = F.lit(False)
         for name in VIOLATIONS:
@@ -193,7 +193,8 @@ class Judging:
 
     def _expand(self, judged: DataFrame, sums: Sums, places: Sequence[Mapping[str, object]]) -> DataFrame:
         """Expansions of the cells that want one: two jobs, a third where an observed id is unknown to its cell."""
-        wanted = self._keep(judged.where("wants_expansion").select(*cell_rows.KEYS, "version", "results"))
+        wants = judged.where("wants_expansion OR wants_evidence")
+        wanted = self._keep(wants.select(*cell_rows.KEYS, "version", "results"))
         facts = read(self.spark, self.state, Table.FACTS)
         near = facts.where(
             (F.col("batch") >= F.lit(sums.oldest_wanting_batch))
