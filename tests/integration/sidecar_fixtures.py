@@ -276,16 +276,18 @@ class Pipeline:
         """What retention does: the log now starts at ``before``."""
         from confluent_kafka import TopicPartition
 
-        for done in self.admin().delete_records([TopicPartition(topic, partition, before)]).values():
-            done.result()
+        admin = self.admin()  # kept in a name: a client that is collected never answers
+        for done in admin.delete_records([TopicPartition(topic, partition, before)]).values():
+            done.result(30)
 
     def commit_group(self, group: str, topic: str, offset: int) -> None:
         """What an engine does: its group has read partition 0 of the topic up to ``offset``."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])]
-        for done in self.admin().alter_consumer_group_offsets(asked).values():
-            done.result()
+        admin = self.admin()
+        for done in admin.alter_consumer_group_offsets(asked).values():
+            done.result(30)
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Grow the topic to ``total`` partitions, and wait until all have a leader."""
@@ -293,7 +295,7 @@ class Pipeline:
 
         admin = self.admin()
         for done in admin.create_partitions([NewPartitions(topic, total)]).values():
-            done.result()
+            done.result(30)
         self.broker._await_metadata(  # its own wait, for what it has no verb for
             lambda metadata: len(metadata.topics[topic].partitions) == total
             and all(p.leader >= 0 for p in metadata.topics[topic].partitions.values()),
