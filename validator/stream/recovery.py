@@ -47,6 +47,9 @@ def recover(spark: SparkSession, state: Path, rules: TimeRules, window_us: int) 
     last = facts.where(F.col("kind") == Kind.FRONTIER.value).agg(F.max("batch")).collect()[0][0]
     if last is None:
         return Recovered(Books(rules), None, Retired())
+    # A frame reads the table as it is when it runs: the cells are folded after the next batch was appended, which
+    # brings its facts itself. Without this bound they would count twice.
+    facts = facts.where(F.col("batch") <= F.lit(last))
     frontier_rows = facts.where((F.col("batch") == last) & (F.col("kind") == Kind.FRONTIER.value))
     newest = [row.asDict(recursive=True) for row in frontier_rows.drop("ids", "text_ids", "results").collect()]
     frontiers = dict(frontier_from(row) for row in newest)
