@@ -61,7 +61,8 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
         raise DemoRefused(f"demo: --engine {name} is not built yet; use reference or mutant.")
     if name not in ("reference", "mutant"):
         raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference or mutant.")
-    fault = given.fault or "kill"
+    # A mutant needs no fault to break; what it breaks would look like the fault's doing.
+    fault = given.fault or ("none" if name == "mutant" else "kill")
     if fault not in FAULTS:
         raise DemoRefused(f"demo: --fault {fault} is no fault of the demo; use one of {', '.join(FAULTS)}.")
     seconds = SECONDS_DEFAULT if given.seconds is None else given.seconds
