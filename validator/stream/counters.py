@@ -6,9 +6,12 @@ It is replaced before the metrics are: whatever was shown is in it, so that a re
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
+from validator.measure.histogram import Tally
 from validator.publish.atomic import replace_file
 from validator.stream.run_record import RunRecord
 
@@ -23,6 +26,7 @@ def write(state: Path, record: RunRecord) -> None:
         "counts": record.last_counts,
         "batches": record.batches,
         "restarts": record.restarts,
+        "tallies": {name: asdict(tally) for name, tally in _tallies(record).items()},
         "timings": {"first_batch_us": record.first_batch_us, "last_batch_us": record.last_batch_us},
     }
     replace_file(state / FILE, json.dumps(kept, sort_keys=True))
@@ -40,3 +44,18 @@ def restore(state: Path, record: RunRecord) -> None:
     for move, count in kept["moves"].items():
         old, _, new = str(move).partition(">")
         record.reclassified_total[(old, new)] = int(count)
+    for name, tally in _tallies(record).items():
+        _take_back(tally, kept.get("tallies", {}).get(name))
+
+
+def _tallies(record: RunRecord) -> dict[str, Tally]:
+    latencies = {f"latency_{name}": tally for name, tally in record.latency.items()}
+    return {**latencies, "detection": record.detection, "durations": record.durations}
+
+
+def _take_back(tally: Tally, kept: Mapping[str, Any] | None) -> None:
+    """Make ``tally`` what was kept of it; other bounds cannot be converted, so it then stays."""
+    if kept is None or tuple(kept["bounds"]) != tally.bounds:
+        return
+    tally.counts = [int(count) for count in kept["counts"]]
+    tally.sum_seconds, tally.max_seconds = kept["sum_seconds"], kept["max_seconds"]
