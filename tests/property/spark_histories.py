@@ -14,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any, Final, cast
 
 from tests.property.history import (
+    ANSWERS,
     Cell,
     Ending,
     History,
@@ -87,17 +88,17 @@ def case(seed: int, *, causal: bool, steps_most: int) -> Case:
     rng = Random(seed)
     history = causal_correct_history(rng) if causal else faulty_history(rng)
     if not causal:
-        history = _with_empty_results(history, rng)
+        history = _odder(history, rng)
     return Case(seed, causal, stretched(coarser(history, rng, steps_most)))
 
 
-def _with_empty_results(history: History, rng: Random) -> History:
-    """Some results lose all their ids: they still are observations of their cell."""
+def _odder(history: History, rng: Random) -> History:
+    """Some results lose all their ids, and still are observations of their cell."""
 
-    def emptied(record: Record) -> Record:
+    def odd(record: Record) -> Record:
         return replace(record, ids=()) if isinstance(record, ResultRecord) and rng.random() < 0.03 else record
 
-    steps = tuple(replace(step, records=tuple(map(emptied, step.records))) for step in history.steps)
+    steps = tuple(replace(step, records=tuple(map(odd, step.records))) for step in history.steps)
     return replace(history, steps=steps)
 
 
@@ -153,9 +154,13 @@ def stretched(history: History) -> History:
 
 def _moved(record: Record) -> Record:
     moved = replace(record, broker_time_us=BASE_US + SCALE * record.broker_time_us)
-    if isinstance(moved, InputEvent | LateRecord):
-        return replace(moved, event_time_us=BASE_US + SCALE * moved.event_time_us)
-    return moved
+    match moved:
+        case InputEvent() | LateRecord():
+            return replace(moved, event_time_us=BASE_US + SCALE * moved.event_time_us)
+        case ResultRecord():
+            return replace(moved, window_start_us=BASE_US + SCALE * moved.window_start_us)
+        case _:
+            return moved
 
 
 # What the core's time model makes of a history
@@ -179,18 +184,28 @@ def instants(case: Case, summaries: Mapping[tuple[int, PartitionId], PartitionSu
     timing = case.history.timing
     books = Books(TimeRules(timing.max_disorder_us, timing.idle_after_us))
     found: list[Instant] = []
-    for number, step in enumerate(case.history.steps):
-        lookups = {place_of(state): _lookup(state, step) for state in step.partitions}
-        if number == 0 or expires(step):
-            books = _generation_opened(books, step, lookups)
-        ends = {place_of(state): state.next_offset for state in step.partitions}
-        books = books.looked_up(number, step.lookup_us, lookups, ends)
-        books = books.with_facts(
-            summaries[number, place] for place in sorted(books.frontiers) if (number, place) in summaries
-        )
-        clock = books.clock(rest=case.rest(number))
-        found.append(Instant(books, clock, places_of(books, case.rules), RunRecord().suspected(books)))
+    for number in range(len(case.history.steps)):
+        looked_up = looked_up_at(case, number, books)
+        known = [summaries[number, place] for place in sorted(looked_up.frontiers) if (number, place) in summaries]
+        books = looked_up.with_facts(known)
+        found.append(instant_of(case, number, books))
     return found
+
+
+def looked_up_at(case: Case, number: int, books: Books) -> Books:
+    """The books of the step before, once the step's ends are planned and its lookup is done."""
+    step = case.history.steps[number]
+    lookups = {place_of(state): _lookup(state, step) for state in step.partitions}
+    if number == 0 or expires(step):
+        books = _generation_opened(books, step, lookups)
+    ends = {place_of(state): state.next_offset for state in step.partitions}
+    return books.looked_up(number, step.lookup_us, lookups, ends)
+
+
+def instant_of(case: Case, number: int, books: Books) -> Instant:
+    """What books after a step tell judging."""
+    clock = books.clock(rest=case.rest(number))
+    return Instant(books, clock, places_of(books, case.rules), RunRecord().suspected(books))
 
 
 def place_of(state: PartitionState) -> PartitionId:
@@ -215,7 +230,12 @@ def _generation_opened(books: Books, step: Step, lookups: Mapping[PartitionId, L
     config = SimpleNamespace(start=SimpleNamespace(kind="time", time_us=0))
     sources = [SimpleNamespace(side=_SIDE_OF_TOPIC[name], topic=name) for name in names]
     return opened(
-        books, cast(Any, config), cast(Brokers, brokers), cast("list[Source]", sources), cast(Any, topics), step.lookup_us
+        books,
+        cast(Any, config),
+        cast(Brokers, brokers),
+        cast("list[Source]", sources),
+        cast(Any, topics),
+        step.lookup_us,
     )[0]
 
 
@@ -243,9 +263,37 @@ class Opinion:
     watermark_us: int | None
     cells: dict[Cell, tuple[Counter[str], Counter[str]]]
     """Cell -> contributions by class with `expected`, results by class."""
+    copies: dict[Cell, int]
+    """Cell -> events, repeated ones each counted."""
     held: frozenset[str]
     confirmed: frozenset[str]
     """Classes of contributions of which something is confirmed."""
+
+
+class Referee(Reference):
+    """The reference, with two of its choices made sharper.
+
+    [9] Where *every* answer partition is held by an open transaction, what stands for those that are not is the lookup
+    itself. Read literally, a cell would be blocked the moment it closes, before it is due by anybody's clock.
+    [19] Excess *stays* unresolved at an ending with an open transaction among the inputs; what was resolved before, by
+    the read-through of every input, is not taken back.
+    """
+
+    def is_resolved(self, cell: Cell) -> bool:
+        """As the reference, but for what time had proven before the ending."""
+        inputs = self.clock.places("input")
+        proven = bool(inputs) and self.clock.proven(self.last_observed_us.get(cell, 0), inputs)
+        return proven or super().is_resolved(cell)
+
+    def standing(self, cell: Cell) -> str:
+        """As the reference, but for cells that are not due yet while all answers are held."""
+        found = super().standing(cell)
+        base, places = self.clock.due_base(cell), self.clock.places(*ANSWERS)
+        if found != "blocked" or base is None or self.ending == "once":
+            return found
+        if self.ending == "leave_open" or set(self.clock.held(*ANSWERS)) != set(places):
+            return found
+        return "blocked" if self.clock.now.lookup_us >= base + self.timing.overdue_after_us else "pending"
 
 
 def opinions(case: Case) -> list[Opinion]:
@@ -254,9 +302,13 @@ def opinions(case: Case) -> list[Opinion]:
     last = len(history.steps) - 1
     found: list[Opinion] = []
     for number in range(len(history.steps)):
-        reference = Reference(history, number, history.final if number == last else "none")
+        reference = Referee(history, number, history.final if number == last else "none")
         judgement = reference.judge()
         cells: dict[Cell, tuple[Counter[str], Counter[str]]] = {}
+        copies = {
+            cell: sum(len(reference.copies.get((cell, id_), ())) for id_ in ids)
+            for cell, ids in judgement.contributions.items()
+        }
         for cell, ids in judgement.contributions.items():
             counts: Counter[str] = sum(ids.values(), Counter())
             if reference.clock.in_scope(cell):
@@ -264,7 +316,7 @@ def opinions(case: Case) -> list[Opinion]:
             cells[cell] = (+counts, Counter(reference.result_classes(cell)))
         confirmed = frozenset(found.kind for found in judgement.confirmed) - {"undecodable"}
         held = frozenset(kind for kind in ("missing", "unknown_id") if reference.is_held(kind))
-        found.append(Opinion(judgement.input_watermark_us, cells, held, confirmed))
+        found.append(Opinion(judgement.input_watermark_us, cells, copies, held, confirmed))
     return found
 
 

@@ -1,0 +1,147 @@
+"""Whether the Spark core and the reference say the same of a history, cell by cell and step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tests.property.history import Cell
+from tests.property.spark_histories import Case, Instant, Opinion
+from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
+
+Row = Mapping[str, Any]
+
+_TOLD: Final = tuple(f"told_{name}" for name in VIOLATIONS)
+
+_RESULTS: Final = {
+    "correct": "correct",
+    "incomplete": "incomplete",
+    "excess": "excess",
+    "misplaced": "misplaced_results",
+}
+"""Class of a result in the reference -> the core's column."""
+
+
+@dataclass
+class Tally:
+    """How much was compared, and every way in which the two differ."""
+
+    histories: int = 0
+    steps: int = 0
+    exact: int = 0
+    provisional: int = 0
+    classes: Counter[str] = field(default_factory=Counter)
+    """Contributions (and results, with `results:`) of each class, over the cells that were compared exactly."""
+    differences: list[str] = field(default_factory=list)
+
+    def __str__(self) -> str:
+        seen = ", ".join(f"{name} {count}" for name, count in sorted(self.classes.items()))
+        return (
+            f"{self.histories} histories, {self.steps} steps: {self.exact} cells compared exactly, "
+            f"{self.provisional} provisional\n  {seen}"
+        )
+
+    def plus(self, other: Tally) -> Tally:
+        """Both together."""
+        return Tally(
+            self.histories + other.histories,
+            self.steps + other.steps,
+            self.exact + other.exact,
+            self.provisional + other.provisional,
+            self.classes + other.classes,
+            self.differences + other.differences,
+        )
+
+
+def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
+    """Whether the core has the last word on a cell's ids: its counts are not provisional.
+
+    Where repeats collapse, a cell that nobody answered is counted by its events until its ids are compared.
+    """
+    if case.rules.collapse and not row["compared"] and copies != distinct:
+        return False
+    if not row["in_scope"] or observed(row) == 0:
+        return True
+    return bool(row["agrees"] or (row["compared"] and row["resolved"]))
+
+
+def observed(row: Row) -> int:
+    """How many ids results, late and rejected records placed in a cell."""
+    return int(row["processed_count"] + row["late_count"] + row["rejected_count"])
+
+
+def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opinion: Opinion, tally: Tally) -> None:
+    """Hold what the core says of a case after a step against the reference."""
+    where = f"seed {case.seed}{' (causal)' if case.causal else ''}, step {number} of {len(case.history.steps)}"
+
+    def differs(what: str, core: object, reference: object) -> None:
+        if core != reference:
+            tally.differences.append(f"{where}: {what}: the core says {core}, the reference {reference}")
+
+    tally.steps += 1
+    differs("watermark", instant.clock.watermark_us, opinion.watermark_us)
+    differs("held", instant.suspected, opinion.held)
+    cells: dict[Cell, Row] = {(row["window_start_us"], row["key"]): row for row in rows}
+    differs("cells", sorted(cells), sorted(opinion.cells))
+    whole = True
+    for cell, row in cells.items():
+        counts, results = opinion.cells.get(cell, (Counter[str](), Counter[str]()))
+        core = Counter({name: row[name] for name in CONTRIBUTIONS})
+        said = Counter({name: row[column] for name, column in _RESULTS.items()})
+        said["unjudged"] = row["results"] - said.total()
+        copies, distinct = opinion.copies.get(cell, 0), counts["expected"] + counts["out_of_scope"]
+        differs(f"events of {cell}", row["expected_count"], copies)
+        if is_decided(case, row, copies, distinct):
+            tally.exact += 1
+            tally.classes += core + Counter({f"results:{name}": count for name, count in said.items()})
+            differs(f"{cell}", +core, +counts)
+            differs(f"results of {cell}", +said, +results)
+            continue
+        whole = False
+        tally.provisional += 1
+        violations = Counter({name: core[name] for name in VIOLATIONS})
+        differs(f"violations of the provisional {cell}", +violations, Counter())
+        if observed(row):
+            # Ids of cells in scope are compared as soon as no input can explain them any more.
+            differs(f"resolved, yet not compared {cell}", row["resolved"] and row["in_scope"], False)
+            if row["in_scope"]:
+                differs(f"judged results of the provisional {cell}", +said, +Counter({"unjudged": row["results"]}))
+        else:
+            # Nobody asked yet how many repeats there are: the same class, each event counted.
+            differs(f"classes of the uncompared {cell}", set(+core), set(+counts))
+            differs(f"events of the uncompared {cell}", core["expected"] + core["out_of_scope"], copies)
+    if whole:
+        told = [name for name in VIOLATIONS if name not in instant.suspected]
+        confirmed = {name for name in told if sum(row[name] for row in cells.values()) > 0}
+        differs("confirmed", confirmed, set(opinion.confirmed))
+
+
+def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -> list[str]:
+    """Where folding all facts at once gives another verdict than folding them batch after batch."""
+    left = {(row["window_start_us"], row["key"]): row for row in rows}
+    right = {(row["window_start_us"], row["key"]): row for row in again}
+    found = []
+    for cell in sorted(left.keys() | right.keys()):
+        one, other = left.get(cell), right.get(cell)
+        if one is None or other is None:
+            found.append(f"seed {case.seed}: {cell} is known {'at once' if one is None else 'step by step'} only")
+            continue
+        odd = {n: (one[n], other[n]) for n in one if not n.startswith("told_") and one[n] != other[n]}
+        if odd:
+            found.append(f"seed {case.seed}: {cell} step by step, at once: {odd}")
+    return found
+
+
+def untold(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
+    """Cells whose violations of a step are not what the next step believes to have told."""
+    was = {(row["window_start_us"], row["key"]): row for row in before}
+    found = []
+    for row in now:
+        old = was.get((row["window_start_us"], row["key"]))
+        if old is not None:
+            judged, told = ([row_[name] or 0 for name in names] for row_, names in ((old, VIOLATIONS), (row, _TOLD)))
+            if judged != told:
+                found.append(f"{row['window_start_us']}, {row['key']}: judged {judged}, told {told}")
+    return found
