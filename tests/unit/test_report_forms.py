@@ -119,6 +119,25 @@ def test_the_live_table_is_drawn_in_place_on_a_terminal() -> None:
     assert "\x1b[1;31mFAIL\x1b[0m" in terminal.getvalue()
 
 
+def test_a_note_stays_above_the_table() -> None:
+    terminal = Terminal()
+    table = live.LiveTable(terminal, {"NO_COLOR": "1"})
+    table.note("first")
+    table.show(build(clean()))
+    drawn = live.render(build(clean())) + "\n"
+    assert terminal.getvalue() == "first\n" + drawn
+    table.note("second")
+    height = drawn.count("\n")
+    assert terminal.getvalue() == f"first\n{drawn}\x1b[{height}A\r\x1b[Jsecond\n{drawn}"
+
+
+def test_the_live_table_fits_a_narrow_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    terminal = Terminal()
+    live.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
+    assert max(len(line) for line in terminal.getvalue().splitlines()) < 40
+
+
 def test_the_live_table_keeps_no_color() -> None:
     terminal = Terminal()
     live.LiveTable(terminal, {"NO_COLOR": "1"}).show(build(broken()))
