@@ -77,7 +77,7 @@ def _a_dead_engine_is_noticed_without_traffic(pipeline: Pipeline, live: Live) ->
     assert verdicts(report) == ("pass", "fail", "fail")
     # Reported as overdue before, and no violation then.
     overdue = [said for found, said in seen if found == {"expected": 12, "pending": 2, "overdue": 10}]
-    assert overdue
+    assert overdue, seen[-20:]
     assert set(overdue) == {("unknown",) * 3}
     assert report["violations"]["confirmed"]["missing"] == 10
 
