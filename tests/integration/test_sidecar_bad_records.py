@@ -128,4 +128,10 @@ def test_late_and_rejected_records_count_as_handled(pipeline: Pipeline) -> None:
     run = pipeline.once()
 
     assert run.counts() == {"expected": 3, "processed": 1, "late": 1, "missing": 1, "misplaced": 1}
+    # The cell was compared before its loss was due; the violation names the lost id all the same.
+    violations = json.loads((pipeline.state() / "violations.json").read_text())["violations"]
+    assert {(v["class"], v["state"], v["count"], *v["ids"]) for v in violations} == {
+        ("missing", "confirmed", 1, "3"),
+        ("misplaced", "confirmed", 1, "3"),
+    }
     assert run.verdicts == ("fail", "fail", "fail")
