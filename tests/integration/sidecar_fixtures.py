@@ -154,6 +154,11 @@ class Live:
             assert not over, f"the sidecar ended before: {self.error!r}, {self.said}"
             assert time.monotonic() < deadline, f"not said within {seconds} s: {self.said}"
 
+    def pace(self) -> float:
+        """Seconds from commit to commit on this machine as busy as it is now, while something is open."""
+        before = self.batches(1)
+        return max(0.5, (instant(self.batches(3)) - instant(before)) / 3)
+
     def batches(self, more: int = 1) -> Report:
         """The report after ``more`` further commits."""
         now = read_report(self.state)
@@ -168,6 +173,11 @@ def read_report(state: Path) -> Report | None:
         return None
     report: Report = json.loads(path.read_text())
     return report
+
+
+def instant(report: Report) -> float:
+    """When a report was taken: the sidecar's clock, in seconds since the epoch."""
+    return datetime.fromisoformat(report["time"]).timestamp()
 
 
 def brief(report: Report | None) -> str:

@@ -1,16 +1,25 @@
 """The time model against a real broker and real seconds: when absence is proven, and when it must not be.
 
 One sidecar lives through the whole story, since each step needs what came before. Window n of 10 s is closed by an
-event of window n + 1. Answers are overdue after 1 s and missing only after 8 s, so that a busy machine shows both.
+event of window n + 1. Timings are a few seconds, or a few batches where the machine is busy: a batch that takes longer
+than `missing_after` goes from pending to missing in one step, and an idle partition is not seen beside an active one.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
-
 import pytest
 
-from tests.integration.sidecar_fixtures import Live, Pipeline, Report, answer, click, counts, set_aside, verdicts
+from tests.integration.sidecar_fixtures import (
+    Live,
+    Pipeline,
+    Report,
+    answer,
+    click,
+    counts,
+    instant,
+    set_aside,
+    verdicts,
+)
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -21,11 +30,13 @@ def test_absence_is_proven_by_time_alone_and_never_too_early(pipeline: Pipeline)
     pipeline.create()
     # Nothing may be closed by an event that is further ahead than max_ahead; it stays pending itself.
     pipeline.clicks(*[click(i, 1) for i in range(10)], click("from 2100", _FUTURE_SECONDS))
-    with pipeline.live("timing.overdue_after=1s", "timing.missing_after=8s") as live:
+    with pipeline.live() as live:
+        missing_after = max(5.0, 3 * live.pace())
+    with pipeline.live("timing.overdue_after=1s", f"timing.missing_after={missing_after:.0f}s") as live:
         _a_clock_gone_mad_closes_nothing(live)
         _a_dead_engine_is_noticed_without_traffic(pipeline, live)
         _a_late_answer_retracts(pipeline, live)
-        _an_open_transaction_blocks_and_its_commit_answers(pipeline, live)
+        _an_open_transaction_blocks_and_its_commit_answers(pipeline, live, missing_after)
         _an_aborted_transaction_proves_the_loss(pipeline, live)
         _an_output_before_its_input_is_unresolved_then_explained(pipeline, live)
         _a_record_set_aside_is_late(pipeline, live)
@@ -36,12 +47,14 @@ def test_an_idle_partition_does_not_hold_the_watermark(pipeline: Pipeline) -> No
     """It does so until `idle_after`, and again as soon as it has an event."""
     pipeline.create(inputs=2)
     pipeline.clicks(click(1, 1))
-    with pipeline.live("timing.idle_after=8s") as live:
+    with pipeline.live() as live:
+        idle_after = max(4.0, 3 * live.pace())
+    with pipeline.live(f"timing.idle_after={idle_after:.0f}s") as live:
         pipeline.clicks(click(2, 11))
         report = live.until(lambda r: r["contributions"]["expected"] == 2)
         assert report["cells"]["closed"] == 0
         # Idle beside one that is certainly active: the event that comes next closes window 0.
-        report = _after(live, report, seconds=9)
+        report = _after(live, report, seconds=idle_after + 1)
         assert report["cells"]["closed"] == 0
         pipeline.clicks(click(3, 12))
         live.until(lambda r: r["cells"]["closed"] == 1)
@@ -91,7 +104,7 @@ def _a_late_answer_retracts(pipeline: Pipeline, live: Live) -> None:
     assert verdicts(report) == ("pass", "pass", "pass")
 
 
-def _an_open_transaction_blocks_and_its_commit_answers(pipeline: Pipeline, live: Live) -> None:
+def _an_open_transaction_blocks_and_its_commit_answers(pipeline: Pipeline, live: Live, missing_after: float) -> None:
     producer = pipeline.transactional()
     producer.begin_transaction()
     producer.produce(pipeline.output, answer([20], 1), partition=0)
@@ -99,7 +112,7 @@ def _an_open_transaction_blocks_and_its_commit_answers(pipeline: Pipeline, live:
     pipeline.clicks(click(30, 21))
     report = live.until(lambda r: r["contributions"]["blocked"] == 1)
     # Well past missing_after, and still not called missing.
-    report = _after(live, report, seconds=9)
+    report = _after(live, report, seconds=missing_after + 1)
     assert counts(report) == {"expected": 13, "processed": 10, "pending": 2, "blocked": 1}
     producer.commit_transaction(30)
     report = live.until(lambda r: r["contributions"]["processed"] == 11)
@@ -153,12 +166,8 @@ def _a_record_set_aside_is_late(pipeline: Pipeline, live: Live) -> None:
 
 def _after(live: Live, report: Report, *, seconds: float) -> Report:
     """The first report that was taken so much later than ``report``."""
-    then = _instant(report)
-    return live.until(lambda r: _instant(r) >= then + seconds)
-
-
-def _instant(report: Report) -> float:
-    return datetime.fromisoformat(report["time"]).timestamp()
+    then = instant(report)
+    return live.until(lambda r: instant(r) >= then + seconds)
 
 
 def test_what_the_engine_has_not_read_is_behind_and_what_it_has_read_is_lost(pipeline: Pipeline) -> None:
