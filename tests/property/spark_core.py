@@ -140,4 +140,4 @@ class _AnyClock:
 
 def _none_for_all() -> Clock:
     """No clock: each world has its own."""
-    return cast(Clock, None)
+    return cast("Clock", None)

@@ -83,6 +83,7 @@ _PLACES_TYPE: Final = pa.schema(
     ]
 )
 
+
 @dataclass(frozen=True)
 class World:
     """A case (by its number among others) as it is known after a step."""
@@ -140,8 +141,8 @@ def facts(spark: SparkSession, cases: Sequence[Case], worlds: Sequence[World], f
 
 
 def decoded(spark: SparkSession, cases: Sequence[Case], worlds: Sequence[World], folder: Path) -> DataFrame:
-    """Every record of every world as `validator.stream.decode` would hand it over: `DECODED_TYPE`, its `partition` telling
-    world and step as well, and beside it `sane_us`, the latest event time that moves the watermark."""
+    """Every record of every world as `validator.stream.decode` would hand it over: `DECODED_TYPE`, its `partition`
+    telling world and step as well, and beside it `sane_us`, the latest event time that moves the watermark."""
     known: dict[int, list[tuple[int, int]]] = {}
     for number, world in enumerate(worlds):
         known.setdefault(world.case, []).append((number, world.step))
@@ -230,9 +231,7 @@ def _id_text(plain: Column) -> Column:
 
 def _fingerprint(term: Callable[[Column], Column]) -> Column:
     one = term(F.coalesce("id", scalars.text_number(F.col("text_id"))))
-    return F.coalesce(
-        one, _sum_of(F.col("ids"), term) + _sum_of(F.transform("text_ids", scalars.text_number), term)
-    )
+    return F.coalesce(one, _sum_of(F.col("ids"), term) + _sum_of(F.transform("text_ids", scalars.text_number), term))
 
 
 def _sum_of(items: Column, term: Callable[[Column], Column]) -> Column:
@@ -275,7 +274,11 @@ def window_us() -> Column:
 
 
 def worlds_frame(
-    spark: SparkSession, cases: Sequence[Case], worlds: Sequence[World], instants: Sequence[Sequence[Instant]], path: Path
+    spark: SparkSession,
+    cases: Sequence[Case],
+    worlds: Sequence[World],
+    instants: Sequence[Sequence[Instant]],
+    path: Path,
 ) -> DataFrame:
     """One row per world: its clock, its timing, and the steps that led there."""
     rows = []

@@ -231,10 +231,10 @@ def _generation_opened(books: Books, step: Step, lookups: Mapping[PartitionId, L
     sources = [SimpleNamespace(side=_SIDE_OF_TOPIC[name], topic=name) for name in names]
     return opened(
         books,
-        cast(Any, config),
-        cast(Brokers, brokers),
+        cast("Any", config),
+        cast("Brokers", brokers),
         cast("list[Source]", sources),
-        cast(Any, topics),
+        cast("Any", topics),
         step.lookup_us,
     )[0]
 

@@ -130,7 +130,11 @@ def test_batch_after_batch_says_the_same_and_so_does_a_restart(
     with capsys.disabled():
         print(f"\nbatch after batch: {tally}")
     assert tally.differences[:SHOWN] == []
-    assert [line for world, at_once in again.items() for line in closing_differences(cases[world.case], rows[world], at_once)] == []
+    assert [
+        line
+        for world, at_once in again.items()
+        for line in closing_differences(cases[world.case], rows[world], at_once)
+    ] == []
     later = [(World(world.case, world.step - 1), now) for world, now in rows.items() if world.step > 0]
     assert [line for world, now in later for line in untold(rows[world], now)] == []
 

@@ -200,8 +200,9 @@ class Clock:
     ``inputs_us``: every input was read through it. ``outputs_us``: every output, late and rejected partition was;
     ``unheld_outputs_us``: every one of those that no open transaction holds back. ``horizon_us``: cells that start
     before it are out of scope. ``gone_us``: answers were gone before they could be read, which until this instant had
-    been read through (0: never); ``unprovable_offsets`` grows with each such gap. ``retired``: (at, horizon): facts of cells that start before the horizon were dropped
-    then. ``inputs_held``, ``outputs_held``: an open transaction holds one of them back.
+    been read through (0: never); ``unprovable_offsets`` grows with each such gap. ``retired``: (at, horizon): facts of
+    cells that start before the horizon were dropped then. ``inputs_held``, ``outputs_held``: an open transaction holds
+    one of them back.
     """
 
     lookup_us: int

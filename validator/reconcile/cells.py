@@ -42,8 +42,9 @@ EXPANSION_FIELDS: Final = (
     "misplaced",
 )
 EXPANSION_TYPE: Final = StructType([StructField(name, LongType()) for name in EXPANSION_FIELDS])
-"""What comparing a cell's ids one by one gave, when `validator.reconcile.judge` counted ``version`` of it. ``known`` and
-``unknown``: observed ids that the cell does not expect, by whether any cell does. The last four count its results."""
+"""What comparing a cell's ids one by one gave, when `validator.reconcile.judge` counted ``version`` of it. ``known``
+and ``unknown``: observed ids that the cell does not expect, by whether any cell does. The last four count
+its results."""
 
 PUBLISHED_TYPE: Final = StructType(
     [StructField(name, LongType()) for name in ("digest", "missing", "duplicate", "misplaced", "unknown_id")]
