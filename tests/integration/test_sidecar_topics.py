@@ -223,7 +223,7 @@ def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> 
         pipeline.once("oracle.size=20s", state="continued")
     assert str(refused.value) == (
         f"the state {pipeline.state('continued')} belongs to another pipeline: "
-        "oracle.size was 10000000 and is 20000000 now; give state.path a new folder, or restore the configuration"
+        'oracle.size was "10s" and is "20s" now; give state.path a new folder, or restore the configuration'
     )
     with pytest.raises(StateMismatch, match=r"outputs\[0\]\.fields\.key\[0\]\.path was \"page\" and is \"region\" now"):
         pipeline.once("outputs.0.fields.key=region", state="continued")
