@@ -21,14 +21,16 @@ RESULTS = ROOT / "build" / "test-results"
 # Seconds for each part, in the order in which they run: fast answers first.
 BUDGET_SECONDS = {
     "unit": 90,
-    "property": 90,
+    "property": 240,
     "contract": 180,
     "crash": 300,
-    "integration": 480,
+    "integration": 600,
     "e2e": 300,
     "faults": 600,
     "pages": 240,
 }
+EXTENDED = "extended"
+EXTENDED_SECONDS = 5400  # on request only: long tests, and those not yet seen to pass on a quiet machine
 SELECTION_SECONDS = 900  # for files and tests named one by one
 WIND_UP_SECONDS = 30  # for the fixtures of a part that is over its budget to stop what they started
 NO_TESTS_COLLECTED = 5
@@ -51,10 +53,16 @@ class Counts:
 
 def main(arguments: list[str]) -> int:
     """Run the parts that ``arguments`` begin with, else what they name, else all; the exit status."""
+    if arguments[:1] == [EXTENDED]:
+        counts = run_part(EXTENDED, ["tests"], ["-m", EXTENDED, *arguments[1:]], EXTENDED_SECONDS)
+        print(counts, flush=True)
+        return int(counts.failed > 0 or counts == Counts())
     parts, rest = split(arguments)
     total = Counts()
     for part in parts:
-        total += run_part(part, [f"tests/{part}"], rest, BUDGET_SECONDS[part])
+        total += run_part(part, [f"tests/{part}"], ["-m", f"not {EXTENDED}", *rest], BUDGET_SECONDS[part])
+    if parts == list(BUDGET_SECONDS):
+        print(f"==> {EXTENDED}: not run; `scripts/test {EXTENDED}` runs the long tests that are marked so.", flush=True)
     if not parts:
         total += run_part("selection", [], rest, SELECTION_SECONDS)
     nothing_ran = total == Counts()

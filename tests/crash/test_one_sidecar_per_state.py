@@ -12,6 +12,7 @@ from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, await_no_orphan,
 from validator.state.lock import StateLocked, acquire
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(600)
 def test_a_second_one_is_refused_until_driver_and_jvm_are_gone(sidecars: Sidecars) -> None:
     state = sidecars.state("one")

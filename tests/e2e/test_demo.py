@@ -120,6 +120,7 @@ def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
         assert_nothing_left(running)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(
     ("line", "number"),
@@ -152,6 +153,7 @@ def test_killed_it_leaves_no_process_and_the_next_one_removes_its_folder(tmp_pat
         assert_nothing_left(second)
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(300)
 def test_what_its_jvms_unpack_goes_into_its_folder(tmp_path: Path) -> None:
     with demo(tmp_path / "demo", "--seconds", "10") as running:

@@ -307,8 +307,10 @@ class Pipeline:
         for done in admin.create_partitions([NewPartitions(topic, total)]).values():
             done.result(30)
         self.broker._await_metadata(  # its own wait, for what it has no verb for
-            lambda metadata: len(metadata.topics[topic].partitions) == total
-            and all(p.leader >= 0 for p in metadata.topics[topic].partitions.values()),
+            lambda metadata: (
+                len(metadata.topics[topic].partitions) == total
+                and all(p.leader >= 0 for p in metadata.topics[topic].partitions.values())
+            ),
             f"did not grow {topic}",
         )
         self.__post_init__()  # a producer knows the partitions that there were when it first met the topic

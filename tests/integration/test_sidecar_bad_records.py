@@ -104,9 +104,7 @@ def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline
 
     assert run.counts() == {"expected": 1, "processed": 1, "unknown_id": 1}
     assert run.verdicts == ("unknown", "unknown", "unknown")
-    assert run.report["reasons"] == [
-        "1 input records could not be decoded, so what they would explain is not known"
-    ]
+    assert run.report["reasons"] == ["1 input records could not be decoded, so what they would explain is not known"]
     assert run.status == 3
 
 

@@ -12,7 +12,7 @@ from validator.state.lock import StateLocked
 from validator.stream import batch, sidecar
 from validator.stream.sidecar import Sidecar
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.extended]
 
 
 def test_a_sidecar_waits_for_topics_reads_new_partitions_and_is_alone(pipeline: Pipeline) -> None:

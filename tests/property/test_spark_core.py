@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 
-CAUSAL: Final = 700
-FAULTY: Final = 1600
-STEPS_MOST: Final = 10
-LIVE: Final = 80
-LIVE_STEPS_MOST: Final = 5
+CAUSAL: Final = 600
+FAULTY: Final = 1450
+STEPS_MOST: Final = 8
+LIVE: Final = 30
+LIVE_STEPS_MOST: Final = 3
 SHOWN: Final = 20
 """Differences shown of a failure."""
 EXPECTED_CLASSES: Final = (
