@@ -20,7 +20,10 @@ _TESTS = Path(__file__).parent
 
 # A test's JVM lives for seconds: the second compiler takes more of two cores than it gives back (37 against 57 CPU-s
 # for one short sidecar run), and parallel collectors' threads stand in each other's way. Production keeps the defaults.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# With one compiler the JVM reserves 48 MB for its code only, which a session of Spark's fills; then it interprets.
+os.environ.setdefault(
+    "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xss4m"
+)
 
 # A shared machine is no ground to fail an example for its time; in CI the same examples are drawn each time.
 hypothesis.settings.register_profile("local", deadline=None)

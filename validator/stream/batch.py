@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -33,6 +34,9 @@ from validator.stream.retiring import Retired
 from validator.stream.rows import literal_frame
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
+
+FRONTIERS_EVERY_US: Final = 60_000_000
+"""How often the derived table of frontiers gets a copy; facts have the rows of every batch."""
 
 
 class ContinuityBroken(Exception):
@@ -73,6 +77,7 @@ class BatchRunner:
     committed_us: int = 0
     retired: Retired = field(default_factory=Retired)
     _fault_appends: int = 0
+    _frontiers_us: int = 0
     _whole: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
 
@@ -131,6 +136,7 @@ class BatchRunner:
             return
         facts = self._facts(frame, books) if moved and frame is not None else None
         rows = frontier_rows(self.spark, books, self.books.watermark_us, self._retention)
+        copied = rows
         if rest is not Rest.NONE:
             reach("before_rest")
             rows = rows.union(mark_row(self.spark, books, f"rest_{rest.value}", self._retention))
@@ -151,6 +157,8 @@ class BatchRunner:
             if any(self.books.frontiers[summary.place].side == "output" for summary in found):
                 self._measure_latency(facts)
             release(facts)
+        if rest is not Rest.NONE or lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
+            self._copy_frontiers(copied, writer)
         reach("before_publishing")
         read = sum(s.records for s in found if self.books.frontiers[s.place].side == "input")
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
@@ -158,6 +166,12 @@ class BatchRunner:
         reach("after_publishing")
         self._retire()
         self._check_limits()
+
+    def _copy_frontiers(self, rows: DataFrame, writer: str) -> None:
+        """The frontier rows of this batch, for readers of the derived table."""
+        flat = rows.select("batch", "lookup_us", "side", "topic", "partition", "frontier.*")
+        append(flat, self.state, Table.FRONTIERS, writer=writer, version=self.books.batch)
+        self._frontiers_us = self.books.lookup_us
 
     def _retire(self) -> None:
         """Drop what is older than the retention, once an epoch has become so."""
