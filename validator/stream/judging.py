@@ -247,11 +247,6 @@ class Judging:
         self._held.append(held)
         return held
 
-    def reset(self) -> None:
-        """Forget everything; `absorb` of all facts brings it back."""
-        self.cells = self.judged = self.compared = None
-        self.sums = Sums.empty()
-
 
 def release(frame: DataFrame) -> None:
     """Free the blocks of a frame made by `localCheckpoint`."""

@@ -6,7 +6,7 @@ falls.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -214,12 +214,3 @@ def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: i
     if settled_cells == 0:
         said.append("nothing has settled yet: no cell is closed and judged")
     return tuple(said)
-
-
-def violations_by_state(latest: Sequence[ViolationRecord]) -> dict[str, dict[str, int]]:
-    """state -> class -> contributions, of the violations given."""
-    found: dict[str, dict[str, int]] = {}
-    for violation in latest:
-        classes = found.setdefault(violation.state, {})
-        classes[violation.violation_class] = classes.get(violation.violation_class, 0) + violation.count
-    return found
