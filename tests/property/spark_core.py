@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final, cast
+from typing import Any, Final
 from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
@@ -21,7 +21,7 @@ from tests.property.spark_frames import World
 from tests.property.spark_histories import Case, Instant, instants
 from validator.model.frontier import Clock
 from validator.reconcile import cells as cell_rows
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, Rules, close, judge
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, ClockColumns, Judgement, Rules
 from validator.stream import judging as judging_module
 from validator.stream.judging import Judging
 
@@ -57,6 +57,7 @@ class Judged:
         self.cases = cases
         self.worlds = worlds
         self.folder = folder
+        self._clocks: DataFrame | None = None
         self.facts = frames.facts(spark, cases, worlds, folder).localCheckpoint()
         summaries = frames.summaries_by_case(self.facts, worlds, cases)
         self.instants: list[list[Instant]] = [
@@ -104,19 +105,22 @@ class Judged:
         clocks = frames.worlds_frame(self.spark, self.cases, worlds, self.instants, self.folder / f"{name}.parquet")
         places = frames.places_frame(self.spark, worlds, self.instants, self.folder / f"{name}-places.parquet")
 
-        def closed(cells: DataFrame, _: object, rules: Rules) -> DataFrame:
-            return close(frames.timed(cells, clocks), frames.own_clock(), rules).select(*_CELL)
+        self._clocks, judged = clocks, self
 
-        def judged(cells: DataFrame, _: object, rules: Rules) -> DataFrame:
-            return judge(frames.timed(cells, clocks), frames.own_clock(), rules)
+        class OwnClocks(Judgement):
+            def __init__(self, _: ClockColumns, rules: Rules) -> None:
+                super().__init__(frames.own_clock(), rules)
+
+            def timed(self, cells: DataFrame, _: Clock) -> DataFrame:
+                # A judgement is kept from step to step, the clocks are not.
+                assert judged._clocks is not None
+                return frames.timed(cells, judged._clocks)
 
         with patch.multiple(
             judging_module,
             read=lambda *_: read,
             literal_frame=lambda *_: places,
-            close=closed,
-            judge=judged,
-            ClockColumns=_AnyClock,
+            Judgement=OwnClocks,
         ):
             yield clocks
 
@@ -132,12 +136,6 @@ class Judged:
         return rows
 
 
-class _AnyClock:
-    @staticmethod
-    def of(clock: Clock) -> Clock:
-        return clock
-
-
 def _none_for_all() -> Clock:
-    """No clock: each world has its own."""
-    return cast("Clock", None)
+    """No clock that says anything: each world has its own."""
+    return Clock(0, None, None, None, None, None, None, 0, outputs_held=False, inputs_held=False)

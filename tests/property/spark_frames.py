@@ -173,7 +173,7 @@ def decoded(spark: SparkSession, cases: Sequence[Case], worlds: Sequence[World],
     numbered = named.withColumns(
         {
             "id": scalars.integer_id(F.col("id_text")),
-            "text_id": scalars.text_id(F.col("id_text")),
+            "text_id": F.when(scalars.integer_id(F.col("id_text")).isNull(), F.col("id_text")),
             "ids": F.filter(F.transform("id_texts", scalars.integer_id), lambda id_: id_.isNotNull()),
             "text_ids": F.filter("id_texts", lambda text: scalars.integer_id(text).isNull()),
         }

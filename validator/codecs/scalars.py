@@ -26,11 +26,6 @@ def integer_id(text: Column) -> Column:
     return F.when(number.cast("string") == text, number)
 
 
-def text_id(text: Column) -> Column:
-    """The id as text where it is not a canonical integer, else null."""
-    return F.when(integer_id(text).isNull(), text)
-
-
 def scalar(text: Column) -> Column:
     """``text`` where it was a JSON scalar, else null: the parser hands over an object or a list as its JSON text.
 

@@ -6,6 +6,7 @@ of any key, whose event time is past the window's end (the instant at which an e
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
 from pyspark.sql import Column, DataFrame, Window
@@ -68,7 +69,6 @@ def _span(difference_us: Column) -> Column:
 
 
 def _bucket(value_us: Column) -> Column:
-    below = F.lit(0)
-    for bound in LATENCY_BOUNDS:
-        below = below + (value_us > F.lit(int(bound * 1_000_000))).cast("int")
-    return below
+    bounds = F.lit(json.dumps([int(bound * 1_000_000) for bound in LATENCY_BOUNDS]))
+    below = F.filter(F.from_json(bounds, "array<bigint>"), lambda bound: value_us > bound)
+    return F.size(below)

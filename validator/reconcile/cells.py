@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from validator.codecs.columns import DECODED
+from validator.reconcile.built_once import built_once
 from validator.reconcile.facts import Kind, Side
 
 KEYS: Final = ("window_start_us", "key")
@@ -71,9 +72,18 @@ def contributions_of(facts: DataFrame) -> DataFrame:
     return facts.where((F.col("kind") == Kind.FACT.value) & (F.col("status") == DECODED))
 
 
-def fold(facts: DataFrame, *, rest_us: Column | None = None) -> DataFrame:
+def fold(facts: DataFrame) -> DataFrame:
     """Rows of `CELLS_TYPE` from fact rows of any number of batches; closing times are left to the judge."""
-    rows = contributions_of(facts)
+    return contributions_of(facts).groupBy(*KEYS).agg(*_folding()).select(*_shape())
+
+
+@built_once
+def _shape() -> list[Column]:
+    return [F.col(field.name).cast(field.dataType).alias(field.name) for field in CELLS_TYPE.fields]
+
+
+@built_once
+def _folding() -> list[Column]:
     sums = {}
     for side, name in _SIDES.items():
         mine = F.col("side") == side.value
@@ -93,27 +103,30 @@ def fold(facts: DataFrame, *, rest_us: Column | None = None) -> DataFrame:
         "last_input_time_us": F.max(F.when(given, F.col("last_time_us"))),
         "last_result_time_us": F.max(F.when(answer, F.col("last_time_us"))),
         "closed_us": F.max(F.lit(None).cast("bigint")),
-        "rest_us": F.max(rest_us if rest_us is not None else F.lit(None).cast("bigint")),
+        "rest_us": F.max(F.lit(None).cast("bigint")),
         "expansion": F.max(F.lit(None).cast(EXPANSION_TYPE)),
         "published": F.max(F.lit(None).cast(PUBLISHED_TYPE)),
     }
-    grouped = rows.groupBy(*KEYS).agg(*[column.alias(name) for name, column in values.items()])
-    return grouped.select(*[F.col(field.name).cast(field.dataType).alias(field.name) for field in CELLS_TYPE.fields])
+    return [column.alias(name) for name, column in values.items()]
 
 
 def merge(*parts: DataFrame) -> DataFrame:
-    """One row per cell from several folds (the cells so far, what a batch adds, what an expansion found)."""
+    """One row per cell from several folds (the cells so far, and what a batch adds)."""
     rows = parts[0]
     for part in parts[1:]:
-        rows = rows.unionByName(part)
+        rows = rows.union(part)
     # Versions only grow, so the newest comparison is the largest; only one part carries what was published.
-    return rows.groupBy(*KEYS).agg(
+    newest = F.max("expansion").alias("expansion")
+    return rows.groupBy(*KEYS).agg(*_merging(), newest, F.max("published").alias("published"))
+
+
+@built_once
+def _merging() -> list[Column]:
+    return [
         *[F.sum(name).alias(name) for name in _SUMS],
         *[F.min(name).alias(name) for name in _MINIMA],
         *[F.max(name).alias(name) for name in _MAXIMA],
-        F.max("expansion").alias("expansion"),
-        F.max("published").alias("published"),
-    )
+    ]
 
 
 def compared_anew(cells: DataFrame, expanded: DataFrame) -> DataFrame:
@@ -122,17 +135,17 @@ def compared_anew(cells: DataFrame, expanded: DataFrame) -> DataFrame:
     The newest need not be the largest: what was unconsumed and is lost now changes no version.
     """
     rows = cells.withColumn("fresh", F.lit(0)).unionByName(_only_expansion(expanded).withColumn("fresh", F.lit(1)))
-    return rows.groupBy(*KEYS).agg(
-        *[F.sum(name).alias(name) for name in _SUMS],
-        *[F.min(name).alias(name) for name in _MINIMA],
-        *[F.max(name).alias(name) for name in _MAXIMA],
-        F.max_by("expansion", "fresh").alias("expansion"),
-        F.max("published").alias("published"),
-    )
+    newest = F.max_by("expansion", "fresh").alias("expansion")
+    return rows.groupBy(*KEYS).agg(*_merging(), newest, F.max("published").alias("published"))
 
 
 def _only_expansion(expanded: DataFrame) -> DataFrame:
     """Rows that add nothing but an expansion."""
+    return expanded.select(*_expansion_alone())
+
+
+@built_once
+def _expansion_alone() -> list[Column]:
     empty = {name: F.lit(0) for name in _SUMS}
     columns = []
     for field in CELLS_TYPE.fields:
@@ -140,4 +153,4 @@ def _only_expansion(expanded: DataFrame) -> DataFrame:
             columns.append(F.col(field.name))
         else:
             columns.append(empty.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name))
-    return expanded.select(*columns)
+    return columns

@@ -7,13 +7,16 @@ the counts that a correct engine would have, with the surplus as unresolved. The
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, fields
 from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from validator.model.frontier import Clock, Rest
+from validator.reconcile.built_once import built_once
 from validator.reconcile.cells import CELLS_TYPE, EXPANSION_TYPE, PUBLISHED_TYPE
 
 CONTRIBUTIONS: Final = (
@@ -44,9 +47,7 @@ VIOLATIONS: Final = ("missing", "duplicate", "misplaced", "unknown_id")
 
 @dataclass(frozen=True)
 class ClockColumns:
-    """`validator.model.frontier.Clock` as columns: literals in the sidecar; tests that judge many histories in one
-    frame
-    put each history's own clock beside its cells."""
+    """`validator.model.frontier.Clock` as columns beside the cells."""
 
     lookup_us: Column
     watermark_us: Column
@@ -63,27 +64,39 @@ class ClockColumns:
     retired: tuple[tuple[int, int], ...] = ()
 
     @classmethod
-    def of(cls, clock: Clock) -> ClockColumns:
-        """The literals of one clock."""
+    def beside(cls, retired: tuple[tuple[int, int], ...] = ()) -> ClockColumns:
+        """The columns of the clock that `Judgement.timed` puts beside cells."""
+        names = [field.name for field in fields(cls) if field.name != "retired"]
+        return cls(**{name: F.col(f"clock.{name}") for name in names}, retired=retired)
 
-        def instant(value: int | None) -> Column:
-            return F.lit(value).cast("bigint")
 
-        return cls(
-            instant(clock.lookup_us),
-            instant(clock.watermark_us),
-            instant(clock.inputs_us),
-            instant(clock.outputs_us),
-            instant(clock.unheld_outputs_us),
-            instant(clock.horizon_us),
-            instant(clock.gone_us),
-            instant(clock.unprovable_offsets),
-            F.lit(clock.outputs_held),
-            F.lit(clock.inputs_held),
-            F.lit(clock.rest is not Rest.NONE),
-            F.lit(clock.rest is Rest.ALL),
-            clock.retired,
-        )
+def _clock_value(clock: Clock) -> Column:
+    """One literal that holds all that `ClockColumns` asks for."""
+    value = {name: getattr(clock, name) for name in _INSTANTS if getattr(clock, name) is not None} | {
+        "outputs_held": clock.outputs_held,
+        "inputs_held": clock.inputs_held,
+        "rest_closed": clock.rest is not Rest.NONE,
+        "rest_all": clock.rest is Rest.ALL,
+    }
+    return F.from_json(F.lit(json.dumps(value)), _CLOCK_TYPE)
+
+
+_INSTANTS: Final = (
+    "lookup_us",
+    "watermark_us",
+    "inputs_us",
+    "outputs_us",
+    "unheld_outputs_us",
+    "horizon_us",
+    "gone_us",
+    "unprovable_offsets",
+)
+_CLOCK_TYPE: Final = StructType(
+    [
+        *[StructField(name, LongType()) for name in _INSTANTS],
+        *[StructField(name, BooleanType()) for name in ("outputs_held", "inputs_held", "rest_closed", "rest_all")],
+    ]
+)
 
 
 @dataclass(frozen=True)
@@ -102,22 +115,47 @@ class Rules:
     tells_unconsumed: bool = False
 
 
-def close(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
-    """The cells with the closing time of those that the clock's watermark has passed."""
+class Judgement:
+    """The rules of one run as columns, built once for all batches: building them costs as much as Spark's planning."""
+
+    def __init__(self, clock: ClockColumns, rules: Rules) -> None:
+        self.retired = clock.retired
+        self._closing = _closing(clock, rules)
+        self._first = _first(clock, rules)
+        self._counts = _counts()
+        self._scoped = _scoped(clock, rules)
+        self._kept = [F.col(field.name) for field in CELLS_TYPE.fields]
+        shown = [F.col(name) for name in ("agrees", "state", "version", "resolved", "in_scope")]
+        judged = [self._scoped[name].alias(name) for name in (*CONTRIBUTIONS, *RESULTS, *_DECISIONS)]
+        self._judged = [*self._kept, *shown, *judged]
+        self._digest = F.xxhash64(*CONTRIBUTIONS, *RESULTS)
+
+    def timed(self, cells: DataFrame, clock: Clock) -> DataFrame:
+        """The cells with the clock beside them."""
+        return cells.withColumn("clock", _clock_value(clock))
+
+    def close(self, cells: DataFrame, clock: Clock) -> DataFrame:
+        """The cells with the closing time of those that the clock's watermark has passed."""
+        return self.timed(cells, clock).withColumns(self._closing).select(*self._kept)
+
+    def judge(self, cells: DataFrame, clock: Clock) -> DataFrame:
+        """The closed cells (`close`) with their verdicts: every column of `CONTRIBUTIONS` and `RESULTS`, ``agrees``
+        (the fingerprints do), ``settled`` (only new facts can change the verdict), ``wants_expansion`` and ``state``,
+        which says what the cell's outstanding contributions are."""
+        rows = self.timed(cells, clock).withColumns(self._first).withColumns(self._counts)
+        return rows.select(*self._judged).withColumn("digest", self._digest)
+
+
+def _closing(clock: ClockColumns, rules: Rules) -> dict[str, Column]:
     end = F.col("window_start_us") + F.lit(rules.window_us)
     passed = F.coalesce(end <= clock.watermark_us, F.lit(False)) | clock.rest_all
-    return cells.withColumns(
-        {
-            "closed_us": F.coalesce("closed_us", F.when(passed, clock.lookup_us)),
-            "rest_us": F.when(clock.rest_closed, clock.lookup_us).otherwise(F.col("rest_us")),
-        }
-    )
+    return {
+        "closed_us": F.coalesce("closed_us", F.when(passed, clock.lookup_us)),
+        "rest_us": F.when(clock.rest_closed, clock.lookup_us).otherwise(F.col("rest_us")),
+    }
 
 
-def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
-    """The closed cells (`close`) with their verdicts: every column of `CONTRIBUTIONS` and `RESULTS`, ``agrees`` (the
-    fingerprints do), ``settled`` (only new facts can change the verdict), ``wants_expansion`` and ``state``, which
-    says what the cell's outstanding contributions are."""
+def _first(clock: ClockColumns, rules: Rules) -> dict[str, Column]:
     observed = F.col("processed_count") + F.col("late_count") + F.col("rejected_count")
     # What a comparison of ids rests on, each term growing only: facts of the cell, and which answers may be gone.
     version = F.col("expected_count") + observed + F.col("results") + clock.unprovable_offsets
@@ -139,21 +177,17 @@ def judge(cells: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
         # Other facts of the cell may have been dropped: what is left of it cannot be judged.
         came_after = F.col("first_seen_us") > F.lit(at_us)
         out_of_scope = out_of_scope | (came_after & (F.col("window_start_us") < F.lit(horizon_us)))
-    rows = cells.withColumns(
-        {
-            "observed": observed,
-            "version": version,
-            "agrees": agrees,
-            "compared": compared,
-            "resolved": resolved,
-            # A cell without an observed id has nothing that an input could still explain.
-            "provisional": ~agrees & ~(compared & (resolved | (observed == 0))),
-            "in_scope": ~out_of_scope,
-            "state": _outstanding_state(clock, rules, resting),
-        }
-    )
-    rows = rows.withColumns(_counts())
-    return _spread(rows, clock, rules)
+    return {
+        "observed": observed,
+        "version": version,
+        "agrees": agrees,
+        "compared": compared,
+        "resolved": resolved,
+        # A cell without an observed id has nothing that an input could still explain.
+        "provisional": ~agrees & ~(compared & (resolved | (observed == 0))),
+        "in_scope": ~out_of_scope,
+        "state": _outstanding_state(clock, rules, resting),
+    }
 
 
 def _outstanding_state(clock: ClockColumns, rules: Rules, resting: Column) -> Column:
@@ -221,7 +255,7 @@ def _counts() -> dict[str, Column]:
     }
 
 
-def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
+def _scoped(clock: ClockColumns, rules: Rules) -> dict[str, Column]:
     """Scope, and outstanding contributions by the state of their cell."""
     state, scope = F.col("state"), F.col("in_scope")
     late_enough = state.isin("overdue", "missing")
@@ -271,13 +305,13 @@ def _spread(rows: DataFrame, clock: ClockColumns, rules: Rules) -> DataFrame:
         & (F.col("agrees") | (F.col("n_outstanding") == 0) | (state == "missing"))
         & ~scoped["wants_expansion"]
     )
-    kept = [field.name for field in CELLS_TYPE.fields]
-    judged = [*CONTRIBUTIONS, *RESULTS, "wants_expansion", "wants_evidence", "settled"]
-    return rows.select(
-        *kept, "agrees", "state", "version", "resolved", "in_scope", *[scoped[name].alias(name) for name in judged]
-    ).withColumns({"digest": F.xxhash64(*CONTRIBUTIONS, *RESULTS)})
+    return scoped
 
 
+_DECISIONS: Final = ("wants_expansion", "wants_evidence", "settled")
+
+
+@built_once
 def changed() -> Column:
     """Whether the derived tables must be told of the cell: its verdict differs from what they say, and is worth saying
     (something is decided or late) or was said before."""
@@ -290,7 +324,11 @@ def changed() -> Column:
 
 def told(judged: DataFrame) -> DataFrame:
     """The cells, with what the derived tables say of them once the changed ones were appended."""
+    return judged.select(*_told())
+
+
+@built_once
+def _told() -> list[Column]:
     now = F.struct(F.col("digest"), *[F.col(name) for name in VIOLATIONS])
-    published = F.when(changed(), now.cast(PUBLISHED_TYPE)).otherwise(F.col("published"))
-    kept = [field.name for field in CELLS_TYPE.fields]
-    return judged.withColumn("published", published).select(*kept)
+    published = F.when(changed(), now.cast(PUBLISHED_TYPE)).otherwise(F.col("published")).alias("published")
+    return [published if field.name == "published" else F.col(field.name) for field in CELLS_TYPE.fields]

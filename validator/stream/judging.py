@@ -19,16 +19,16 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 from validator.model.frontier import Clock
 from validator.reconcile import cells as cell_rows
 from validator.reconcile import expand
+from validator.reconcile.built_once import built_once
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
     RESULTS,
     VIOLATIONS,
     ClockColumns,
+    Judgement,
     Rules,
     changed,
-    close,
-    judge,
     told,
 )
 from validator.state.tables import Table, read
@@ -105,15 +105,9 @@ class Judging:
     sums: Sums = field(default_factory=Sums.empty)
     retired: Sums = field(default_factory=Sums.empty)
     _held: list[DataFrame] = field(default_factory=list)
+    _judgement: Judgement | None = None
 
-    def absorb(
-        self,
-        facts: DataFrame | None,
-        clock: Clock,
-        places: Sequence[Mapping[str, object]],
-        *,
-        rest_us: int | None = None,
-    ) -> Sums:
+    def absorb(self, facts: DataFrame | None, clock: Clock, places: Sequence[Mapping[str, object]]) -> Sums:
         """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
 
         ``places``: rows of `PLACES_TYPE`, of the input partitions for which either offset is known.
@@ -121,19 +115,21 @@ class Judging:
         before, self._held = self._held, []
         parts = [] if self.cells is None else [self.cells]
         if facts is not None:
-            parts.append(cell_rows.fold(facts, rest_us=None if rest_us is None else F.lit(rest_us)))
+            parts.append(cell_rows.fold(facts))
         if not parts:
             return self.sums
         # What the last batch held feeds this one's cells, and is free once they are there.
-        now = ClockColumns.of(clock)
+        if self._judgement is None or self._judgement.retired != clock.retired:
+            self._judgement = Judgement(ClockColumns.beside(clock.retired), self.rules)
+        judgement = self._judgement
         merged = cell_rows.merge(*parts) if len(parts) > 1 else parts[0]
-        kept = self._keep(close(merged, now, self.rules))
-        self.judged, self.compared = judge(kept, now, self.rules), None
+        kept = self._keep(judgement.close(merged, clock))
+        self.judged, self.compared = judgement.judge(kept, clock), None
         sums = self._sum(self.judged)
         if sums.wanting:
             expansions = self._expand(self.judged, sums, places)
             again = self._keep(cell_rows.compared_anew(kept, expansions))
-            self.judged = judge(again, now, self.rules)
+            self.judged = judgement.judge(again, clock)
             sums = self._sum(self.judged)
         self.cells = told(self.judged)
         for frame in before:
@@ -152,40 +148,7 @@ class Judging:
         return self._sum(judged)
 
     def _sum(self, judged: DataFrame) -> Sums:
-        wants = F.col("wants_expansion") | F.col("wants_evidence")
-        violated = F.lit(False)
-        moved = F.lit(False)
-        for name in VIOLATIONS:
-            violated = violated | (F.col(name) > 0)
-            moved = moved | (F.col(name) != F.coalesce(F.col(f"published.{name}"), F.lit(0)))
-        settled = F.col("settled") & F.col("in_scope")
-
-        def count(condition: Column) -> Column:
-            return F.count(F.when(condition, F.lit(1)))
-
-        def total(name: str, condition: Column) -> Column:
-            return F.coalesce(F.sum(F.when(condition, F.col(name))), F.lit(0))
-
-        row = judged.agg(
-            *[F.coalesce(F.sum(name), F.lit(0)).alias(f"c_{name}") for name in CONTRIBUTIONS],
-            *[F.coalesce(F.sum(name), F.lit(0)).alias(f"r_{name}") for name in RESULTS],
-            F.count(F.lit(1)).alias("cells_seen"),
-            count(F.col("closed_us").isNotNull()).alias("cells_closed"),
-            count(settled & F.col("closed_us").isNotNull() & ~violated).alias("cells_verified"),
-            count(violated).alias("cells_violated"),
-            count(F.col("settled")).alias("cells_settled"),
-            count(changed()).alias("changed"),
-            count(moved).alias("violations_changed"),
-            count(wants).alias("wanting"),
-            F.min(F.when(wants, F.col("first_batch"))).alias("oldest_wanting_batch"),
-            F.min(F.when(wants, F.col("window_start_us"))).alias("oldest_wanting_window_us"),
-            F.max(F.when(wants, F.col("window_start_us"))).alias("newest_wanting_window_us"),
-            total("expected", settled).alias("settled_expected"),
-            (total("processed", settled) + total("late", settled)).alias("settled_handled"),
-            F.coalesce(
-                F.sum(F.when(settled, F.greatest(F.col("processed") - F.col("duplicate"), F.lit(0)))), F.lit(0)
-            ).alias("settled_exact"),
-        ).collect()[0]
+        row = judged.agg(*_totals()).collect()[0]
         found = row.asDict()
         counts = {name: int(found.pop(f"c_{name}")) for name in CONTRIBUTIONS}
         results = {name: int(found.pop(f"r_{name}")) for name in RESULTS}
@@ -251,3 +214,42 @@ class Judging:
 def release(frame: DataFrame) -> None:
     """Free the blocks of a frame made by `localCheckpoint`."""
     frame._jdf.logicalPlan().rdd().unpersist(False)
+
+
+@built_once
+def _totals() -> list[Column]:
+    """What `Judging` sums over judged cells."""
+    wants = F.col("wants_expansion") | F.col("wants_evidence")
+    violated = F.lit(False)
+    moved = F.lit(False)
+    for name in VIOLATIONS:
+        violated = violated | (F.col(name) > 0)
+        moved = moved | (F.col(name) != F.coalesce(F.col(f"published.{name}"), F.lit(0)))
+    settled = F.col("settled") & F.col("in_scope")
+
+    def count(condition: Column) -> Column:
+        return F.count(F.when(condition, F.lit(1)))
+
+    def total(name: str, condition: Column) -> Column:
+        return F.coalesce(F.sum(F.when(condition, F.col(name))), F.lit(0))
+
+    return [
+        *[F.coalesce(F.sum(name), F.lit(0)).alias(f"c_{name}") for name in CONTRIBUTIONS],
+        *[F.coalesce(F.sum(name), F.lit(0)).alias(f"r_{name}") for name in RESULTS],
+        F.count(F.lit(1)).alias("cells_seen"),
+        count(F.col("closed_us").isNotNull()).alias("cells_closed"),
+        count(settled & F.col("closed_us").isNotNull() & ~violated).alias("cells_verified"),
+        count(violated).alias("cells_violated"),
+        count(F.col("settled")).alias("cells_settled"),
+        count(changed()).alias("changed"),
+        count(moved).alias("violations_changed"),
+        count(wants).alias("wanting"),
+        F.min(F.when(wants, F.col("first_batch"))).alias("oldest_wanting_batch"),
+        F.min(F.when(wants, F.col("window_start_us"))).alias("oldest_wanting_window_us"),
+        F.max(F.when(wants, F.col("window_start_us"))).alias("newest_wanting_window_us"),
+        total("expected", settled).alias("settled_expected"),
+        (total("processed", settled) + total("late", settled)).alias("settled_handled"),
+        F.coalesce(
+            F.sum(F.when(settled, F.greatest(F.col("processed") - F.col("duplicate"), F.lit(0)))), F.lit(0)
+        ).alias("settled_exact"),
+    ]

@@ -35,6 +35,8 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
     "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
+    # One batch generates some 150 classes: with the default of 100 every batch would compile all of them again.
+    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.debug.maxToStringFields": "5",
     "spark.sql.autoBroadcastJoinThreshold": "10485760",
     "spark.cleaner.periodicGC.interval": "5min",
@@ -72,6 +74,9 @@ def start(
     conf.set("spark.jars", ",".join(str(jar) for jar in jars))
     log_settings = Path(__file__).with_name("log4j2.properties")
     java_options = settings.pop("spark.driver.extraJavaOptions", "")
+    if "GC" not in java_options + os.environ.get("JDK_JAVA_OPTIONS", ""):
+        # A batch is throughput; pauses of a collector that stops the world are far below a tick (docs/bench).
+        java_options = f"-XX:+UseParallelGC {java_options}"
     conf.set("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log_settings} {java_options}".strip())
     for key, value in settings.items():
         conf.set(key, value)
