@@ -54,7 +54,7 @@ class Group:
     rules: tuple[Recording | Alert, ...]
 
 
-def annotations(alert: Alert, settings: Settings) -> dict[str, str]:
+def annotations_of(alert: Alert, settings: Settings) -> dict[str, str]:
     """The annotations of ``alert``."""
     return {
         "summary": alert.summary,
@@ -88,7 +88,7 @@ def _rule(rule: Recording | Alert, settings: Settings) -> dict[str, object]:
         "for": rule.waits,
         **keeps,
         "labels": {"severity": rule.severity, **rule.labels},
-        "annotations": annotations(rule, settings),
+        "annotations": annotations_of(rule, settings),
     }
 
 
