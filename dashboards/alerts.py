@@ -36,7 +36,7 @@ def recordings() -> tuple[Recording, ...]:
         for over in ("5m", "30m", "1h", "6h")
     )
     meaning = "Confirmed violations that nobody acknowledged, of the classes that break the declared guarantee."
-    return (Recording(OPEN, breaking("violations_open"), meaning), *ratios)
+    return (Recording(OPEN, breaking(), meaning), *ratios)
 
 
 def groups(settings: Settings) -> tuple[Group, ...]:

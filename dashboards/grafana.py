@@ -90,7 +90,12 @@ class Grafana:
 
     def create_folder(self, uid: str, title: str) -> None:
         """Make the folder."""
-        self._ask(lambda: self._face.folder.create_folder(title, uid))
+        try:
+            self._ask(lambda: self._face.folder.create_folder(title, uid))
+        except GrafanaRefusal:
+            # The answer to a first attempt may have been lost: what it made is then refused as a double.
+            if self.folder(uid) is None:
+                raise
 
     def dashboard(self, uid: str) -> Json | None:
         """The dashboard with its `meta`, or None."""

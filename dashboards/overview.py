@@ -55,7 +55,7 @@ def _counts() -> tuple[Panel, ...]:
             "stat",
             "open violations",
             "Confirmed, not acknowledged, and of a class that the declared guarantee does not tolerate.",
-            (Query(f"sum({breaking('violations_open', extra=PIPELINE)}) or vector(0)"),),
+            (Query(f"sum({breaking(PIPELINE)}) or vector(0)"),),
             width=5,
             height=4,
             steps=GREEN_THEN_RED,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from validator.model.classes import VIOLATES
@@ -77,26 +77,44 @@ def _is_known(name: str) -> bool:
     return True
 
 
-def breaking(name: str, over: str = "", extra: Match | None = None) -> str:
-    """Violations of metric ``name`` by pipeline and class, of those classes only that break what the pipeline declares.
-
-    The tolerance table of the model says which (SEMANTICS section 4), so that a duplicate alerts nobody whose pipeline
-    claims no more than at-least-once. ``over`` makes it the increase over a range.
-    """
-    parts = []
-    for guarantee, classes in VIOLATES.items():
-        wanted: Match = {**(extra or {}), "class": tuple(sorted(classes))}
-        inner = f"increase({select(name, wanted, over)})" if over else select(name, wanted)
-        declared = select("guarantee_declared", {**(extra or {}), "guarantee": guarantee.value})
-        parts.append(f"sum by (pipeline, class) ({inner}) and on (pipeline) ({declared} == 1)")
-    return "\nor\n".join(f"({part})" for part in parts)
+def breaking(extra: Match | None = None) -> str:
+    """Open violations by pipeline and class, of those classes only that break what the pipeline declares."""
+    return _of_declared(lambda classes: _sum(select("violations_open", {**(extra or {}), **classes})), extra)
 
 
 def error_ratio(over: str, extra: Match | None = None) -> str:
     """Contributions that broke the declared guarantee over those expected, within ``over``; 0 to 1.
 
-    With nothing expected it is NaN, which fires nothing; a loss that is proven after the load ended counts as 1.
+    Confirmed less retracted, and by class never below 0, as the verdict over an hour counts them. With nothing expected
+    it is NaN, which fires nothing; a loss that is proven after the load ended counts as 1.
     """
-    broken = f"sum by (pipeline) (\n{breaking('violations_confirmed_total', over, extra)}\n)"
+
+    def remaining(classes: Match) -> str:
+        counts = [
+            _sum(f"increase({select(name, {**(extra or {}), **classes}, over)})")
+            for name in ("violations_confirmed_total", "violations_retracted_total")
+        ]
+        return f"clamp_min({' - '.join(counts)}, 0)"
+
     expected_events = select("events_total", {**(extra or {}), "class": "expected"}, over)
-    return f"clamp_max(\n{broken}\n/\nsum by (pipeline) (increase({expected_events})), 1)"
+    return (
+        f"clamp_max(\nsum by (pipeline) (\n{_of_declared(remaining, extra)}\n)\n/\n"
+        f"sum by (pipeline) (increase({expected_events})), 1)"
+    )
+
+
+def _sum(expression: str) -> str:
+    return f"sum by (pipeline, class) ({expression})"
+
+
+def _of_declared(count: Callable[[Match], str], extra: Match | None) -> str:
+    """What ``count`` makes of the classes that break a guarantee, for the pipelines that declare it.
+
+    The tolerance table of the model says which (SEMANTICS section 4), so that a duplicate alerts nobody whose pipeline
+    claims no more than at-least-once.
+    """
+    parts = []
+    for guarantee, classes in VIOLATES.items():
+        declared = select("guarantee_declared", {**(extra or {}), "guarantee": guarantee.value})
+        parts.append(f"({count({'class': tuple(sorted(classes))})} and on (pipeline) ({declared} == 1))")
+    return "\nor\n".join(parts)

@@ -12,6 +12,7 @@ EXACTLY_ONCE = 'streamproof_guarantee_declared{pipeline="clickstream",guarantee=
 AT_LEAST_ONCE = 'streamproof_guarantee_declared{pipeline="clickstream",guarantee="at_least_once"}'
 EXPECTED = 'streamproof_events_total{pipeline="clickstream",class="expected"}'
 MISSING = 'streamproof_violations_confirmed_total{pipeline="clickstream",class="missing",phase="control"}'
+RETRACTED = 'streamproof_violations_retracted_total{pipeline="clickstream",class="missing"}'
 BATCH = 'streamproof_last_batch_timestamp_seconds{pipeline="clickstream"}'
 ALIVE = 'streamproof_build_info{pipeline="clickstream",version="1"}'
 OTHER_ALIVE = 'streamproof_build_info{pipeline="other",version="1"}'
@@ -65,7 +66,7 @@ LIVES = (
     Scenario(
         "StreamproofErrorBudgetBurn",
         # After six clean hours 2 % are lost for one; the hour's ratio is above 14.4 x 0.1 % when 44 minutes were bad.
-        {EXPECTED: "0+1000x500", MISSING: "0x360 20+20x59 1200x200", EXACTLY_ONCE: "1x500"},
+        {EXPECTED: "0+1000x500", MISSING: "0x360 20+20x59 1200x200", RETRACTED: "0x500", EXACTLY_ONCE: "1x500"},
         {**PIPELINE, "window": "1h", "speed": "fast"},
         "critical",
         silent="390m",
@@ -75,7 +76,7 @@ LIVES = (
     Scenario(
         "StreamproofErrorBudgetBurn",
         # After six clean hours 1 % is lost for five; the ratio of 6 hours is above 6 x 0.1 % when 216 minutes were bad.
-        {EXPECTED: "0+1000x1000", MISSING: "0x360 10+10x299 3000x700", EXACTLY_ONCE: "1x1000"},
+        {EXPECTED: "0+1000x1000", MISSING: "0x360 10+10x299 3000x700", RETRACTED: "0x1000", EXACTLY_ONCE: "1x1000"},
         {**PIPELINE, "window": "6h", "speed": "slow"},
         "warning",
         silent="500m",
@@ -198,13 +199,19 @@ QUIET = (
     Quiet(
         "a rate within the objective burns nothing that alerts",
         "StreamproofErrorBudgetBurn",
-        {EXPECTED: "0+10000x400", MISSING: "0+10x400", EXACTLY_ONCE: "1x400"},
+        {EXPECTED: "0+10000x400", MISSING: "0+10x400", RETRACTED: "0x400", EXACTLY_ONCE: "1x400"},
         ("70m", "399m"),
     ),
     Quiet(
         "an idle pipeline has no ratio",
         "StreamproofErrorBudgetBurn",
-        {EXPECTED: "1000x400", MISSING: "7x400", EXACTLY_ONCE: "1x400"},
+        {EXPECTED: "1000x400", MISSING: "7x400", RETRACTED: "0x400", EXACTLY_ONCE: "1x400"},
+        ("70m", "399m"),
+    ),
+    Quiet(
+        "what was retracted burns nothing",
+        "StreamproofErrorBudgetBurn",
+        {EXPECTED: "0+1000x400", MISSING: "0+50x400", RETRACTED: "0+50x400", EXACTLY_ONCE: "1x400"},
         ("70m", "399m"),
     ),
     Quiet(

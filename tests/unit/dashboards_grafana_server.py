@@ -1,7 +1,8 @@
 """A Grafana in a thread: the part of its HTTP API that we use, as its documentation and source describe it.
 
 It keeps what it is sent, adds what a Grafana adds (numbers, versions, times), refuses what a Grafana refuses, and
-records every request. ``failures`` are statuses that it answers first, one a request.
+records every request. ``failures`` are what it does first, one a request: a status, a text, `drop` (the request) or
+`lose` (its answer).
 """
 
 from __future__ import annotations
@@ -95,7 +96,9 @@ def _handler(fake: FakeGrafana) -> type[BaseHTTPRequestHandler]:
             fake.headers.append(dict(self.headers))
             if fake.failures:
                 failure = fake.failures.pop(0)
-                if failure == "drop":
+                if failure == "lose":
+                    fake.answer(self.command, path, body)
+                if failure in {"drop", "lose"}:
                     self.close_connection = True
                     return
                 if isinstance(failure, str):

@@ -101,6 +101,16 @@ def test_what_may_pass_is_tried_again(fake: FakeGrafana, failure: int | str) -> 
     assert waits == [0.5, 1.0]
 
 
+def test_a_lost_answer_does_no_harm(fake: FakeGrafana) -> None:
+    grafana = client(fake)[0]
+    fake.failures = ["lose"]
+    grafana.create_folder("streamproof", "streamproof")
+    assert list(fake.folders) == ["streamproof"]
+    fake.failures = [412, 404]
+    with pytest.raises(GrafanaRefusal, match="refused with 412"):
+        grafana.create_folder("other", "other")
+
+
 def test_trying_again_has_an_end(fake: FakeGrafana) -> None:
     fake.failures = [503] * 10
     grafana, waits = client(fake)

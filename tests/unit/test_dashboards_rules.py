@@ -79,7 +79,7 @@ def test_a_selector_reads_as_promql() -> None:
 
 
 def test_each_guarantee_alerts_on_what_the_tolerance_table_says() -> None:
-    parts = dict(zip(VIOLATES, breaking("violations_open").split("\nor\n"), strict=True))
+    parts = dict(zip(VIOLATES, breaking().split("\nor\n"), strict=True))
     for guarantee, part in parts.items():
         assert f'guarantee_declared{{guarantee="{guarantee.value}"}} == 1' in part
         found = re.search(r'class=~"([^"]+)"', part)
