@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
@@ -33,6 +34,8 @@ def credentials(environment: Mapping[str, str]) -> Credentials:
     token = environment.get("GRAFANA_TOKEN", "").strip()
     user, password = environment.get("GRAFANA_USER", ""), environment.get("GRAFANA_PASSWORD", "")
     if token:
+        if not re.fullmatch(r"[!-~]+", token):
+            raise GrafanaRefusal("GRAFANA_TOKEN: it holds a space or a line end; set it to the token alone.")
         return token
     if user and password:
         return user, password

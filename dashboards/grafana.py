@@ -10,10 +10,11 @@ tried again; a redirect (a login page, http for https) is an error instead of a 
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections.abc import Callable
 from typing import Any, Final
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 import requests
 from grafana_api.grafana_face import GrafanaFace
@@ -56,17 +57,15 @@ class Grafana:
     """
 
     def __init__(self, url: str, credentials: Credentials, wait: Callable[[float], None] = time.sleep) -> None:
-        parts = urlsplit(url if "://" in url else f"http://{url}")
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise GrafanaRefusal(f"{url}: it is no address of a Grafana; give one such as http://localhost:3000.")
+        parts, port = _address(url)
         prefix = parts.path.strip("/")
-        host = f"[{parts.hostname}]" if ":" in parts.hostname else parts.hostname
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
         self.url = url
         self._wait = wait
         face = GrafanaFace(
             auth=credentials,
             host=host,
-            port=parts.port,
+            port=port,
             url_path_prefix=f"{prefix}/" if prefix else "",
             protocol=parts.scheme,
             timeout=TIMEOUT_SECONDS,
@@ -162,6 +161,15 @@ class Grafana:
             what = f"{answer.request.method} {urlsplit(answer.url).path}"
             raise GrafanaRefusal(f"{self.url}: the account may not {what}; give it the role Admin, or this permission.")
         raise GrafanaRefusal(f"{self.url}: Grafana refused with {status} ({said}); this version may not fit ours.")
+
+
+def _address(url: str) -> tuple[SplitResult, int | None]:
+    with contextlib.suppress(ValueError):  # a port that is none
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+        if parts.scheme in {"http", "https"} and parts.hostname:
+            return parts, port
+    raise GrafanaRefusal(f"{url}: it is no address of a Grafana; give one such as http://localhost:3000.")
 
 
 def _group_path(folder_uid: str, name: str) -> str:

@@ -167,6 +167,7 @@ class Variable:
             options = [{"text": value, "value": value, "selected": i == 0} for i, value in enumerate(values)]
             current = {"text": values[0], "value": values[0]}
             return {**common, "query": self.query, "options": options, "current": current, "includeAll": False}
+        of_many: Json = {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}} if self.many else {}
         return {
             **common,
             "datasource": dict(DATASOURCE),
@@ -174,8 +175,7 @@ class Variable:
             "refresh": 2,  # on a change of the time range
             "sort": 1,
             "includeAll": self.many,
-            "allValue": ".*" if self.many else None,
-            "current": {"text": ["All"], "value": ["$__all"]} if self.many else {},
+            **of_many,
         }
 
 
@@ -196,8 +196,7 @@ class Annotation:
             "datasource": dict(DATASOURCE),
             "enable": True,
             "iconColor": self.colour,
-            "expr": self.expression,
-            "step": "10s",
+            "target": {"refId": "Anno", "expr": self.expression, "interval": "10s"},
             "titleFormat": self.title,
             "textFormat": self.text,
         }
@@ -244,10 +243,18 @@ class Dashboard:
 def _links(links: Iterable[Link]) -> list[Json]:
     own: Json = {
         "type": "dashboards", "tags": ["streamproof"], "title": "streamproof", "asDropdown": True,
-        "includeVars": True, "keepTime": True, "targetBlank": False, "url": "",
+        "includeVars": True, "keepTime": True, "targetBlank": False, "url": "", "icon": "external link", "tooltip": "",
     }  # fmt: skip
     others = [
-        {"type": "link", "title": link.title, "url": link.url, "icon": "doc", "targetBlank": True, "tags": []}
+        {
+            "type": "link",
+            "title": link.title,
+            "url": link.url,
+            "icon": "doc",
+            "tooltip": "",
+            "targetBlank": True,
+            "tags": [],
+        }
         for link in links
     ]
     return [own, *others]

@@ -102,7 +102,7 @@ def built(board: Dashboard, title: str) -> dict[str, Any]:
 def test_fault_windows_are_annotations(uid: str) -> None:
     [board] = [board for board in BOARDS if board.uid == uid]
     [annotation] = board.build()["annotations"]["list"]
-    assert "streamproof_fault_active" in annotation["expr"]
+    assert "streamproof_fault_active" in annotation["target"]["expr"]
 
 
 def test_runbooks_are_links_once_their_address_is_known() -> None:

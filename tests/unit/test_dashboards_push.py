@@ -146,7 +146,7 @@ def test_nobody_there_is_a_sentence() -> None:
         client(gone)[0].organization()
 
 
-@pytest.mark.parametrize("url", ["ftp://x", "http://", ""])
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "", "http://x:99999", "http://[x"])
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(GrafanaRefusal, match="no address of a Grafana"):
         Grafana(url, TOKEN)
@@ -190,6 +190,8 @@ def test_credentials_come_from_the_environment() -> None:
     assert credentials({"GRAFANA_USER": "u", "GRAFANA_PASSWORD": "p"}) == ("u", "p")
     with pytest.raises(GrafanaRefusal, match="set GRAFANA_TOKEN"):
         credentials({"GRAFANA_USER": "u"})
+    with pytest.raises(GrafanaRefusal, match="set it to the token alone"):
+        credentials({"GRAFANA_TOKEN": "two\nlines"})
 
 
 def test_more_on_their_side_is_no_difference_but_less_or_longer_is() -> None:
