@@ -39,7 +39,7 @@ def _health() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "since the last batch",
-            "Age of the last committed batch; a sidecar commits at least one a second, also without load.",
+            "Age of the last committed batch; a sidecar commits one at every tick, also without load.",
             (Query(f"time() - {by('pipeline', of('last_batch_timestamp_seconds'), 'max')}", "{{pipeline}}"),),
             unit="s",
             width=6,
