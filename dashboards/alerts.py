@@ -44,7 +44,7 @@ def groups(settings: Settings) -> tuple[Group, ...]:
     return (
         Group("streamproof-recording", INTERVAL_SECONDS, recordings()),
         Group("streamproof-pipeline", INTERVAL_SECONDS, (*_guarantee(settings), *_pipeline())),
-        Group("streamproof-sidecar", INTERVAL_SECONDS, _sidecar()),
+        Group("streamproof-sidecar", INTERVAL_SECONDS, (*_silence(settings), *_sidecar())),
     )
 
 
@@ -135,18 +135,18 @@ def _pipeline() -> tuple[Alert, ...]:
     )
 
 
-def _sidecar() -> tuple[Alert, ...]:
+def _silence(settings: Settings) -> tuple[Alert, ...]:
     alive = select("build_info")
-    last, lag = select("last_batch_timestamp_seconds"), select("read_lag_seconds")
+    expected = [f"max by (pipeline) (last_over_time({select('build_info', over=SEEN_WITHIN)}))"]
+    expected += [f"absent({select('build_info', {'pipeline': name})})" for name in settings.pipelines]
     return (
         Alert(
             "StreamproofSidecarSilent",
             "critical",
-            f"max by (pipeline) (last_over_time({select('build_info', over=SEEN_WITHIN)}))\nunless\n"
-            f"max by (pipeline) ({alive})",
+            f"({' or '.join(expected)})\nunless\nmax by (pipeline) ({alive})",
             "nothing watches {{ .Labels.pipeline }}",
-            "The sidecar of pipeline {{ .Labels.pipeline }} was seen within the last day and serves no metrics now: a"
-            " violation of any class would go unseen.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics, though it was seen within the last day"
+            " or is expected by name: a violation of any class would go unseen.",
             waits="5m",
             labels={"scope": "pipeline"},
         ),
@@ -159,6 +159,12 @@ def _sidecar() -> tuple[Alert, ...]:
             waits="10m",
             labels={"scope": "fleet"},
         ),
+    )
+
+
+def _sidecar() -> tuple[Alert, ...]:
+    last, lag = select("last_batch_timestamp_seconds"), select("read_lag_seconds")
+    return (
         Alert(
             "StreamproofSidecarStalled",
             "critical",

@@ -20,7 +20,7 @@ FAIL: Final = 1
 
 def run(given: argparse.Namespace) -> int:
     """Do ``given.action``; the exit status. Errors carry their own."""
-    settings = Settings(given.objective, given.runbooks)
+    settings = Settings(given.objective, given.runbooks, tuple(given.pipelines))
     if given.action == "build":
         return _build(Path(given.out), settings)
     if given.action == "check":

@@ -36,9 +36,14 @@ def select(name: str, match: Match | None = None, over: str = "") -> str:
         if strange and not is_variable:
             raise UnknownSeriesError(f"{name} has no {label} {', '.join(sorted(strange))}.")
         operator = "=~" if is_variable or len(values) > 1 else "="
-        parts.append(f'{label}{operator}"{"|".join(values)}"')
+        parts.append(f'{label}{operator}"{"|".join(map(_escaped, values))}"')
     selector = f"{{{','.join(parts)}}}" if parts else ""
     return f"{PREFIX}{name}{selector}" + (f"[{over}]" if over else "")
+
+
+def _escaped(value: str) -> str:
+    """``value`` within the quotes of PromQL: a pipeline's name is any text."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
 def metric_of(name: str) -> Metric:

@@ -54,9 +54,9 @@ def render(settings: Settings) -> str:
 
 
 LIMITS: Final = """\
-- `StreamproofSidecarSilent` knows a pipeline from the metrics of the last day. A pipeline that was silent for longer is
-  taken for removed, and one whose sidecar never started was never known. Where that matters, alert on `up` of your
-  scrape job too: its labels are yours, so no rule for it is here.
+- `StreamproofSidecarSilent` knows a pipeline from the metrics of the last day. One that was silent for longer is taken
+  for removed, and one whose sidecar never started was never known. Name those that must be there: `--pipeline NAME`, as
+  often as needed, with `build` and with `push`.
 - `streamproof validate --once` ends, and a Prometheus that scraped it calls that silent: do not scrape such a run.
 - While a sidecar is silent, alerts about its pipeline resolve: `StreamproofSidecarSilent` stands for them.
 - A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.

@@ -20,13 +20,15 @@ class SettingsError(Exception):
 @dataclass(frozen=True)
 class Settings:
     """``objective_ratio``: share of contributions that must keep the declared guarantee, over 30 days. ``runbooks``:
-    address of the folder of runbooks, without the last slash.
+    address of the folder of runbooks, without the last slash. ``pipelines``: those whose sidecar must be seen, also
+    if it never was.
 
-    Raises SettingsError for an objective outside (0, 1).
+    Raises SettingsError for an objective outside (0, 1) and for a name that is none.
     """
 
     objective_ratio: float = OBJECTIVE
     runbooks: str = RUNBOOKS
+    pipelines: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         if not 0 < self.objective_ratio < 1:
@@ -34,6 +36,10 @@ class Settings:
                 f"--objective: {self.objective_ratio:g} leaves no error budget to burn; give a ratio between 0 and 1,"
                 f" such as {OBJECTIVE}."
             )
+
+        for name in self.pipelines:
+            if not name or name.startswith("$"):
+                raise SettingsError(f"--pipeline: {name!r} is no name; give it as the pipeline's configuration has it.")
 
     @property
     def budget_ratio(self) -> float:

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 import yaml
 
-from dashboards.alerts import alerts
-from dashboards.rules import Alert
+from dashboards.alerts import alerts, groups
+from dashboards.rules import Alert, prometheus
 from dashboards.settings import Settings
-from tests.pages.alert_scenarios import LIVES, QUIET, Quiet, Scenario
+from tests.pages.alert_scenarios import ALIVE, LIVES, OTHER_ALIVE, QUIET, Quiet, Scenario
 from tests.pages.prometheus_tools import tool
 
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
@@ -46,9 +46,9 @@ def fired(scenario: Scenario, value: str) -> dict[str, dict[str, str]]:
     }
 
 
-def promtool(folder: Path, series: dict[str, str], checks: list[dict[str, object]]) -> None:
+def promtool(folder: Path, series: dict[str, str], checks: list[dict[str, object]], rules: Path = RULES) -> None:
     test = {
-        "rule_files": [str(RULES)],
+        "rule_files": [str(rules)],
         "evaluation_interval": "30s",
         "tests": [
             {
@@ -85,6 +85,23 @@ def test_an_alert_stays_silent(quiet: Quiet, tmp_path: Path) -> None:
     promtool(tmp_path, quiet.series, [{"eval_time": at, "alertname": quiet.alert, "exp_alerts": []} for at in quiet.at])
 
 
+def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path: Path) -> None:
+    scenario = next(life for life in LIVES if life.labels.get("scope") == "pipeline")
+    rules = tmp_path / "rules.yaml"
+    settings = Settings(pipelines=("clickstream", "other"))
+    rules.write_text(prometheus(groups(settings), settings), encoding="utf-8")
+    expected: dict[str, list[object]] = {
+        "2m": [],
+        "8m": [fired(scenario, "")],
+        "2000m": [fired(scenario, "")],
+        "2020m": [],
+    }
+    checks: list[dict[str, object]] = [
+        {"eval_time": at, "alertname": scenario.alert, "exp_alerts": found} for at, found in expected.items()
+    ]
+    promtool(tmp_path, {OTHER_ALIVE: "1x2030", ALIVE: "_x2009 1x20"}, checks, rules)
+
+
 def test_every_alert_has_its_life_told() -> None:
     assert {alert_of(scenario).title for scenario in LIVES} == {alert.title for alert in alerts(Settings())}
 
@@ -94,4 +111,12 @@ def test_the_rule_file_passes_promtools_linter() -> None:
         [tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES],
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_pipeline_of_any_name_keeps_the_rules_valid(tmp_path: Path) -> None:
+    settings = Settings(pipelines=('a "b" \\ {c}\n', "d'e"))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(prometheus(groups(settings), settings), encoding="utf-8")
+    ran = subprocess.run([tool("promtool"), "check", "rules", rules], capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stdout + ran.stderr

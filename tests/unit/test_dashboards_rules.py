@@ -78,6 +78,10 @@ def test_a_selector_reads_as_promql() -> None:
     assert select("build_info", {"pipeline": "$pipeline"}) == 'streamproof_build_info{pipeline=~"$pipeline"}'
 
 
+def test_a_name_of_any_text_is_quoted() -> None:
+    assert select("build_info", {"pipeline": 'a "b" \\ c\n'}) == r'streamproof_build_info{pipeline="a \"b\" \\ c\n"}'
+
+
 def test_each_guarantee_alerts_on_what_the_tolerance_table_says() -> None:
     parts = dict(zip(VIOLATES, breaking().split("\nor\n"), strict=True))
     for guarantee, part in parts.items():
@@ -144,6 +148,12 @@ def test_objective_and_runbooks_reach_the_rules() -> None:
 def test_an_objective_without_a_budget_is_refused(ratio: float) -> None:
     with pytest.raises(SettingsError, match="--objective"):
         Settings(ratio)
+
+
+@pytest.mark.parametrize("name", ["", "$pipeline"])
+def test_a_name_that_cannot_be_asked_for_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="--pipeline"):
+        Settings(pipelines=(name,))
 
 
 def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:

@@ -202,6 +202,14 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
             metavar="URL",
             help="address under which docs/runbooks is published; dashboards and alerts link to it",
         )
+        action.add_argument(
+            "--pipeline",
+            dest="pipelines",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="alert also when the sidecar of this pipeline was never seen; may be given several times",
+        )
 
 
 def _positive(text: str) -> int:
