@@ -165,6 +165,12 @@ def config(given: argparse.Namespace) -> int:
     return PASS
 
 
+def dashboards(given: argparse.Namespace) -> int:
+    """Render, check or push dashboards and rules."""
+    mend = "dashboards: they are not part of this installation; run it from a checkout of streamproof."
+    return int(_room("dashboards.command", mend).run(given))
+
+
 def doctor(given: argparse.Namespace) -> int:
     """Say what is missing and how to mend it."""
     from validator.cli import doctor as room
@@ -191,6 +197,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "explain": explain,
     "ack": ack,
     "config": config,
+    "dashboards": dashboards,
     "doctor": doctor,
     "version": version,
     **{refused.command: refuse for refused in REFUSED},

@@ -26,7 +26,7 @@ OF_ERROR: Final = {
 }
 """Errors of others that mean "bad usage or configuration"; by name, since importing them would start Spark."""
 
-OWN_PACKAGES: Final = ("validator.", "generator.", "testbed.", "faults.")
+OWN_PACKAGES: Final = ("validator.", "generator.", "testbed.", "faults.", "dashboards.")
 
 
 class UsageError(Exception):

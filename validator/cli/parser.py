@@ -52,6 +52,7 @@ def build() -> argparse.ArgumentParser:
     _explain(commands, shared)
     _ack(commands, shared)
     _config(commands, shared)
+    _dashboards(commands, shared)
     doctor = _command(
         commands, shared, "doctor", "what is missing on this machine or in a pipeline, and how to mend it"
     )
@@ -160,6 +161,55 @@ def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
     example.add_argument("name", choices=sorted(EXAMPLES), metavar="NAME", help=f"one of {', '.join(sorted(EXAMPLES))}")
     stub = _command(actions, shared, "init", f"{CONFIG_INIT.summary} (not built yet)", epilog=None)
     stub.add_argument("rest", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+
+
+def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
+    boards = _command(commands, shared, "dashboards", "Grafana dashboards, alert and recording rules", epilog=None)
+    actions = boards.add_subparsers(dest="action", metavar="ACTION", required=True)
+    build = _command(actions, shared, "build", "write rules, dashboards and provisioning files", epilog=None)
+    build.add_argument("--out", default="monitoring", metavar="DIR", help="folder to write to (default: monitoring)")
+    check = _command(
+        actions,
+        shared,
+        "check",
+        "run every expression against a Prometheus",
+        epilog="exit status: 0 all understood; 1 not",
+    )
+    check.add_argument(
+        "--prometheus", default="http://localhost:9090", metavar="URL", help="default: http://localhost:9090"
+    )
+    push = _command(
+        actions,
+        shared,
+        "push",
+        "bring a Grafana's folder, dashboards and alert rules to what is rendered here",
+        epilog="environment: GRAFANA_TOKEN (a service account's), or GRAFANA_USER and GRAFANA_PASSWORD",
+    )
+    push.add_argument("--grafana", required=True, metavar="URL", help="address of the Grafana")
+    push.add_argument("--datasource", metavar="UID", help="the Prometheus that alerts ask, where there are several")
+    push.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
+    for action in (build, check, push):
+        action.add_argument(
+            "--objective",
+            type=float,
+            default=0.999,
+            metavar="RATIO",
+            help="share of contributions that must keep the guarantee (default: 0.999)",
+        )
+        action.add_argument(
+            "--runbooks",
+            default="docs/runbooks",
+            metavar="URL",
+            help="address under which docs/runbooks is published; dashboards and alerts link to it",
+        )
+        action.add_argument(
+            "--pipeline",
+            dest="pipelines",
+            action="append",
+            default=[],
+            metavar="NAME",
+            help="alert also when the sidecar of this pipeline was never seen; may be given several times",
+        )
 
 
 def _positive(text: str) -> int:

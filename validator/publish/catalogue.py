@@ -102,6 +102,14 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         ),
     ),
     Metric(
+        "guarantee_declared",
+        "gauge",
+        "0 or 1",
+        "1 for the guarantee that the pipeline declares; alerts are about this one. No series before the first batch.",
+        (Label("guarantee", tuple(Guarantee), "a guarantee"),),
+        None,
+    ),
+    Metric(
         "reliability_ratio",
         "gauge",
         "ratio 0-1",

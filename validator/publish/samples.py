@@ -63,6 +63,7 @@ def of(snapshot: Snapshot) -> Samples:
         "violations_open": {(name,): opened.get(name, 0) for name in ViolationClass},
         "outstanding_events": {(name,): contributions.get(name, 0) for name in OUTSTANDING},
         "guarantee_status": _statuses(snapshot),
+        "guarantee_declared": {(name,): float(name is snapshot.guarantee) for name in Guarantee},
         "reliability_ratio": {
             (measure,): _or_nan(settled_ratio(snapshot, measure)) for measure in ("handled", "exact")
         },

@@ -1,0 +1,216 @@
+"""Every recording rule and every alert.
+
+There is no alert on a canary: nothing measures `canary_recall_ratio` yet (`validator.publish.catalogue.NOT_FED`).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.promql import breaking, error_ratio, select
+from dashboards.rules import Alert, Group, Recording
+from dashboards.settings import Settings
+
+INTERVAL_SECONDS: Final = 30
+STALLED_SECONDS: Final = 120
+BEHIND_SECONDS: Final = 300
+SEEN_WITHIN: Final = "1d"
+"""A pipeline whose sidecar was silent for longer is taken for removed."""
+
+OPEN: Final = "pipeline_class:streamproof_violations_breaking:open"
+
+
+def ratio_name(over: str) -> str:
+    """The recorded error ratio over the range ``over``."""
+    return f"pipeline:streamproof_error:ratio_increase{over}"
+
+
+def recordings() -> tuple[Recording, ...]:
+    """The recording rules, in the order of evaluation."""
+    ratios = tuple(
+        Recording(
+            ratio_name(over),
+            error_ratio(over),
+            f"Share of contributions that broke the declared guarantee, over {over}.",
+        )
+        for over in ("5m", "30m", "1h", "6h")
+    )
+    meaning = "Confirmed violations that nobody acknowledged, of the classes that break the declared guarantee."
+    return (Recording(OPEN, breaking(), meaning), *ratios)
+
+
+def groups(settings: Settings) -> tuple[Group, ...]:
+    """All groups of rules."""
+    return (
+        Group("streamproof-recording", INTERVAL_SECONDS, recordings()),
+        Group("streamproof-pipeline", INTERVAL_SECONDS, (*_guarantee(settings), *_pipeline())),
+        Group("streamproof-sidecar", INTERVAL_SECONDS, (*_silence(settings), *_sidecar())),
+    )
+
+
+def alerts(settings: Settings) -> tuple[Alert, ...]:
+    """All alerts."""
+    return tuple(rule for group in groups(settings) for rule in group.rules if isinstance(rule, Alert))
+
+
+def _guarantee(settings: Settings) -> tuple[Alert, ...]:
+    return (
+        Alert(
+            "StreamproofGuaranteeViolated",
+            "critical",
+            f"{OPEN} > 0",
+            "{{ .Labels.pipeline }} breaks its guarantee",
+            "Pipeline {{ .Labels.pipeline }} has {{ .Value }} confirmed violations of class {{ .Labels.class }} that"
+            " nobody acknowledged; the guarantee that it declares does not tolerate them.",
+            waits="0s",
+            keeps="5m",  # a sidecar that restarts serves nothing for a minute: the alert must not come and go with it
+        ),
+        _burn(settings, "fast", "critical", 14.4, ("1h", "5m"), waits="2m", keeps="5m"),
+        _burn(settings, "slow", "warning", 6, ("6h", "30m"), waits="15m", keeps="15m"),
+    )
+
+
+def _burn(
+    settings: Settings,
+    speed: str,
+    severity: str,
+    rate: float,
+    windows: tuple[str, str],
+    *,
+    waits: str,
+    keeps: str,
+) -> Alert:
+    """Burn rates and windows are those of the SRE workbook, chapter 5, table 5-8 (30 days)."""
+    limit = f"{rate:g} * {settings.budget_ratio:.12g}"
+    long, short = windows
+    return Alert(
+        "StreamproofErrorBudgetBurn",
+        "critical" if severity == "critical" else "warning",
+        f"{ratio_name(long)} > {limit}\nand\n{ratio_name(short)} > {limit}",
+        "{{ .Labels.pipeline }} burns its error budget",
+        f"Pipeline {{{{ .Labels.pipeline }}}} breaks its guarantee on more than {rate:g} times the share of"
+        f" contributions that its objective of {settings.objective_ratio:.12g} allows, over {long} and still over"
+        f" {short}; the pipeline dashboard shows the classes.",
+        waits=waits,
+        keeps=keeps,
+        labels={"window": long, "speed": speed},
+    )
+
+
+def _pipeline() -> tuple[Alert, ...]:
+    overdue = select("outstanding_events", {"state": "overdue"})
+    unknown = select("guarantee_status", {"over": "1h", "status": "unknown"})
+    return (
+        Alert(
+            "StreamproofOverdueGrowing",
+            "warning",
+            f"sum by (pipeline) ({overdue}) > 0\nand\n"
+            f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '10m')})) > 0",
+            "{{ .Labels.pipeline }} answers late, and ever later",
+            "Pipeline {{ .Labels.pipeline }} owes answers for {{ .Value }} contributions of class overdue, and their"
+            " number grows; they become missing when timing.missing_after has passed.",
+            waits="5m",
+            keeps="10m",
+        ),
+        Alert(
+            "StreamproofVerdictUnknown",
+            "warning",
+            f"max by (pipeline, guarantee) ({unknown}) == 1\nand on (pipeline, guarantee)\n"
+            f"{select('guarantee_declared')} == 1",
+            "{{ .Labels.pipeline }} cannot be judged",
+            "The verdict on {{ .Labels.guarantee }} of pipeline {{ .Labels.pipeline }} has been unknown: the validator"
+            " cannot vouch for it; the reasons are in its report.",
+            waits="30m",
+            keeps="10m",
+        ),
+        Alert(
+            "StreamproofFaultNotHealed",
+            "warning",
+            f"max by (pipeline, fault, kind, target) ({select('fault_active')}) == 1",
+            "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed",
+            "Fault {{ .Labels.fault }} ({{ .Labels.kind }} on {{ .Labels.target }}) of pipeline {{ .Labels.pipeline }}"
+            " was injected, and no healing was told on the faults topic.",
+            waits="30m",
+        ),
+    )
+
+
+def _silence(settings: Settings) -> tuple[Alert, ...]:
+    alive = select("build_info")
+    expected = [f"max by (pipeline) (last_over_time({select('build_info', over=SEEN_WITHIN)}))"]
+    expected += [f"absent({select('build_info', {'pipeline': name})})" for name in settings.pipelines]
+    return (
+        Alert(
+            "StreamproofSidecarSilent",
+            "critical",
+            f"({' or '.join(expected)})\nunless\nmax by (pipeline) ({alive})",
+            "nothing watches {{ .Labels.pipeline }}",
+            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics, though it was seen within the last day"
+            " or is expected by name: a violation of any class would go unseen.",
+            waits="5m",
+            labels={"scope": "pipeline"},
+        ),
+        Alert(
+            "StreamproofSidecarSilent",
+            "critical",
+            f"absent({alive})",
+            "no sidecar at all is seen",
+            "No streamproof sidecar of any pipeline serves metrics: a violation of any class would go unseen.",
+            waits="10m",
+            labels={"scope": "fleet"},
+        ),
+    )
+
+
+def _sidecar() -> tuple[Alert, ...]:
+    last, lag = select("last_batch_timestamp_seconds"), select("read_lag_seconds")
+    return (
+        Alert(
+            "StreamproofSidecarStalled",
+            "critical",
+            f"time() - max by (pipeline) ({last}) > {STALLED_SECONDS}",
+            "the sidecar of {{ .Labels.pipeline }} stands still",
+            f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} serves metrics and has committed no batch for more"
+            f" than {STALLED_SECONDS} seconds: its verdicts are old.",
+            waits="2m",
+        ),
+        Alert(
+            "StreamproofSidecarBehind",
+            "warning",
+            f"max by (pipeline, topic) ({lag}) > {BEHIND_SECONDS}",
+            "the sidecar of {{ .Labels.pipeline }} is behind on {{ .Labels.topic }}",
+            "The sidecar of pipeline {{ .Labels.pipeline }} has read topic {{ .Labels.topic }} through to an instant"
+            f" more than {BEHIND_SECONDS} seconds ago: a violation is found that much later.",
+            waits="5m",
+            keeps="5m",
+        ),
+        Alert(
+            "StreamproofSidecarBlind",
+            "critical",
+            f"count by (pipeline, topic) ({lag} != {lag})",
+            "the sidecar of {{ .Labels.pipeline }} cannot read {{ .Labels.topic }}",
+            "The sidecar of pipeline {{ .Labels.pipeline }} has never read topic {{ .Labels.topic }} through to its"
+            " end: no absence can be proven, so nothing is ever called missing.",
+            waits="10m",
+            labels={"cause": "unread_topic"},
+        ),
+        Alert(
+            "StreamproofSidecarBlind",
+            "critical",
+            f"count by (pipeline) ({last} != {last})",
+            "the sidecar of {{ .Labels.pipeline }} has seen nothing yet",
+            "The sidecar of pipeline {{ .Labels.pipeline }} runs and has committed no batch yet: no class is judged.",
+            waits="10m",
+            labels={"cause": "no_batch"},
+        ),
+        Alert(
+            "StreamproofCoverageIncomplete",
+            "critical",
+            # Before the first batch it is 0 by convention: that is StreamproofSidecarBlind.
+            f"min by (pipeline) ({select('coverage_complete')}) == 0\nand on (pipeline)\n{last} > 0",
+            "the books of {{ .Labels.pipeline }} do not balance",
+            "The validator of pipeline {{ .Labels.pipeline }} cannot account for every record: some were gone before it"
+            " read them, or its own books are wrong; counts of every class may be too low.",
+            waits="1m",
+        ),
+    )

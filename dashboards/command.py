@@ -1,0 +1,75 @@
+"""`streamproof dashboards build|check|push`."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from dashboards import live, site
+from dashboards.grafana import Credentials, Grafana, GrafanaRefusal
+from dashboards.push import push
+from dashboards.settings import Settings
+
+PASS: Final = 0
+FAIL: Final = 1
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do ``given.action``; the exit status. Errors carry their own."""
+    settings = Settings(given.objective, given.runbooks, tuple(given.pipelines))
+    if given.action == "build":
+        return _build(Path(given.out), settings)
+    if given.action == "check":
+        return _check(given.prometheus, settings)
+    grafana = Grafana(given.grafana, credentials(os.environ))
+    return _push(grafana, settings, given)
+
+
+def credentials(environment: Mapping[str, str]) -> Credentials:
+    """From the environment, since arguments can be read by others. Raises GrafanaRefusal."""
+    token = environment.get("GRAFANA_TOKEN", "").strip()
+    user, password = environment.get("GRAFANA_USER", ""), environment.get("GRAFANA_PASSWORD", "")
+    if token:
+        if not re.fullmatch(r"[!-~]+", token):
+            raise GrafanaRefusal("GRAFANA_TOKEN: it holds a space or a line end; set it to the token alone.")
+        return token
+    if user and password:
+        return user, password
+    raise GrafanaRefusal(
+        "dashboards push: there are no credentials; set GRAFANA_TOKEN to a service account's token (or GRAFANA_USER and"
+        " GRAFANA_PASSWORD)."
+    )
+
+
+def _build(folder: Path, settings: Settings) -> int:
+    for path in site.write(folder, settings):
+        print(path)
+    return PASS
+
+
+def _check(url: str, settings: Settings) -> int:
+    answers = list(live.check(url, settings))
+    wrong = [answer for answer in answers if answer.problem]
+    for answer in wrong:
+        print(f"refused  {answer.where}: {answer.problem}")
+    for answer in answers:
+        # An alert without series is one that does not fire.
+        if not answer.series and not answer.problem and not answer.where.startswith("alert "):
+            print(f"empty    {answer.where}")
+    absent = live.not_loaded(url, settings)
+    if absent:
+        print(f"note     this Prometheus does not evaluate {', '.join(absent)}; name {site.RULES_FILE} in rule_files.")
+    full = sum(answer.series > 0 for answer in answers)
+    print(f"{len(answers)} expressions: {len(answers) - len(wrong)} understood, {full} with series now.")
+    return FAIL if wrong else PASS
+
+
+def _push(grafana: Grafana, settings: Settings, given: argparse.Namespace) -> int:
+    for step in push(grafana, settings, given.datasource, dry=given.dry_run):
+        would = "would be " if given.dry_run and step.change != "unchanged" else ""
+        print(f"{step.what}: {would}{step.change}", flush=True)
+    return PASS

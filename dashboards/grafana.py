@@ -1,0 +1,192 @@
+"""What we ask of a Grafana: its HTTP API through the package `grafana-api`, with that package's defects mended.
+
+Mended: errors become one sentence each; an answer that is no JSON is said to be none; connections, 429 and 5xx are
+tried again; a redirect (a login page, http for https) is an error instead of a POST that turned into a GET.
+
+    GrafanaError(Exception)         the text is the sentence; ``exit_status`` 3: could not be done now
+      GrafanaRefusal                Grafana says no, and would again; ``exit_status`` 2
+        NotThere                    404
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import SplitResult, quote, urlsplit
+
+import requests
+from grafana_api.grafana_face import GrafanaFace
+
+ATTEMPTS: Final = 4
+FIRST_WAIT_SECONDS: Final = 0.5
+TIMEOUT_SECONDS: Final = 30.0
+PASSING: Final = frozenset({429, 500, 502, 503, 504})
+"""Statuses that may pass; all we send can be sent twice."""
+
+Json = dict[str, Any]
+Credentials = str | tuple[str, str]
+"""A service account's token, or user and password."""
+
+
+class GrafanaError(Exception):
+    """A Grafana could not be asked."""
+
+    exit_status = 3
+
+
+class GrafanaRefusal(GrafanaError):
+    """A Grafana refused."""
+
+    exit_status = 2
+
+
+class NotThere(GrafanaRefusal):
+    """What was asked for does not exist."""
+
+
+class _Passing(Exception):
+    """An answer that may be another one if asked again."""
+
+
+class Grafana:
+    """A Grafana at ``url``. ``wait`` sleeps some seconds between attempts.
+
+    Every method raises GrafanaError; the constructor raises GrafanaRefusal for an address that is none.
+    """
+
+    def __init__(self, url: str, credentials: Credentials, wait: Callable[[float], None] = time.sleep) -> None:
+        parts, port = _address(url)
+        prefix = parts.path.strip("/")
+        host = f"[{parts.hostname}]" if ":" in (parts.hostname or "") else parts.hostname
+        self.url = url
+        self._wait = wait
+        face = GrafanaFace(
+            auth=credentials,
+            host=host,
+            port=port,
+            url_path_prefix=f"{prefix}/" if prefix else "",
+            protocol=parts.scheme,
+            timeout=TIMEOUT_SECONDS,
+        )
+        self._face = face
+        # The package tells an error by its text and hides the status: we look at the answer before it does.
+        face.api.s.hooks["response"].append(self._judge)
+
+    def organization(self) -> int:
+        """Number of the organization that the credentials belong to."""
+        return int(self._ask(self._face.organization.get_current_organization)["id"])
+
+    def prometheus_uids(self) -> list[str]:
+        """Uids of the data sources that are Prometheus."""
+        found = self._ask(self._face.datasource.list_datasources)
+        return [str(source["uid"]) for source in found if source.get("type") == "prometheus"]
+
+    def folder(self, uid: str) -> Json | None:
+        """The folder, or None."""
+        return self._find(lambda: self._face.folder.get_folder(uid))
+
+    def create_folder(self, uid: str, title: str) -> None:
+        """Make the folder."""
+        try:
+            self._ask(lambda: self._face.folder.create_folder(title, uid))
+        except GrafanaRefusal:
+            # The answer to a first attempt may have been lost: what it made is then refused as a double.
+            if self.folder(uid) is None:
+                raise
+
+    def dashboard(self, uid: str) -> Json | None:
+        """The dashboard with its `meta`, or None."""
+        return self._find(lambda: self._face.dashboard.get_dashboard(uid))
+
+    def save_dashboard(self, model: Json, folder_uid: str, message: str) -> None:
+        """Make the dashboard, or replace the one of the same uid."""
+        body = {"dashboard": model, "folderUid": folder_uid, "message": message, "overwrite": True}
+        self._ask(lambda: self._face.dashboard.update_dashboard(body))
+
+    def rule_group(self, folder_uid: str, name: str) -> Json | None:
+        """The group of alert rules, or None."""
+        return self._find(lambda: self._face.api.GET(_group_path(folder_uid, name)))
+
+    def save_rule_group(self, folder_uid: str, name: str, body: Json) -> None:
+        """Make the group of alert rules, or replace it whole; it stays editable in Grafana."""
+        headers = {"X-Disable-Provenance": "true"}
+        self._ask(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
+
+    def _find(self, request: Callable[[], Any]) -> Json | None:
+        try:
+            found = self._ask(request)
+        except NotThere:
+            return None
+        return found if isinstance(found, dict) else None
+
+    def _ask(self, request: Callable[[], Any]) -> Any:
+        said = ""
+        for attempt in range(ATTEMPTS):
+            if attempt:
+                self._wait(FIRST_WAIT_SECONDS * 2 ** (attempt - 1))
+            try:
+                return request()
+            except requests.Timeout:
+                said = f"it did not answer within {TIMEOUT_SECONDS:g} s"
+            except requests.exceptions.SSLError as error:
+                raise GrafanaRefusal(f"{self.url}: its certificate is not trusted ({_short(error)}).") from error
+            except requests.exceptions.JSONDecodeError as error:
+                if not error.doc:  # an empty 204: done, and nothing to say
+                    return None
+                raise GrafanaRefusal(f"{self.url}: it does not answer as a Grafana; check the address.") from error
+            except requests.ConnectionError as error:
+                said = f"no connection ({_short(error)})"
+            except _Passing as error:
+                said = str(error)
+        raise GrafanaError(f"{self.url}: {said}, {ATTEMPTS} times; see that Grafana runs there and try again.")
+
+    def _judge(self, answer: requests.Response, **_: object) -> None:
+        """Raise for each answer that is no success."""
+        if answer.is_redirect:
+            place = answer.headers.get("Location", "elsewhere")
+            raise GrafanaRefusal(f"{self.url}: it points to {place}; give the address that answers itself.")
+        status = answer.status_code
+        if status < 400:
+            return
+        said = _message(answer)
+        if status in PASSING:
+            raise _Passing(f"Grafana answered {status} ({said})")
+        if status == 404:
+            raise NotThere(f"{self.url}: {said}; check the address.")
+        if status == 401:
+            raise GrafanaRefusal(f"{self.url}: it does not know these credentials; check GRAFANA_TOKEN.")
+        if status == 403:
+            what = f"{answer.request.method} {urlsplit(answer.url).path}"
+            raise GrafanaRefusal(f"{self.url}: the account may not {what}; give it the role Admin, or this permission.")
+        raise GrafanaRefusal(f"{self.url}: Grafana refused with {status} ({said}); this version may not fit ours.")
+
+
+def _address(url: str) -> tuple[SplitResult, int | None]:
+    with contextlib.suppress(ValueError):  # a port that is none
+        parts = urlsplit(url if "://" in url else f"http://{url}")
+        port = parts.port
+        if parts.scheme in {"http", "https"} and parts.hostname:
+            return parts, port
+    raise GrafanaRefusal(f"{url}: it is no address of a Grafana; give one such as http://localhost:3000.")
+
+
+def _group_path(folder_uid: str, name: str) -> str:
+    return f"/v1/provisioning/folder/{quote(folder_uid, safe='')}/rule-groups/{quote(name, safe='')}"
+
+
+def _message(answer: requests.Response) -> str:
+    try:
+        told = answer.json()
+    except ValueError:
+        return answer.reason or "no reason was given"
+    return str(told.get("message", told)) if isinstance(told, dict) else str(told)
+
+
+def _short(error: Exception) -> str:
+    """The innermost reason: what urllib3 wraps around it names addresses of memory."""
+    inner: BaseException = error
+    while inner.__cause__ is not None or inner.__context__ is not None:
+        inner = inner.__cause__ or inner.__context__ or inner
+    return str(getattr(inner, "strerror", None) or inner)

@@ -1,0 +1,135 @@
+"""Alerts in the form of Grafana's own alerting: for its provisioning API and for its provisioning files.
+
+A Prometheus alert fires for every series that its expression returns, whatever the value. So three steps, as Grafana's
+own import of Prometheus rules does it: the query, a condition that is 1 for any value (NaN and infinity too), and the
+threshold above 0. Recorded series are written out, since Grafana needs no Prometheus that evaluates rules.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+from dashboards.alerts import groups, recordings
+from dashboards.rules import Alert, Group, annotations_of, dump
+from dashboards.settings import Settings
+
+EXPRESSION: Final = "__expr__"
+QUERY, SEEN, THRESHOLD = "query", "seen", "threshold"
+LOOKBACK_SECONDS: Final = 600
+ORGANIZATION: Final = 1
+FOLDER_TITLE: Final = "streamproof"
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where rules go in a Grafana: its organization's number, the folder, and the data source they ask."""
+
+    organization: int
+    folder_uid: str
+    datasource_uid: str
+
+
+def alert_groups(settings: Settings) -> tuple[tuple[Group, tuple[Alert, ...]], ...]:
+    """Each group that has alerts, with them."""
+    found = ((group, tuple(r for r in group.rules if isinstance(r, Alert))) for group in groups(settings))
+    return tuple((group, alerts) for group, alerts in found if alerts)
+
+
+def written_out(expression: str) -> str:
+    """``expression`` with each recorded series replaced by what it records."""
+    for recording in recordings():
+        expression = expression.replace(recording.name, f"(\n{recording.expression}\n)")
+    return expression
+
+
+def uid_of(alert: Alert) -> str:
+    """The rule's stable uid: letters, digits, `-` and `_`, at most 40."""
+    words = re.sub(r"(?<!^)(?=[A-Z])", "-", alert.name.removeprefix("Streamproof")).lower()
+    return "-".join(["streamproof", words, *alert.labels.values()])
+
+
+def api_group(group: Group, alerts: tuple[Alert, ...], settings: Settings, place: Place) -> Json:
+    """The body of `PUT /api/v1/provisioning/folder/{uid}/rule-groups/{group}`."""
+    rules = [
+        {
+            **_rule(alert, settings, place.datasource_uid),
+            "orgID": place.organization,
+            "folderUID": place.folder_uid,
+            "ruleGroup": group.name,
+            **({"keep_firing_for": alert.keeps} if alert.keeps else {}),
+        }
+        for alert in alerts
+    ]
+    return {"title": group.name, "folderUid": place.folder_uid, "interval": group.interval_seconds, "rules": rules}
+
+
+def provisioning_file(settings: Settings, datasource_uid: str) -> str:
+    """The file for Grafana's folder `provisioning/alerting`."""
+    built = [
+        {
+            "orgId": ORGANIZATION,
+            "name": group.name,
+            "folder": FOLDER_TITLE,
+            "interval": f"{group.interval_seconds}s",
+            "rules": [
+                {
+                    **_rule(alert, settings, datasource_uid),
+                    **({"keepFiringFor": alert.keeps} if alert.keeps else {}),
+                }
+                for alert in alerts
+            ],
+        }
+        for group, alerts in alert_groups(settings)
+    ]
+    return dump({"apiVersion": 1, "groups": built})
+
+
+def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
+    told = annotations_of(alert, settings)
+    # In Grafana `.Value` is a text of all values; the number is that of the query.
+    told["description"] = told["description"].replace("{{ .Value }}", f"{{{{ .Values.{QUERY} }}}}")
+    return {
+        "uid": uid_of(alert),
+        "title": alert.title,
+        "condition": THRESHOLD,
+        "data": _steps(written_out(alert.expression), datasource_uid),
+        "noDataState": "OK",  # no series is what a Prometheus alert calls "all is well"
+        "execErrState": "Error",
+        "for": alert.waits,
+        "annotations": told,
+        "labels": {"severity": alert.severity, **alert.labels},
+        "isPaused": False,
+    }
+
+
+def _steps(expression: str, datasource_uid: str) -> list[Json]:
+    any_value = " || ".join(f"{test}(${QUERY})" for test in ("is_number", "is_nan", "is_inf"))
+    query = {"type": "prometheus", "uid": datasource_uid}
+    return [
+        _step(QUERY, query, {"expr": expression, "instant": True, "range": False}),
+        _step(SEEN, None, {"type": "math", "expression": any_value}),
+        _step(
+            THRESHOLD,
+            None,
+            {
+                "type": "threshold",
+                "expression": SEEN,
+                "conditions": [{"type": "query", "evaluator": {"type": "gt", "params": [0]}}],
+            },
+        ),
+    ]
+
+
+def _step(reference: str, datasource: Json | None, model: Json) -> Json:
+    source = datasource or {"type": EXPRESSION, "uid": EXPRESSION}
+    # Grafana writes both numbers into what it keeps; with them here a second push finds no difference.
+    defaults = {"intervalMs": 1000, "maxDataPoints": 43200}
+    return {
+        "refId": reference,
+        "relativeTimeRange": {"from": LOOKBACK_SECONDS, "to": 0},
+        "datasourceUid": source["uid"],
+        "model": {"refId": reference, "datasource": source, **defaults, **model},
+    }

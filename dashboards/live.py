@@ -1,0 +1,73 @@
+"""Asking a Prometheus whether it understands every expression of rules and dashboards, and has series for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import requests
+
+from dashboards.alerts import alerts, recordings
+from dashboards.grafana_rules import written_out
+from dashboards.queries import expressions, substituted
+from dashboards.settings import Settings
+from dashboards.site import dashboards
+
+TIMEOUT_SECONDS: Final = 15.0
+
+
+class PrometheusError(Exception):
+    """A Prometheus could not be asked; the text is one sentence."""
+
+    exit_status = 3
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a Prometheus said to one expression: how many ``series``, or the ``problem`` that it has with it."""
+
+    where: str
+    expression: str
+    series: int
+    problem: str = ""
+
+
+def all_expressions(settings: Settings) -> list[tuple[str, str]]:
+    """(where, expression) of everything that asks a Prometheus; recorded series and variables are written out."""
+    found = [(f"recording rule {rule.name}", rule.expression) for rule in recordings()]
+    found += [(f"alert {alert.title}", written_out(alert.expression)) for alert in alerts(settings)]
+    for board in dashboards(settings):
+        found += [(where, substituted(expression)) for where, expression in expressions(board)]
+    return found
+
+
+def check(url: str, settings: Settings) -> Iterator[Answer]:
+    """Ask the Prometheus at ``url`` each expression, as of now. Raises PrometheusError."""
+    for where, expression in all_expressions(settings):
+        told = _get(url, "query", {"query": expression})
+        if told.get("status") == "success":
+            yield Answer(where, expression, len(told["data"]["result"]))
+        else:
+            yield Answer(where, expression, 0, str(told.get("error", "no reason was given")))
+
+
+def not_loaded(url: str, settings: Settings) -> list[str]:
+    """Our alerts that the Prometheus at ``url`` does not evaluate. Raises PrometheusError."""
+    told = _get(url, "rules", {"type": "alert"})
+    names = {rule["name"] for group in told.get("data", {}).get("groups", ()) for rule in group["rules"]}
+    return sorted({alert.name for alert in alerts(settings)} - names)
+
+
+def _get(url: str, what: str, query: dict[str, str]) -> dict[str, Any]:
+    base = (url if "://" in url else f"http://{url}").rstrip("/")
+    try:
+        answer = requests.get(f"{base}/api/v1/{what}", params=query, timeout=TIMEOUT_SECONDS)
+        told = answer.json()
+    except requests.exceptions.JSONDecodeError as error:
+        raise PrometheusError(f"{url}: it does not answer as a Prometheus; check --prometheus.") from error
+    except requests.RequestException as error:
+        raise PrometheusError(f"{url}: no Prometheus answers there; start it, or name it with --prometheus.") from error
+    if not isinstance(told, dict) or "status" not in told:
+        raise PrometheusError(f"{url}: it does not answer as a Prometheus; check --prometheus.")
+    return told

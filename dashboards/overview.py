@@ -1,0 +1,128 @@
+"""The fleet: every pipeline in a line, and which of them needs somebody."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.panels import GREEN_THEN_RED, Dashboard, Link, Panel, Query, Row, Step
+from dashboards.promql import breaking, error_ratio
+from dashboards.queries import DATASOURCE, FAULTS, PIPELINE, PIPELINES, RATE, by, of, runbook_links, runbook_text
+from dashboards.settings import Settings
+
+UID: Final = "streamproof-overview"
+RUNBOOKS: Final = ("StreamproofGuaranteeViolated", "StreamproofErrorBudgetBurn", "StreamproofSidecarSilent")
+TO_PIPELINE: Final = Link("pipeline", "/d/streamproof-pipeline?var-pipeline=${__data.fields.pipeline}")
+
+
+def dashboard(settings: Settings) -> Dashboard:
+    """The dashboard `streamproof-overview`."""
+    return Dashboard(
+        UID,
+        "streamproof: overview",
+        f"All pipelines that a sidecar watches. {runbook_text(settings, RUNBOOKS)}",
+        (DATASOURCE, PIPELINES),
+        (Row("Now", (*_counts(), _table())), Row("Over time", _histories(settings))),
+        (FAULTS,),
+        runbook_links(settings, RUNBOOKS),
+    )
+
+
+def _declared(status: str, over: str) -> str:
+    """1 for each pipeline whose verdict on the guarantee that it declares is ``status``, else 0."""
+    statuses = by("pipeline, guarantee", of("guarantee_status", {"over": over, "status": status}), "max")
+    return by("pipeline", f"{statuses} and on (pipeline, guarantee) {of('guarantee_declared')} == 1", "max")
+
+
+def _counts() -> tuple[Panel, ...]:
+    watched = f"count({by('pipeline', of('build_info'), 'max')})"
+    verdicts = (("broken in the last hour", "fail"), ("unknown in the last hour", "unknown"))
+    some = (Step(None, "green"), Step(1, "orange"))
+    return (
+        Panel("stat", "pipelines", "Pipelines whose sidecar serves metrics.", (Query(watched),), width=4, height=4),
+        *(
+            Panel(
+                "stat",
+                title,
+                f"Pipelines whose verdict on their declared guarantee is {status}.",
+                (Query(f"sum({_declared(status, '1h')}) or vector(0)"),),
+                width=5,
+                height=4,
+                steps=GREEN_THEN_RED if status == "fail" else some,
+            )
+            for title, status in verdicts
+        ),
+        Panel(
+            "stat",
+            "open violations",
+            "Confirmed, not acknowledged, and of a class that the declared guarantee does not tolerate.",
+            (Query(f"sum({breaking(PIPELINE)}) or vector(0)"),),
+            width=5,
+            height=4,
+            steps=GREEN_THEN_RED,
+        ),
+        Panel(
+            "stat",
+            "active faults",
+            "Faults that were injected and not yet verified healed.",
+            (Query(f"sum({by('pipeline, fault, target', of('fault_active'), 'max')}) or vector(0)"),),
+            width=5,
+            height=4,
+            steps=some,
+        ),
+    )
+
+
+def _table() -> Panel:
+    columns = {
+        "failed in 1 h": _declared("fail", "1h"),
+        "unknown in 1 h": _declared("unknown", "1h"),
+        "exact ratio": by("pipeline", of("reliability_ratio", {"measure": "exact"}), "min"),
+        "open violations": by("pipeline", of("violations_open")),
+        "overdue": by("pipeline", of("outstanding_events", {"state": "overdue"})),
+        "lag (s)": by("pipeline", of("read_lag_seconds"), "max"),
+        "books balance": by("pipeline", of("coverage_complete"), "min"),
+    }
+    headings = {f"Value #{chr(ord('A') + i)}": heading for i, heading in enumerate(columns)}
+    return Panel(
+        "table",
+        "pipelines",
+        "One line for each pipeline; open violations are of all classes here. Click a value for the pipeline's page.",
+        tuple(Query(expression, form="table") for expression in columns.values()),
+        width=24,
+        columns={"pipeline": "pipeline", **headings},
+        links=(TO_PIPELINE,),
+    )
+
+
+def _histories(settings: Settings) -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "state-timeline",
+            "declared guarantee broken",
+            "1 while the last hour holds a confirmed violation of what the pipeline declares.",
+            (Query(_declared("fail", "1h"), "{{pipeline}}"),),
+            steps=GREEN_THEN_RED,
+            mappings={"0": ("kept", "green"), "1": ("broken", "red")},
+        ),
+        Panel(
+            "timeseries",
+            "error ratio (1 h)",
+            f"Share of contributions that broke the declared guarantee; the budget is {settings.budget_ratio:.12g}.",
+            (Query(error_ratio("1h", PIPELINE), "{{pipeline}}"),),
+            unit="percentunit",
+        ),
+        Panel(
+            "timeseries",
+            "reliable throughput",
+            "Distinct contributions processed, per second.",
+            (Query(by("pipeline", f"rate({of('reliable_events_total', over=RATE)})"), "{{pipeline}}"),),
+            unit="cps",
+        ),
+        Panel(
+            "timeseries",
+            "read lag",
+            "Age of the instant through which the slowest topic was read.",
+            (Query(by("pipeline", of("read_lag_seconds"), "max"), "{{pipeline}}"),),
+            unit="s",
+        ),
+    )

@@ -1,0 +1,286 @@
+"""Builders of the JSON that Grafana (11 and later) reads: frozen values in, one deterministic dictionary out.
+
+Only what the four dashboards use is modelled. The field names are those of Grafana's dashboard JSON model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+SCHEMA_VERSION: Final = 39
+COLUMNS: Final = 24
+DATASOURCE: Final[Mapping[str, str]] = {"type": "prometheus", "uid": "${datasource}"}
+Json = dict[str, Any]
+"""A piece of the JSON model: it leaves this package as text, and nothing reads it back."""
+
+
+@dataclass(frozen=True)
+class Query:
+    """One PromQL expression. ``legend`` is a Grafana legend template; ``form`` is how the answer is asked for."""
+
+    expression: str
+    legend: str = ""
+    form: Literal["range", "instant", "table"] = "range"
+
+    def build(self, reference: str) -> Json:
+        """The target under ``reference`` (A, B, ...)."""
+        return {
+            "refId": reference,
+            "datasource": dict(DATASOURCE),
+            "expr": self.expression,
+            "legendFormat": self.legend or "__auto",
+            "instant": self.form != "range",
+            "range": self.form == "range",
+            "format": "table" if self.form == "table" else "time_series",
+        }
+
+
+@dataclass(frozen=True)
+class Step:
+    """``colour`` from ``value`` on; None: from below."""
+
+    value: float | None
+    colour: str
+
+
+GREEN_THEN_RED: Final = (Step(None, "green"), Step(1, "red"))
+RED_THEN_GREEN: Final = (Step(None, "red"), Step(1, "green"))
+PLAIN: Final = (Step(None, "blue"),)
+
+
+@dataclass(frozen=True)
+class Link:
+    """A link of a dashboard or of a panel's data."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Panel:
+    """One panel. ``unit`` is Grafana's unit id; ``width`` and ``height`` are in the grid of 24 columns.
+
+    ``columns`` of a table: field as Grafana names it -> heading; what is not in it is hidden.
+    """
+
+    kind: Literal["stat", "timeseries", "table", "state-timeline"]
+    title: str
+    description: str
+    queries: tuple[Query, ...]
+    unit: str = "short"
+    width: int = 12
+    height: int = 8
+    steps: tuple[Step, ...] = PLAIN
+    mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    links: tuple[Link, ...] = ()
+    columns: Mapping[str, str] = field(default_factory=dict)
+    maximum: float | None = None
+
+    def build(self, number: int, left: int, top: int) -> Json:
+        """The panel with id ``number`` at a place of the grid."""
+        return {
+            "id": number,
+            "type": self.kind,
+            "title": self.title,
+            "description": self.description,
+            "datasource": dict(DATASOURCE),
+            "gridPos": {"h": self.height, "w": self.width, "x": left, "y": top},
+            "targets": [query.build(chr(ord("A") + i)) for i, query in enumerate(self.queries)],
+            "fieldConfig": {"defaults": self._defaults(), "overrides": []},
+            "options": self._options(),
+            "transformations": self._transformations(),
+        }
+
+    def _defaults(self) -> Json:
+        colour = {"mode": "palette-classic" if self.kind == "timeseries" else "thresholds"}
+        defaults: Json = {
+            "unit": self.unit,
+            "color": colour,
+            "thresholds": {"mode": "absolute", "steps": [{"value": s.value, "color": s.colour} for s in self.steps]},
+            "mappings": self._mappings(),
+            "links": [{"title": link.title, "url": link.url} for link in self.links],
+        }
+        if self.maximum is not None:
+            defaults |= {"min": 0, "max": self.maximum}
+        if self.kind == "timeseries":
+            defaults["custom"] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": False}
+        return defaults
+
+    def _mappings(self) -> list[Json]:
+        if not self.mappings:
+            return []
+        shown = {value: {"text": text, "color": colour} for value, (text, colour) in self.mappings.items()}
+        return [{"type": "value", "options": shown}]
+
+    def _options(self) -> Json:
+        if self.kind == "stat":
+            last = {"calcs": ["lastNotNull"], "fields": "", "values": False}
+            return {"reduceOptions": last, "colorMode": "background", "graphMode": "none", "textMode": "auto"}
+        if self.kind == "table":
+            return {"showHeader": True, "cellHeight": "sm"}
+        if self.kind == "state-timeline":
+            return {"showValue": "never", "mergeValues": True, "legend": {"showLegend": False}}
+        return {
+            "legend": {"displayMode": "table", "placement": "right", "calcs": ["lastNotNull", "max"]},
+            "tooltip": {"mode": "multi", "sort": "desc"},
+        }
+
+    def _transformations(self) -> list[Json]:
+        if self.kind != "table":
+            return []
+        names = list(self.columns)
+        order = {"indexByName": {name: i for i, name in enumerate(names)}, "renameByName": dict(self.columns)}
+        return [
+            {"id": "merge", "options": {}},
+            {"id": "filterFieldsByName", "options": {"include": {"names": names}}},
+            {"id": "organize", "options": {"excludeByName": {}, **order}},
+        ]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A heading and the panels under it, laid out from left to right."""
+
+    title: str
+    panels: tuple[Panel, ...]
+
+
+@dataclass(frozen=True)
+class Variable:
+    """A variable of a dashboard: what ``query`` finds (`label_values`, or a data source's type), or a fixed list."""
+
+    name: str
+    label: str
+    kind: Literal["datasource", "query", "custom"]
+    query: str
+    many: bool = False
+
+    def build(self) -> Json:
+        """The entry of the dashboard's `templating`."""
+        common: Json = {"name": self.name, "label": self.label, "type": self.kind, "hide": 0, "multi": self.many}
+        if self.kind == "datasource":
+            return {**common, "query": self.query, "refresh": 1, "regex": "", "includeAll": False}
+        if self.kind == "custom":
+            values = self.query.split(",")
+            options = [{"text": value, "value": value, "selected": i == 0} for i, value in enumerate(values)]
+            current = {"text": values[0], "value": values[0]}
+            return {**common, "query": self.query, "options": options, "current": current, "includeAll": False}
+        of_many: Json = {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}} if self.many else {}
+        return {
+            **common,
+            "datasource": dict(DATASOURCE),
+            "query": {"query": self.query, "refId": "variable"},
+            "refresh": 2,  # on a change of the time range
+            "sort": 1,
+            "includeAll": self.many,
+            **of_many,
+        }
+
+
+@dataclass(frozen=True)
+class Annotation:
+    """Stretches of time in which ``expression`` has series; neighbouring points become one region."""
+
+    name: str
+    expression: str
+    title: str
+    text: str
+    colour: str
+
+    def build(self) -> Json:
+        """The entry of the dashboard's `annotations`."""
+        return {
+            "name": self.name,
+            "datasource": dict(DATASOURCE),
+            "enable": True,
+            "iconColor": self.colour,
+            "target": {"refId": "Anno", "expr": self.expression, "interval": "10s"},
+            "titleFormat": self.title,
+            "textFormat": self.text,
+        }
+
+
+@dataclass(frozen=True)
+class Dashboard:
+    """A dashboard. ``uid`` is for ever: links and bookmarks of others use it."""
+
+    uid: str
+    title: str
+    description: str
+    variables: tuple[Variable, ...]
+    rows: tuple[Row, ...]
+    annotations: tuple[Annotation, ...] = ()
+    links: tuple[Link, ...] = ()
+    since: str = "now-3h"
+
+    @property
+    def panels(self) -> tuple[Panel, ...]:
+        """All panels, from top to bottom."""
+        return tuple(panel for row in self.rows for panel in row.panels)
+
+    def build(self) -> Json:
+        """The dashboard's JSON model, without the numbers that a Grafana gives it."""
+        return {
+            "uid": self.uid,
+            "title": self.title,
+            "description": self.description,
+            "tags": ["streamproof"],
+            "schemaVersion": SCHEMA_VERSION,
+            "editable": True,
+            "graphTooltip": 1,  # one crosshair for all panels
+            "refresh": "30s",
+            "time": {"from": self.since, "to": "now"},
+            "timezone": "utc",
+            "templating": {"list": [variable.build() for variable in self.variables]},
+            "annotations": {"list": [annotation.build() for annotation in self.annotations]},
+            "links": _links(self.links),
+            "panels": _laid_out(self.rows),
+        }
+
+
+def _links(links: Iterable[Link]) -> list[Json]:
+    own: Json = {
+        "type": "dashboards", "tags": ["streamproof"], "title": "streamproof", "asDropdown": True,
+        "includeVars": True, "keepTime": True, "targetBlank": False, "url": "", "icon": "external link", "tooltip": "",
+    }  # fmt: skip
+    others = [
+        {
+            "type": "link",
+            "title": link.title,
+            "url": link.url,
+            "icon": "doc",
+            "tooltip": "",
+            "targetBlank": True,
+            "tags": [],
+        }
+        for link in links
+    ]
+    return [own, *others]
+
+
+def _laid_out(rows: Iterable[Row]) -> list[Json]:
+    built: list[Json] = []
+    top = 0
+    for row in rows:
+        place = {"h": 1, "w": COLUMNS, "x": 0, "y": top}
+        built.append(
+            {
+                "id": len(built) + 1,
+                "type": "row",
+                "title": row.title,
+                "collapsed": False,
+                "gridPos": place,
+                "panels": [],
+            }
+        )
+        top += 1
+        left = height = 0
+        for panel in row.panels:
+            if left + panel.width > COLUMNS:
+                top, left, height = top + height, 0, 0
+            built.append(panel.build(len(built) + 1, left, top))
+            left, height = left + panel.width, max(height, panel.height)
+        top += height
+    return built

@@ -1,0 +1,176 @@
+"""One pipeline: verdicts, reliability, classes, what is outstanding, latency by definition."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.panels import Dashboard, Panel, Query, Row, Step, Variable
+from dashboards.queries import DATASOURCE, FAULTS, ONE_PIPELINE, RATE, by, of, quantile, runbook_links, runbook_text
+from dashboards.settings import Settings
+from validator.publish.catalogue import DEFINITIONS
+
+UID: Final = "streamproof-pipeline"
+RUNBOOKS: Final = (
+    "StreamproofGuaranteeViolated",
+    "StreamproofErrorBudgetBurn",
+    "StreamproofOverdueGrowing",
+    "StreamproofVerdictUnknown",
+)
+DEFINITION: Final = Variable("definition", "latency from", "custom", ",".join(DEFINITIONS))
+OF_DEFINITION: Final = {"definition": "$definition"}
+VERDICT: Final = {"0": ("pass", "green"), "1": ("unknown", "orange"), "2": ("fail", "red")}
+
+
+def dashboard(settings: Settings) -> Dashboard:
+    """The dashboard `streamproof-pipeline`."""
+    return Dashboard(
+        UID,
+        "streamproof: pipeline",
+        f"What is proven of one pipeline. {runbook_text(settings, RUNBOOKS)}",
+        (DATASOURCE, ONE_PIPELINE, DEFINITION),
+        (
+            Row("Verdicts", _verdicts()),
+            Row("Reliability", _reliability()),
+            Row("Classes", _classes()),
+            Row("Latency", _latency()),
+        ),
+        (FAULTS,),
+        runbook_links(settings, RUNBOOKS),
+    )
+
+
+def _verdict(over: str) -> str:
+    """By guarantee: 2 fail, 1 unknown, 0 pass."""
+    fail = by("guarantee", of("guarantee_status", {"over": over, "status": "fail"}), "max")
+    unknown = by("guarantee", of("guarantee_status", {"over": over, "status": "unknown"}), "max")
+    return f"2 * {fail} + {unknown}"
+
+
+def _verdicts() -> tuple[Panel, ...]:
+    steps = (Step(None, "green"), Step(1, "orange"), Step(2, "red"))
+    stats = [
+        Panel(
+            "stat",
+            f"verdict over {over}",
+            "All three guarantees, graded on the same data. Unknown: the validator cannot vouch; see the report.",
+            (Query(_verdict(over), "{{guarantee}}"),),
+            width=6,
+            height=5,
+            steps=steps,
+            mappings=VERDICT,
+        )
+        for over in ("run", "24h", "1h")
+    ]
+    declared = Panel(
+        "stat",
+        "declared",
+        "The guarantee that the pipeline claims; alerts are about this one.",
+        (Query(f"{by('guarantee', of('guarantee_declared'), 'max')} == 1", "{{guarantee}}"),),
+        width=6,
+        height=5,
+        mappings={"1": ("declared", "blue")},
+    )
+    history = Panel(
+        "state-timeline",
+        "verdict over the last hour",
+        "Green pass, orange unknown, red fail.",
+        (Query(_verdict("1h"), "{{guarantee}}"),),
+        width=24,
+        height=6,
+        steps=steps,
+        mappings=VERDICT,
+    )
+    return (declared, *stats, history)
+
+
+def _reliability() -> tuple[Panel, ...]:
+    ratios = by("measure", of("reliability_ratio"), "min")
+    confirmed = f"increase({of('violations_confirmed_total', over='$__range')})"
+    return (
+        Panel(
+            "timeseries",
+            "reliability",
+            "Over settled cells: handled = processed or sent to a side channel; exact = processed exactly once.",
+            (Query(ratios, "{{measure}}"),),
+            unit="percentunit",
+        ),
+        Panel(
+            "timeseries",
+            "confirmed violations",
+            "Contributions confirmed as violations, by class and phase, since the beginning of the chosen time.",
+            (
+                Query(
+                    f"{by('class, phase', confirmed)} > 0",
+                    "{{class}} in {{phase}}",
+                ),
+            ),
+        ),
+        Panel(
+            "timeseries",
+            "open violations",
+            "Confirmed and not acknowledged. `streamproof ack` takes one out of the alert.",
+            (Query(by("class", of("violations_open")), "{{class}}"),),
+        ),
+        Panel(
+            "timeseries",
+            "retracted violations",
+            "Confirmed violations that evidence explained later: the measured false alarms.",
+            (Query(by("class", of("violations_retracted_total")), "{{class}}"),),
+        ),
+    )
+
+
+def _classes() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "timeseries",
+            "contributions by class",
+            "Contributions now in each class.",
+            (Query(by("class", of("contributions")), "{{class}}"),),
+        ),
+        Panel(
+            "timeseries",
+            "outstanding",
+            "Expected contributions without an answer, by what is known of them.",
+            (Query(by("state", of("outstanding_events")), "{{state}}"),),
+        ),
+        Panel(
+            "timeseries",
+            "results",
+            "Records read on output topics, by class, per second.",
+            (Query(by("class", f"rate({of('results_total', over=RATE)})"), "{{class}}"),),
+            unit="cps",
+        ),
+        Panel(
+            "timeseries",
+            "classifications",
+            "Classifications made, by class, per second, and moves from one class to another.",
+            (
+                Query(by("class", f"rate({of('events_total', over=RATE)})"), "{{class}}"),
+                Query(by("from, to", f"rate({of('reclassified_total', over=RATE)})"), "{{from}} to {{to}}"),
+            ),
+            unit="cps",
+        ),
+    )
+
+
+def _latency() -> tuple[Panel, ...]:
+    quantiles = (0.5, 0.9, 0.99)
+    return (
+        Panel(
+            "timeseries",
+            "latency, by the chosen definition",
+            "Broker time of a result less that of the input that the definition names. Empty without LogAppendTime.",
+            tuple(
+                Query(quantile(q, "latency_seconds", OF_DEFINITION, "definition"), f"p{q * 100:g}") for q in quantiles
+            ),
+            unit="s",
+        ),
+        Panel(
+            "timeseries",
+            "99th percentile, by definition",
+            "All three definitions beside each other.",
+            (Query(quantile(0.99, "latency_seconds", None, "definition"), "{{definition}}"),),
+            unit="s",
+        ),
+    )

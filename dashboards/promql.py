@@ -1,0 +1,125 @@
+"""PromQL, written only through the catalogue: a metric, label or value that does not exist is an error here."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from validator.model.classes import VIOLATES
+from validator.publish.catalogue import CATALOGUE, PREFIX, Metric
+
+METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALOGUE}
+HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
+Match = Mapping[str, str | tuple[str, ...]]
+"""Label -> a value, some values, or a variable of a dashboard (``$name``)."""
+
+
+class UnknownSeriesError(Exception):
+    """A rule or panel asks for what no sidecar serves: a mistake in this package, said as it is built."""
+
+
+def select(name: str, match: Match | None = None, over: str = "") -> str:
+    """The selector of metric ``name`` (without prefix; with `_bucket`, `_sum` or `_count` for a histogram).
+
+    ``over`` is a range such as `5m`. Raises UnknownSeriesError for what is not in the catalogue.
+    """
+    metric = metric_of(name)
+    known = {label.name: label.values for label in metric.labels} | {"pipeline": None}
+    parts = []
+    for label, wanted in (match or {}).items():
+        if label not in known:
+            raise UnknownSeriesError(f"{name} has no label {label}; it has {', '.join(sorted(known))}.")
+        values = (wanted,) if isinstance(wanted, str) else wanted
+        is_variable = isinstance(wanted, str) and wanted.startswith("$")
+        strange = set(values) - set(known[label] or values)
+        if strange and not is_variable:
+            raise UnknownSeriesError(f"{name} has no {label} {', '.join(sorted(strange))}.")
+        operator = "=~" if is_variable or len(values) > 1 else "="
+        parts.append(f'{label}{operator}"{"|".join(map(_escaped, values))}"')
+    selector = f"{{{','.join(parts)}}}" if parts else ""
+    return f"{PREFIX}{name}{selector}" + (f"[{over}]" if over else "")
+
+
+def _escaped(value: str) -> str:
+    """``value`` within the quotes of PromQL: a pipeline's name is any text."""
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+
+
+def metric_of(name: str) -> Metric:
+    """The catalogue's entry for ``name`` without prefix. Raises UnknownSeriesError."""
+    for suffix in HISTOGRAM_SUFFIXES:
+        base = METRICS.get(name.removesuffix(suffix)) if name.endswith(suffix) else None
+        if base is not None and base.kind == "histogram":
+            return base
+    metric = METRICS.get(name)
+    if metric is None or metric.kind == "histogram":
+        raise UnknownSeriesError(f"{PREFIX}{name} is not in the catalogue of metrics.")
+    return metric
+
+
+def unknown_series(expression: str, recorded: frozenset[str] = frozenset()) -> list[str]:
+    """Names in ``expression`` that look like ours, and are neither in the catalogue nor ``recorded`` by a rule."""
+    bare = re.sub(r'"[^"]*"', '""', expression)
+    found = []
+    for name in re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare):
+        if ":" in name:
+            known = name in recorded
+        elif name.startswith(PREFIX):
+            known = _is_known(name.removeprefix(PREFIX))
+        else:
+            continue
+        if not known:
+            found.append(name)
+    return found
+
+
+def _is_known(name: str) -> bool:
+    try:
+        metric_of(name)
+    except UnknownSeriesError:
+        return False
+    return True
+
+
+def breaking(extra: Match | None = None) -> str:
+    """Open violations by pipeline and class, of those classes only that break what the pipeline declares."""
+    return _of_declared(lambda classes: _sum(select("violations_open", {**(extra or {}), **classes})), extra)
+
+
+def error_ratio(over: str, extra: Match | None = None) -> str:
+    """Contributions that broke the declared guarantee over those expected, within ``over``; 0 to 1.
+
+    Confirmed less retracted, and by class never below 0, as the verdict over an hour counts them. With nothing expected
+    it is NaN, which fires nothing; a loss that is proven after the load ended counts as 1.
+    """
+
+    def remaining(classes: Match) -> str:
+        counts = [
+            _sum(f"increase({select(name, {**(extra or {}), **classes}, over)})")
+            for name in ("violations_confirmed_total", "violations_retracted_total")
+        ]
+        return f"clamp_min({' - '.join(counts)}, 0)"
+
+    expected_events = select("events_total", {**(extra or {}), "class": "expected"}, over)
+    return (
+        f"clamp_max(\nsum by (pipeline) (\n{_of_declared(remaining, extra)}\n)\n/\n"
+        f"sum by (pipeline) (increase({expected_events})), 1)"
+    )
+
+
+def _sum(expression: str) -> str:
+    return f"sum by (pipeline, class) ({expression})"
+
+
+def _of_declared(count: Callable[[Match], str], extra: Match | None) -> str:
+    """What ``count`` makes of the classes that break a guarantee, for the pipelines that declare it.
+
+    The tolerance table of the model says which (SEMANTICS section 4), so that a duplicate alerts nobody whose pipeline
+    claims no more than at-least-once.
+    """
+    parts = []
+    for guarantee, classes in VIOLATES.items():
+        declared = select("guarantee_declared", {**(extra or {}), "guarantee": guarantee.value})
+        parts.append(f"({count({'class': tuple(sorted(classes))})} and on (pipeline) ({declared} == 1))")
+    return "\nor\n".join(parts)

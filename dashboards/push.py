@@ -1,0 +1,89 @@
+"""Bringing a Grafana to what is rendered here: looks first, and changes only what differs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+from dashboards.grafana import Grafana, GrafanaRefusal
+from dashboards.grafana_rules import FOLDER_TITLE, Place, alert_groups, api_group
+from dashboards.settings import Settings
+from dashboards.site import FOLDER_UID, dashboards
+from validator import __version__
+
+MESSAGE: Final = f"streamproof {__version__}"
+Change = Literal["created", "updated", "unchanged"]
+
+
+@dataclass(frozen=True)
+class Step:
+    """One thing of the Grafana and what became of it (or would, in a dry run)."""
+
+    what: str
+    change: Change
+
+
+def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dry: bool) -> Iterator[Step]:
+    """Each step as it is done. ``datasource_uid``: the Prometheus that alerts ask; None where there is only one.
+
+    A dry run sends nothing but GET. Raises GrafanaError; what was done before stays, and a second push goes on.
+    """
+    place = Place(grafana.organization(), FOLDER_UID, _datasource(grafana, datasource_uid))
+    there = grafana.folder(FOLDER_UID)
+    if there is None and not dry:
+        grafana.create_folder(FOLDER_UID, FOLDER_TITLE)
+    yield Step(f"folder {FOLDER_TITLE}", "unchanged" if there else "created")
+    for board in dashboards(settings):
+        model = board.build()
+        kept = grafana.dashboard(board.uid)
+        at_home = kept is not None and kept.get("meta", {}).get("folderUid") == FOLDER_UID
+        change = _change(model, None if kept is None else kept.get("dashboard"))
+        if change == "unchanged" and not at_home:
+            change = "updated"
+        if change != "unchanged" and not dry:
+            grafana.save_dashboard(model, FOLDER_UID, MESSAGE)
+        yield Step(f"dashboard {board.uid}", change)
+    for group, alerts in alert_groups(settings):
+        body = api_group(group, alerts, settings, place)
+        change = _change(body, grafana.rule_group(FOLDER_UID, group.name) if there else None)
+        if change != "unchanged" and not dry:
+            grafana.save_rule_group(FOLDER_UID, group.name, body)
+        yield Step(f"alert rules {group.name}", change)
+
+
+def _datasource(grafana: Grafana, wanted: str | None) -> str:
+    found = grafana.prometheus_uids()
+    listed = ", ".join(found) or "none"
+    if wanted is not None:
+        if wanted not in found:
+            raise GrafanaRefusal(f"--datasource: {wanted} is no Prometheus of this Grafana; it has {listed}.")
+        return wanted
+    if len(found) != 1:
+        mend = "add a Prometheus data source" if not found else f"name one with --datasource: {listed}"
+        raise GrafanaRefusal(f"{grafana.url}: it has {len(found)} Prometheus data sources; {mend}.")
+    return found[0]
+
+
+def _change(ours: Mapping[str, Any], theirs: object) -> Change:
+    if theirs is None:
+        return "created"
+    return "unchanged" if is_within(ours, theirs) else "updated"
+
+
+def is_within(ours: object, theirs: object) -> bool:
+    """Whether ``theirs`` says all that ``ours`` says; a Grafana adds numbers, times and defaults of its own.
+
+    Lists must be of one length: a rule or a panel too many is a difference.
+    """
+    if isinstance(ours, Mapping):
+        return isinstance(theirs, Mapping) and all(
+            name in theirs and is_within(value, theirs[name]) for name, value in ours.items()
+        )
+    if isinstance(ours, Sequence) and not isinstance(ours, str):
+        return (
+            isinstance(theirs, Sequence)
+            and len(ours) == len(theirs)
+            and all(is_within(mine, other) for mine, other in zip(ours, theirs, strict=True))
+        )
+    return ours == theirs

@@ -1,0 +1,72 @@
+"""What the four dashboards have in common: variables, the annotation of faults, the form of a pipeline's queries."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from dashboards.panels import Annotation, Dashboard, Link, Variable
+from dashboards.promql import Match, select
+from dashboards.settings import Settings
+
+PIPELINE: Final[Match] = {"pipeline": "$pipeline"}
+RATE: Final = "$__rate_interval"
+
+DATASOURCE: Final = Variable("datasource", "data source", "datasource", "prometheus")
+PIPELINES: Final = Variable(
+    "pipeline", "pipeline", "query", f"label_values({select('build_info')}, pipeline)", many=True
+)
+ONE_PIPELINE: Final = Variable("pipeline", "pipeline", "query", PIPELINES.query)
+
+FAULTS: Final = Annotation(
+    "faults",
+    f"max by (fault, kind, target) ({select('fault_active', PIPELINE)}) == 1",
+    "{{fault}}",
+    "{{kind}} on {{target}}",
+    "red",
+)
+
+
+def of(name: str, match: Match | None = None, over: str = "") -> str:
+    """The selector of metric ``name`` for the pipelines chosen."""
+    return select(name, {**PIPELINE, **(match or {})}, over)
+
+
+def by(labels: str, expression: str, operation: str = "sum") -> str:
+    """``expression`` aggregated: several sidecar processes of one pipeline must not show as several."""
+    return f"{operation} by ({labels}) ({expression})"
+
+
+def quantile(q: float, name: str, match: Match | None = None, labels: str = "pipeline") -> str:
+    """Quantile ``q`` of histogram ``name``, by ``labels``."""
+    buckets = of(f"{name}_bucket", match, RATE)
+    return f"histogram_quantile({q:g}, sum by (le, {labels}) (rate({buckets})))"
+
+
+def runbook_links(settings: Settings, alerts: Iterable[str]) -> tuple[Link, ...]:
+    """A link to the runbook of each alert; none where nobody said under which address they are published."""
+    if not settings.are_runbooks_links:
+        return ()
+    return tuple(Link(f"runbook: {name.removeprefix('Streamproof')}", settings.runbook(name)) for name in alerts)
+
+
+def runbook_text(settings: Settings, alerts: Iterable[str]) -> str:
+    """The same for a description, as paths."""
+    return "Runbooks: " + ", ".join(settings.runbook(name) for name in alerts) + "."
+
+
+def expressions(dashboard: Dashboard) -> list[tuple[str, str]]:
+    """(where, expression) of every panel, annotation and variable that asks Prometheus with PromQL."""
+    found = [(f"{dashboard.uid}: {p.title}", q.expression) for p in dashboard.panels for q in p.queries]
+    found += [(f"{dashboard.uid}: annotation {a.name}", a.expression) for a in dashboard.annotations]
+    return found
+
+
+SUBSTITUTES: Final = {"$pipeline": ".*", "$definition": "last_input", RATE: "5m", "$__range": "1h"}
+
+
+def substituted(expression: str) -> str:
+    """``expression`` with each variable of ours given a value, so that a Prometheus can run it."""
+    for variable, value in SUBSTITUTES.items():
+        expression = expression.replace(variable, value)
+    return expression

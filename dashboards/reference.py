@@ -1,0 +1,72 @@
+"""docs/alerts.md, made from the rules."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.alerts import alerts, recordings
+from dashboards.rules import Alert
+from dashboards.settings import Settings
+from validator.publish.catalogue import NOT_FED, PREFIX
+
+HEAD: Final = """\
+# Alerts and recording rules
+
+<!-- Written by `python -m dashboards.site`; scripts/check keeps it current. -->
+
+The rules are `dashboards/generated/prometheus/rules.yaml` for Prometheus 2.42 or later (`keep_firing_for`). For your
+own objective and your own address of the runbooks, render them anew:
+
+```console
+$ streamproof dashboards build --out monitoring --objective 0.9999 --runbooks https://example.org/runbooks
+$ promtool check rules monitoring/prometheus/rules.yaml
+$ streamproof dashboards check --prometheus http://localhost:9090
+```
+
+Name the file under `rule_files:` of Prometheus. Or let Grafana evaluate the alerts: `streamproof dashboards push`, or
+the files below `grafana/provisioning/`. Do one of the two, else every alert comes twice.
+
+`critical` pages somebody; `warning` is for working hours. An alert on violations is about the guarantee that the
+pipeline declares (`guarantee:` of its configuration): a duplicate alerts nobody whose pipeline claims at-least-once.
+
+| alert | severity | fires when | for | kept for |
+|---|---|---|---|---|
+"""
+
+
+def render(settings: Settings) -> str:
+    """The reference as Markdown."""
+    lines = [_row(alert) for alert in alerts(settings)]
+    recorded = [f"| `{rule.name}` | {rule.meaning} |" for rule in recordings()]
+    absent = [
+        f"- `{PREFIX}{name}` ({what}): nothing measures it, so nothing alerts on it." for name, what in NOT_FED.items()
+    ]
+    return (
+        HEAD
+        + "\n".join(lines)
+        + "\n\n## Recording rules\n\n| series | what it is |\n|---|---|\n"
+        + "\n".join(recorded)
+        + "\n\n## No alert on these\n\n"
+        + "\n".join(absent)
+        + "\n\n## Limits\n\n"
+        + LIMITS
+    )
+
+
+LIMITS: Final = """\
+- `StreamproofSidecarSilent` knows a pipeline from the metrics of the last day. One that was silent for longer is taken
+  for removed, and one whose sidecar never started was never known. Name those that must be there: `--pipeline NAME`, as
+  often as needed, with `build` and with `push`.
+- `streamproof validate --once` ends, and a Prometheus that scraped it calls that silent: do not scrape such a run.
+- While a sidecar is silent, alerts about its pipeline resolve: `StreamproofSidecarSilent` stands for them.
+- A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.
+- The dashboards and Grafana's form of the alerts were never loaded into a Grafana: none could be had where they were
+  made. Every expression of theirs was run against a Prometheus that scraped the real collector (`tests/pages/`).
+"""
+
+
+def _row(alert: Alert) -> str:
+    # Labels of the rule itself tell apart rules of one name; those of the series stay as they are.
+    page = f"[{alert.title.removeprefix('Streamproof')}](runbooks/{alert.name}.md)"
+    text = alert.description.replace("{{ .Labels.", "*").replace("{{ .Value }}", "*n*").replace(" }}", "*")
+    return f"| {page} | {alert.severity} | {text} | {alert.waits} | {alert.keeps or 'no'} |"

@@ -1,0 +1,109 @@
+"""Rules as values, and their form as a Prometheus rule file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+import yaml
+
+from dashboards.settings import Settings
+
+
+@dataclass(frozen=True)
+class Recording:
+    """A series that Prometheus keeps ready. ``name`` is `level:metric:operation`, as Prometheus recommends."""
+
+    name: str
+    expression: str
+    meaning: str
+
+
+@dataclass(frozen=True)
+class Alert:
+    """An alert rule.
+
+    ``severity``: `critical` pages somebody, `warning` is for working hours. ``waits`` is how long the condition must
+    hold, ``keeps`` how long the alert outlives it where it may flap. ``labels`` tell apart rules of one name.
+    ``summary`` and ``description`` are Prometheus templates that use `.Labels` and `.Value` only: a `$` would be
+    taken for a variable by Grafana's provisioning.
+    """
+
+    name: str
+    severity: Literal["critical", "warning"]
+    expression: str
+    summary: str
+    description: str
+    waits: str
+    keeps: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """Unique among all alerts."""
+        return " ".join([self.name, *(f"({value})" for value in self.labels.values())])
+
+
+@dataclass(frozen=True)
+class Group:
+    """Rules that are evaluated together, each ``interval_seconds``."""
+
+    name: str
+    interval_seconds: int
+    rules: tuple[Recording | Alert, ...]
+
+
+def annotations_of(alert: Alert, settings: Settings) -> dict[str, str]:
+    """The annotations of ``alert``."""
+    return {
+        "summary": alert.summary,
+        "description": alert.description,
+        "runbook_url": settings.runbook(alert.name),
+    }
+
+
+def prometheus(groups: Iterable[Group], settings: Settings) -> str:
+    """The rule file, as YAML that `promtool check rules` reads."""
+    content = {
+        "groups": [
+            {
+                "name": group.name,
+                "interval": f"{group.interval_seconds}s",
+                "rules": [_rule(rule, settings) for rule in group.rules],
+            }
+            for group in groups
+        ]
+    }
+    return dump(content)
+
+
+def _rule(rule: Recording | Alert, settings: Settings) -> dict[str, object]:
+    if isinstance(rule, Recording):
+        return {"record": rule.name, "expr": rule.expression}
+    keeps = {"keep_firing_for": rule.keeps} if rule.keeps else {}
+    return {
+        "alert": rule.name,
+        "expr": rule.expression,
+        "for": rule.waits,
+        **keeps,
+        "labels": {"severity": rule.severity, **rule.labels},
+        "annotations": annotations_of(rule, settings),
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes text of several lines as it reads."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+
+
+_Dumper.add_representer(str, _text)
+
+
+def dump(content: object) -> str:
+    """``content`` as YAML under the line that says where it comes from."""
+    body = yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
+    return f"# Written by `streamproof dashboards build`; scripts/check keeps it current.\n{body}"

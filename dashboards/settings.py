@@ -1,0 +1,56 @@
+"""What a site may want otherwise in rules and dashboards."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+OBJECTIVE: Final = 0.999
+RUNBOOKS: Final = "docs/runbooks"
+"""Where the pages are in this repository. A link needs an address: give the one under which you publish them."""
+
+
+class SettingsError(Exception):
+    """A setting cannot be used; the text is one sentence with the mend."""
+
+    exit_status = 2
+
+
+@dataclass(frozen=True)
+class Settings:
+    """``objective_ratio``: share of contributions that must keep the declared guarantee, over 30 days. ``runbooks``:
+    address of the folder of runbooks, without the last slash. ``pipelines``: those whose sidecar must be seen, also
+    if it never was.
+
+    Raises SettingsError for an objective outside (0, 1) and for a name that is none.
+    """
+
+    objective_ratio: float = OBJECTIVE
+    runbooks: str = RUNBOOKS
+    pipelines: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.objective_ratio < 1:
+            raise SettingsError(
+                f"--objective: {self.objective_ratio:g} leaves no error budget to burn; give a ratio between 0 and 1,"
+                f" such as {OBJECTIVE}."
+            )
+
+        for name in self.pipelines:
+            if not name or name.startswith("$"):
+                raise SettingsError(f"--pipeline: {name!r} is no name; give it as the pipeline's configuration has it.")
+
+    @property
+    def budget_ratio(self) -> float:
+        """Share of contributions that may break the guarantee."""
+        return round(1 - self.objective_ratio, 12)
+
+    @property
+    def are_runbooks_links(self) -> bool:
+        """Whether ``runbooks`` is an address that a browser can open from anywhere."""
+        return re.match(r"https?://", self.runbooks) is not None
+
+    def runbook(self, alert: str) -> str:
+        """Where the runbook of ``alert`` is."""
+        return f"{self.runbooks.rstrip('/')}/{alert}.md"

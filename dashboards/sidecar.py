@@ -1,0 +1,141 @@
+"""The sidecars themselves: whether their verdicts can be believed, and whether they come in time."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Dashboard, Panel, Query, Row, Step
+from dashboards.queries import DATASOURCE, PIPELINES, by, of, quantile, runbook_links, runbook_text
+from dashboards.settings import Settings
+
+UID: Final = "streamproof-sidecar"
+RUNBOOKS: Final = (
+    "StreamproofSidecarSilent",
+    "StreamproofSidecarStalled",
+    "StreamproofSidecarBehind",
+    "StreamproofSidecarBlind",
+    "StreamproofCoverageIncomplete",
+)
+
+
+def dashboard(settings: Settings) -> Dashboard:
+    """The dashboard `streamproof-sidecar`."""
+    return Dashboard(
+        UID,
+        "streamproof: sidecar health",
+        f"The validators themselves. {runbook_text(settings, RUNBOOKS)}",
+        (DATASOURCE, PIPELINES),
+        (
+            Row("Health", _health()),
+            Row("Keeping up", _keeping_up()),
+            Row("State", _state()),
+        ),
+        links=runbook_links(settings, RUNBOOKS),
+    )
+
+
+def _health() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "stat",
+            "since the last batch",
+            "Age of the last committed batch; a sidecar commits one at every tick, also without load.",
+            (Query(f"time() - {by('pipeline', of('last_batch_timestamp_seconds'), 'max')}", "{{pipeline}}"),),
+            unit="s",
+            width=6,
+            steps=(Step(None, "green"), Step(30, "orange"), Step(120, "red")),
+        ),
+        Panel(
+            "stat",
+            "books balance",
+            "1 while the validator accounts for every record (SEMANTICS section 5).",
+            (Query(by("pipeline", of("coverage_complete"), "min"), "{{pipeline}}"),),
+            width=6,
+            steps=RED_THEN_GREEN,
+            mappings={"0": ("no", "red"), "1": ("yes", "green")},
+        ),
+        Panel(
+            "stat",
+            "topics never read through",
+            "Until a topic was read through, nothing can be called missing.",
+            (
+                Query(
+                    f"count({by('pipeline, topic', of('read_lag_seconds'), 'max')} != "
+                    f"{by('pipeline, topic', of('read_lag_seconds'), 'max')}) or vector(0)"
+                ),
+            ),
+            width=6,
+            steps=GREEN_THEN_RED,
+        ),
+        Panel(
+            "stat",
+            "version",
+            "The version that runs.",
+            (Query(by("pipeline, version", of("build_info"), "max"), "{{pipeline}} {{version}}"),),
+            width=6,
+            mappings={"1": ("runs", "blue")},
+        ),
+    )
+
+
+def _keeping_up() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "timeseries",
+            "read lag in time",
+            "Age of the instant through which every partition of the topic was read.",
+            (Query(by("pipeline, topic", of("read_lag_seconds"), "max"), "{{pipeline}} {{topic}}"),),
+            unit="s",
+        ),
+        Panel(
+            "timeseries",
+            "read lag in offsets",
+            "Offsets that are yet to be read.",
+            (Query(by("pipeline, topic", of("read_lag_events"), "max"), "{{pipeline}} {{topic}}"),),
+        ),
+        Panel(
+            "timeseries",
+            "batch duration",
+            "Commit included.",
+            tuple(Query(quantile(q, "batch_duration_seconds"), f"{{{{pipeline}}}} p{q * 100:g}") for q in (0.5, 0.99)),
+            unit="s",
+        ),
+        Panel(
+            "timeseries",
+            "detection delay",
+            "From the instant a violation could be proven until its confirmation was committed.",
+            tuple(Query(quantile(q, "detection_delay_seconds"), f"{{{{pipeline}}}} p{q * 100:g}") for q in (0.5, 0.99)),
+            unit="s",
+        ),
+        Panel(
+            "timeseries",
+            "input watermark's age",
+            "Now less the event time up to which the inputs are complete; large for replayed history.",
+            (
+                Query(
+                    f"time() - {by('pipeline', of('input_watermark_timestamp_seconds'), 'max')}",
+                    "{{pipeline}}",
+                ),
+            ),
+            unit="s",
+        ),
+        Panel(
+            "timeseries",
+            "retracted violations",
+            "False alarms that the sidecar took back; it must stay flat.",
+            (Query(by("pipeline, class", of("violations_retracted_total")), "{{pipeline}} {{class}}"),),
+        ),
+    )
+
+
+def _state() -> tuple[Panel, ...]:
+    return (
+        Panel(
+            "timeseries",
+            "state",
+            "Size of each table of the state folder.",
+            (Query(by("pipeline, table", of("state_bytes"), "max"), "{{pipeline}} {{table}}"),),
+            unit="bytes",
+            width=24,
+        ),
+    )

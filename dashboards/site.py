@@ -1,0 +1,115 @@
+"""All that is generated: which file holds what, writing them, and finding those that are not current.
+
+``python -m dashboards.site`` writes `dashboards/generated/` and `docs/alerts.md`; with `check` it only compares.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Final
+
+from dashboards import faults, overview, pipeline, reference, sidecar
+from dashboards.alerts import groups
+from dashboards.grafana_rules import FOLDER_TITLE, ORGANIZATION, provisioning_file
+from dashboards.panels import Dashboard
+from dashboards.rules import dump, prometheus
+from dashboards.settings import Settings
+
+ROOT: Final = Path(__file__).parents[1]
+GENERATED: Final = ROOT / "dashboards" / "generated"
+REFERENCE: Final = ROOT / "docs" / "alerts.md"
+
+RULES_FILE: Final = "prometheus/rules.yaml"
+FOLDER_UID: Final = "streamproof"
+DATASOURCE_UID: Final = "streamproof-prometheus"
+"""Uid of the data source in the provisioning files."""
+DASHBOARDS_PATH: Final = "/var/lib/grafana/dashboards/streamproof"
+"""Where the provisioning file looks for the dashboards: Grafana's own data folder in its packages and image."""
+
+
+def dashboards(settings: Settings) -> tuple[Dashboard, ...]:
+    """All dashboards."""
+    return tuple(module.dashboard(settings) for module in (overview, pipeline, faults, sidecar))
+
+
+def files(settings: Settings) -> dict[str, str]:
+    """Path below the folder -> content."""
+    boards = {
+        f"grafana/dashboards/{board.uid}.json": json.dumps(board.build(), indent=2, ensure_ascii=False) + "\n"
+        for board in dashboards(settings)
+    }
+    return {
+        RULES_FILE: prometheus(groups(settings), settings),
+        **boards,
+        "grafana/provisioning/alerting/streamproof.yaml": provisioning_file(settings, DATASOURCE_UID),
+        "grafana/provisioning/dashboards/streamproof.yaml": dump({"apiVersion": 1, "providers": [_provider()]}),
+        "grafana/provisioning/datasources/streamproof.yaml": dump({"apiVersion": 1, "datasources": [_datasource()]}),
+    }
+
+
+def _provider() -> dict[str, object]:
+    return {
+        "name": "streamproof",
+        "orgId": ORGANIZATION,
+        "folder": FOLDER_TITLE,
+        "folderUid": FOLDER_UID,
+        "type": "file",
+        "allowUiUpdates": False,
+        "options": {"path": DASHBOARDS_PATH},
+    }
+
+
+def _datasource() -> dict[str, object]:
+    return {
+        "name": "Prometheus (streamproof)",
+        "uid": DATASOURCE_UID,
+        "type": "prometheus",
+        "access": "proxy",
+        "url": "http://localhost:9090",
+        "jsonData": {"httpMethod": "POST", "timeInterval": "15s"},
+    }
+
+
+def write(folder: Path, settings: Settings) -> list[Path]:
+    """Write every file below ``folder``; returns them. Raises OSError."""
+    written = []
+    for name, text in files(settings).items():
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        written.append(path)
+    return written
+
+
+def differences(folder: Path, settings: Settings) -> list[str]:
+    """A sentence for each file below ``folder`` that is not what would be written now, or that nothing writes."""
+    wanted = files(settings)
+    present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    found = [f"{folder / name} is not there" for name in wanted if name not in present]
+    found += [
+        f"{folder / name} is not current"
+        for name in wanted
+        if name in present and (folder / name).read_text(encoding="utf-8") != wanted[name]
+    ]
+    return found + [f"{folder / name} is written by nothing" for name in sorted(present - set(wanted))]
+
+
+def main(arguments: list[str]) -> int:
+    """Write the repository's own files, or with `check` compare them; the exit status."""
+    settings = Settings()
+    if arguments != ["check"]:
+        write(GENERATED, settings)
+        REFERENCE.write_text(reference.render(settings), encoding="utf-8")
+        return 0
+    found = differences(GENERATED, settings)
+    if not REFERENCE.is_file() or REFERENCE.read_text(encoding="utf-8") != reference.render(settings):
+        found.append(f"{REFERENCE} is not current")
+    for sentence in found:
+        sys.stderr.write(f"{sentence}; run `python -m dashboards.site`.\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,244 @@
+"""What each alert is for, as series: when it must be silent, fire and resolve.
+
+Values are promtool's notation at one sample a minute: `0x5 3x10` is six zeros, then eleven threes. `_` is no sample.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+PIPELINE = {"pipeline": "clickstream"}
+EXACTLY_ONCE = 'streamproof_guarantee_declared{pipeline="clickstream",guarantee="exactly_once"}'
+AT_LEAST_ONCE = 'streamproof_guarantee_declared{pipeline="clickstream",guarantee="at_least_once"}'
+EXPECTED = 'streamproof_events_total{pipeline="clickstream",class="expected"}'
+MISSING = 'streamproof_violations_confirmed_total{pipeline="clickstream",class="missing",phase="control"}'
+RETRACTED = 'streamproof_violations_retracted_total{pipeline="clickstream",class="missing"}'
+BATCH = 'streamproof_last_batch_timestamp_seconds{pipeline="clickstream"}'
+ALIVE = 'streamproof_build_info{pipeline="clickstream",version="1"}'
+OTHER_ALIVE = 'streamproof_build_info{pipeline="other",version="1"}'
+UNSURE = 'streamproof_guarantee_status{{pipeline="clickstream",guarantee="{}",over="1h",status="unknown"}}'
+LAG = 'streamproof_read_lag_seconds{pipeline="clickstream",topic="output"}'
+
+
+def unknown(samples: int) -> str:
+    """That many samples of NaN: promtool's notation repeats numbers only."""
+    return " ".join(["NaN"] * samples)
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """One alert's life. ``labels`` are those of the fired alert, without name and severity; times are promtool's."""
+
+    alert: str
+    series: dict[str, str]
+    labels: dict[str, str]
+    severity: str
+    silent: str
+    fires: tuple[str, ...]
+    resolved: str
+    values: tuple[str, ...] = ()  # what `.Value` is at each of ``fires``, where the description says it
+
+
+@dataclass(frozen=True)
+class Quiet:
+    """Series on which ``alert`` must never fire."""
+
+    why: str
+    alert: str
+    series: dict[str, str]
+    at: tuple[str, ...]
+
+
+LIVES = (
+    Scenario(
+        "StreamproofGuaranteeViolated",
+        {
+            'streamproof_violations_open{pipeline="clickstream",class="duplicate"}': "0x5 3x10 0x20",
+            EXACTLY_ONCE: "1x40",
+        },
+        {**PIPELINE, "class": "duplicate"},
+        "critical",
+        silent="5m",
+        fires=("7m", "16m", "19m"),  # acknowledged at 17m; it is kept for 5 minutes
+        resolved="25m",
+        values=("3", "3", "3"),
+    ),
+    Scenario(
+        "StreamproofErrorBudgetBurn",
+        # After six clean hours 2 % are lost for one; the hour's ratio is above 14.4 x 0.1 % when 44 minutes were bad.
+        {EXPECTED: "0+1000x500", MISSING: "0x360 20+20x59 1200x200", RETRACTED: "0x500", EXACTLY_ONCE: "1x500"},
+        {**PIPELINE, "window": "1h", "speed": "fast"},
+        "critical",
+        silent="390m",
+        fires=("410m", "422m"),
+        resolved="440m",
+    ),
+    Scenario(
+        "StreamproofErrorBudgetBurn",
+        # After six clean hours 1 % is lost for five; the ratio of 6 hours is above 6 x 0.1 % when 216 minutes were bad.
+        {EXPECTED: "0+1000x1000", MISSING: "0x360 10+10x299 3000x700", RETRACTED: "0x1000", EXACTLY_ONCE: "1x1000"},
+        {**PIPELINE, "window": "6h", "speed": "slow"},
+        "warning",
+        silent="500m",
+        fires=("630m", "680m"),
+        resolved="740m",
+    ),
+    Scenario(
+        "StreamproofOverdueGrowing",
+        {'streamproof_outstanding_events{pipeline="clickstream",state="overdue"}': "0x10 10+10x19 200x40"},
+        PIPELINE,
+        "warning",
+        silent="10m",
+        fires=("20m", "45m"),  # it stops to grow at 30m; the derivative looks 10 minutes back, then 10 are kept
+        resolved="55m",
+        values=("100", "200"),
+    ),
+    Scenario(
+        "StreamproofVerdictUnknown",
+        {
+            UNSURE.format("exactly_once"): ("0x5 1x60 0x60"),
+            EXACTLY_ONCE: "1x150",
+        },
+        {**PIPELINE, "guarantee": "exactly_once"},
+        "warning",
+        silent="30m",
+        fires=("40m", "70m"),
+        resolved="80m",
+    ),
+    Scenario(
+        "StreamproofFaultNotHealed",
+        {
+            'streamproof_fault_active{pipeline="clickstream",fault="kill-one",kind="process_kill",target="tm-1"}': (
+                "0x5 1x60 0x20"
+            )
+        },
+        {**PIPELINE, "fault": "kill-one", "kind": "process_kill", "target": "tm-1"},
+        "warning",
+        silent="30m",
+        fires=("40m",),
+        resolved="70m",
+    ),
+    Scenario(
+        "StreamproofSidecarSilent",
+        {ALIVE: "1x10 _x30 1x30", OTHER_ALIVE: "1x80"},
+        {**PIPELINE, "scope": "pipeline"},
+        "critical",
+        silent="10m",
+        fires=("25m",),
+        resolved="45m",
+    ),
+    Scenario(
+        "StreamproofSidecarSilent",
+        # One that was seen before would fire the rule on a pipeline too.
+        {ALIVE: "_x30 1x30"},
+        {"scope": "fleet"},
+        "critical",
+        silent="8m",
+        fires=("15m",),
+        resolved="32m",
+    ),
+    Scenario(
+        "StreamproofSidecarStalled",
+        # promtool's clock starts at 0, so minute n is second 60 n.
+        {BATCH: "0+60x10 600x10 1260+60x20"},
+        PIPELINE,
+        "critical",
+        silent="12m",
+        fires=("16m",),
+        resolved="25m",
+    ),
+    Scenario(
+        "StreamproofSidecarBehind",
+        {LAG: "1x5 400x20 1x30"},
+        {**PIPELINE, "topic": "output"},
+        "warning",
+        silent="8m",
+        fires=("15m", "29m"),
+        resolved="35m",
+    ),
+    Scenario(
+        "StreamproofSidecarBlind",
+        {LAG: f"1x5 {unknown(20)} 1x30"},
+        {**PIPELINE, "topic": "output", "cause": "unread_topic"},
+        "critical",
+        silent="12m",
+        fires=("20m",),
+        resolved="30m",
+    ),
+    Scenario(
+        "StreamproofSidecarBlind",
+        {BATCH: f"{unknown(21)} 1260+60x30"},
+        {**PIPELINE, "cause": "no_batch"},
+        "critical",
+        silent="8m",
+        fires=("15m",),
+        resolved="25m",
+    ),
+    Scenario(
+        "StreamproofCoverageIncomplete",
+        {'streamproof_coverage_complete{pipeline="clickstream"}': "1x5 0x10 1x20", BATCH: "0+60x40"},
+        PIPELINE,
+        "critical",
+        silent="5m",
+        fires=("10m",),
+        resolved="20m",
+    ),
+)
+
+QUIET = (
+    Quiet(
+        "a duplicate breaks nothing that at-least-once claims",
+        "StreamproofGuaranteeViolated",
+        {
+            'streamproof_violations_open{pipeline="clickstream",class="duplicate"}': "3x20",
+            AT_LEAST_ONCE: "1x20",
+            EXACTLY_ONCE: "0x20",
+        },
+        ("1m", "10m"),
+    ),
+    Quiet(
+        "a rate within the objective burns nothing that alerts",
+        "StreamproofErrorBudgetBurn",
+        {EXPECTED: "0+10000x400", MISSING: "0+10x400", RETRACTED: "0x400", EXACTLY_ONCE: "1x400"},
+        ("70m", "399m"),
+    ),
+    Quiet(
+        "an idle pipeline has no ratio",
+        "StreamproofErrorBudgetBurn",
+        {EXPECTED: "1000x400", MISSING: "7x400", RETRACTED: "0x400", EXACTLY_ONCE: "1x400"},
+        ("70m", "399m"),
+    ),
+    Quiet(
+        "what was retracted burns nothing",
+        "StreamproofErrorBudgetBurn",
+        {EXPECTED: "0+1000x400", MISSING: "0+50x400", RETRACTED: "0+50x400", EXACTLY_ONCE: "1x400"},
+        ("70m", "399m"),
+    ),
+    Quiet(
+        "a late answer is no growth",
+        "StreamproofOverdueGrowing",
+        {'streamproof_outstanding_events{pipeline="clickstream",state="overdue"}': "100-1x60"},
+        ("20m", "59m"),
+    ),
+    Quiet(
+        "the unknown verdict on a guarantee that nobody claims",
+        "StreamproofVerdictUnknown",
+        {
+            UNSURE.format("at_most_once"): ("1x60"),
+            EXACTLY_ONCE: "1x60",
+        },
+        ("50m",),
+    ),
+    Quiet(
+        "coverage is 0 by convention before the first batch",
+        "StreamproofCoverageIncomplete",
+        {'streamproof_coverage_complete{pipeline="clickstream"}': "0x20", BATCH: unknown(21)},
+        ("10m",),
+    ),
+    Quiet(
+        "a sidecar that idles still commits ticks",
+        "StreamproofSidecarStalled",
+        {BATCH: "0+60x40"},
+        ("20m", "40m"),
+    ),
+)

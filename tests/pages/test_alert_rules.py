@@ -1,0 +1,122 @@
+"""The committed rules, in promtool: silent before, fires after, resolves."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from itertools import zip_longest
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dashboards.alerts import alerts, groups
+from dashboards.rules import Alert, prometheus
+from dashboards.settings import Settings
+from tests.pages.alert_scenarios import ALIVE, LIVES, OTHER_ALIVE, QUIET, Quiet, Scenario
+from tests.pages.prometheus_tools import tool
+
+RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
+OWN_LABELS = ("window", "speed", "scope", "cause")
+"""Labels that a rule sets; the others come from the series."""
+
+
+def alert_of(scenario: Scenario) -> Alert:
+    own = {name: value for name, value in scenario.labels.items() if name in OWN_LABELS}
+    [alert] = [a for a in alerts(Settings()) if a.name == scenario.alert and dict(a.labels) == own]
+    return alert
+
+
+def rendered(template: str, scenario: Scenario, value: str) -> str:
+    text = re.sub(r"{{ \.Labels\.(\w+) }}", lambda found: scenario.labels[found[1]], template)
+    text = text.replace("{{ .Value }}", value) if value else text
+    assert "{{" not in text, f"not rendered: {text}"
+    return text
+
+
+def fired(scenario: Scenario, value: str) -> dict[str, dict[str, str]]:
+    alert = alert_of(scenario)
+    return {
+        "exp_labels": {**scenario.labels, "severity": scenario.severity},
+        "exp_annotations": {
+            "summary": rendered(alert.summary, scenario, value),
+            "description": rendered(alert.description, scenario, value),
+            "runbook_url": f"docs/runbooks/{scenario.alert}.md",
+        },
+    }
+
+
+def promtool(folder: Path, series: dict[str, str], checks: list[dict[str, object]], rules: Path = RULES) -> None:
+    test = {
+        "rule_files": [str(rules)],
+        "evaluation_interval": "30s",
+        "tests": [
+            {
+                "interval": "1m",
+                "input_series": [{"series": name, "values": values} for name, values in series.items()],
+                "alert_rule_test": checks,
+            }
+        ],
+    }
+    file = folder / "test.yaml"
+    file.write_text(yaml.safe_dump(test, sort_keys=False), encoding="utf-8")
+    ran = subprocess.run(
+        [tool("promtool"), "test", "rules", file], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+@pytest.mark.parametrize("scenario", LIVES, ids=lambda s: "-".join([s.alert, *(s.labels[x] for x in s.labels)]))
+def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_path: Path) -> None:
+    firing = dict(zip_longest(scenario.fires, scenario.values, fillvalue=""))
+    expected = {
+        scenario.silent: [],
+        **{at: [fired(scenario, value)] for at, value in firing.items()},
+        scenario.resolved: [],
+    }
+    checks: list[dict[str, object]] = [
+        {"eval_time": at, "alertname": scenario.alert, "exp_alerts": found} for at, found in expected.items()
+    ]
+    promtool(tmp_path, scenario.series, checks)
+
+
+@pytest.mark.parametrize("quiet", QUIET, ids=lambda quiet: quiet.why)
+def test_an_alert_stays_silent(quiet: Quiet, tmp_path: Path) -> None:
+    promtool(tmp_path, quiet.series, [{"eval_time": at, "alertname": quiet.alert, "exp_alerts": []} for at in quiet.at])
+
+
+def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path: Path) -> None:
+    scenario = next(life for life in LIVES if life.labels.get("scope") == "pipeline")
+    rules = tmp_path / "rules.yaml"
+    settings = Settings(pipelines=("clickstream", "other"))
+    rules.write_text(prometheus(groups(settings), settings), encoding="utf-8")
+    expected: dict[str, list[object]] = {
+        "2m": [],
+        "8m": [fired(scenario, "")],
+        "2000m": [fired(scenario, "")],
+        "2020m": [],
+    }
+    checks: list[dict[str, object]] = [
+        {"eval_time": at, "alertname": scenario.alert, "exp_alerts": found} for at, found in expected.items()
+    ]
+    promtool(tmp_path, {OTHER_ALIVE: "1x2030", ALIVE: "_x2009 1x20"}, checks, rules)
+
+
+def test_every_alert_has_its_life_told() -> None:
+    assert {alert_of(scenario).title for scenario in LIVES} == {alert.title for alert in alerts(Settings())}
+
+
+def test_the_rule_file_passes_promtools_linter() -> None:
+    ran = subprocess.run(
+        [tool("promtool"), "check", "rules", "--lint=all", "--lint-fatal", RULES],
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+
+
+def test_a_pipeline_of_any_name_keeps_the_rules_valid(tmp_path: Path) -> None:
+    settings = Settings(pipelines=('a "b" \\ {c}\n', "d'e"))
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(prometheus(groups(settings), settings), encoding="utf-8")
+    ran = subprocess.run([tool("promtool"), "check", "rules", rules], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout + ran.stderr

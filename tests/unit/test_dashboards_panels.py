@@ -1,0 +1,114 @@
+"""The dashboards' JSON: stable uids, one place for each panel, variables used and known, links to runbooks."""
+
+from __future__ import annotations
+
+import json
+import re
+from itertools import combinations
+from typing import Any
+
+import pytest
+
+from dashboards.panels import COLUMNS, Dashboard, Panel, Query, Row
+from dashboards.queries import expressions, substituted
+from dashboards.settings import Settings
+from dashboards.site import dashboards, files
+
+BOARDS = dashboards(Settings())
+LINKED = dashboards(Settings(runbooks="https://example.org/books"))
+each_board = pytest.mark.parametrize("board", BOARDS, ids=lambda board: board.uid)
+
+
+def test_the_uids_are_what_others_link_to() -> None:
+    assert [board.uid for board in BOARDS] == [
+        "streamproof-overview", "streamproof-pipeline", "streamproof-faults", "streamproof-sidecar",
+    ]  # fmt: skip
+
+
+@each_board
+def test_the_file_is_the_model(board: Dashboard) -> None:
+    assert json.loads(files(Settings())[f"grafana/dashboards/{board.uid}.json"]) == board.build()
+
+
+@each_board
+def test_panels_have_numbers_of_their_own_and_do_not_overlap(board: Dashboard) -> None:
+    panels = board.build()["panels"]
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    places = [panel["gridPos"] for panel in panels]
+    assert all(p["x"] >= 0 and p["x"] + p["w"] <= COLUMNS for p in places)
+    assert not [(a, b) for a, b in combinations(places, 2) if overlap(a, b)]
+
+
+def overlap(a: dict[str, int], b: dict[str, int]) -> bool:
+    return (
+        a["x"] < b["x"] + b["w"] and b["x"] < a["x"] + a["w"] and a["y"] < b["y"] + b["h"] and b["y"] < a["y"] + a["h"]
+    )
+
+
+def test_panels_that_do_not_fit_in_a_line_go_to_the_next() -> None:
+    panels = tuple(
+        Panel("stat", str(i), "", (Query("1"),), width=width, height=3) for i, width in enumerate((10, 10, 10))
+    )
+    board = Dashboard("u", "t", "", (), (Row("r", panels), Row("s", panels[:1])))
+    places = [(p["gridPos"]["x"], p["gridPos"]["y"]) for p in board.build()["panels"]]
+    assert places == [(0, 0), (0, 1), (10, 1), (0, 4), (0, 7), (0, 8)]
+
+
+@each_board
+def test_variables_of_expressions_and_legends_exist(board: Dashboard) -> None:
+    names = {variable.name for variable in board.variables}
+    assert {"datasource", "pipeline"} <= names
+    for where, expression in expressions(board):
+        used = set(re.findall(r"\$(\w+)", expression)) - {"__rate_interval", "__range"}
+        assert used <= names, where
+        assert "$pipeline" in expression, f"{where} shows pipelines that were not chosen"
+        assert "$" not in substituted(expression), where
+    unused = {name for name in names - {"datasource"} if not any(f"${name}" in text for _, text in expressions(board))}
+    assert not unused
+
+
+@each_board
+def test_everything_asks_the_chosen_data_source(board: Dashboard) -> None:
+    model = board.build()
+    asked = [target["datasource"] for panel in model["panels"] for target in panel.get("targets", [])]
+    asked += [a["datasource"] for a in model["annotations"]["list"]]
+    assert asked
+    assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in asked)
+
+
+@each_board
+def test_a_panel_is_explained_and_a_legend_names_labels_that_the_expression_keeps(board: Dashboard) -> None:
+    for panel in board.panels:
+        assert panel.description.endswith("."), panel.title
+        for query in panel.queries:
+            for label in re.findall("{{(\\w+)}}", query.legend):
+                assert re.search(rf"by \([^)]*\b{label}\b", query.expression), (panel.title, label)
+
+
+@each_board
+def test_a_table_shows_as_many_columns_as_it_asks(board: Dashboard) -> None:
+    for panel in board.panels:
+        if panel.kind == "table":
+            values = [name for name in panel.columns if name.startswith("Value #")]
+            assert [name[-1] for name in values] == [target["refId"] for target in built(board, panel.title)["targets"]]
+
+
+def built(board: Dashboard, title: str) -> dict[str, Any]:
+    [found] = [panel for panel in board.build()["panels"] if panel["title"] == title and panel["type"] == "table"]
+    return dict(found)
+
+
+@pytest.mark.parametrize("uid", ["streamproof-overview", "streamproof-pipeline", "streamproof-faults"])
+def test_fault_windows_are_annotations(uid: str) -> None:
+    [board] = [board for board in BOARDS if board.uid == uid]
+    [annotation] = board.build()["annotations"]["list"]
+    assert "streamproof_fault_active" in annotation["target"]["expr"]
+
+
+def test_runbooks_are_links_once_their_address_is_known() -> None:
+    for plain, linked in zip(BOARDS, LINKED, strict=True):
+        assert [link["type"] for link in plain.build()["links"]] == ["dashboards"]
+        assert "docs/runbooks/Streamproof" in plain.build()["description"]
+        urls = [link["url"] for link in linked.build()["links"] if link["type"] == "link"]
+        assert urls
+        assert all(re.fullmatch(r"https://example\.org/books/Streamproof\w+\.md", url) for url in urls)

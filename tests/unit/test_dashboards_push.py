@@ -1,0 +1,209 @@
+"""Pushing: creates, then changes nothing, then mends what differs; tries again; says what is wrong in a sentence."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from dashboards.command import credentials
+from dashboards.grafana import ATTEMPTS, Grafana, GrafanaError, GrafanaRefusal
+from dashboards.grafana_rules import uid_of
+from dashboards.push import Step, is_within, push
+from dashboards.settings import Settings
+from dashboards.site import dashboards
+from tests.unit.dashboards_grafana_server import TOKEN, FakeGrafana, running
+from validator.cli.main import main
+
+SETTINGS = Settings()
+BOARDS = {board.uid for board in dashboards(SETTINGS)}
+GROUPS = {("streamproof", "streamproof-pipeline"), ("streamproof", "streamproof-sidecar")}
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeGrafana]:
+    with running() as server:
+        yield server
+
+
+def client(fake: FakeGrafana, token: str = TOKEN) -> tuple[Grafana, list[float]]:
+    waits: list[float] = []
+    return Grafana(fake.url, token, wait=waits.append), waits
+
+
+def pushed(fake: FakeGrafana, settings: Settings = SETTINGS, *, dry: bool = False) -> list[Step]:
+    return list(push(client(fake)[0], settings, None, dry=dry))
+
+
+def test_a_first_push_creates_everything(fake: FakeGrafana) -> None:
+    steps = pushed(fake)
+    assert {step.change for step in steps} == {"created"}
+    assert set(fake.dashboards) == BOARDS
+    assert set(fake.groups) == GROUPS
+    assert all(kept["meta"]["folderUid"] == "streamproof" for kept in fake.dashboards.values())
+    rules = [rule for group in fake.groups.values() for rule in group["rules"]]
+    assert {rule["orgID"] for rule in rules} == {7}
+    assert {rule["data"][0]["datasourceUid"] for rule in rules} == {"prom"}
+    assert all(
+        headers["X-Disable-Provenance"] == "true"
+        for (method, _), headers in zip(fake.requests, fake.headers, strict=True)
+        if method == "PUT"
+    )
+
+
+def test_a_second_push_changes_nothing(fake: FakeGrafana) -> None:
+    pushed(fake)
+    before = len(fake.changes())
+    assert {step.change for step in pushed(fake)} == {"unchanged"}
+    assert len(fake.changes()) == before
+
+
+def test_what_was_edited_by_hand_is_mended_and_the_rest_left(fake: FakeGrafana) -> None:
+    pushed(fake)
+    fake.dashboards["streamproof-faults"]["dashboard"]["panels"].pop()
+    fake.groups["streamproof", "streamproof-sidecar"]["rules"][0]["for"] = "9h"
+    fake.dashboards["streamproof-overview"]["meta"]["folderUid"] = "elsewhere"
+    changed = {step.what for step in pushed(fake) if step.change == "updated"}
+    assert changed == {
+        "dashboard streamproof-faults",
+        "dashboard streamproof-overview",
+        "alert rules streamproof-sidecar",
+    }
+    assert {step.change for step in pushed(fake)} == {"unchanged"}
+
+
+def test_another_objective_updates_only_what_says_it(fake: FakeGrafana) -> None:
+    pushed(fake)
+    changed = {step.what for step in pushed(fake, Settings(0.99)) if step.change != "unchanged"}
+    assert changed == {"alert rules streamproof-pipeline", "dashboard streamproof-overview"}
+
+
+def test_a_rule_that_we_no_longer_have_goes_with_its_group(fake: FakeGrafana) -> None:
+    pushed(fake)
+    group = fake.groups["streamproof", "streamproof-pipeline"]
+    group["rules"].append({**group["rules"][0], "uid": "old", "title": "old"})
+    pushed(fake)
+    assert "old" not in {rule["uid"] for rule in fake.groups["streamproof", "streamproof-pipeline"]["rules"]}
+
+
+def test_a_dry_run_sends_nothing_but_get(fake: FakeGrafana) -> None:
+    steps = pushed(fake, dry=True)
+    assert {step.change for step in steps} == {"created"}
+    assert fake.changes() == []
+    assert len(steps) == 1 + len(BOARDS) + len(GROUPS)
+
+
+@pytest.mark.parametrize("failure", [429, 500, 502, 503, 504, "drop"])
+def test_what_may_pass_is_tried_again(fake: FakeGrafana, failure: int | str) -> None:
+    fake.failures = [failure, failure]
+    grafana, waits = client(fake)
+    assert grafana.organization() == 7
+    assert waits == [0.5, 1.0]
+
+
+def test_a_lost_answer_does_no_harm(fake: FakeGrafana) -> None:
+    grafana = client(fake)[0]
+    fake.failures = ["lose"]
+    grafana.create_folder("streamproof", "streamproof")
+    assert list(fake.folders) == ["streamproof"]
+    fake.failures = [412, 404]
+    with pytest.raises(GrafanaRefusal, match="refused with 412"):
+        grafana.create_folder("other", "other")
+
+
+def test_trying_again_has_an_end(fake: FakeGrafana) -> None:
+    fake.failures = [503] * 10
+    grafana, waits = client(fake)
+    with pytest.raises(GrafanaError, match=r"Grafana answered 503 \(no message for this\), 4 times; see that") as error:
+        grafana.organization()
+    assert error.value.exit_status == 3
+    assert (len(fake.requests), len(waits)) == (ATTEMPTS, ATTEMPTS - 1)
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [
+        (400, r"Grafana refused with 400 \(no message for this\)"),
+        (401, "does not know these credentials; check GRAFANA_TOKEN"),
+        (403, "the account may not GET /grafana/api/org; give it the role Admin"),
+        (302, "it points to /login; give the address that answers itself"),
+        ("<html>a message from a proxy</html>", "it does not answer as a Grafana; check the address"),
+    ],
+)
+def test_a_refusal_is_a_sentence_and_final(fake: FakeGrafana, failure: int | str, said: str) -> None:
+    fake.failures = [failure]
+    grafana, waits = client(fake)
+    with pytest.raises(GrafanaRefusal, match=said) as error:
+        grafana.organization()
+    assert (error.value.exit_status, waits, len(fake.requests)) == (2, [], 1)
+    assert "\n" not in str(error.value)
+
+
+def test_nobody_there_is_a_sentence() -> None:
+    with running() as gone:
+        pass
+    with pytest.raises(GrafanaError, match=r"no connection \(Connection refused\), 4 times"):
+        client(gone)[0].organization()
+
+
+@pytest.mark.parametrize("url", ["ftp://x", "http://", "", "http://x:99999", "http://[x"])
+def test_an_address_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(GrafanaRefusal, match="no address of a Grafana"):
+        Grafana(url, TOKEN)
+
+
+def test_the_data_source_must_be_clear(fake: FakeGrafana) -> None:
+    fake.datasources = [{"uid": uid, "type": "prometheus"} for uid in ("a", "b")] + [{"uid": "l", "type": "loki"}]
+    grafana = client(fake)[0]
+    with pytest.raises(GrafanaRefusal, match="it has 2 Prometheus data sources; name one with --datasource: a, b"):
+        list(push(grafana, SETTINGS, None, dry=True))
+    with pytest.raises(GrafanaRefusal, match="l is no Prometheus of this Grafana; it has a, b"):
+        list(push(grafana, SETTINGS, "l", dry=True))
+    list(push(grafana, SETTINGS, "b", dry=False))
+    rules = fake.groups["streamproof", "streamproof-sidecar"]["rules"]
+    assert {rule["data"][0]["model"]["datasource"]["uid"] for rule in rules} == {"b"}
+    fake.datasources = []
+    with pytest.raises(GrafanaRefusal, match="add a Prometheus data source"):
+        list(push(grafana, SETTINGS, None, dry=True))
+
+
+def test_the_command_pushes_and_says_what_it_did(
+    fake: FakeGrafana, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
+    assert main(["dashboards", "push", "--grafana", fake.url, "--dry-run"]) == 0
+    assert "dashboard streamproof-faults: would be created\n" in capsys.readouterr().out
+    assert main(["dashboards", "push", "--grafana", fake.url]) == 0
+    assert "dashboard streamproof-faults: created\n" in capsys.readouterr().out
+    assert main(["dashboards", "push", "--grafana", fake.url, "--dry-run"]) == 0
+    assert "dashboard streamproof-faults: unchanged\n" in capsys.readouterr().out
+    monkeypatch.setenv("GRAFANA_TOKEN", "wrong")
+    assert main(["dashboards", "push", "--grafana", fake.url]) == 2
+    assert (
+        capsys.readouterr().err
+        == f"streamproof: {fake.url}: it does not know these credentials; check GRAFANA_TOKEN.\n"
+    )
+
+
+def test_credentials_come_from_the_environment() -> None:
+    assert credentials({"GRAFANA_TOKEN": " t\n", "GRAFANA_USER": "u", "GRAFANA_PASSWORD": "p"}) == "t"
+    assert credentials({"GRAFANA_USER": "u", "GRAFANA_PASSWORD": "p"}) == ("u", "p")
+    with pytest.raises(GrafanaRefusal, match="set GRAFANA_TOKEN"):
+        credentials({"GRAFANA_USER": "u"})
+    with pytest.raises(GrafanaRefusal, match="set it to the token alone"):
+        credentials({"GRAFANA_TOKEN": "two\nlines"})
+
+
+def test_more_on_their_side_is_no_difference_but_less_or_longer_is() -> None:
+    assert is_within({"a": [1, {"b": 2}]}, {"a": [1, {"b": 2, "id": 3}], "version": 4})
+    assert not is_within({"a": [1]}, {"a": [1, 2]})
+    assert not is_within({"a": 1}, {})
+    assert not is_within({"a": "1"}, {"a": ["1"]})
+
+
+def test_a_pushed_rule_has_the_uid_that_the_files_have(fake: FakeGrafana) -> None:
+    from dashboards.alerts import alerts
+
+    pushed(fake)
+    there = {rule["uid"] for group in fake.groups.values() for rule in group["rules"]}
+    assert there == {uid_of(alert) for alert in alerts(SETTINGS)}

@@ -1,0 +1,206 @@
+"""Rules, runbooks and their reference: nothing outside the catalogue, every alert explained, files current."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+import yaml
+
+from dashboards import reference, site
+from dashboards.alerts import alerts, groups, recordings
+from dashboards.grafana_rules import uid_of, written_out
+from dashboards.live import all_expressions
+from dashboards.promql import UnknownSeriesError, breaking, select, unknown_series
+from dashboards.rules import Alert
+from dashboards.settings import Settings, SettingsError
+from tests.unit.publish_snapshots import clean
+from validator.cli.parser import build
+from validator.model.classes import VIOLATES, Guarantee
+from validator.publish.catalogue import NOT_FED, PREFIX
+from validator.publish.samples import at_start, of
+
+ROOT = Path(__file__).parents[2]
+RUNBOOKS = ROOT / "docs" / "runbooks"
+SETTINGS = Settings()
+ALERTS = alerts(SETTINGS)
+RECORDED = frozenset(rule.name for rule in recordings())
+
+
+@pytest.mark.parametrize(("where", "expression"), all_expressions(SETTINGS))
+def test_an_expression_asks_only_for_what_the_catalogue_has(where: str, expression: str) -> None:
+    assert PREFIX in expression, f"{where} asks nothing of ours"
+    assert unknown_series(expression) == []
+
+
+def test_an_alert_asks_only_for_what_is_recorded_here() -> None:
+    assert {name: unknown_series(alert.expression, RECORDED) for alert in ALERTS for name in [alert.title]} == {
+        alert.title: [] for alert in ALERTS
+    }
+
+
+@pytest.mark.parametrize(
+    ("expression", "unknown"),
+    [
+        (f"{PREFIX}no_such_metric", [f"{PREFIX}no_such_metric"]),
+        (f"rate({PREFIX}latency_seconds[5m])", [f"{PREFIX}latency_seconds"]),  # a histogram has no series of that name
+        (f"{PREFIX}events_total_bucket", [f"{PREFIX}events_total_bucket"]),
+        ("pipeline:streamproof_no:rule", ["pipeline:streamproof_no:rule"]),
+        (f'{PREFIX}latency_seconds_bucket{{le="{PREFIX}x"}} > time()', []),
+        *((f"{PREFIX}{name} > 0", [f"{PREFIX}{name}"]) for name in NOT_FED),
+    ],
+)
+def test_what_is_not_in_the_catalogue_is_found(expression: str, unknown: list[str]) -> None:
+    assert unknown_series(expression, RECORDED) == unknown
+
+
+@pytest.mark.parametrize(
+    ("name", "match"),
+    [
+        ("no_such", {}),
+        ("latency_seconds", {}),
+        ("events_total", {"klass": "missing"}),
+        ("events_total", {"class": "lost"}),
+        ("events_total", {"class": ("missing", "lost")}),
+    ],
+)
+def test_a_selector_outside_the_catalogue_cannot_be_built(name: str, match: dict[str, str]) -> None:
+    with pytest.raises(UnknownSeriesError):
+        select(name, match)
+
+
+def test_a_selector_reads_as_promql() -> None:
+    assert select("events_total", {"class": ("late", "missing")}, "5m") == (
+        'streamproof_events_total{class=~"late|missing"}[5m]'
+    )
+    assert select("build_info", {"pipeline": "$pipeline"}) == 'streamproof_build_info{pipeline=~"$pipeline"}'
+
+
+def test_a_name_of_any_text_is_quoted() -> None:
+    assert select("build_info", {"pipeline": 'a "b" \\ c\n'}) == r'streamproof_build_info{pipeline="a \"b\" \\ c\n"}'
+
+
+def test_each_guarantee_alerts_on_what_the_tolerance_table_says() -> None:
+    parts = dict(zip(VIOLATES, breaking().split("\nor\n"), strict=True))
+    for guarantee, part in parts.items():
+        assert f'guarantee_declared{{guarantee="{guarantee.value}"}} == 1' in part
+        found = re.search(r'class=~"([^"]+)"', part)
+        assert found is not None
+        assert set(found[1].split("|")) == VIOLATES[guarantee]
+
+
+def test_the_sidecar_says_which_guarantee_is_declared() -> None:
+    shown = of(clean()).plain["guarantee_declared"]
+    assert shown == {(name,): float(name is Guarantee.EXACTLY_ONCE) for name in Guarantee}
+    assert "guarantee_declared" not in at_start().plain, "before the first batch nobody knows it"
+
+
+def test_names_titles_and_uids_are_fit_for_use() -> None:
+    assert all(re.fullmatch("Streamproof[A-Z][A-Za-z]+", alert.name) for alert in ALERTS)
+    assert len({alert.title for alert in ALERTS}) == len(ALERTS)
+    assert len({uid_of(alert) for alert in ALERTS}) == len(ALERTS)
+    assert all(re.fullmatch("[a-z0-9_-]{1,40}", uid_of(alert)) for alert in ALERTS), [uid_of(a) for a in ALERTS]
+
+
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.title)
+def test_an_alert_names_pipeline_and_class_in_plain_templates(alert: Alert) -> None:
+    text = f"{alert.summary}|{alert.description}"
+    left = re.sub(r"{{ \.(Labels\.[a-z]+|Value) }}", "", text)
+    assert not set("{}$") & set(left), "only .Labels and .Value work in Prometheus and in Grafana"
+    if alert.labels.get("scope") != "fleet":
+        assert "{{ .Labels.pipeline }}" in alert.description
+    if alert.name == "StreamproofGuaranteeViolated":
+        assert "{{ .Labels.class }}" in alert.description
+
+
+def test_a_silent_sidecar_pages() -> None:
+    assert {a.severity for a in ALERTS if a.name == "StreamproofSidecarSilent"} == {"critical"}
+
+
+def test_grafana_needs_no_recorded_series() -> None:
+    text = site.files(SETTINGS)["grafana/provisioning/alerting/streamproof.yaml"]
+    assert not [name for name in RECORDED if name in text]
+    assert all(not unknown_series(written_out(alert.expression)) for alert in ALERTS)
+
+
+def test_grafanas_file_has_every_alert_once() -> None:
+    content = yaml.safe_load(site.files(SETTINGS)["grafana/provisioning/alerting/streamproof.yaml"])
+    rules = [rule for group in content["groups"] for rule in group["rules"]]
+    assert {rule["uid"] for rule in rules} == {uid_of(alert) for alert in ALERTS}
+    assert len(rules) == len(ALERTS)
+    for rule in rules:
+        assert rule["condition"] in {step["refId"] for step in rule["data"]}
+        # Grafana would take `$name` for a variable of its environment.
+        assert not any("$" in text for text in rule["annotations"].values())
+
+
+def test_objective_and_runbooks_reach_the_rules() -> None:
+    settings = Settings(0.9999, "https://example.org/books/")
+    burn = [a for a in alerts(settings) if a.name == "StreamproofErrorBudgetBurn"]
+    assert all("0.0001" in a.expression and "objective of 0.9999" in a.description for a in burn)
+    rules = yaml.safe_load(site.files(settings)[site.RULES_FILE])["groups"][1]["rules"]
+    assert rules[0]["annotations"]["runbook_url"] == ("https://example.org/books/StreamproofGuaranteeViolated.md")
+
+
+@pytest.mark.parametrize("ratio", [0, 1, 1.5, -1, float("nan")])
+def test_an_objective_without_a_budget_is_refused(ratio: float) -> None:
+    with pytest.raises(SettingsError, match="--objective"):
+        Settings(ratio)
+
+
+@pytest.mark.parametrize("name", ["", "$pipeline"])
+def test_a_name_that_cannot_be_asked_for_is_refused(name: str) -> None:
+    with pytest.raises(SettingsError, match="--pipeline"):
+        Settings(pipelines=(name,))
+
+
+def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
+    assert {path.stem for path in RUNBOOKS.glob("*.md")} == {alert.name for alert in ALERTS}
+
+
+@pytest.mark.parametrize("name", sorted({alert.name for alert in ALERTS}))
+def test_a_runbook_says_what_to_do_with_commands_that_exist(name: str) -> None:
+    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    headings = re.findall("^## (.*)$", text, re.MULTILINE)
+    assert headings == ["What it means", "What to look at", "What to do", "When it ends"]
+    commands = re.findall(r"^\s*\$ (.*)$", text, re.MULTILINE)
+    for command in [*commands, *re.findall("`(streamproof [^`]*)`", text)]:
+        words = shlex.split(command)
+        if words[0] == "streamproof":
+            build().parse_args(words[1:])  # exits where the command or an option is not known
+    assert commands
+    known = re.findall(rf"{PREFIX}\w+", text)
+    assert unknown_series(" + ".join(known)) == []
+    for link in re.findall(r"\]\(([^)#]+)\)", text):
+        assert (RUNBOOKS / link).exists(), link
+
+
+def test_the_committed_files_are_current() -> None:
+    assert site.differences(site.GENERATED, SETTINGS) == [], "run `python -m dashboards.site`"
+    assert site.REFERENCE.read_text(encoding="utf-8") == reference.render(SETTINGS)
+
+
+def test_a_file_that_is_old_gone_or_nobodys_is_found(tmp_path: Path) -> None:
+    site.write(tmp_path, SETTINGS)
+    assert site.differences(tmp_path, SETTINGS) == []
+    (tmp_path / site.RULES_FILE).write_text("groups: []\n")
+    (tmp_path / "grafana" / "dashboards" / "streamproof-faults.json").unlink()
+    (tmp_path / "stray.json").write_text("{}")
+    assert [sentence.removeprefix(f"{tmp_path}/") for sentence in site.differences(tmp_path, SETTINGS)] == [
+        "grafana/dashboards/streamproof-faults.json is not there",
+        "prometheus/rules.yaml is not current",
+        "stray.json is written by nothing",
+    ]
+
+
+def test_the_reference_lists_every_alert_and_what_has_none() -> None:
+    text = reference.render(SETTINGS)
+    assert all(f"runbooks/{alert.name}.md" in text for alert in ALERTS)
+    assert all(f"`{PREFIX}{name}`" in text for name in NOT_FED)
+
+
+def test_rules_are_in_groups_of_one_interval_with_recordings_first() -> None:
+    names = [group.name for group in groups(SETTINGS)]
+    assert names == ["streamproof-recording", "streamproof-pipeline", "streamproof-sidecar"]
