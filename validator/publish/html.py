@@ -1,24 +1,13 @@
-"""The report and the live status page as one file each, with nothing loaded from elsewhere."""
+"""The report as one file, with nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from html import escape
-from importlib import resources
 from typing import Any
 
+from validator.publish.live_page import resource
 from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio, what_broke
-
-
-def _resource(name: str) -> str:
-    return resources.files("validator.publish").joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def live_page() -> str:
-    """The status page that polls `report.json` and `violations.json` beside it."""
-    return _resource("page.html").replace("/*STYLE*/", _resource("style.css"))
 
 
 def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
@@ -28,7 +17,7 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(report['outcome'])} – {escape(report['pipeline'])}</title>",
-        f'<link rel="icon" href="data:,"><style>{_resource("style.css")}</style></head><body>',
+        f'<link rel="icon" href="data:,"><style>{resource("style.css")}</style></head><body>',
         f"<header><h1>{escape(headline(report))}</h1>",
         f'<p class="dim">{escape(_as_of(report))}</p></header><main>',
         _verdicts(report),
