@@ -68,7 +68,8 @@ class Feed:
                     whole_at = time.monotonic()
                     yield event("history", self._whole())
                 seen, frame = self._next(seen)
-                yield frame if frame is not None else event("beat", self._beat())
+                if not self._closed:
+                    yield frame if frame is not None else event("beat", self._beat())
         finally:
             with self._changed:
                 self._listeners -= 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from shlex import quote
 from typing import Any, Final
 
 from validator.model.classes import ViolationClass
@@ -80,10 +81,9 @@ def _since(records: list[dict[str, Any]], history: History, violation: str) -> s
 
 def _command(records: list[dict[str, Any]]) -> str | None:
     """The command that tells the story of the newest one's first id."""
-    return next((f"streamproof explain STATE --id {_quoted(r['ids'][0])}" for r in records if r["ids"]), None)
+    return next((f"streamproof explain STATE --id{_quoted(r['ids'][0])}" for r in records if r["ids"]), None)
 
 
 def _quoted(text: str) -> str:
-    """``text`` as one word of a shell: ids are other people's data, and this line is made to be copied."""
-    plain = text.isascii() and text.replace("-", "").replace("_", "").isalnum() and not text.startswith("-")
-    return text if plain else "'" + text.replace("'", "'\\''") + "'"
+    """``text`` as the value of an option in a shell: ids are other people's data, and the line is made to be copied."""
+    return ("=" if text.startswith("-") else " ") + quote(text)

@@ -55,9 +55,9 @@ function findings(update) {
   at("findings").replaceChildren(...update.findings.map((f) => {
     const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
     const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
-    card.append(make("strong", f.count), f.sentence + ".");
+    card.append(make("strong", f.count), ` ${f.sentence}.`);
     line("since", f.since ? `${near(f.since)} UTC, ${ago((now - Date.parse(f.since)) / 1000)} ago` : "before what is kept here");
-    if (f.blamed) line("cause", f.blamed);
+    if (f.blamed) line("fault", f.blamed);
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
     if (f.command) line("story", make("code", f.command));
@@ -96,7 +96,7 @@ function tiles(report) {
   const lines = [["events expected", c.expected], ["processed once", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
     ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
-    [named ? `latency p99, s` : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
+    [named ? "latency p99 of the run, s" : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
   at("tiles").replaceChildren(...lines.map(([name, value, tone]) => {
     const tile = make("div", undefined, "tile" + (tone && value > 0 ? ` ${tone}` : ""));
     tile.append(make("dt", name), make("dd", value));

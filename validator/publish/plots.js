@@ -4,7 +4,7 @@ const Timeline = (() => {
   const SPANS = [["15 min", 900], ["2 h", 7200], ["24 h", 86400]];
   const PLOTS = [
     { title: "Throughput", unit: "events per second", lines: [["inputs read", "read_per_second", "--c1"], ["processed", "processed_per_second", "--c3"]] },
-    { title: "Latency", unit: "seconds", lines: [["p50", "latency_p50_seconds", "--c1"], ["p99", "latency_p99_seconds", "--c2"]], dots: true },
+    { title: "Latency", unit: "seconds", lines: [["p99", "latency_p99_seconds", "--c2"], ["p50", "latency_p50_seconds", "--c1"]], dots: true },
     { title: "Outstanding", unit: "events without an answer", steps: true, lines: [["pending", "pending", "--c6"], ["overdue", "overdue", "--c2"],
       ["unresolved", "unresolved", "--c5"], ["blocked", "blocked", "--c1"], ["unconsumed", "unconsumed", "--c3"]] },
     { title: "Violations", unit: "confirmed so far", steps: true, lines: [["missing", "missing", "--c4"], ["duplicate", "duplicate", "--c2"],
@@ -40,7 +40,7 @@ const Timeline = (() => {
   }
   // Names stand where there is room: one that would run into the one before is left to the table of faults.
   function name(ctx, bbox, x) {
-    ctx.fillStyle = colour("--dim"); ctx.textBaseline = "top"; ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    ctx.fillStyle = colour("--dim"); ctx.textBaseline = "top"; ctx.textAlign = "left"; ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     let free = bbox.left;
     for (const f of [...faults].sort((a, b) => a.from - b.from)) {
       const width = ctx.measureText(f.name).width, left = Math.min(Math.max(bbox.left, x(f.from)), bbox.left + bbox.width - width);
@@ -53,7 +53,7 @@ const Timeline = (() => {
   function options(plot, width) {
     const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     return {
-      width, height: 190, tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
+      width, height: 190, padding: [8, 30, 0, 0], tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
       cursor: { sync: { key: "time" }, points: { size: 7 }, drag: { x: false, y: false } },
       scales: {
         x: { time: true, range: () => { const from = rows.length ? Math.max(rows[0][0], last() - span) : 0; return [from, Math.max(last(), from + 10)]; } },
@@ -65,7 +65,7 @@ const Timeline = (() => {
       series: [{ label: "time", value: (u, t) => t === null ? "–" : clock(t) }, ...plot.lines.map(([label, , tone], i) => ({
         label, stroke: colour(tone), width: 2, dash: DASHES[i], value: (u, v) => shown(v),
         paths: plot.steps ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
-        points: plot.dots ? { show: true, size: 5, fill: colour(tone) } : { show: false },
+        points: plot.dots ? { show: true, size: 4, fill: colour(tone) } : { show: false },
       }))],
       hooks: { drawClear: [shade] },
     };
