@@ -14,7 +14,7 @@ from random import Random
 from tests.unit.publish_snapshots import NOON_US, SECOND, clean
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.model.classes import Guarantee, Verdict
-from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Snapshot, ViolationRecord
+from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
 
 SECONDS = 1200
 STEP_SECONDS = 2
@@ -73,6 +73,7 @@ def _snapshot(second: int, read: int, processed: int, latency: Histogram) -> Sna
         latency={"last_input": latency},
         latency_absent_because=None,
         faults=faults(second),
+        phases=phases(second),
         coverage=coverage(second, read, processed),
         input_watermark_us=at(second - 3),
         batches=second // STEP_SECONDS + 1,
@@ -114,6 +115,20 @@ def faults(second: int) -> tuple[FaultWindow, ...]:
     if second >= HEALED:
         told[1] = replace(told[1], heal_started_us=at(HEALED - 5), healed_us=at(HEALED))
     return tuple(fault for fault in told if fault.injected_us is not None and fault.injected_us <= at(second))
+
+
+def phases(second: int) -> tuple[Phase, ...]:
+    """The phases that the sidecar tells of these faults: where one begins, under which fault, and no measures yet."""
+    changes: list[tuple[str, str | None, int]] = [
+        ("control", None, 499),
+        ("failure", NETWORK, 500),
+        ("recovery", NETWORK, 560),
+    ]
+    changes += [("failure", FAULT, STRUCK), ("recovery", FAULT, HEALED)]
+    begun = [change for change in changes if change[2] <= second]
+    ends: list[int | None] = [at(start) for _, _, start in begun[1:]]
+    told = zip(begun, [*ends, None], strict=True) if begun else ()
+    return tuple(Phase(name, fault, at(start), end) for (name, fault, start), end in told)
 
 
 def coverage(second: int, read: int, processed: int) -> tuple[PartitionCoverage, ...]:
