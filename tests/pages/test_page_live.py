@@ -16,6 +16,7 @@ from tests.pages.story import FAULT, LOST, REPEATED, SECONDS, at, story
 from tests.unit.publish_snapshots import clean, config, violation
 from validator.model.classes import Guarantee, Verdict
 from validator.model.snapshot import Snapshot
+from validator.publish import feed
 from validator.publish.history import HISTORY_FILE, History
 from validator.publish.publisher import Publisher
 
@@ -277,6 +278,23 @@ def test_an_unknown_verdict_says_why(page: Browser, served: Served) -> None:
     page.wait_until("document.querySelector('.verdict.declared b')?.textContent.includes('unknown')")
     assert why in page.text("#reasons")
     assert "does not exist yet" in page.text("#topics")
+
+
+def test_a_sidecar_that_stands_still_is_called_out(
+    page: Browser, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(feed, "BEAT_SECONDS", 0.2)
+    now = [100.0]
+    still = Publisher(config(tmp_path), tmp_path, lambda: now[0])
+    try:
+        page.open(f"http://127.0.0.1:{still.start().port}/")
+        still.publish(healthy())
+        page.wait_until("document.querySelector('#lamp').className === 'on'")
+        now[0] += 45
+        page.wait_until("document.querySelector('#notice').innerText.startsWith('No batch was committed for 45 s')")
+        assert page.value("document.querySelector('#lamp').className") == ""
+    finally:
+        still.stop()
 
 
 def test_a_new_state_says_that_it_waits(page: Browser, tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -75,7 +75,7 @@ class History:
 
     def to_json(self) -> str:
         """The content of `history.json`: names of columns once, then one array a point."""
-        rows = [list(asdict(point).values()) for point in self.points]
+        rows = [[getattr(point, column) for column in COLUMNS] for point in self.points]
         plain = {"schema": SCHEMA, "definition": self.definition, "bounds": self.bounds, "columns": COLUMNS}
         return json.dumps({**plain, "points": rows}, separators=(",", ":")) + "\n"
 

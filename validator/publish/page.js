@@ -127,14 +127,14 @@ function faults(report) {
   at("shaded").textContent = report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is in force. Dashed: the validator restarted. "
     + (now.length ? `In force now: ${now.join(", ")}.` : "None is in force now.");
 }
-function violations(list) {
+function violations(list, open) {
   const c = list.counts, most = list.violations.slice(0, LISTED_MOST), shownNow = most.slice(0, all ? LISTED_MOST : LISTED), more = at("more");
-  lastList = list;
+  lastList = [list, open];
   more.hidden = most.length <= LISTED;
   more.textContent = all ? `Show only the newest ${LISTED}` : `Show all ${most.length} that are kept`;
   more.setAttribute("aria-expanded", String(all));
   at("violated").textContent = list.violations.length === 0 ? "None is known."
-    : `Contributions and results concerned: ${shown(c.confirmed)} confirmed, ${shown(c.suspected)} suspected, ${shown(c.retracted)} retracted. Newest first.`;
+    : `Contributions and results concerned: ${shown(c.confirmed)} confirmed, ${shown(c.suspected)} suspected, ${shown(c.retracted)} retracted; ${shown(open)} confirmed and not acknowledged. Newest first.`;
   at("violations-frame").hidden = list.violations.length === 0;
   fill("violations", shownNow.map((v) => {
     const kind = cell(), what = cell(v.explanation), tag = make("span", words(v.class), "tag" + (v.state === "confirmed" && v.acknowledged === null ? "" : " mild"));
@@ -154,7 +154,7 @@ function show(update) {
   restoring = update.restoring; time = report.time;
   verdicts(update); findings(update); tiles(report); topics(report); measures(report); faults(report);
   at("outstanding").textContent = update.outstanding.join(" ");
-  if (update.violations) violations(update.violations);
+  if (update.violations) violations(update.violations, report.violations_unacknowledged);
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
   Timeline.add(update.rows, update.restarts, report.faults);
 }
@@ -186,7 +186,7 @@ function listen() {
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   };
 }
-at("more").addEventListener("click", () => { all = !all; violations(lastList); });
+at("more").addEventListener("click", () => { all = !all; violations(...lastList); });
 Timeline.start({ place: at("plots"), spans: at("spans"), pointed: at("pointed") });
 listen();
 setInterval(fresh, 1000);

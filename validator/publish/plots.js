@@ -33,39 +33,46 @@ const Timeline = (() => {
       // A fault of an instant must still be seen.
       ctx.fillRect(from, bbox.top, Math.max(2 * devicePixelRatio, to - from), bbox.height);
     }
-    name(ctx, bbox, x);
     ctx.strokeStyle = colour("--dim"); ctx.setLineDash([4, 4]); ctx.lineWidth = devicePixelRatio;
     for (const t of restarts) { ctx.beginPath(); ctx.moveTo(x(t), bbox.top); ctx.lineTo(x(t), bbox.top + bbox.height); ctx.stroke(); }
     ctx.restore();
+    name(ctx, bbox, x);
   }
   // Names stand where there is room: one that would run into the one before is left to the table of faults.
   function name(ctx, bbox, x) {
+    ctx.save();
     ctx.fillStyle = colour("--dim"); ctx.textBaseline = "top"; ctx.textAlign = "left"; ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
     let free = bbox.left;
     for (const f of [...faults].sort((a, b) => a.from - b.from)) {
       const width = ctx.measureText(f.name).width, left = Math.min(Math.max(bbox.left, x(f.from)), bbox.left + bbox.width - width);
       const ends = f.to === null ? bbox.left + bbox.width : x(f.to);
       if (ends < bbox.left || left < free) continue;
-      ctx.fillText(f.name, left, bbox.top + 2 * devicePixelRatio);
+      ctx.fillText(f.name, left, bbox.top - 14 * devicePixelRatio);
       free = left + width + 8 * devicePixelRatio;
     }
+    ctx.restore();
+  }
+  // A value between two gaps has no line to be seen by: it gets a dot.
+  function alone(u, series) {
+    const values = u.data[series], gap = (v) => v === null || v === undefined;
+    return values.flatMap((v, i) => !gap(v) && gap(values[i - 1]) && gap(values[i + 1]) ? [i] : []);
   }
   function options(plot, width) {
     const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
     return {
-      width, height: 190, padding: [8, 30, 0, 0], tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
+      width, height: 190, padding: [20, 30, 0, 0], tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
       cursor: { sync: { key: "time" }, points: { size: 7 }, drag: { x: false, y: false } },
       scales: {
         x: { time: true, range: () => { const from = rows.length ? Math.max(rows[0][0], last() - span) : 0; return [from, Math.max(last(), from + 10)]; } },
         // From zero, and never flat: a line on the floor must read as zero.
         y: { range: (u, low, high) => [0, high > 0 ? high * 1.25 : 1] },
       },
-      axes: [{ ...axis, space: 70, values: (u, ticks) => ticks.map((t) => clock(t).slice(0, span > 900 ? 5 : 8)) },
+      axes: [{ ...axis, space: 70, size: 30, values: (u, ticks) => ticks.map((t) => clock(t).slice(0, span > 900 ? 5 : 8)) },
         { ...axis, size: 56, values: (u, ticks) => ticks.map((v) => short.format(v)) }],
       series: [{ label: "time", value: (u, t) => t === null ? "–" : clock(t) }, ...plot.lines.map(([label, , tone], i) => ({
         label, stroke: colour(tone), width: 2, dash: DASHES[i], value: (u, v) => shown(v),
         paths: plot.steps ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
-        points: plot.dots ? { show: true, size: 4, fill: colour(tone) } : { show: false },
+        points: plot.dots ? { show: true, size: 5, fill: colour(tone), filter: alone } : { show: false },
       }))],
       hooks: { drawClear: [shade] },
     };
