@@ -145,7 +145,7 @@ def test_it_survives_a_restart_of_the_server(page: Browser, served: Served) -> N
     page.open(served.url)
     page.wait_until("document.querySelector('#lamp').className === 'on'")
     served.publisher.stop()
-    page.wait_until("document.querySelector('#notice').innerText.includes('not answer')")
+    page.wait_until("document.querySelector('#notice').innerText.startsWith('The sidecar was stopped')")
     assert page.value("document.querySelector('#lamp').className") == "off"
     served.start()
     page.wait_until("document.querySelector('#notice').innerText.includes('What is shown is from before')", 15)

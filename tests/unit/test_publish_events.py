@@ -92,6 +92,7 @@ def test_stopping_ends_the_streams(tmp_path: Path) -> None:
         next_event(response)
         next_event(response)
         publisher.stop()
+        assert next_event(response) == ("end", {})
         assert response.read().strip() == b""
 
 

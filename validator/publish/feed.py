@@ -45,7 +45,7 @@ class Feed:
             self._changed.notify_all()
 
     def close(self) -> None:
-        """End all streams."""
+        """End all streams with the event `end`."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -70,6 +70,8 @@ class Feed:
                 seen, frame = self._next(seen)
                 if not self._closed:
                     yield frame if frame is not None else event("beat", self._beat())
+            # A sidecar that was told to stop must not look like one that died.
+            yield event("end", {})
         finally:
             with self._changed:
                 self._listeners -= 1

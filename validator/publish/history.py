@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
@@ -53,15 +53,17 @@ COLUMNS: Final = tuple(column.name for column in fields(Point))
 @dataclass(frozen=True)
 class History:
     """Points, oldest first; ``bounds`` are the upper bounds (seconds) of their latency buckets, ``definition`` is the
-    latency that they are of."""
+    latency that they are of. A new point has at least ``restarts_least`` restarts before it."""
 
     points: tuple[Point, ...] = ()
     bounds: tuple[float, ...] = ()
     definition: str | None = None
+    restarts_least: int = field(default=0, compare=False)
 
     def add(self, snapshot: Snapshot) -> Self:
         """The history with ``snapshot``, thinned; unchanged where it is no later than the last point."""
         point = point_of(snapshot)
+        point = replace(point, restarts=max(point.restarts, self.restarts_least))
         if point.time <= 0 or (self.points and point.time <= self.points[-1].time):
             return self
         definition = next((name for name in LATENCIES if name in snapshot.latency), None)
@@ -148,7 +150,9 @@ def of_plain(plain: Mapping[str, Any] | None) -> History:
     try:
         named = [dict(zip(COLUMNS, row, strict=True)) for row in plain["points"]]
         points = tuple(Point(**{**fields_of, "latency": tuple(fields_of["latency"])}) for fields_of in named)
-        return History(points, tuple(plain["bounds"]), plain["definition"])
+        # A history is only read at a start; a sidecar killed before its first report counts no restart of its own.
+        least = points[-1].restarts + 1 if points else 0
+        return History(points, tuple(plain["bounds"]), plain["definition"], least)
     except (KeyError, TypeError, ValueError):
         return History()
 

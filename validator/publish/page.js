@@ -166,20 +166,22 @@ function fresh() {
   at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS ? "" : "on";
   at("when").textContent = (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : "");
   let notice = "";
-  if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. What is shown is the last that it said; check that its process runs. Trying again.`;
+  if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. What is shown is the last that it said. Trying again.`;
+  else if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. What is shown is the last that it said; check that its process runs. Trying again.`;
   else if (dead && lost) notice = "The sidecar does not answer. Trying again.";
   else if (restoring) notice = "The sidecar has restarted and reads its state. What is shown is from before.";
   else if (age !== null && age > STALE_SECONDS) notice = `No batch was committed for ${ago(age)}: verdicts stand still. Read the sidecar's log.`;
   if (at("notice").textContent !== notice) at("notice").textContent = notice;
   at("notice").hidden = notice === "";
 }
-let lost = false;
+let lost = false, ended = false;
 function listen() {
   const events = new EventSource("events");
-  const heard = (handle) => (e) => { lost = false; handle(JSON.parse(e.data)); };
+  const heard = (handle) => (e) => { lost = false; ended = false; handle(JSON.parse(e.data)); };
   events.addEventListener("history", heard((sent) => { heardAt = performance.now(); Timeline.whole(sent); }));
   events.addEventListener("update", heard((update) => { show(update); beat(update); }));
   events.addEventListener("beat", heard(beat));
+  events.addEventListener("end", () => { heardAt = performance.now(); ended = true; });
   events.onerror = () => {
     lost = true; fresh();
     // The browser tries again by itself unless it was refused; then we do.

@@ -11,6 +11,8 @@ const Timeline = (() => {
       ["misplaced", "misplaced", "--c5"], ["unknown id", "unknown_id", "--c1"], ["undecodable", "undecodable", "--c6"]] },
   ];
   const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3], [1, 2]];
+  // A count has no quarters.
+  const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
   const grouped = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
   const clock = (t) => new Date(t * 1000).toISOString().slice(11, 19);
@@ -68,7 +70,7 @@ const Timeline = (() => {
         y: { range: (u, low, high) => [0, high > 0 ? high * 1.25 : 1] },
       },
       axes: [{ ...axis, space: 70, size: 30, values: (u, ticks) => ticks.map((t) => clock(t).slice(0, span > 900 ? 5 : 8)) },
-        { ...axis, size: 56, values: (u, ticks) => ticks.map((v) => short.format(v)) }],
+        { ...axis, size: 56, ...(plot.steps ? { incrs: WHOLE } : {}), values: (u, ticks) => ticks.map((v) => short.format(v)) }],
       series: [{ label: "time", value: (u, t) => t === null ? "–" : clock(t) }, ...plot.lines.map(([label, , tone], i) => ({
         label, stroke: colour(tone), width: 2, dash: DASHES[i], value: (u, v) => shown(v),
         paths: plot.steps ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
@@ -104,7 +106,10 @@ const Timeline = (() => {
     const n = u.data[0].length;
     if (by === undefined || n === 0) return;
     event.preventDefault();
-    const i = Math.min(n - 1, Math.max(0, (u.cursor.idx ?? n - 1) + by));
+    const nothing = (k) => u.data.slice(1).every((values) => values[k] === null);
+    let i = Math.min(n - 1, Math.max(0, (u.cursor.idx ?? n - 1) + by));
+    // The break between two starts is no point.
+    while (nothing(i) && i > 0 && i < n - 1) i += Math.sign(by);
     u.setCursor({ left: u.valToPos(u.data[0][i], "x"), top: 5 });
     pointed.textContent = `${plot.title} at ${clock(u.data[0][i])}: ` + plot.lines.map(([label], k) => `${label} ${shown(u.data[k + 1][i])}`).join(", ");
   }

@@ -119,7 +119,8 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
                 query = {name: values[0] for name, values in parse_qs(url.query).items()}
                 answer = route(Request(query, self.headers.get("Accept", "")))
             if isinstance(answer, Stream):
-                self._head(HTTPStatus.OK, answer.content_type, ("Connection", "close"))
+                # The second is for a proxy in between, which would hold back events to fill a buffer.
+                self._head(HTTPStatus.OK, answer.content_type, ("Connection", "close"), ("X-Accel-Buffering", "no"))
                 if self.command != "HEAD":
                     self._stream(answer.chunks)
                 return
@@ -127,11 +128,10 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
 
-        def _head(self, status: HTTPStatus, content_type: str, length: tuple[str, str]) -> None:
+        def _head(self, status: HTTPStatus, content_type: str, *more: tuple[str, str]) -> None:
             self.send_response(status)
             self.send_header("Content-Type", content_type)
-            self.send_header(*length)
-            for name, value in HEADERS.items():
+            for name, value in (*more, *HEADERS.items()):
                 self.send_header(name, value)
             self.end_headers()
 
