@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
 from random import Random
 
 from tests.unit.publish_snapshots import NOON_US, SECOND, clean
@@ -30,8 +31,13 @@ def at(second: float) -> int:
     return NOON_US + int((second - SECONDS) * SECOND)
 
 
-def story(seed: int = 7) -> Iterator[Snapshot]:
+@cache
+def story(seed: int = 7) -> tuple[Snapshot, ...]:
     """The snapshots in order, one each ``STEP_SECONDS``."""
+    return tuple(_told(seed))
+
+
+def _told(seed: int) -> Iterator[Snapshot]:
     random = Random(seed)
     read, processed, counts, top, total = 0, 0, [0] * (len(LATENCY_BOUNDS) + 1), 0.0, 0.0
     for second in range(0, SECONDS + 1, STEP_SECONDS):

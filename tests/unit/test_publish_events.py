@@ -138,8 +138,7 @@ def test_an_event_is_one_line_of_data() -> None:
 
 
 def last() -> Snapshot:
-    *_, snapshot = story()
-    return snapshot
+    return story()[-1]
 
 
 def test_a_finding_says_how_much_since_when_after_which_fault_and_what_to_do() -> None:
