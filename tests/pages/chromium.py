@@ -25,7 +25,7 @@ FLAGS: Final = (
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
     "--disable-background-timer-throttling", "--remote-debugging-pipe",
 )  # fmt: skip
-ANSWER_SECONDS: Final = 20.0
+ANSWER_SECONDS: Final = 40.0
 
 
 def find() -> str | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -27,7 +26,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for last in story():
         history = history.add(last)
     file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(html.render(build(last), build_violations(last), json.loads(history.to_json())), encoding="utf-8")
+    file.write_text(html.render(build(last), build_violations(last), history), encoding="utf-8")
     return file
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from validator.cli.main import main
 from validator.model.classes import Guarantee, Verdict, ViolationClass
 from validator.model.snapshot import Snapshot
 from validator.publish import html, report_plots, svg
-from validator.publish.history import History
+from validator.publish.history import HISTORY_FILE, History
 from validator.publish.publisher import Publisher
 from validator.publish.report import build, build_violations
 
@@ -34,7 +33,7 @@ def told() -> tuple[Snapshot, History]:
 
 
 def rendered(snapshot: Snapshot, history: History) -> str:
-    return html.render(build(snapshot), build_violations(snapshot), json.loads(history.to_json()))
+    return html.render(build(snapshot), build_violations(snapshot), history)
 
 
 def pictures(page: str) -> list[ET.Element]:
@@ -157,3 +156,6 @@ def test_the_command_puts_the_history_of_the_state_into_the_file(
     publisher.stop()
     assert main(["report", str(tmp_path), "--format", "html"]) == 1
     assert len(pictures(capsys.readouterr().out)) >= 3
+    (tmp_path / HISTORY_FILE).write_text("{")
+    assert main(["report", str(tmp_path), "--format", "html"]) == 1
+    assert "No history was kept" in capsys.readouterr().out

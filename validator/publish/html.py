@@ -8,22 +8,19 @@ from typing import Any, Final
 
 from validator.publish import report_plots
 from validator.publish.findings import Finding, findings
-from validator.publish.history import of_plain
+from validator.publish.history import History
 from validator.publish.live_page import resource
 from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio
 
 MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 
 
-def render(
-    report: dict[str, Any], violations: dict[str, Any] | None = None, history: dict[str, Any] | None = None
-) -> str:
+def render(report: dict[str, Any], violations: dict[str, Any] | None = None, history: History | None = None) -> str:
     """``report`` as a page that can be kept, mailed, printed and read without a network.
 
-    ``violations`` and ``history`` are the files of these names beside it; without them their parts say so or are left
-    out.
+    ``violations`` is the file of this name beside it; without it or a ``history`` their parts say so or are left out.
     """
-    course = of_plain(history)
+    course = history or History()
     found = findings(report, violations, course)
     parts = [
         "<!doctype html>",
