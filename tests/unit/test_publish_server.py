@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -123,7 +124,8 @@ def test_the_page_is_one_file_that_may_load_nothing(served: Served) -> None:
     assert response.status == 200
     assert response.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "default-src 'none'" in response.headers["Content-Security-Policy"]
-    assert 'fetch("report.json")' in body
+    assert 'new EventSource("events")' in body
+    assert not re.search(r"/\*(STYLE|UPLOT|PLOTS|PAGE)\*/", body)
 
 
 def test_head_answers_without_a_body_and_other_paths_say_what_there_is(served: Served) -> None:

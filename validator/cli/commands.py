@@ -22,6 +22,7 @@ from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.config.schema import json_schema
+from validator.publish import history
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
 
 LINE_EVERY_SECONDS: Final = 5.0
@@ -96,7 +97,10 @@ def report(given: argparse.Namespace) -> int:
     if read.get("schema") != SCHEMA:
         problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
         raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
-    sys.stdout.write(_render(given.format, read, _read_json(state, VIOLATIONS_FILE)))
+    beside: list[object] = [_read_json(state, VIOLATIONS_FILE)]
+    if given.format == "html":
+        beside.append(history.read(state))
+    sys.stdout.write(_render(given.format, read, *beside))
     return OF_OUTCOME[read["outcome"]]
 
 
@@ -112,11 +116,11 @@ def _read_json(state: Path, name: str) -> dict[str, Any] | None:
     return read if isinstance(read, dict) else None
 
 
-def _render(form: str, read: dict[str, Any], violations: dict[str, Any] | None) -> str:
+def _render(form: str, read: dict[str, Any], *beside: object) -> str:
     if form == "json":
         return json.dumps(read, indent=2, ensure_ascii=False) + "\n"
     renderer = importlib.import_module(f"validator.publish.{form}")
-    return str(renderer.render(read, violations))
+    return str(renderer.render(read, *beside))
 
 
 def explain(given: argparse.Namespace) -> int:

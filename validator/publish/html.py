@@ -1,47 +1,52 @@
-"""The report and the live status page as one file each, with nothing loaded from elsewhere."""
+"""The report as one file, with nothing loaded from elsewhere."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from functools import cache
 from html import escape
-from importlib import resources
-from typing import Any
+from typing import Any, Final
 
-from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio, what_broke
+from validator.publish import report_plots
+from validator.publish.findings import Finding, findings
+from validator.publish.history import History
+from validator.publish.live_page import resource
+from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio
 
-
-def _resource(name: str) -> str:
-    return resources.files("validator.publish").joinpath(name).read_text(encoding="utf-8")
-
-
-@cache
-def live_page() -> str:
-    """The status page that polls `report.json` and `violations.json` beside it."""
-    return _resource("page.html").replace("/*STYLE*/", _resource("style.css"))
+MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 
 
-def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
-    """``report`` as a page that can be kept, mailed and read without a network."""
+def render(report: dict[str, Any], violations: dict[str, Any] | None = None, history: History | None = None) -> str:
+    """``report`` as a page that can be kept, mailed, printed and read without a network.
+
+    ``violations`` is the file of this name beside it; without it or a ``history`` their parts say so or are left out.
+    """
+    course = history or History()
+    found = findings(report, violations, course)
     parts = [
         "<!doctype html>",
         '<html lang="en"><head><meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         f"<title>{escape(report['outcome'])} – {escape(report['pipeline'])}</title>",
-        f'<link rel="icon" href="data:,"><style>{_resource("style.css")}</style></head><body>',
+        f'<link rel="icon" href="data:,"><style>{resource("style.css")}{resource("report.css")}</style></head><body>',
         f"<header><h1>{escape(headline(report))}</h1>",
         f'<p class="dim">{escape(_as_of(report))}</p></header><main>',
         _verdicts(report),
-        _list("Why", report["reasons"]),
-        _list("What broke", what_broke(report) or ["Nothing: no violation is confirmed."]),
+        _findings(found),
+        # A confirmed violation is said above; a doubt is said nowhere else.
+        _list(
+            "Why", report["reasons"] if report["outcome"] == "unknown" or len(report["reasons"]) > len(found) else []
+        ),
         _list("Outstanding", outstanding(report)),
         _list("Faults", of_faults(report)),
+        report_plots.timeline(report, course),
+        report_plots.latency_by_phase(report, course),
+        report_plots.violations_by_window(violations),
         '<div class="columns">',
         *(_counts(title, report[title.lower()]) for title in ("Contributions", "Results", "Cells")),
         _counts("Reliability", report["reliability"]),
         "</div>",
         _latencies(report),
-        _topics(report),
+        report_plots.coverage(report),
         _violations(violations),
         "</main></body></html>",
     ]
@@ -54,12 +59,32 @@ def _as_of(report: dict[str, Any]) -> str:
 
 def _verdicts(report: dict[str, Any]) -> str:
     cards = []
-    for name, verdict in report["verdicts"].items():
+    # The declared one first, for it is the outcome; a mark beside the colour, for print and for the colour-blind.
+    for name, verdict in sorted(report["verdicts"].items(), key=lambda entry: entry[0] != report["guarantee"]):
         declared = name == report["guarantee"]
         title = escape(name.replace("_", " ")) + (" (declared)" if declared else "")
         kind = escape(verdict) + (" declared" if declared else "")
-        cards.append(f'<div class="verdict {kind}">{title}<b>{escape(verdict)}</b></div>')
+        cards.append(f'<div class="verdict {kind}">{title}<b>{MARKS.get(verdict, "")} {escape(verdict)}</b></div>')
     return f'<section class="verdicts" aria-label="Verdict per guarantee">{"".join(cards)}</section>'
+
+
+def _findings(found: Iterable[Finding]) -> str:
+    cards = "".join(_finding(finding) for finding in found)
+    if not cards:
+        return _list("What broke", ["Nothing: no violation is confirmed."])
+    return f'<section><h2>What broke</h2><div class="findings">{cards}</div></section>'
+
+
+def _finding(finding: Finding) -> str:
+    lines = [("since", f"{clock(finding.since)} UTC" if finding.since else "before what is kept here")]
+    lines += [("fault", finding.blamed)] if finding.blamed else []
+    lines += [("note", "The declared guarantee tolerates it.")] if finding.tolerated else []
+    lines += [("do", finding.advice)]
+    listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
+    command = f"<dt>story</dt><dd><code>{escape(finding.command)}</code></dd>" if finding.command else ""
+    kind = "finding tolerated" if finding.tolerated else "finding"
+    head = f"<strong>{number(finding.count)}</strong> {escape(finding.sentence)}."
+    return f'<div class="{kind}">{head}<dl>{listed}{command}</dl></div>'
 
 
 def _list(title: str, sentences: Iterable[str]) -> str:
@@ -91,12 +116,6 @@ def _latencies(report: dict[str, Any]) -> str:
     because = report.get("latency_absent_because")
     note = f"<p class='dim'>{escape(because)}</p>" if because else ""
     return _table("Latency in seconds", ("definition", *columns), rows) + note
-
-
-def _topics(report: dict[str, Any]) -> str:
-    columns = ("role", "topic", "partition", "first_offset", "next_offset", "high_watermark", "records", "expired")
-    rows = [[str(partition[column]) for column in columns] for partition in report["coverage"]["partitions"]]
-    return _table("Partitions read", (column.replace("_", " ") for column in columns), rows)
 
 
 def _violations(violations: dict[str, Any] | None) -> str:

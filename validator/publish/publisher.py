@@ -13,7 +13,7 @@ import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
@@ -22,16 +22,24 @@ from prometheus_client.exposition import choose_encoder
 
 from validator.config.model import Config
 from validator.model.snapshot import Snapshot
-from validator.publish import server
+from validator.publish import series, server
 from validator.publish.atomic import replace_file
-from validator.publish.html import live_page
+from validator.publish.feed import Feed
+from validator.publish.findings import findings
+from validator.publish.history import HISTORY_FILE, loaded
+from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
-from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE, build_violations, render_json, write
-from validator.publish.server import Answer, Request, Server, json_answer
+from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, build_violations, render_json, write
+from validator.publish.sentences import headline, outstanding
+from validator.publish.server import Answer, Request, Server, Stream, json_answer
 from validator.publish.times import parse_rfc3339
 
 READY_SECONDS: Final = 30.0
 """A batch within so many seconds means ready; time advances with a tick, so batches come without traffic too."""
+HISTORY_EVERY_SECONDS: Final = 10.0
+"""How often `history.json` is written: a kill costs so much of the plots, and nothing else."""
+NEWEST_POINTS: Final = 5
+"""Points that an update repeats: a slow listener is told only the last update, and must miss no point by that."""
 ENDPOINT_FILE: Final = "endpoint.json"
 
 
@@ -76,6 +84,14 @@ class Publisher:
         self._violations: dict[str, Any] | None = _json_of(state_path / VIOLATIONS_FILE)
         # A state with a report was read before: zeros would be a fall of its counters.
         self._restoring = self._report is not None
+        self._plain = _json_of(state_path / REPORT_FILE)
+        if self._plain is not None and self._plain.get("schema") != SCHEMA:
+            self._plain = None
+        self._history = loaded(_text_of(state_path / HISTORY_FILE))
+        self._history_written_at: float | None = None
+        self._feed = Feed(self._whole, self._beat)
+        if self._plain is not None:
+            self._feed.publish(self._update)
 
     def start(self) -> Endpoint:
         """Listen, and write where to `endpoint.json`; the caller prints it. Raises EndpointError, OSError."""
@@ -88,6 +104,8 @@ class Publisher:
             "/readyz": self._ready,
             "/report.json": self._report_json,
             "/violations.json": self._violations_json,
+            "/history.json": lambda _: json_answer(self._whole()),
+            "/events": self._events,
         }
         try:
             self._server = Server(metrics.address, metrics.port, routes)
@@ -104,18 +122,24 @@ class Publisher:
         report = write(self._state, snapshot)
         self._collector.update(snapshot)
         with self._lock:
-            self._report = render_json(report)
+            self._report, self._plain = render_json(report), report
             self._violations = build_violations(snapshot)
             self._published_at = self._clock()
             self._restoring = False
+            self._history = self._history.add(snapshot)
+        self._feed.publish(self._update)
+        self._keep_history()
         return report
 
     def stop(self) -> None:
-        """Stop serving and remove `endpoint.json`; the report stays."""
+        """Stop serving, remove `endpoint.json` and write the history; the report stays. Raises OSError."""
+        self._feed.close()
         if self._server is not None:
             self._server.stop()
             self._server = None
             (self._state / ENDPOINT_FILE).unlink(missing_ok=True)
+            if self._history_written_at is not None:
+                replace_file(self._state / HISTORY_FILE, self._history.to_json())
 
     def __enter__(self) -> Self:
         self.start()
@@ -161,6 +185,50 @@ class Publisher:
         except ValueError:
             sentence = f"after={after!r} is no time; use the `changed` of the newest violation that you have."
             return json_answer({"error": sentence}, HTTPStatus.BAD_REQUEST)
+
+    def _keep_history(self) -> None:
+        now = self._clock()
+        if self._history_written_at is None or now - self._history_written_at >= HISTORY_EVERY_SECONDS:
+            replace_file(self._state / HISTORY_FILE, self._history.to_json())
+            self._history_written_at = now
+
+    def _events(self, _: Request) -> Answer | Stream:
+        events = self._feed.listen()
+        if events is None:
+            text = b"Too many pages listen already; close some, or read /report.json.\n"
+            return Answer(text, server.TEXT, HTTPStatus.SERVICE_UNAVAILABLE)
+        return Stream(events)
+
+    def _whole(self) -> dict[str, Any]:
+        """The event `history`."""
+        with self._lock:
+            history = self._history
+        return series.plain(history)
+
+    def _beat(self) -> dict[str, Any]:
+        """The event `beat`: seconds since the last batch, null before the first of this process."""
+        with self._lock:
+            at = self._published_at
+        return {"age_seconds": None if at is None else round(self._clock() - at, 1)}
+
+    def _update(self) -> dict[str, Any]:
+        """The event `update`: all that the page shows but the history, and the newest rows of that."""
+        with self._lock:
+            report, violations = self._plain, self._violations
+            history, restoring = self._history, self._restoring
+        if report is None:
+            return {"report": None}
+        return {
+            **self._beat(),
+            "report": report,
+            "violations": violations,
+            "headline": headline(report),
+            "findings": [asdict(finding) for finding in findings(report, violations, history)],
+            "outstanding": outstanding(report),
+            "restoring": restoring,
+            "rows": series.rows(history, len(history.points) - NEWEST_POINTS),
+            "restarts": series.restarts(history),
+        }
 
 
 def changed_after(violations: dict[str, Any], after: str) -> dict[str, Any]:

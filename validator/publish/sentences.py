@@ -87,12 +87,12 @@ def what_broke(report: dict[str, Any]) -> list[str]:
             continue
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
-        blamed = _blamed(report["faults"], violation.value, count)
-        lines.append((not breaking, f"{count:,} {one if count == 1 else several}.{blamed}{tolerated}"))
+        after = blamed(report["faults"], violation.value, count)
+        lines.append((not breaking, f"{count:,} {one if count == 1 else several}.{after}{tolerated}"))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
 
 
-def _blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
+def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
     """How many of the ``count`` violations of a class were seen in or after which fault, as a sentence; or nothing."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
     told = [

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
@@ -25,6 +26,7 @@ HEADERS: Final = {
 JSON: Final = "application/json; charset=utf-8"
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
+EVENTS: Final = "text/event-stream; charset=utf-8"
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,15 @@ def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     return Answer((json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode(), JSON, status)
 
 
-Route = Callable[[Request], Answer]
+@dataclass(frozen=True)
+class Stream:
+    """An answer that goes on until ``chunks`` end, the reader leaves, or the server stops."""
+
+    chunks: Iterator[bytes]
+    content_type: str = EVENTS
+
+
+Route = Callable[[Request], Answer | Stream]
 
 
 class Server:
@@ -101,20 +111,37 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
         def _answer(self) -> None:
             url = urlsplit(self.path)
             route = routes.get(url.path)
+            answer: Answer | Stream
             if route is None:
                 known = ", ".join(sorted(routes))
                 answer = Answer(f"There is nothing here; see {known}.\n".encode(), TEXT, HTTPStatus.NOT_FOUND)
             else:
                 query = {name: values[0] for name, values in parse_qs(url.query).items()}
                 answer = route(Request(query, self.headers.get("Accept", "")))
-            self.send_response(answer.status)
-            self.send_header("Content-Type", answer.content_type)
-            self.send_header("Content-Length", str(len(answer.body)))
-            for name, value in HEADERS.items():
-                self.send_header(name, value)
-            self.end_headers()
+            if isinstance(answer, Stream):
+                # The second is for a proxy in between, which would hold back events to fill a buffer.
+                self._head(HTTPStatus.OK, answer.content_type, ("Connection", "close"), ("X-Accel-Buffering", "no"))
+                if self.command != "HEAD":
+                    self._stream(answer.chunks)
+                return
+            self._head(answer.status, answer.content_type, ("Content-Length", str(len(answer.body))))
             if self.command != "HEAD":
                 self.wfile.write(answer.body)
+
+        def _head(self, status: HTTPStatus, content_type: str, *more: tuple[str, str]) -> None:
+            self.send_response(status)
+            self.send_header("Content-Type", content_type)
+            for name, value in (*more, *HEADERS.items()):
+                self.send_header(name, value)
+            self.end_headers()
+
+        def _stream(self, chunks: Iterator[bytes]) -> None:
+            # A reader who went away, or who takes nothing for `timeout`, ends its own stream and nothing else.
+            with contextlib.suppress(ConnectionError, TimeoutError):
+                for chunk in chunks:
+                    self.wfile.write(chunk)
+            if isinstance(chunks, Generator):
+                chunks.close()
 
         def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
             """A scrape a second is no news."""

@@ -6,6 +6,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
 
+from validator.publish.findings import findings
+from validator.publish.history import History
 from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio, what_broke
 
 WIDTH: Final = 100
@@ -23,6 +25,7 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
     if len(report["reasons"]) > len(broken):  # a doubt is among them; else they repeat what broke
         lines += _section("Why", report["reasons"])
     lines += _section("What broke", broken or ["Nothing: no violation is confirmed."])
+    lines += _section("Where to look", _advice(report, violations))
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Faults", of_faults(report))
     lines += ["", "Counts"]
@@ -54,6 +57,14 @@ def _verdicts(report: dict[str, Any]) -> list[str]:
 def _section(title: str, sentences: Iterable[str]) -> list[str]:
     wrapped = [line for sentence in sentences for line in _wrap(sentence, "  ")]
     return ["", title, *wrapped] if wrapped else []
+
+
+def _advice(report: dict[str, Any], violations: dict[str, Any] | None) -> list[str]:
+    return [
+        f"{finding.violation.replace('_', ' ')}: {finding.advice}"
+        + (f" One event's story: {finding.command}" if finding.command else "")
+        for finding in findings(report, violations, History())
+    ]
 
 
 def _wrap(sentence: str, indent: str) -> list[str]:

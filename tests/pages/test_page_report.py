@@ -1,0 +1,64 @@
+"""The HTML report in a real browser: on a screen, on a phone and on paper."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.pages import chromium
+from tests.pages.chromium import Browser
+from tests.pages.story import story
+from tests.pages.test_page_live import CONTRAST, needs_chromium
+from tests.unit.publish_snapshots import clean
+from validator.publish import html
+from validator.publish.history import History
+from validator.publish.report import build, build_violations
+
+pytestmark = needs_chromium
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    history, last = History(), clean()
+    for last in story():
+        history = history.add(last)
+    file = tmp_path_factory.mktemp("report") / "report.html"
+    file.write_text(html.render(build(last), build_violations(last), history), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def page(tmp_path_factory: pytest.TempPathFactory, file: Path) -> Iterator[Browser]:
+    command = chromium.find()
+    assert command is not None
+    with chromium.browser(command, tmp_path_factory.mktemp("profile")) as browser:
+        browser.open(file.as_uri())
+        yield browser
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (390, "dark"), (1280, "light"), (1280, "dark")])
+def test_it_reads_well_at_every_width_and_in_both_schemes(page: Browser, width: int, scheme: str) -> None:
+    page.window(width, 900, scheme)
+    assert page.value("document.documentElement.scrollWidth") <= width
+    assert page.value(CONTRAST) == []
+
+
+def test_it_asks_for_nothing_and_complains_of_nothing(page: Browser, file: Path) -> None:
+    assert set(page.requests) == {file.as_uri()}
+    assert page.complaints == []
+
+
+def test_it_prints_dark_on_white_also_where_the_screen_is_dark(page: Browser) -> None:
+    page.window(740, 1000, "dark")
+    dark = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.call("Emulation.setEmulatedMedia", media="print", features=dark)
+    try:
+        assert page.value("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+        assert page.value(CONTRAST) == []
+    finally:
+        page.call("Emulation.setEmulatedMedia", media="", features=[])
+    paper = base64.b64decode(page.call("Page.printToPDF", preferCSSPageSize=True, printBackground=True)["data"])
+    assert paper.startswith(b"%PDF")

@@ -1,0 +1,183 @@
+"""The stream of events beside the page, and what it says is broken."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from http.client import HTTPConnection, HTTPResponse
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.pages.story import LOST, REPEATED, at, story
+from tests.unit.publish_snapshots import NOON_US, broken, clean, config, violation
+from validator.model.classes import Guarantee, ViolationClass
+from validator.model.snapshot import Snapshot
+from validator.publish import feed
+from validator.publish.feed import Feed, event
+from validator.publish.findings import ADVICE, findings
+from validator.publish.history import History
+from validator.publish.publisher import Publisher
+from validator.publish.report import build, build_violations
+
+pytestmark = pytest.mark.unit
+
+
+@contextmanager
+def listening(publisher: Publisher) -> Iterator[HTTPResponse]:
+    connection = HTTPConnection("127.0.0.1", publisher.start().port, timeout=10)
+    try:
+        connection.request("GET", "/events")
+        response = connection.getresponse()
+        assert response.headers["Content-Type"].startswith("text/event-stream")
+        yield response
+    finally:
+        connection.close()
+        publisher.stop()
+
+
+def next_event(response: HTTPResponse) -> tuple[str, dict[str, Any]]:
+    """Name and data of the next event."""
+    name = ""
+    for line in response:
+        text = line.decode().rstrip("\n")
+        if text.startswith("event: "):
+            name = text.removeprefix("event: ")
+        elif text.startswith("data: "):
+            return name, json.loads(text.removeprefix("data: "))
+    raise AssertionError("the stream ended")
+
+
+def test_a_listener_gets_the_history_and_then_each_update(tmp_path: Path) -> None:
+    publisher = Publisher(config(tmp_path), tmp_path)
+    publisher.publish(clean())
+    with listening(publisher) as response:
+        name, sent = next_event(response)
+        assert (name, len(sent["rows"])) == ("history", 1)
+        name, sent = next_event(response)
+        assert (name, sent["report"]["outcome"], sent["findings"]) == ("update", "pass", [])
+        publisher.publish(replace(broken(), taken_us=NOON_US + 2_000_000))
+        name, sent = next_event(response)
+        assert (name, sent["report"]["outcome"]) == ("update", "fail")
+        assert [f["violation"] for f in sent["findings"]] == ["missing", "duplicate"]
+        assert [row[0] for row in sent["rows"]] == [NOON_US / 1e6, NOON_US / 1e6 + 2]
+        assert sent["age_seconds"] is not None
+
+
+def test_after_a_restart_a_listener_is_told_that_it_sees_the_past(tmp_path: Path) -> None:
+    Publisher(config(tmp_path), tmp_path).publish(broken())
+    with listening(Publisher(config(tmp_path), tmp_path)) as response:
+        assert next_event(response)[0] == "history"
+        name, sent = next_event(response)
+        assert (name, sent["restoring"], sent["age_seconds"]) == ("update", True, None)
+        assert sent["report"]["outcome"] == "fail"
+
+
+def test_a_report_of_another_version_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "report.json").write_text('{"schema": 99}')
+    publisher = Publisher(config(tmp_path), tmp_path)
+    with listening(publisher) as response:
+        assert next_event(response)[0] == "history"
+        publisher.publish(clean())
+        assert next_event(response)[1]["report"]["outcome"] == "pass"
+
+
+def test_stopping_ends_the_streams(tmp_path: Path) -> None:
+    publisher = Publisher(config(tmp_path), tmp_path)
+    publisher.publish(clean())
+    with listening(publisher) as response:
+        next_event(response)
+        next_event(response)
+        publisher.stop()
+        assert next_event(response) == ("end", {})
+        assert response.read().strip() == b""
+
+
+def test_silence_is_filled_with_beats(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "BEAT_SECONDS", 0.01)
+    events = Feed(lambda: {"rows": []}, lambda: {"age_seconds": 3}).listen()
+    assert events is not None
+    said = [next(events) for _ in range(4)]
+    assert said[0].startswith(b"retry: ")
+    assert said[2:] == [event("beat", {"age_seconds": 3})] * 2
+
+
+def test_too_many_listeners_are_refused_and_one_that_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(feed, "LISTENERS_MAX", 1)
+    feeding = Feed(dict, dict)
+    first = feeding.listen()
+    assert first is not None
+    next(first)
+    assert feeding.listen() is None
+    first.close()  # type: ignore[attr-defined]
+    assert feeding.listen() is not None
+
+
+def test_an_update_is_made_once_for_all_and_not_for_nobody() -> None:
+    made = []
+
+    def update() -> dict[str, Any]:
+        made.append(1)
+        return {}
+
+    feeding = Feed(dict, dict)
+    feeding.publish(update)
+    assert made == []
+    for _ in range(2):
+        events = feeding.listen()
+        assert events is not None
+        assert [next(events) for _ in range(3)][2] == event("update", {})
+    assert made == [1]
+
+
+def test_an_event_is_one_line_of_data() -> None:
+    assert event("x", {"key": "a\nb\r"}).count(b"\n") == 3
+
+
+def last() -> Snapshot:
+    return story()[-1]
+
+
+def test_a_finding_says_how_much_since_when_after_which_fault_and_what_to_do() -> None:
+    missing, duplicate = findings(build(last()), build_violations(last()), History())
+    assert (missing.count, duplicate.count) == (LOST, REPEATED)
+    assert missing.since == build_violations(last())["violations"][0]["first"]
+    assert "All after kill-one-worker struck taskmanager-1" in duplicate.blamed
+    assert missing.advice == ADVICE[ViolationClass.MISSING]
+    assert missing.command == "streamproof explain STATE --id 400000"
+    assert not missing.tolerated
+
+
+def test_a_finding_is_as_old_as_the_oldest_that_is_known_of_it() -> None:
+    history = History()
+    for snapshot in story():
+        history = history.add(snapshot)
+    (missing, _) = findings(build(last()), None, history)
+    assert missing.since is not None
+    assert missing.since[:16] == "2026-01-31T11:56"
+    assert at(1000) - NOON_US == -200_000_000
+    assert missing.command is None
+
+
+def test_what_is_tolerated_comes_last() -> None:
+    tolerant = replace(last(), guarantee=Guarantee.AT_MOST_ONCE)
+    assert [(f.violation, f.tolerated) for f in findings(build(tolerant), None, History())] == [
+        ("duplicate", False),
+        ("missing", True),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "word"), [("17", " 17"), ("a b", " 'a b'"), ("x'; rm", """ 'x'"'"'; rm'"""), ("-9", "=-9")]
+)
+def test_an_id_in_a_command_is_one_word(name: str, word: str) -> None:
+    evil = replace(broken(), violations_latest=(replace(violation("v", "missing", NOON_US), ids=(name,)),))
+    found = findings(build(evil), build_violations(evil), History())
+    assert found[0].command == f"streamproof explain STATE --id{word}"
+
+
+def test_every_class_has_advice() -> None:
+    assert set(ADVICE) == set(ViolationClass)

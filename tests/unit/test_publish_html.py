@@ -1,0 +1,161 @@
+"""The report as one HTML file: what it says, what it draws, and what it does not claim."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.pages.story import FAULT, LOST, REPEATED, story
+from tests.unit.publish_snapshots import broken, clean, config, violation
+from validator.cli.main import main
+from validator.model.classes import Guarantee, Verdict, ViolationClass
+from validator.model.snapshot import Snapshot
+from validator.publish import html, report_plots, svg
+from validator.publish.history import HISTORY_FILE, History
+from validator.publish.publisher import Publisher
+from validator.publish.report import build, build_violations
+
+pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(scope="module")
+def told() -> tuple[Snapshot, History]:
+    """The last snapshot of the story, and its history."""
+    history, last = History(), clean()
+    for last in story():
+        history = history.add(last)
+    return last, history
+
+
+def rendered(snapshot: Snapshot, history: History) -> str:
+    return html.render(build(snapshot), build_violations(snapshot), history)
+
+
+def pictures(page: str) -> list[ET.Element]:
+    """Every plot of the page, parsed: what a browser would mend is an error here."""
+    return [ET.fromstring(found) for found in re.findall(r'<svg class="plot".*?</svg>', page, re.DOTALL)]
+
+
+def test_the_report_draws_the_timeline_with_its_faults(told: tuple[Snapshot, History]) -> None:
+    page = rendered(*told)
+    drawn = pictures(page)
+    labels = [picture.get("aria-label", "") for picture in drawn]
+    starts = [label.split(",")[0] for label in labels[:4]]
+    assert starts == ["Throughput", "Latency", "Outstanding", "Violations"]
+    assert f"missing at the end {LOST}, highest {LOST}" in labels[3]
+    for picture in drawn[:4]:
+        assert len(picture.findall("rect[@class='band']")) == 2
+        assert len(picture.findall("path[@class='mark']")) == 1
+        assert FAULT in [text.text for text in picture.findall("text")]
+    assert "0 throughout: misplaced, unknown id, undecodable." in page
+
+
+def test_nothing_is_drawn_outside_of_its_plot(told: tuple[Snapshot, History]) -> None:
+    for picture in pictures(rendered(*told)):
+        for path in picture.findall("path"):
+            numbers = [float(n) for n in re.findall(r"[\d.]+", path.get("d", ""))]
+            assert max(numbers) <= svg.WIDTH
+        for rect in picture.findall("rect"):
+            assert 0 <= float(rect.get("y", "0")) <= svg.HEIGHT
+            assert float(rect.get("x", "0")) + float(rect.get("width", "0")) <= svg.WIDTH
+
+
+def test_latency_is_told_apart_by_phase(told: tuple[Snapshot, History]) -> None:
+    last, history = told
+    counted = report_plots.phase_counts(build(last)["phases"], history)
+    # Nothing was answered while the worker was down, but for the batch that the fault struck in.
+    assert sum(counted.get(f"failure, {FAULT}", [0])) <= 40
+    assert sum(counted["control"]) > 1000
+    slow = [i for i, bound in enumerate(history.bounds) if bound >= 10]
+    assert sum(counted[f"recovery, {FAULT}"][i] for i in slow) > 100
+    assert sum(counted["control"][i] for i in slow) == 0
+    assert f"recovery, {FAULT}: " in rendered(last, history)
+
+
+def test_violations_are_counted_by_window_and_class(told: tuple[Snapshot, History]) -> None:
+    plot = report_plots.violations_by_window(build_violations(told[0]))
+    listed = build_violations(told[0])["violations"]
+    said = dict(re.findall(r"(\d\d:\d\d:\d\d) (\d+)", pictures(plot)[0].get("aria-label", "")))
+    assert sum(int(count) for count in said.values()) == sum(v["count"] for v in listed)
+    assert len(said) == len({v["window_start"] for v in listed})
+
+
+def test_suspected_and_retracted_violations_are_not_drawn() -> None:
+    unsure = replace(violation("v", "missing", 1), state="suspected")
+    assert report_plots.violations_by_window(build_violations(replace(clean(), violations_latest=(unsure,)))) == ""
+
+
+def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History]) -> None:
+    page = rendered(*told)
+    assert f"<strong>{LOST}</strong> events were lost" in page
+    assert f"<strong>{REPEATED}</strong> times an event was counted again" in page
+    assert "Compare the engine&#x27;s restarts" in page
+    assert "<h2>Why</h2>" not in page
+    assert page.index("exactly once (declared)") < page.index("at most once")
+
+
+def test_a_doubt_is_said() -> None:
+    unsure = {**clean().verdicts, Guarantee.EXACTLY_ONCE: Verdict.UNKNOWN}
+    page = html.render(build(replace(clean(), verdicts=unsure, reasons=("2 partitions were not read",))))
+    assert "<h2>Why</h2><ul><li>2 partitions were not read</li>" in page
+
+
+def test_without_a_history_the_report_says_so() -> None:
+    page = html.render(build(broken()), build_violations(broken()))
+    assert "No history was kept" in page
+    assert "Latency per phase" not in page
+    assert len(pictures(page)) == 1
+
+
+def test_coverage_is_cut_and_not_rounded() -> None:
+    page = report_plots.coverage(build(clean()))
+    # 1005 of 1010 offsets are 99.504 %
+    assert "99.5 %" in page
+    assert "1,050 records read, 0 expired, 5 offsets without a visible record, 1,055 spanned" in page
+    nearly = replace(clean().coverage[0], next_offset=999_999, high_watermark=1_000_000, first_offset=0)
+    assert "99.9 %" in report_plots.coverage(build(replace(clean(), coverage=(nearly,))))
+
+
+def test_every_class_of_violation_has_a_colour() -> None:
+    assert set(report_plots.TONES) == {name.value for name in ViolationClass}
+
+
+@pytest.mark.parametrize("span", [1, 59, 600, 86_400, 10_000_000])
+def test_ticks_of_time_are_few_and_inside(span: int) -> None:
+    first = 1_769_860_800.0
+    plot = svg.over_time("x", [first, first + span], [svg.Line("a", [0.0, 1.0], "t1")], [], [])
+    ticks = [t for t in ET.fromstring(plot.split("<ul")[0]).findall("text") if t.get("text-anchor") == "middle"]
+    assert len(ticks) <= svg.TIME_TICKS_MAX + 1
+
+
+def test_a_value_between_gaps_is_seen() -> None:
+    plot = svg.over_time("x", [0.0, 1.0, 2.0], [svg.Line("a", [None, 5.0, None], "t1")], [], [])
+    assert "<circle" in plot
+
+
+def test_a_label_of_other_peoples_data_is_text() -> None:
+    evil = '"><script>x</script>'
+    plot = svg.over_time(evil, [0.0, 1.0], [svg.Line(evil, [0, 1], "t1")], [svg.Band(evil, 0, 1)], [])
+    assert "<script>" not in plot
+    ET.fromstring(plot.split("<ul")[0])
+
+
+def test_the_command_puts_the_history_of_the_state_into_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], told: tuple[Snapshot, History]
+) -> None:
+    publisher = Publisher(config(tmp_path), tmp_path)
+    first: dict[str, Any] = {"taken_us": told[0].taken_us - 2_000_000}
+    publisher.start()
+    publisher.publish(replace(told[0], **first))
+    publisher.publish(told[0])
+    publisher.stop()
+    assert main(["report", str(tmp_path), "--format", "html"]) == 1
+    assert len(pictures(capsys.readouterr().out)) >= 3
+    (tmp_path / HISTORY_FILE).write_text("{")
+    assert main(["report", str(tmp_path), "--format", "html"]) == 1
+    assert "No history was kept" in capsys.readouterr().out

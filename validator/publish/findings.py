@@ -1,0 +1,89 @@
+"""What broke, for a person who was woken up: how much, since when, after which fault, and what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from shlex import quote
+from typing import Any, Final
+
+from validator.model.classes import ViolationClass
+from validator.publish.history import History, first_seen
+from validator.publish.sentences import BROKEN, blamed, breaks
+from validator.publish.times import rfc3339
+
+ADVICE: Final[dict[ViolationClass, str]] = {
+    ViolationClass.MISSING: "Compare the engine's restarts with the time of the loss: progress that was committed "
+    "before its answer was written loses what was in flight.",
+    ViolationClass.DUPLICATE: "Compare the engine's restarts with the time of the repeat: it redid work whose answer "
+    "was already visible, so check that its sink is transactional or idempotent.",
+    ViolationClass.MISPLACED: "Compare the engine's window size, offset, time zone and key with `oracle` and "
+    "`inputs[].fields` of the configuration.",
+    ViolationClass.UNKNOWN_ID: "Look for another producer on the output topic, a wrong id field in the configuration, "
+    "or a `start` that skipped inputs.",
+    ViolationClass.INCONSISTENT: "The engine's answer contradicts its own evidence: look at the state that it restored "
+    "last.",
+    ViolationClass.UNDECODABLE: "Compare a record of the output topic with `outputs[].fields` of the configuration: "
+    "was a new version of the engine deployed?",
+    ViolationClass.WRONG_VALUE: "Its events are right and its value is not: look at the aggregation of the engine.",
+}
+"""Class -> where to look first."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One class of confirmed violations. ``sentence`` goes on where ``count`` ends; ``since`` is RFC 3339 or None."""
+
+    violation: str
+    count: int
+    sentence: str
+    blamed: str
+    tolerated: bool
+    since: str | None
+    advice: str
+    command: str | None
+
+
+def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, history: History) -> list[Finding]:
+    """One for each class with a confirmed violation, in the order of ``BROKEN``; those that break the declared
+    guarantee come first."""
+    found = []
+    for violation, (one, several) in BROKEN.items():
+        count = report["violations"]["confirmed"].get(violation.value) or 0
+        if not count:
+            continue
+        records = [
+            record
+            for record in (violations or {}).get("violations", ())
+            if record["class"] == violation.value and record["state"] == "confirmed"
+        ]
+        found.append(
+            Finding(
+                violation=violation.value,
+                count=count,
+                sentence=one if count == 1 else several,
+                blamed=blamed(report["faults"], violation.value, count).strip(),
+                tolerated=not breaks(violation, report["guarantee"]),
+                since=_since(records, history, violation.value),
+                advice=ADVICE[violation],
+                command=_command(records),
+            )
+        )
+    return sorted(found, key=lambda finding: finding.tolerated)
+
+
+def _since(records: list[dict[str, Any]], history: History, violation: str) -> str | None:
+    """The earliest instant known: the list of violations is bounded, and so is the history."""
+    seen = first_seen(history, violation)
+    told = [rfc3339(round(seen * 1e6))] if seen is not None else []
+    return min((time for time in (*told, *(record["first"] for record in records)) if time is not None), default=None)
+
+
+def _command(records: list[dict[str, Any]]) -> str | None:
+    """The command that tells the story of the newest one's first id."""
+    return next((f"streamproof explain STATE --id{_quoted(r['ids'][0])}" for r in records if r["ids"]), None)
+
+
+def _quoted(text: str) -> str:
+    """``text`` as the value of an option in a shell: ids are other people's data, and the line is made to be copied."""
+    return ("=" if text.startswith("-") else " ") + quote(text)

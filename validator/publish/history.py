@@ -1,0 +1,193 @@
+"""The course of a run over time: a bounded list of points, fine where it is new and coarse where it is old.
+
+Only what a snapshot says is kept: totals, counts of what is outstanding, lag and the latency histogram of that instant.
+Rates and quantiles are differences of two points (`series`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Final, Self
+
+from validator.model.snapshot import Snapshot
+
+HISTORY_FILE: Final = "history.json"
+SCHEMA: Final = 1
+TIERS: Final = ((600.0, 2.0), (7_200.0, 30.0), (86_400.0, 300.0))
+"""(age, step) in seconds: up to this age one point in each step. What is older than the last age is dropped."""
+LATENCIES: Final = ("last_input", "window_close", "first_input")
+PEAKS: Final = ("pending", "overdue", "blocked", "unconsumed", "unresolved", "input_lag", "output_lag")
+"""Counts that rise and fall: where points are merged the largest one stays, for a peak must not be thinned away."""
+
+
+@dataclass(frozen=True)
+class Point:
+    """One instant. ``time`` is seconds since the epoch; ``read`` and ``processed`` are totals of the run; ``latency``
+    holds the bucket counts so far (empty: no latency is known). The other fields are counts at that instant."""
+
+    time: float
+    read: int = 0
+    processed: int = 0
+    pending: int = 0
+    overdue: int = 0
+    blocked: int = 0
+    unconsumed: int = 0
+    unresolved: int = 0
+    input_lag: int = 0
+    output_lag: int = 0
+    missing: int = 0
+    duplicate: int = 0
+    misplaced: int = 0
+    unknown_id: int = 0
+    undecodable: int = 0
+    restarts: int = 0
+    latency: tuple[int, ...] = ()
+
+
+COLUMNS: Final = tuple(column.name for column in fields(Point))
+
+
+@dataclass(frozen=True)
+class History:
+    """Points, oldest first; ``bounds`` are the upper bounds (seconds) of their latency buckets, ``definition`` is the
+    latency that they are of. A new point has at least ``restarts_least`` restarts before it."""
+
+    points: tuple[Point, ...] = ()
+    bounds: tuple[float, ...] = ()
+    definition: str | None = None
+    restarts_least: int = field(default=0, compare=False)
+
+    def add(self, snapshot: Snapshot) -> Self:
+        """The history with ``snapshot``, thinned; unchanged where it is no later than the last point."""
+        point = point_of(snapshot)
+        point = replace(point, restarts=max(point.restarts, self.restarts_least))
+        if point.time <= 0 or (self.points and point.time <= self.points[-1].time):
+            return self
+        definition = next((name for name in LATENCIES if name in snapshot.latency), None)
+        bounds = snapshot.latency[definition].bounds if definition is not None else self.bounds
+        return replace(
+            self,
+            points=thinned([*self.points, point], point.time),
+            bounds=bounds,
+            definition=definition or self.definition,
+        )
+
+    def to_json(self) -> str:
+        """The content of `history.json`: names of columns once, then one array a point."""
+        rows = [[getattr(point, column) for column in COLUMNS] for point in self.points]
+        plain = {"schema": SCHEMA, "definition": self.definition, "bounds": self.bounds, "columns": COLUMNS}
+        return json.dumps({**plain, "points": rows}, separators=(",", ":")) + "\n"
+
+
+def point_of(snapshot: Snapshot) -> Point:
+    """What ``snapshot`` says of its instant; a class that it does not count is 0 here, as in the metrics."""
+    counts = snapshot.contributions
+    confirmed = snapshot.violations.get("confirmed", {})
+    lags = {"input": 0, "output": 0}
+    for partition in snapshot.coverage:
+        side = "input" if partition.role == "input" else "output"
+        lags[side] += partition.lag_events
+    latency = next((snapshot.latency[name].counts for name in LATENCIES if name in snapshot.latency), ())
+    return Point(
+        time=round(snapshot.taken_us / 1e6, 3),
+        read=snapshot.inputs.get("read", 0),
+        processed=counts.get("processed", 0),
+        pending=counts.get("pending", 0),
+        overdue=counts.get("overdue", 0),
+        blocked=counts.get("blocked", 0),
+        unconsumed=counts.get("unconsumed", 0),
+        unresolved=counts.get("unresolved", 0),
+        input_lag=lags["input"],
+        output_lag=lags["output"],
+        missing=confirmed.get("missing", 0),
+        duplicate=confirmed.get("duplicate", 0),
+        misplaced=confirmed.get("misplaced", 0),
+        unknown_id=confirmed.get("unknown_id", 0),
+        undecodable=confirmed.get("undecodable", 0),
+        restarts=snapshot.restarts,
+        latency=tuple(latency),
+    )
+
+
+def thinned(points: Iterable[Point], now: float) -> tuple[Point, ...]:
+    """``points`` (oldest first) with at most one in each step of their tier, as seen at ``now`` (seconds)."""
+    kept: list[Point] = []
+    place: tuple[float, int, int] | None = None
+    for point in points:
+        step = next((step for age, step in TIERS if now - point.time <= age), None)
+        if step is None:
+            continue
+        # A restart between two points keeps both: the line must break there.
+        own = (step, int(point.time // step), point.restarts)
+        if kept and own == place:
+            kept[-1] = _merged(kept[-1], point)
+        else:
+            kept.append(point)
+        place = own
+    return tuple(kept)
+
+
+def _merged(older: Point, newer: Point) -> Point:
+    return replace(newer, **{name: max(getattr(older, name), getattr(newer, name)) for name in PEAKS})
+
+
+def loaded(text: str | None) -> History:
+    """The history that ``text`` (`history.json`) holds; an empty one where there is none or it is of another make."""
+    try:
+        return of_plain(json.loads(text)) if text is not None else History()
+    except ValueError:
+        # A picture of the past decides nothing: a damaged one is begun anew.
+        return History()
+
+
+def of_plain(plain: Mapping[str, Any] | None) -> History:
+    """The history in the parsed `history.json`; an empty one where it is of another make."""
+    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA or tuple(plain.get("columns", ())) != COLUMNS:
+        return History()
+    try:
+        named = [dict(zip(COLUMNS, row, strict=True)) for row in plain["points"]]
+        points = tuple(Point(**{**fields_of, "latency": tuple(fields_of["latency"])}) for fields_of in named)
+        # A history is only read at a start; a sidecar killed before its first report counts no restart of its own.
+        least = points[-1].restarts + 1 if points else 0
+        return History(points, tuple(plain["bounds"]), plain["definition"], least)
+    except (KeyError, TypeError, ValueError):
+        return History()
+
+
+def read(state: Path) -> History:
+    """The history in the folder ``state``; empty where none was written. Raises OSError."""
+    try:
+        return loaded((state / HISTORY_FILE).read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return History()
+
+
+def first_seen(history: History, violation: str) -> float | None:
+    """Since when the class ``violation`` was not 0 in all points that are kept (seconds); None where it is 0 now, is
+    not kept, or was there before the oldest point."""
+    if violation not in COLUMNS:
+        return None
+    since: float | None = None
+    for i, point in enumerate(history.points):
+        if getattr(point, violation) == 0:
+            since = None
+        elif since is None and (i > 0 and getattr(history.points[i - 1], violation) == 0):
+            since = point.time
+    return since
+
+
+def quantile(bounds: Sequence[float], counts: Sequence[int], share: float) -> float | None:
+    """Upper bound of the bucket that holds the quantile ``share`` (0 to 1); None where nothing was counted. What is
+    above the last bound is shown as the last bound."""
+    total = sum(counts)
+    if total <= 0:
+        return None
+    seen = 0
+    for i, count in enumerate(counts):
+        seen += count
+        if seen >= share * total:
+            return bounds[min(i, len(bounds) - 1)]
+    return bounds[-1]

@@ -1,0 +1,194 @@
+"use strict";
+// All that comes from the pipeline is set as text, never as markup: keys and topics are other people's data.
+const at = (id) => document.getElementById(id);
+const grouped = new Intl.NumberFormat("en");
+const shown = (v) => v === null || v === undefined ? "–" : typeof v === "number"
+  ? (Number.isInteger(v) ? grouped.format(v) : String(Number(v.toPrecision(4)))) : String(v);
+// Cut, not rounded: what is below 1 must not be shown as 1.
+const ratio = (v) => v === null ? null : String(Math.floor(v * 1e6) / 1e6);
+const clock = (t) => t ? t.slice(0, 19).replace("T", " ") : "–";
+// The date only where it is not that of the report.
+const near = (t) => t && time && t.slice(0, 10) === time.slice(0, 10) ? t.slice(11, 19) : clock(t);
+const words = (name) => name.replaceAll("_", " ");
+const BAD = new Set(["missing", "duplicate", "incorrect", "misplaced", "unknown_id", "inconsistent", "undecodable", "wrong_value"]);
+const MARK = { pass: "✔", fail: "✖", unknown: "?" };
+const SILENT_SECONDS = 12;  // two beats missed
+const STALE_SECONDS = 30;   // as /readyz
+const RETRY_MS = 1000;
+const LISTED = 8, LISTED_MOST = 100;  // violations at first, and on request
+
+function make(tag, text, kind) { const e = document.createElement(tag); if (text !== undefined) e.textContent = shown(text); if (kind) e.className = kind; return e; }
+const cell = (value, kind) => make("td", value, kind);
+function row(id, ...cells) {
+  const tr = document.createElement("tr"), heads = at(id).closest("table").querySelectorAll("thead th");
+  cells.forEach((td, i) => { if (heads[i]) td.dataset.head = heads[i].textContent; });
+  tr.append(...cells);
+  return tr;
+}
+function fill(id, rows) { at(id).replaceChildren(...rows); }
+function ago(seconds) {
+  const s = Math.max(0, Math.round(seconds));
+  return s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
+}
+
+let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, time = null, all = false, lastList = null;
+
+function verdicts(update) {
+  const report = update.report, first = update.findings.filter((f) => !f.tolerated && f.since).map((f) => f.since).sort()[0];
+  const names = Object.keys(report.verdicts).sort((a, b) => (b === report.guarantee) - (a === report.guarantee));
+  at("verdicts").replaceChildren(...names.map((name) => {
+    const verdict = report.verdicts[name], declared = name === report.guarantee;
+    const card = make("div", undefined, `verdict ${verdict}${declared ? " declared" : ""}`), big = make("b"), mark = make("span", MARK[verdict] + " ");
+    mark.setAttribute("aria-hidden", "true");
+    big.append(mark, verdict);
+    const over = Object.entries(report.verdicts_over).map(([span, of]) => `last ${span}: ${shown(of[name])}`).join(", ");
+    card.append(words(name) + (declared ? " (declared)" : ""), big, make("span", over, "over"));
+    if (declared && verdict === "fail" && first) card.append(make("span", `first violation ${near(first)} UTC, ${ago((Date.parse(report.time) - Date.parse(first)) / 1000)} ago`, "over"));
+    return card;
+  }));
+  const said = `${words(report.guarantee)}: ${report.outcome}`;
+  if (said !== lastSaid) { lastSaid = said; at("said").textContent = `The verdict is now: ${said}.`; }
+}
+function findings(update) {
+  const report = update.report, now = Date.parse(report.time);
+  at("broken").hidden = update.findings.length === 0;
+  at("findings").replaceChildren(...update.findings.map((f) => {
+    const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
+    const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
+    card.append(make("strong", f.count), ` ${f.sentence}.`);
+    line("since", f.since ? `${near(f.since)} UTC, ${ago((now - Date.parse(f.since)) / 1000)} ago` : "before what is kept here");
+    if (f.blamed) line("fault", f.blamed);
+    if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
+    line("do", f.advice);
+    if (f.command) line("story", make("code", f.command));
+    card.append(list);
+    return card;
+  }));
+  // Where violations are the reason, the cards above have said it; a doubt has no card.
+  const doubts = report.outcome === "unknown" || report.reasons.length > update.findings.length;
+  at("doubts").hidden = !doubts || report.reasons.length === 0;
+  at("reasons").replaceChildren(...report.reasons.map((reason) => make("li", reason)));
+}
+function lagOf(report) {
+  const found = new Map(), now = Date.parse(report.time);
+  for (const p of report.coverage.partitions) {
+    const t = found.get(p.topic) || { role: p.role, partitions: 0, records: 0, lag: 0, seconds: 0, newest: null };
+    t.partitions += 1; t.records += p.records; t.lag += p.lag_events;
+    const behind = p.read_through === null ? null : Math.max(0, (now - Date.parse(p.read_through)) / 1000);
+    t.seconds = t.seconds === null || behind === null ? null : Math.max(t.seconds, behind);
+    if (p.newest_event_time !== null && (t.newest === null || p.newest_event_time > t.newest)) t.newest = p.newest_event_time;
+    found.set(p.topic, t);
+  }
+  return found;
+}
+function topics(report) {
+  const tenth = (v) => v === null ? null : Math.round(v * 10) / 10;
+  const found = [...lagOf(report)].map(([name, t]) => row("topics", cell(name), cell(t.role), cell(t.partitions, "n"),
+    cell(t.records, "n"), cell(t.lag, "n"), cell(tenth(t.seconds), "n"), cell(near(t.newest))));
+  const absent = report.waiting_for.map((name) => row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)));
+  fill("topics", [...found, ...absent]);
+  fill("partitions", report.coverage.partitions.map((p) => row("partitions", cell(p.topic), cell(p.partition, "n"), cell(p.first_offset, "n"), cell(p.next_offset, "n"),
+    cell(p.high_watermark, "n"), cell(p.last_stable_offset, "n"), cell(p.expired, p.expired ? "n bad" : "n"), cell(near(p.read_through)))));
+}
+function tiles(report) {
+  const c = report.contributions, lag = [...lagOf(report).values()].reduce((sum, t) => sum + t.lag, 0), delay = report.latency_seconds;
+  const named = Object.keys(delay).find((name) => delay[name].p99 !== null);
+  const lines = [["events expected", c.expected], ["processed once", c.processed], ["late, handled", c.late],
+    ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
+    ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
+    [named ? "latency p99 of the run, s" : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
+  at("tiles").replaceChildren(...lines.map(([name, value, tone]) => {
+    const tile = make("div", undefined, "tile" + (tone && value > 0 ? ` ${tone}` : ""));
+    tile.append(make("dt", name), make("dd", value));
+    return tile;
+  }));
+}
+function counts(id, values) {
+  fill(id, Object.entries(values).map(([name, n]) => row(id, cell(words(name)), cell(n, n > 0 && BAD.has(name) ? "n bad" : "n"))));
+}
+function measures(report) {
+  const lines = { "handled ratio": ratio(report.reliability.handled_ratio), "exact ratio": ratio(report.reliability.exact_ratio),
+    "reliable throughput (1/s)": report.reliability.reliable_throughput_per_second,
+    "inputs read (1/s)": report.validator.input_events_per_second, "input watermark": clock(report.input_watermark) };
+  for (const [name, l] of Object.entries(report.latency_seconds)) { lines[`latency ${words(name)} p50 (s)`] = l.p50; lines[`latency ${words(name)} p99 (s)`] = l.p99; }
+  Object.assign(lines, { "detection delay p99 (s)": report.validator.detection_delay_seconds.p99, "coverage complete": report.coverage.complete ? "yes" : "no",
+    "batches": report.validator.batches, "seconds of the last batch": report.validator.batch_seconds, "restarts": report.validator.restarts });
+  fill("measures", Object.entries(lines).map(([name, v]) => row("measures", cell(name), cell(v, "n"))));
+}
+function faults(report) {
+  at("faulted").hidden = report.faults.length === 0;
+  const broke = (v) => v === null ? "not told apart" : Object.entries(v).filter(([, n]) => n).map(([name, n]) => `${shown(n)} ${words(name)}`).join(", ") || "none";
+  fill("faults", report.faults.slice(-50).reverse().map((f) => {
+    const name = cell(f.name || f.kind); name.append(make("small", f.kind));
+    return row("faults", name, cell(f.target), cell(near(f.start)), cell(f.healed === null ? "not healed" : near(f.healed), f.healed === null ? "bad" : ""),
+      cell(f.failure_cost_seconds, "n"), cell(f.downtime_seconds, "n"), cell(f.recovery_seconds, "n"), cell(broke(f.violations)));
+  }));
+  const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);
+  at("shaded").textContent = report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is in force. Dashed: the validator restarted. "
+    + (now.length ? `In force now: ${now.join(", ")}.` : "None is in force now.");
+}
+function violations(list, open) {
+  const c = list.counts, most = list.violations.slice(0, LISTED_MOST), shownNow = most.slice(0, all ? LISTED_MOST : LISTED), more = at("more");
+  lastList = [list, open];
+  more.hidden = most.length <= LISTED;
+  more.textContent = all ? `Show only the newest ${LISTED}` : `Show all ${most.length} that are kept`;
+  more.setAttribute("aria-expanded", String(all));
+  at("violated").textContent = list.violations.length === 0 ? "None is known."
+    : `Contributions and results concerned: ${shown(c.confirmed)} confirmed, ${shown(c.suspected)} suspected, ${shown(c.retracted)} retracted; ${shown(open)} confirmed and not acknowledged. Newest first.`;
+  at("violations-frame").hidden = list.violations.length === 0;
+  fill("violations", shownNow.map((v) => {
+    const kind = cell(), what = cell(v.explanation), tag = make("span", words(v.class), "tag" + (v.state === "confirmed" && v.acknowledged === null ? "" : " mild"));
+    kind.append(tag, make("small", v.acknowledged === null ? v.state : `${v.state}, acknowledged: ${v.acknowledged}`));
+    if (v.fault) what.append(make("small", `after fault ${v.fault}`));
+    if (v.ids.length) what.append(make("small", `ids ${v.ids.slice(0, 6).join(", ")}${v.count > Math.min(6, v.ids.length) ? ", …" : ""} · ${v.id}`));
+    return row("violations", cell(near(v.changed)), kind, cell(near(v.window_start)), cell(v.key), cell(v.count, "n"), what);
+  }));
+}
+function show(update) {
+  const report = update.report;
+  if (report === null) return;
+  document.title = `${MARK[report.outcome]} ${report.outcome} – ${report.pipeline}`;
+  at("pipeline").textContent = report.pipeline;
+  at("headline").textContent = update.headline;
+  at("version").textContent = `streamproof ${report.validator.version}.`;
+  restoring = update.restoring; time = report.time;
+  verdicts(update); findings(update); tiles(report); topics(report); measures(report); faults(report);
+  at("outstanding").textContent = update.outstanding.join(" ");
+  if (update.violations) violations(update.violations, report.violations_unacknowledged);
+  counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
+  Timeline.add(update.rows, update.restarts, report.faults);
+}
+// How fresh is what is shown: told by the sidecar's own clock, for this machine's may be wrong.
+function beat(said) { heardAt = performance.now(); batchAge = said.age_seconds; batchAgeAt = heardAt; fresh(); }
+function fresh() {
+  const now = performance.now(), silent = heardAt === null ? null : (now - heardAt) / 1000, age = batchAge === null ? null : batchAge + (now - batchAgeAt) / 1000;
+  const dead = lost || silent === null || silent > SILENT_SECONDS;
+  at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS ? "" : "on";
+  at("when").textContent = (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : "");
+  let notice = "";
+  if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. What is shown is the last that it said. Trying again.`;
+  else if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. What is shown is the last that it said; check that its process runs. Trying again.`;
+  else if (dead && lost) notice = "The sidecar does not answer. Trying again.";
+  else if (restoring) notice = "The sidecar has restarted and reads its state. What is shown is from before.";
+  else if (age !== null && age > STALE_SECONDS) notice = `No batch was committed for ${ago(age)}: verdicts stand still. Read the sidecar's log.`;
+  if (at("notice").textContent !== notice) at("notice").textContent = notice;
+  at("notice").hidden = notice === "";
+}
+let lost = false, ended = false;
+function listen() {
+  const events = new EventSource("events");
+  const heard = (handle) => (e) => { lost = false; ended = false; handle(JSON.parse(e.data)); };
+  events.addEventListener("history", heard((sent) => { heardAt = performance.now(); Timeline.whole(sent); }));
+  events.addEventListener("update", heard((update) => { show(update); beat(update); }));
+  events.addEventListener("beat", heard(beat));
+  events.addEventListener("end", () => { heardAt = performance.now(); ended = true; });
+  events.onerror = () => {
+    lost = true; fresh();
+    // The browser tries again by itself unless it was refused; then we do.
+    if (events.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
+  };
+}
+at("more").addEventListener("click", () => { all = !all; violations(...lastList); });
+Timeline.start({ place: at("plots"), spans: at("spans"), pointed: at("pointed") });
+listen();
+setInterval(fresh, 1000);

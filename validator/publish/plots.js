@@ -1,0 +1,153 @@
+"use strict";
+// The timeline: four plots over one axis of time, faults shaded, restarts dashed. Needs uPlot.
+const Timeline = (() => {
+  const SPANS = [["15 min", 900], ["2 h", 7200], ["24 h", 86400]];
+  const PLOTS = [
+    { title: "Throughput", unit: "events per second", lines: [["inputs read", "read_per_second", "--c1"], ["processed", "processed_per_second", "--c3"]] },
+    { title: "Latency", unit: "seconds", lines: [["p99", "latency_p99_seconds", "--c2"], ["p50", "latency_p50_seconds", "--c1"]], dots: true },
+    { title: "Outstanding", unit: "events without an answer", steps: true, lines: [["pending", "pending", "--c6"], ["overdue", "overdue", "--c2"],
+      ["unresolved", "unresolved", "--c5"], ["blocked", "blocked", "--c1"], ["unconsumed", "unconsumed", "--c3"]] },
+    { title: "Violations", unit: "confirmed so far", steps: true, lines: [["missing", "missing", "--c4"], ["duplicate", "duplicate", "--c2"],
+      ["misplaced", "misplaced", "--c5"], ["unknown id", "unknown_id", "--c1"], ["undecodable", "undecodable", "--c6"]] },
+  ];
+  const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3], [1, 2]];
+  // A count has no quarters.
+  const WHOLE = Array.from({ length: 16 }, (_, power) => [1, 2, 5].map((n) => n * 10 ** power)).flat();
+  const grouped = new Intl.NumberFormat("en", { maximumSignificantDigits: 4 });
+  const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
+  const clock = (t) => new Date(t * 1000).toISOString().slice(11, 19);
+  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const shown = (v) => v === null || v === undefined ? "–" : grouped.format(v);
+  let columns = [], rows = [], faults = [], restarts = [], span = SPANS[0][1], charts = [], place, pointed;
+
+  const index = (name) => columns.indexOf(name);
+  const last = () => rows.length ? rows[rows.length - 1][0] : 0;
+  const inView = () => { const from = last() - span; return rows.filter((row) => row[0] >= from); };
+  function data(plot, view) { return [view.map((r) => r[0]), ...plot.lines.map(([, name]) => view.map((r) => r[index(name)]))]; }
+
+  function shade(u) {
+    const { ctx, bbox } = u, x = (t) => u.valToPos(t, "x", true), right = bbox.left + bbox.width;
+    ctx.save();
+    ctx.beginPath(); ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height); ctx.clip();
+    ctx.fillStyle = colour("--fault");
+    for (const f of faults) {
+      const from = x(f.from), to = f.to === null ? right : x(f.to);
+      // A fault of an instant must still be seen.
+      ctx.fillRect(from, bbox.top, Math.max(2 * devicePixelRatio, to - from), bbox.height);
+    }
+    ctx.strokeStyle = colour("--dim"); ctx.setLineDash([4, 4]); ctx.lineWidth = devicePixelRatio;
+    for (const t of restarts) { ctx.beginPath(); ctx.moveTo(x(t), bbox.top); ctx.lineTo(x(t), bbox.top + bbox.height); ctx.stroke(); }
+    ctx.restore();
+    name(ctx, bbox, x);
+  }
+  // Names stand where there is room: one that would run into the one before is left to the table of faults.
+  function name(ctx, bbox, x) {
+    ctx.save();
+    ctx.fillStyle = colour("--dim"); ctx.textBaseline = "top"; ctx.textAlign = "left"; ctx.font = `${11 * devicePixelRatio}px system-ui, sans-serif`;
+    let free = bbox.left;
+    for (const f of [...faults].sort((a, b) => a.from - b.from)) {
+      const width = ctx.measureText(f.name).width, left = Math.min(Math.max(bbox.left, x(f.from)), bbox.left + bbox.width - width);
+      const ends = f.to === null ? bbox.left + bbox.width : x(f.to);
+      if (ends < bbox.left || left < free) continue;
+      ctx.fillText(f.name, left, bbox.top - 14 * devicePixelRatio);
+      free = left + width + 8 * devicePixelRatio;
+    }
+    ctx.restore();
+  }
+  // A value between two gaps has no line to be seen by: it gets a dot.
+  function alone(u, series) {
+    const values = u.data[series], gap = (v) => v === null || v === undefined;
+    return values.flatMap((v, i) => !gap(v) && gap(values[i - 1]) && gap(values[i + 1]) ? [i] : []);
+  }
+  function options(plot, width) {
+    const axis = { stroke: colour("--dim"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
+    return {
+      width, height: 190, padding: [20, 30, 0, 0], tzDate: (t) => uPlot.tzDate(new Date(t * 1000), "Etc/UTC"),
+      cursor: { sync: { key: "time" }, points: { size: 7 }, drag: { x: false, y: false } },
+      scales: {
+        x: { time: true, range: () => { const from = rows.length ? Math.max(rows[0][0], last() - span) : 0; return [from, Math.max(last(), from + 10)]; } },
+        // From zero, and never flat: a line on the floor must read as zero.
+        y: { range: (u, low, high) => [0, high > 0 ? high * 1.25 : 1] },
+      },
+      axes: [{ ...axis, space: 70, size: 30, values: (u, ticks) => ticks.map((t) => clock(t).slice(0, span > 900 ? 5 : 8)) },
+        { ...axis, size: 56, ...(plot.steps ? { incrs: WHOLE } : {}), values: (u, ticks) => ticks.map((v) => short.format(v)) }],
+      series: [{ label: "time", value: (u, t) => t === null ? "–" : clock(t) }, ...plot.lines.map(([label, , tone], i) => ({
+        label, stroke: colour(tone), width: 2, dash: DASHES[i], value: (u, v) => shown(v),
+        paths: plot.steps ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
+        points: plot.dots ? { show: true, size: 5, fill: colour(tone), filter: alone } : { show: false },
+      }))],
+      hooks: { drawClear: [shade] },
+    };
+  }
+  function summary(plot, view) {
+    return plot.lines.map(([label, name]) => {
+      const values = view.map((r) => r[index(name)]).filter((v) => v !== null);
+      if (!values.length) return `${label} not known`;
+      return `${label} now ${shown(values[values.length - 1])}, highest ${shown(Math.max(...values))}`;
+    }).join("; ");
+  }
+  function build() {
+    charts.forEach((c) => c.u.destroy());
+    place.replaceChildren();
+    charts = PLOTS.map((plot) => {
+      const figure = document.createElement("figure"), caption = document.createElement("figcaption"), unit = document.createElement("span"), frame = document.createElement("div");
+      caption.textContent = plot.title + " "; unit.textContent = plot.unit; caption.append(unit);
+      frame.className = "frame"; frame.tabIndex = 0; frame.setAttribute("role", "img");
+      figure.append(caption, frame); place.append(figure);
+      const u = new uPlot(options(plot, Math.max(200, frame.clientWidth)), data(plot, inView()), frame);
+      frame.addEventListener("keydown", (e) => step(e, u, plot));
+      return { plot, u, frame };
+    });
+    draw();
+  }
+  // Arrow keys walk along the points, as the mouse does.
+  function step(event, u, plot) {
+    const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
+    const n = u.data[0].length;
+    if (by === undefined || n === 0) return;
+    event.preventDefault();
+    const nothing = (k) => u.data.slice(1).every((values) => values[k] === null);
+    let i = Math.min(n - 1, Math.max(0, (u.cursor.idx ?? n - 1) + by));
+    // The break between two starts is no point.
+    while (nothing(i) && i > 0 && i < n - 1) i += Math.sign(by);
+    u.setCursor({ left: u.valToPos(u.data[0][i], "x"), top: 5 });
+    pointed.textContent = `${plot.title} at ${clock(u.data[0][i])}: ` + plot.lines.map(([label], k) => `${label} ${shown(u.data[k + 1][i])}`).join(", ");
+  }
+  function draw() {
+    const view = inView();
+    for (const { plot, u, frame } of charts) {
+      u.setData(data(plot, view));
+      if ((u.cursor.left ?? -1) < 0 && view.length) u.setLegend({ idx: view.length - 1 });
+      frame.setAttribute("aria-label", `${plot.title}, ${plot.unit}: ${summary(plot, view)}. Arrow keys read single points.`);
+    }
+  }
+  function start(elements) {
+    ({ place, pointed } = elements);
+    elements.spans.replaceChildren(...SPANS.map(([name, seconds]) => {
+      const button = document.createElement("button");
+      button.type = "button"; button.textContent = name; button.setAttribute("aria-pressed", String(seconds === span));
+      button.addEventListener("click", () => {
+        span = seconds;
+        for (const b of elements.spans.children) b.setAttribute("aria-pressed", String(b === button));
+        draw();
+      });
+      return button;
+    }));
+    build();
+    matchMedia("(prefers-color-scheme: dark)").addEventListener("change", build);
+    new ResizeObserver(() => charts.forEach(({ u, frame }) => {
+      if (frame.clientWidth && frame.clientWidth !== u.width) u.setSize({ width: frame.clientWidth, height: 190 });
+    })).observe(place);
+  }
+  return {
+    start,
+    whole(sent) { columns = sent.columns; rows = sent.rows; restarts = sent.restarts; draw(); },
+    // The newest rows take the place of those that the page has from that instant on: the last one may still grow.
+    add(sent, newRestarts, newFaults) {
+      restarts = newRestarts;
+      faults = newFaults.filter((f) => f.start !== null).map((f) => ({ name: f.name || f.kind, from: Date.parse(f.start) / 1000, to: f.healed === null ? null : Date.parse(f.healed) / 1000 }));
+      if (sent.length && columns.length) rows = rows.filter((row) => row[0] < sent[0][0]).concat(sent);
+      draw();
+    },
+  };
+})();

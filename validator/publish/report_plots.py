@@ -1,0 +1,213 @@
+"""The plots of the HTML report: the timeline with faults, latency per phase, violations per window, coverage."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from itertools import pairwise
+from typing import Any, Final
+
+from validator.model.classes import ViolationClass
+from validator.publish import series, svg
+from validator.publish.history import History, quantile
+from validator.publish.sentences import clock, number
+from validator.publish.svg import Band, Line, Stack
+from validator.publish.times import parse_rfc3339
+
+TONES: Final = {
+    "missing": "t5",
+    "duplicate": "t2",
+    "misplaced": "t4",
+    "unknown_id": "t1",
+    "inconsistent": "t3",
+    "undecodable": "t6",
+    "wrong_value": "t3",
+}
+"""Class of a violation -> class of the style sheet: one colour for it wherever it is drawn."""
+TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
+    ("Throughput, events per second", {"read_per_second": "t1", "processed_per_second": "t3"}),
+    ("Latency, seconds", {"latency_p99_seconds": "t2", "latency_p50_seconds": "t1"}),
+    (
+        "Outstanding, events without an answer",
+        {"pending": "t6", "overdue": "t2", "unresolved": "t4", "blocked": "t1", "unconsumed": "t3"},
+    ),
+    (
+        "Violations, confirmed so far",
+        {name: TONES[name] for name in ("missing", "duplicate", "misplaced", "unknown_id", "undecodable")},
+    ),
+)
+"""Title of a plot -> column of the series -> class of its line."""
+NAMES: Final = {
+    "read_per_second": "inputs read",
+    "processed_per_second": "processed",
+    "latency_p50_seconds": "p50",
+    "latency_p99_seconds": "p99",
+}
+WINDOWS_SHOWN: Final = 60
+PHASES_SHOWN: Final = 8
+
+
+def timeline(report: Mapping[str, Any], history: History) -> str:
+    """Four plots over time; a sentence where no history was kept."""
+    if len(history.points) < 2:
+        return _section("Timeline", _note("No history was kept: the run has fewer than two batches on record."))
+    rows = series.rows(history)
+    columns = dict(zip(series.COLUMNS, zip(*rows, strict=True), strict=True))
+    times = [time for time in columns["time"] if time is not None]
+    bands, marks = _bands(report["faults"], times[-1]), series.restarts(history)
+    figures = []
+    for title, tones in TIMELINE:
+        lines = [Line(NAMES.get(name, name.replace("_", " ")), columns[name], tone) for name, tone in tones.items()]
+        # What was 0 throughout would hide the rest on the floor of the plot; it is named below it instead.
+        drawn = [line for line in lines if any(line.values)]
+        flat = [line.name for line in lines if line not in drawn and any(v is not None for v in line.values)]
+        if not drawn and not flat:
+            continue
+        plot = svg.over_time(f"{title}: {_summary(drawn) or 'all 0'}", times, drawn, bands, marks)
+        figures.append(_figure(title, plot + (_note(f"0 throughout: {', '.join(flat)}.") if flat else "")))
+    said = "Times are UTC. Shaded: a fault is in force. Dashed: the validator restarted."
+    older = " Points older than ten minutes stand for 30 seconds, older than two hours for five minutes."
+    return _section("Timeline", _note(said + older) + f'<div class="plots">{"".join(figures)}</div>')
+
+
+def latency_by_phase(report: Mapping[str, Any], history: History) -> str:
+    """A distribution of latency for each phase; nothing where no latency is known."""
+    counted = {label: counts for label, counts in phase_counts(report["phases"], history).items() if sum(counts)}
+    if not counted:
+        return ""
+    shown = dict(list(counted.items())[:PHASES_SHOWN])
+    used = [i for counts in shown.values() for i, count in enumerate(counts) if count]
+    buckets = range(min(used), max(used) + 1)
+    bounds = history.bounds
+    figures = []
+    for label, counts in shown.items():
+        p50, p99 = (number(quantile(bounds, counts, share)) for share in (0.5, 0.99))
+        title = f"{label}: {number(sum(counts))} results, half within {p50} s, 99 % within {p99} s"
+        bars = [Stack(_bucket(bounds, i), (counts[i],)) for i in buckets]
+        figures.append(_figure(title, svg.stacks(title, bars, (("results", "t1"),))))
+    said = (
+        f"Latency from {str(history.definition).replace('_', ' ')}: results by upper bound of their bucket, seconds. A "
+        "result counts for the phase in which it was read."
+    )
+    left = len(counted) - len(shown)
+    more = f" {left} later phases are left out." if left else ""
+    return _section("Latency per phase", _note(said + more) + f'<div class="plots">{"".join(figures)}</div>')
+
+
+def phase_counts(phases: Sequence[Mapping[str, Any]], history: History) -> dict[str, list[int]]:
+    """Phase and fault -> what each latency bucket counted while it lasted; before the first phase is control."""
+    starts = (
+        sorted((parse_rfc3339(phase["start"]) / 1e6, phase) for phase in phases if phase["start"]) if phases else []
+    )
+    counted: dict[str, list[int]] = {}
+    for before, after in pairwise(history.points):
+        made = series.latency_between(before, after)
+        if not made or before.restarts != after.restarts:
+            continue
+        now = next((phase for start, phase in reversed(starts) if start <= after.time), None)
+        label = "control" if now is None else now["phase"] + (f", {now['fault']}" if now["fault"] else "")
+        total = counted.setdefault(label, [0] * len(made))
+        if len(total) == len(made):
+            counted[label] = [old + new for old, new in zip(total, made, strict=True)]
+    return counted
+
+
+def violations_by_window(violations: Mapping[str, Any] | None) -> str:
+    """Bars of what the listed violations concern, per window and class; nothing where none is listed."""
+    listed = [v for v in (violations or {}).get("violations", ()) if v["state"] == "confirmed" and v["window_start"]]
+    if not listed:
+        return ""
+    classes = [name.value for name in ViolationClass if any(v["class"] == name.value for v in listed)]
+    windows: dict[str, dict[str, int]] = {}
+    for record in listed:
+        counts = windows.setdefault(record["window_start"], {})
+        counts[record["class"]] = counts.get(record["class"], 0) + record["count"]
+    newest = sorted(windows)[-WINDOWS_SHOWN:]
+    bars = [Stack(clock(window)[11:], [windows[window].get(name, 0) for name in classes]) for window in newest]
+    tones = [(name.replace("_", " "), TONES[name]) for name in classes]
+    said = f"What the {len(listed)} newest confirmed violations concern, by the start of their window (UTC)."
+    label = said + " " + "; ".join(f"{bar.label} {number(int(sum(bar.parts)))}" for bar in bars)
+    return _section(
+        "Violations per window", _note(said) + f'<div class="plots">{_figure("", svg.stacks(label, bars, tones))}</div>'
+    )
+
+
+def coverage(report: Mapping[str, Any]) -> str:
+    """The validator's books in a sentence, and for each partition how much of it was read."""
+    sums = report["coverage"]["sums"]
+    balance = "balance" if report["coverage"]["complete"] else "do NOT balance"
+    said = (
+        f"The validator's books {balance}: {number(sums['records'])} records read, {number(sums['expired'])} expired, "
+        f"{number(sums['invisible'])} offsets without a visible record, {number(sums['offsets_spanned'])} spanned."
+    )
+    heads = (
+        "topic",
+        "role",
+        "partition",
+        "read",
+        "",
+        "lag",
+        "first offset",
+        "next offset",
+        "high watermark",
+        "expired",
+    )
+    rows = "".join(_partition(part) for part in report["coverage"]["partitions"])
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    table = f'<div class="scroll"><table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table></div>'
+    return _section("Coverage", _note(said) + table)
+
+
+def _partition(part: Mapping[str, Any]) -> str:
+    spanned = part["high_watermark"] - part["first_offset"]
+    share = 1.0 if spanned <= 0 else min(1.0, (part["next_offset"] - part["first_offset"]) / spanned)
+    # Cut, not rounded: what is not read to its end must not be shown as 100 %.
+    percent = f"{int(share * 1000) / 10:g} %"
+    bar = (
+        '<svg class="share" viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true">'
+        f'<rect class="grid" width="100" height="10"/><rect class="t3" width="{share * 100:.1f}" height="10"/></svg>'
+    )
+    numbers = ("lag_events", "first_offset", "next_offset", "high_watermark", "expired")
+    cells = [
+        f"<td>{escape(part['topic'])}</td><td>{escape(part['role'])}</td>",
+        f'<td class="n">{part["partition"]}</td>',
+    ]
+    cells += [
+        f'<td class="n">{percent}</td><td>{bar}</td>',
+        *(f'<td class="n">{number(part[n])}</td>' for n in numbers),
+    ]
+    return f"<tr>{''.join(cells)}</tr>"
+
+
+def _bands(faults: Iterable[Mapping[str, Any]], last: float) -> list[Band]:
+    bands = []
+    for fault in faults:
+        if fault["start"] is not None:
+            end = parse_rfc3339(fault["healed"]) / 1e6 if fault["healed"] else last
+            bands.append(Band(fault["name"] or fault["kind"], parse_rfc3339(fault["start"]) / 1e6, end))
+    return bands
+
+
+def _summary(lines: Iterable[Line]) -> str:
+    said = []
+    for line in lines:
+        values = [value for value in line.values if value is not None]
+        said.append(f"{line.name} at the end {number(values[-1])}, highest {number(max(values))}")
+    return "; ".join(said)
+
+
+def _bucket(bounds: Sequence[float], i: int) -> str:
+    return f"{bounds[i]:g}" if i < len(bounds) else f"> {bounds[-1]:g}"
+
+
+def _section(title: str, content: str) -> str:
+    return f"<section><h2>{title}</h2>{content}</section>"
+
+
+def _note(said: str) -> str:
+    return f'<p class="dim">{escape(said)}</p>'
+
+
+def _figure(title: str, plot: str) -> str:
+    caption = f"<figcaption>{escape(title)}</figcaption>" if title else ""
+    return f"<figure>{caption}{plot}</figure>"

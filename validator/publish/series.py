@@ -1,0 +1,87 @@
+"""A history as the rows that plots draw: rates and latency between neighbours, counts as they are."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any, Final
+
+from validator.publish.history import History, Point, quantile
+
+COUNTS: Final = (
+    "pending",
+    "overdue",
+    "blocked",
+    "unconsumed",
+    "unresolved",
+    "input_lag",
+    "output_lag",
+    "missing",
+    "duplicate",
+    "misplaced",
+    "unknown_id",
+    "undecodable",
+)
+COLUMNS: Final = (
+    "time",
+    "read_per_second",
+    "processed_per_second",
+    "latency_p50_seconds",
+    "latency_p99_seconds",
+    *COUNTS,
+)
+"""Columns of a row: time in seconds since the epoch, rates in events per second, latency in seconds, then counts."""
+
+Row = list[float | None]
+
+
+def rows(history: History, after: int = 0) -> list[Row]:
+    """One row for each point from the index ``after`` on. Between two starts of the sidecar stands a row of nothing:
+    what happened meanwhile is not known, and no line may cross it."""
+    made: list[Row] = []
+    for i in range(max(0, after), len(history.points)):
+        point, before = history.points[i], history.points[i - 1] if i else None
+        if before is not None and before.restarts != point.restarts:
+            made.append([(before.time + point.time) / 2, *[None] * (len(COLUMNS) - 1)])
+            before = None
+        made.append(_row(history, before, point))
+    return made
+
+
+def restarts(history: History) -> list[float]:
+    """The first instant (seconds since the epoch) of each start but the first that is kept."""
+    return [after.time for before, after in pairwise(history.points) if before.restarts != after.restarts]
+
+
+def plain(history: History) -> dict[str, Any]:
+    """All rows, with the names of their columns."""
+    return {
+        "columns": COLUMNS,
+        "rows": rows(history),
+        "restarts": restarts(history),
+        "definition": history.definition,
+    }
+
+
+def _row(history: History, before: Point | None, point: Point) -> Row:
+    counts: Row = [getattr(point, name) for name in COUNTS]
+    if before is None:
+        return [point.time, None, None, None, None, *counts]
+    seconds = point.time - before.time
+    made = latency_between(before, point)
+    return [
+        point.time,
+        round(max(0, point.read - before.read) / seconds, 3),
+        # A contribution can be judged anew: a total that fell says nothing about speed.
+        round(max(0, point.processed - before.processed) / seconds, 3),
+        quantile(history.bounds, made, 0.5),
+        quantile(history.bounds, made, 0.99),
+        *counts,
+    ]
+
+
+def latency_between(before: Point, after: Point) -> tuple[int, ...]:
+    """What each bucket counted from one point to the next; nothing where one has no latency or the counts fell."""
+    if not before.latency or len(before.latency) != len(after.latency):
+        return ()
+    counts = tuple(new - old for old, new in zip(before.latency, after.latency, strict=True))
+    return counts if min(counts) >= 0 else ()
