@@ -134,11 +134,18 @@ class NamedPlanSection(Section):
 
     name: PlanName
     target: Selector = Selector()
-    """Whose labels narrow the targets; ``pick`` is the plan's, unless the plan leaves it open."""
+    """Whose name or labels narrow the targets; how many are hit is the plan's."""
     faster: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """All phases are shorter by this factor. Delays and rates stay, since they are measured against timeouts."""
     failure_free: Seconds = 0.0
     """How long a run takes without a fault; streambench-node kills at half of it."""
+
+    @field_validator("target")
+    @classmethod
+    def _picked_by_the_plan(cls, target: Selector) -> Selector:
+        if target.pick != "one":
+            raise ValueError("the plan says how many targets are hit; leave out pick")
+        return target
 
 
 class KafkaSection(Section):

@@ -5,16 +5,13 @@ What each text says and its scripts do is not always the same; then the publishe
 
 from __future__ import annotations
 
-from faults.config import FaultSpec, NamedPlanSection, PlanName, ScheduleSection, Selector
+from faults.config import FaultSpec, NamedPlanSection, ScheduleSection
 from faults.errors import FaultRefused
-from faults.parameters import DelayParameters
-
-_MINUTE = 60.0
 
 
 def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
     """The plan's phases and faults, on the targets of ``plan``. Raises FaultRefused where it lacks something."""
-    made = _schedule(plan.name, plan)
+    made = _schedule(plan)
     by = 1 / plan.faster
     return made.model_copy(
         update={
@@ -26,49 +23,49 @@ def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
     )
 
 
-def _schedule(name: PlanName, plan: NamedPlanSection) -> ScheduleSection:
-    def on(pick: str | int) -> Selector:
-        return plan.target if plan.target.name is not None else plan.target.model_copy(update={"pick": pick})
+def _schedule(plan: NamedPlanSection) -> ScheduleSection:
+    def on(pick: str | int) -> dict[str, object]:
+        target = plan.target.model_dump()
+        return target if plan.target.name is not None else {**target, "pick": pick}
 
-    def kill(pick: str | int, lasts: float = 0.0, kind: str = "process_kill") -> tuple[FaultSpec, ...]:
-        return (FaultSpec(kind=kind, target=on(pick), lasts=lasts, name=name),)
+    def kill(pick: str | int, lasts: str = "0s", kind: str = "process_kill") -> list[object]:
+        return [{"kind": kind, "target": on(pick), "for": lasts, "name": plan.name}]
 
-    def delay(seconds: float) -> tuple[FaultSpec, ...]:
+    def delay(by: str) -> list[object]:
         # netem on the egress of the faulted instance: what it sends comes later, what it receives does not.
-        parameters = DelayParameters(delay=seconds, direction="to_upstream")
-        return (FaultSpec(kind="net_delay", target=on("one"), lasts=90.0, name=name, parameters=parameters),)
+        parameters = {"delay": by, "direction": "to_upstream"}
+        return [{"kind": "net_delay", "target": on("one"), "for": "90s", "name": plan.name, "parameters": parameters}]
 
-    match name:
+    def made(faults: list[object], repeat: int = 1, **phases: str) -> ScheduleSection:
+        return ScheduleSection.model_validate({**phases, "repeat": repeat, "faults": faults})
+
+    match plan.name:
         # PGVal: 5 s, then control, failure and recovery of 90 s each; the timeout it is measured against is 3 s.
         case "pgval-delay-below-timeout":
-            return ScheduleSection(warm_up=5.0, control=90.0, recovery=90.0, faults=delay(0.5))
+            return made(delay("500ms"), warm_up="5s", control="90s", recovery="90s")
         case "pgval-delay-above-timeout":
-            return ScheduleSection(warm_up=5.0, control=90.0, recovery=90.0, faults=delay(5.0))
+            return made(delay("5s"), warm_up="5s", control="90s", recovery="90s")
         case "pgval-crash":
-            return ScheduleSection(warm_up=5.0, control=90.0, recovery=90.0, faults=kill("one", 90.0))
+            return made(kill("one", "90s"), warm_up="5s", control="90s", recovery="90s")
         # OSPBench: the container is started again at once.
         case "ospbench-worker":
-            return ScheduleSection(warm_up=2 * _MINUTE, control=7 * _MINUTE, recovery=7 * _MINUTE, faults=kill("one"))
+            return made(kill("one"), warm_up="2m", control="7m", recovery="7m")
         case "ospbench-master":
-            return ScheduleSection(
-                warm_up=2 * _MINUTE, control=10 * _MINUTE, recovery=5 * _MINUTE, faults=kill("leader")
-            )
+            return made(kill("leader"), warm_up="2m", control="10m", recovery="5m")
         # Vogel et al.: Chaos Mesh schedules, every 5 minutes ten times, or every 10 minutes five times.
         case "vogel-kill-1" | "vogel-kill-2" | "vogel-kill-4":
-            pods = kill(int(name[-1]))
-            return ScheduleSection(warm_up=5 * _MINUTE, recovery=5 * _MINUTE, repeat=10, faults=pods)
+            return made(kill(int(plan.name[-1])), repeat=10, warm_up="5m", recovery="5m")
         case "vogel-crash-2":
-            pods = kill(2, 5 * _MINUTE)
-            return ScheduleSection(warm_up=5 * _MINUTE, recovery=5 * _MINUTE, repeat=5, faults=pods)
+            return made(kill(2, "5m"), repeat=5, warm_up="5m", recovery="5m")
         # StreamBench: a node dies at half of the failure-free time and stays dead; we bring it back at the end.
         case "streambench-node":
             if plan.failure_free <= 0:
                 raise FaultRefused("streambench-node: plan.failure_free says how long a run takes without a fault.")
-            half = plan.failure_free / 2
-            return ScheduleSection(control=half, faults=kill("one", half, "node_loss"))
+            half = f"{plan.failure_free / 2:.3f}s"
+            return made(kill("one", half, "node_loss"), control=half)
         # CheckMate: 60 measured seconds after 30 of warm-up; its worker is told that it failed, ours is killed.
         case "checkmate":
-            return ScheduleSection(warm_up=30.0, control=18.0, recovery=42.0, faults=kill("one"))
+            return made(kill("one"), warm_up="30s", control="18s", recovery="42s")
 
 
 def _shorter(spec: FaultSpec, by: float) -> FaultSpec:
