@@ -81,8 +81,8 @@ class CpuPressure(_Pressing):
             self._start(_BURN)
 
     def is_in(self) -> bool:
-        """Each of them has used the processor."""
-        used = [processes.cpu_seconds(process.pid) for process in self.facts.processes]
+        """Each of them runs and has used the processor."""
+        used = [processes.cpu_seconds(p.pid) for p in self.facts.processes if processes.is_alive(p)]
         return len(used) == self._workers and min(used) >= _BUSY_SECONDS
 
 
