@@ -28,9 +28,9 @@ def becomes_true(probe: Callable[[], bool], within_seconds: float) -> bool:
 
 
 def reach(entry: Entry, state: State, journal: Journal, topic: FaultsTopic | None) -> None:
-    """Write down that the fault reached ``state``, then tell."""
+    """Write down that the fault reached ``state``, then tell; what was begun but never injected is no fault to tell."""
     journal.reach(entry, state)
-    if topic is not None:
+    if topic is not None and entry.was_injected:
         topic.tell(entry, state)
 
 

@@ -35,6 +35,11 @@ class Entry:
     is_told: bool = False
 
     @property
+    def was_injected(self) -> bool:
+        """Whether it may have been: this state is written just before."""
+        return "injected" in self.states
+
+    @property
     def is_healed(self) -> bool:
         """Whether a probe showed that it is gone."""
         return "healed" in self.states

@@ -57,5 +57,5 @@ def text_of(seconds: float) -> str:
         return f"{seconds * 1000:g}ms"
     if seconds < 120:
         return f"{round(seconds, 3):g}s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes}m {rest}s" if rest else f"{minutes}m"
+    minutes, rest = divmod(round(seconds, 3), 60)
+    return f"{minutes:g}m {round(rest, 3):g}s" if rest else f"{minutes:g}m"

@@ -74,7 +74,7 @@ class FaultsTopic:
 
 def tell_again(topic: FaultsTopic | None, journal: Journal) -> None:
     """Write all states of the faults of which the topic may lack some. Raises NotTold."""
-    entries = [entry for entry in journal.entries.values() if not entry.is_told]
+    entries = [entry for entry in journal.entries.values() if entry.was_injected and not entry.is_told]
     if topic is None or not entries:
         return
     for entry in entries:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -120,6 +121,12 @@ def send(process: KnownProcess, number: signal.Signals) -> None:
         raise FaultRefused(
             f"{process.target}: process {process.pid} belongs to another user; run the faults as that user or as root."
         ) from error
+
+
+def is_command(target: ProcessTarget) -> bool:
+    """Whether the target's start command is a program, in PATH or from its folder."""
+    program = target.start[0]
+    return shutil.which(target.folder / program if "/" in program else program) is not None
 
 
 def start(name: str, target: ProcessTarget, log: Path) -> subprocess.Popen[bytes]:

@@ -62,6 +62,16 @@ class Kill(_OnProcesses):
         super().__init__(fault, facts, state)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
+    def prepare(self) -> None:
+        """Find the processes. Raises FaultRefused also where a start command does not exist."""
+        super().prepare()
+        for name, target in self._targets.items():
+            if target.start and not processes.is_command(target):
+                raise FaultRefused(
+                    f"{name}: its start command {target.start[0]} does not exist, so that nothing could bring it back; "
+                    "mend it."
+                )
+
     def inject(self) -> None:
         """Kill all."""
         self._send(signal.SIGKILL)

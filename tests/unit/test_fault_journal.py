@@ -9,9 +9,11 @@ import pytest
 from faults.config import parse
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownProcess
-from faults.fault import STATES, Fault
-from faults.journal import JOURNAL_FILE, Journal, read
+from faults.fault import STATES, Fault, State
+from faults.healing import heal
+from faults.journal import JOURNAL_FILE, Entry, Journal, read
 from faults.schedule import timeline
+from faults.topic import FaultsTopic, tell_again
 from validator.stream.faults_topic import _row
 
 FACTS = Facts(processes=(KnownProcess(target="link", pid=5, started="77"),))
@@ -89,3 +91,41 @@ def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
                 "seed": 3,
                 "parameters": '{"delay": "1.5s", "direction": "to_upstream", "jitter": "0.1s"}',
             }
+
+
+def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path) -> None:
+    class Topic(FaultsTopic):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def tell(self, entry: Entry, *states: State) -> None:
+            self.told.extend(states)
+
+        def flush(self) -> None:
+            pass
+
+    class Healthy:
+        facts = Facts()
+
+        def prepare(self) -> None: ...
+        def inject(self) -> None: ...
+        def hold(self) -> None: ...
+        def heal(self) -> None: ...
+        def is_in(self) -> bool:
+            return False
+
+        def is_gone(self) -> bool:
+            return True
+
+    topic = Topic()
+    with Journal.locked(tmp_path) as journal:
+        begun, injected = journal.begin(fault(), Facts()), journal.begin(fault(), Facts())
+        journal.reach(injected, "injected")
+        heal(begun, Healthy(), journal, topic, 0.0)
+        assert topic.told == []
+        heal(injected, Healthy(), journal, topic, 0.0)
+        assert topic.told == ["heal_started", "healed"]
+        topic.told.clear()
+        tell_again(topic, journal)
+        assert topic.told == ["injected", "heal_started", "healed"]
+        assert journal.open_entries() == []
