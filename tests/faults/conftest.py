@@ -19,8 +19,9 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
         made.clear()
 
 
-@pytest.fixture
-def linked(stage: Stage) -> Iterator[Stage]:
-    """A stage with a link through the proxy; ``stage.link_port`` is where clients connect."""
-    with stage.link():
-        yield stage
+@pytest.fixture(scope="module")
+def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """A stage with a link through the proxy, for all tests of a file; ``stage.link_port`` is where clients connect."""
+    made = Stage(tmp_path_factory.mktemp("linked"))
+    with made.link():
+        yield made

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -14,9 +15,9 @@ from faults.errors import FaultConfigError
 from faults.journal import Journal
 from faults.runner import run
 from faults.schedule import timeline
-from faults.topic import FaultsTopic
+from faults.topic import FaultsTopic, tell_again
 from testbed.broker import EmbeddedBroker
-from tests.faults.stage import Stage, state_of, wait_until
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, state_of, wait_until
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.model.snapshot import FaultWindow
@@ -110,8 +111,6 @@ def test_an_absent_topic_is_refused_before_anything_is_touched(
 def test_what_was_not_told_is_told_by_heal(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
-    from faults.topic import tell_again
-
     topic = topic_names("faults")
     own_broker.create_topics({topic: 1})
     stage.add_worker("w0")
@@ -126,3 +125,49 @@ def test_what_was_not_told_is_told_by_heal(
     window = read_back(tmp_path, own_broker, topic)
     assert entry.is_told
     assert (window.id, window.healed_us) == (entry.fault.id, round(entry.states["healed"].timestamp() * 1e6))
+
+
+def test_a_killed_runners_window_is_told_by_its_watchdog(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    stage.add_worker("w0")
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    stage.write({"kind": "process_pause", "target": "w0", "for": "600s"}, kafka=kafka)
+    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert any("failure:" in line for line in runner.stdout)
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    window = read_back(tmp_path, own_broker, topic)
+    assert window.verified_us is not None
+    assert window.heal_started_us is not None
+    assert window.verified_us < window.heal_started_us
+    assert state_of(stage.pid("w0")) != "T"
+
+
+# The last of this file: the broker that comes back is no child of the fixture's.
+def test_a_killed_broker_is_started_again_and_its_window_is_told(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    pid = own_broker.process.pid
+    (stage.folder / "broker.pid").write_text(str(pid))
+    command = subprocess.check_output(["ps", "-ww", "-o", "args=", "-p", str(pid)], text=True).split()
+    stage.targets["broker"] = {
+        "type": "process",
+        "pid_file": "broker.pid",
+        "start": command,
+        "ready": own_broker.bootstrap_servers,
+        "folder": str(own_broker.folder),
+    }
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    run_one(stage, {"kind": "process_kill", "target": "broker"}, kafka, lambda _: None)
+    assert stage.pid("broker") != pid
+    window = read_back(tmp_path, own_broker, topic)
+    assert (window.kind, window.target) == ("process_kill", "broker")
+    assert window.heal_started_us is not None
+    assert window.healed_us is not None
+    assert window.healed_us > window.heal_started_us
