@@ -86,23 +86,30 @@ class Stage:
 
     @contextmanager
     def link(self) -> Iterator[None]:
-        """An echo server, and the proxy in front of it, started by its command."""
-        self.link_port = free_port()
+        """An echo server, and the proxy in front of it."""
         with _EchoServer(("127.0.0.1", 0), _Echo) as echo:
             threading.Thread(target=echo.serve_forever, daemon=True).start()
-            upstream = f"127.0.0.1:{echo.server_address[1]}"
-            self.targets["link"] = {"type": "link", "listen": f"127.0.0.1:{self.link_port}", "upstream": upstream}
-            self.write()
-            proxy = subprocess.Popen([*STREAMPROOF, "proxy", self.file], cwd=ROOT, stdout=subprocess.PIPE)
             try:
-                assert proxy.stdout is not None
-                lines = [proxy.stdout.readline(), proxy.stdout.readline()]
-                assert lines[1].startswith(b"the proxy is ready"), lines
-                yield
+                with self.proxy(free_port(), f"127.0.0.1:{echo.server_address[1]}"):
+                    yield
             finally:
-                proxy.terminate()
-                assert proxy.wait(WITHIN_SECONDS) == 0
                 echo.shutdown()
+
+    @contextmanager
+    def proxy(self, port: int, upstream: str) -> Iterator[None]:
+        """A link from ``port`` to ``upstream``, served by the proxy's own command."""
+        self.link_port = port
+        self.targets["link"] = {"type": "link", "listen": f"127.0.0.1:{port}", "upstream": upstream}
+        self.write()
+        process = subprocess.Popen([*STREAMPROOF, "proxy", self.file], cwd=ROOT, stdout=subprocess.PIPE)
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline(), process.stdout.readline()]
+            assert lines[1].startswith(b"the proxy is ready"), lines
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(WITHIN_SECONDS) == 0
 
     def write(self, *faults: dict[str, Any], **more: Any) -> FaultConfig:
         """The file, with these faults one after the other."""
