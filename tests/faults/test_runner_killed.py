@@ -63,7 +63,7 @@ class Runner:
     def watchdog(self) -> int:
         found = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,args="], text=True).splitlines()
         rows = [line.split(maxsplit=2) for line in found]
-        (pid,) = [int(r[0]) for r in rows if int(r[1]) == self.process.pid and "faults.watchdog" in r[2]]
+        (pid,) = [int(r[0]) for r in rows if int(r[1]) == self.process.pid and "faults.watch" in r[2]]
         return pid
 
     def kill(self) -> None:
