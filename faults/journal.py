@@ -53,6 +53,8 @@ class Journal:
         self._path = folder / JOURNAL_FILE
         self.entries = read(folder)
         self._mend()
+        self._path.touch()
+        _sync_folder(folder)
 
     @classmethod
     @contextmanager
@@ -107,6 +109,15 @@ class Journal:
         if self._path.exists() and (content := self._path.read_bytes()) and not content.endswith(b"\n"):
             with self._path.open("ab") as file:
                 file.write(b"\n")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the name of a new file on disk, without which its lines would be lost with the power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def read(folder: Path) -> dict[str, Entry]:

@@ -90,7 +90,7 @@ class _OnLinks:
 
     def is_in(self) -> bool:
         """Every link shows it."""
-        return all(self._shows(self._proxy.status()[name]) for name in self._links)
+        return all(self._shows(self._status(name)) for name in self._links)
 
     def heal(self) -> None:
         """Take the impairment off. Raises NotHealed where no proxy answers."""
@@ -100,7 +100,7 @@ class _OnLinks:
     def is_gone(self) -> bool:
         """Every link echoes about as fast as before."""
         for name in self._links:
-            status = self._proxy.status()[name]
+            status = self._status(name)
             before = self.facts.round_trip_seconds.get(name, 0.0)
             try:
                 echo = round_trip_seconds(status.probe_port, self._gone_probe(), _ECHO_SECONDS_MAX)
@@ -109,6 +109,12 @@ class _OnLinks:
             if status.impairment != Impairment() or echo is None or echo > 2 * before + self._allowed_seconds():
                 return False
         return True
+
+    def _status(self, name: str) -> LinkStatus:
+        status = self._proxy.status().get(name)
+        if status is None:
+            raise NotHealed(f"{name}: the proxy serves it no more; restart it with the file of the run.")
+        return status
 
     def _shows(self, status: LinkStatus) -> bool:
         raise NotImplementedError

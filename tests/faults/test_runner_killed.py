@@ -141,6 +141,34 @@ def test_a_killed_runner_is_healed_after_by_its_watchdog(full: Stage, run: Run, 
     assert full.states() == ["injected", "verified", "heal_started", "healed"]
 
 
+# Ends itself as SIGKILL would, right after the given line of the journal is on disk.
+DYING_RUNNER = """
+import os, signal, sys
+from faults.journal import Journal
+from validator.cli.main import main
+written, append = 0, Journal._append
+def append_and_die(journal, line):
+    global written
+    append(journal, line)
+    written += 1
+    if written == int(sys.argv[2]): os.kill(os.getpid(), signal.SIGKILL)
+Journal._append = append_and_die
+main(["faults", "run", sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("line", range(1, 7), ids=["begun", "injected", "facts", "verified", "heal_started", "healed"])
+def test_a_runner_that_is_killed_at_any_step_leaves_nothing_broken(full: Stage, line: int) -> None:
+    first = full.pid("w0")
+    full.write({"kind": "process_kill", "target": "w0"})
+    ran = subprocess.run([sys.executable, "-c", DYING_RUNNER, full.file, str(line)], cwd=ROOT, check=False)
+    assert ran.returncode == -signal.SIGKILL
+    wait_until(lambda: full.unhealed() == [], "the watchdog has healed")
+    assert is_alive(full.pid("w0"))
+    assert (full.pid("w0") == first) is (line <= 2)
+    assert full.states()[-1] == "healed"
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_stopped_runner_heals_before_it_ends(full: Stage, run: Run, number: signal.Signals) -> None:
     runner = run("process_pause")

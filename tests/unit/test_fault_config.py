@@ -86,6 +86,12 @@ def test_a_plan_and_a_schedule_exclude_each_other() -> None:
     assert "either plan (a named one) or schedule" in complaint({"kind": "process_kill"}, plan={"name": "pgval-crash"})
 
 
+def test_how_many_a_named_plan_hits_is_its_own() -> None:
+    plan = {"name": "pgval-crash", "target": {"pick": 2}}
+    with pytest.raises(FaultConfigError, match="the plan says how many targets are hit"):
+        parse({"targets": {"w": WORKER}, "plan": plan})
+
+
 def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "faults.yaml"
     file.write_text(
