@@ -20,12 +20,14 @@ from faults.config import FaultConfig, load
 from faults.errors import FaultConfigError
 from faults.fault import Timeline
 from faults.healing import heal_all
+from faults.inventory import inventory
 from faults.journal import Journal
 from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
 from faults.targets import LinkTarget
 from faults.topic import FaultsTopic, tell_again
+from validator import __version__
 
 _PASS: Final = 0
 _INTERRUPTED: Final = 130
@@ -34,7 +36,12 @@ _INTERRUPTED: Final = 130
 def run(given: argparse.Namespace) -> int:
     """Do the action of ``given``; the exit status. Raises FaultError."""
     if given.action == "list":
-        return _list()
+        _list()
+        if given.config is not None:
+            print(f"Targets of {given.config}:")
+            for name, found in inventory(load(given.config)).items():
+                print(f"  {name}: {found}")
+        return _PASS
     if given.config is None:
         raise FaultConfigError(
             f"faults {given.action}: name the configuration, as in faults {given.action} faults.yaml."
@@ -44,7 +51,7 @@ def run(given: argparse.Namespace) -> int:
     return actions[given.action](config, given.seed)
 
 
-def _list() -> int:
+def _list() -> None:
     width = max(len(name) for name in [*KINDS, *(absent.name for absent in ABSENT), *ABSENT_BACKENDS]) + 2
     print("Kinds of faults that this host can do:")
     for kind in KINDS.values():
@@ -59,7 +66,6 @@ def _list() -> int:
     print("Backends: local (processes, the TCP proxy, folders and this machine). Not here:")
     for name, reason in ABSENT_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")
-    return _PASS
 
 
 def _plan(config: FaultConfig, seed: int | None) -> int:
@@ -92,7 +98,8 @@ def _clock(seconds: float) -> str:
 def _run(config: FaultConfig, seed: int | None) -> int:
     planned = timeline(config, seed)
     started = time.monotonic()
-    print(f"plan {planned.plan}, seed {planned.seed}: {len(planned.steps)} faults, about {text_of(planned.seconds)}")
+    length = f"{len(planned.steps)} faults, about {text_of(planned.seconds)}"
+    print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)
 
     def say(line: str) -> None:
         print(f"{time.monotonic() - started:8.1f} s  {line}", flush=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -77,3 +78,15 @@ def test_wrong_usage_is_one_sentence(
     said = capsys.readouterr().err
     assert words in said
     assert said.count("\n") == 1
+
+
+def test_the_list_of_a_file_shows_its_targets_as_they_are(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file.parent / "w0.pid").write_text(str(os.getpid()))
+    assert main(["faults", "list", str(file)]) == 0
+    out = capsys.readouterr().out.split("Targets of ")[1].splitlines()
+    assert out == [
+        f"{file}:",
+        f"  w0: process {os.getpid()} runs",
+        f"  w1: does not run, by {file.parent / 'w1.pid'}",
+        "  kafka: 127.0.0.1:19092 to 127.0.0.1:9092, and no proxy runs",
+    ]

@@ -130,7 +130,7 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
         "faults",
         "plan, run and heal faults",
         epilog="plan prints the timeline that the seed gives; run does it, and heals each fault whatever happens;\n"
-        "heal mends what a killed run left; list shows the kinds and what this host can do; proxy serves the links.\n\n"
+        "heal mends what a killed run left; list shows what this host can do; proxy serves the links.\n\n"
         "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, healed or told;\n"
         "130 interrupted, and healed",
     )
