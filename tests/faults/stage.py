@@ -71,6 +71,7 @@ class Stage:
         self.file = folder / "faults.yaml"
         self.targets: dict[str, Any] = {"disk": {"type": "folder", "path": "."}, "here": {"type": "machine"}}
         self.link_port = 0
+        self.proxies: list[subprocess.Popen[bytes]] = []
         self._started: list[subprocess.Popen[bytes]] = []
 
     def add_worker(self, name: str, **more: Any) -> None:
@@ -102,6 +103,7 @@ class Stage:
         self.targets["link"] = {"type": "link", "listen": f"127.0.0.1:{port}", "upstream": upstream}
         self.write()
         process = subprocess.Popen([*STREAMPROOF, "proxy", self.file], cwd=ROOT, stdout=subprocess.PIPE)
+        self.proxies.append(process)
         try:
             assert process.stdout is not None
             lines = [process.stdout.readline(), process.stdout.readline()]
@@ -109,7 +111,7 @@ class Stage:
             yield
         finally:
             process.terminate()
-            assert process.wait(WITHIN_SECONDS) == 0
+            assert process.wait(WITHIN_SECONDS) in (0, -signal.SIGKILL)
 
     def write(self, *faults: dict[str, Any], **more: Any) -> FaultConfig:
         """The file, with these faults one after the other."""

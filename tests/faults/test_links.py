@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from faults.backends.proxy import ProxyControl
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, NotHealed
 from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, echo_seconds, wait_until
+from validator.cli.main import main
 
 SILENCE_SECONDS = 0.3
 
@@ -126,3 +127,19 @@ def test_a_second_proxy_is_refused(linked: Stage) -> None:
     assert second.returncode == 2
     assert "a proxy is running for this configuration already" in second.stderr
     assert echo_seconds(linked.link_port) < 1
+
+
+def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Stage) -> None:
+    with stage.link():
+
+        def look() -> None:
+            stage.proxies[0].kill()
+            stage.proxies[0].wait(WITHIN_SECONDS)
+
+        with pytest.raises(NotHealed, match="no proxy answers"):
+            stage.during({"kind": "net_partition", "target": "link"}, look)
+        assert stage.unhealed() == ["net-partition"]
+        with stage.proxy(stage.link_port, stage.targets["link"]["upstream"]):
+            assert main(["faults", "heal", str(stage.file)]) == 0
+            assert echo_seconds(stage.link_port) < 1
+        assert stage.unhealed() == []
