@@ -65,6 +65,12 @@ def generate(given: argparse.Namespace) -> int:
     return PASS
 
 
+def faults(given: argparse.Namespace) -> int:
+    """Plan, run or heal faults, or list their kinds."""
+    mend = "faults: the fault runner is not part of this installation; run it from a checkout of streamproof."
+    return int(_room("faults.command", mend).run(given))
+
+
 def _progress(stream: TextIO) -> Callable[[Any], None]:
     in_place = stream.isatty()
     next_line = 0.0
@@ -197,6 +203,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "validate": validate,
     "demo": demo,
     "generate": generate,
+    "faults": faults,
     "report": report,
     "explain": explain,
     "ack": ack,

@@ -48,6 +48,7 @@ def build() -> argparse.ArgumentParser:
     _validate(commands, shared)
     _demo(commands, shared)
     _generate(commands, shared)
+    _faults(commands, shared)
     _report(commands, shared)
     _explain(commands, shared)
     _ack(commands, shared)
@@ -121,6 +122,22 @@ def _generate(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser = _command(commands, shared, "generate", "send load with a known ground truth")
     parser.add_argument("config", metavar="CONFIG", help="the generator's YAML file")
     _set(parser)
+
+
+def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(
+        commands,
+        shared,
+        "faults",
+        "plan, run and heal faults",
+        epilog="plan prints the timeline that the seed gives; run does it, and heals each fault whatever happens;\n"
+        "heal mends what a killed run left; list shows what this host can do; proxy serves the links.\n\n"
+        "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, healed or told;\n"
+        "130 interrupted, and healed",
+    )
+    parser.add_argument("action", choices=("plan", "run", "heal", "list", "proxy"), metavar="ACTION", help="what to do")
+    parser.add_argument("config", nargs="?", metavar="CONFIG", help="the faults' YAML file; list needs none")
+    parser.add_argument("--seed", type=int, metavar="S", help="instead of the file's seed")
 
 
 def _report(commands: Any, shared: argparse.ArgumentParser) -> None:

@@ -16,11 +16,6 @@ class Refused:
 
 
 REFUSED: Final[tuple[Refused, ...]] = (
-    Refused(
-        "faults",
-        "plan, run and heal faults",
-        "break the pipeline with your own tool and write what it did to the faults topic",
-    ),
     Refused("audit", "recompute everything in one batch", "run `streamproof validate --once` on a new state.path"),
     Refused("bundle", "the smallest set of records that shows a violation", "read violations.json in the state"),
     Refused("replay", "replay a bundle", "read violations.json in the state"),

@@ -1,0 +1,1 @@
+"""Faults: broken on purpose, measured to be in, healed, and measured to be gone."""

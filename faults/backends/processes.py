@@ -1,0 +1,182 @@
+"""Local processes: found, identified, signalled, started. /proc on Linux, ps elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from faults.errors import FaultRefused
+from faults.facts import KnownProcess
+from faults.targets import ProcessTarget
+
+_CONNECT_SECONDS: Final = 1.0
+# The shell writes its own id, then becomes the command: the id is on disk before the command runs, so that a runner
+# killed meanwhile leaves no process that healing does not know and starts a second time.
+_START = 'echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@"'
+
+
+@dataclass(frozen=True)
+class Seen:
+    """A process that exists; a zombie does not."""
+
+    pid: int
+    group: int
+    started: str
+    is_stopped: bool
+
+
+def see(pid: int) -> Seen | None:
+    """The process ``pid`` as it is now."""
+    return _see_in_proc(pid) if sys.platform == "linux" else see_with_ps(pid)
+
+
+def _see_in_proc(pid: int) -> Seen | None:
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = stat.rpartition(")")[2].split()
+    return None if fields[0] in "ZX" else Seen(pid, int(fields[2]), fields[19], fields[0] in "Tt")
+
+
+def see_with_ps(pid: int) -> Seen | None:
+    """As :func:`see`, on any POSIX system; ``started`` is to the second."""
+    command = ["ps", "-o", "state=", "-o", "pgid=", "-o", "lstart=", "-p", str(pid)]
+    answer = subprocess.run(
+        command, check=False, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}
+    ).stdout.split(maxsplit=2)
+    if len(answer) < 3 or answer[0][0] in "ZX":
+        return None
+    return Seen(pid, int(answer[1]), answer[2].strip(), answer[0][0] in "Tt")
+
+
+def group_of(group: int) -> list[Seen]:
+    """All processes of a process group."""
+    if sys.platform == "linux":
+        pids = [int(folder.name) for folder in Path("/proc").glob("[0-9]*")]
+    else:
+        pids = [int(pid) for pid in subprocess.check_output(["ps", "-A", "-o", "pid="], text=True).split()]
+    return [seen for pid in pids if (seen := see(pid)) is not None and seen.group == group]
+
+
+def pid_of(target: ProcessTarget) -> int | None:
+    """The process id that the target names now; None where its file is absent or holds none."""
+    if target.pid is not None:
+        return target.pid
+    assert target.pid_file is not None
+    try:
+        pid = int(target.pid_file.read_text(encoding="utf-8").split()[0])
+    except (FileNotFoundError, ValueError, IndexError):
+        return None
+    return pid if pid > 1 else None
+
+
+def leader_of(target: ProcessTarget) -> Seen | None:
+    """The target's process as it is now."""
+    pid = pid_of(target)
+    return None if pid is None else see(pid)
+
+
+def members(name: str, target: ProcessTarget) -> tuple[KnownProcess, ...]:
+    """All processes of the target. Raises FaultRefused where there is none, or where one is ours."""
+    leader = leader_of(target)
+    if leader is None:
+        where = f"process {target.pid}" if target.pid is not None else f"the process named in {target.pid_file}"
+        raise FaultRefused(f"{name}: {where} does not run; start it, then run the faults.")
+    found = group_of(leader.group) if target.group else [leader]
+    ours = {os.getpid(), os.getppid()}
+    if ours & {seen.pid for seen in found}:
+        raise FaultRefused(f"{name}: this would hit the fault runner itself; run the target in a group of its own.")
+    return tuple(KnownProcess(target=name, pid=seen.pid, started=seen.started) for seen in found)
+
+
+def is_alive(process: KnownProcess) -> bool:
+    """Whether that very process exists."""
+    seen = see(process.pid)
+    return seen is not None and seen.started == process.started
+
+
+def is_stopped(process: KnownProcess) -> bool:
+    """Whether that very process exists and is stopped by a signal."""
+    seen = see(process.pid)
+    return seen is not None and seen.started == process.started and seen.is_stopped
+
+
+def send(process: KnownProcess, number: signal.Signals) -> None:
+    """Send a signal to that very process; nothing happens where it is gone. Raises FaultRefused without permission."""
+    if not is_alive(process):
+        return
+    try:
+        with suppress(ProcessLookupError):
+            os.kill(process.pid, number)
+    except PermissionError as error:
+        raise FaultRefused(
+            f"{process.target}: process {process.pid} belongs to another user; run the faults as that user or as root."
+        ) from error
+
+
+def is_command(target: ProcessTarget) -> bool:
+    """Whether the target's start command is a program, in PATH or from its folder."""
+    program = target.start[0]
+    return shutil.which(target.folder / program if "/" in program else program) is not None
+
+
+def start(name: str, target: ProcessTarget, log: Path) -> subprocess.Popen[bytes]:
+    """Start the target's command in a session of its own, so that it outlives us; output goes to ``log``."""
+    assert target.pid_file is not None
+    target.pid_file.parent.mkdir(parents=True, exist_ok=True)
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        try:
+            return subprocess.Popen(
+                ["/bin/sh", "-c", _START, str(target.pid_file), *target.start],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                cwd=target.folder,
+            )
+        except OSError as error:
+            raise FaultRefused(
+                f"{name}: its start command cannot run in {target.folder} ({error.strerror})."
+            ) from error
+
+
+def is_ready(target: ProcessTarget) -> bool:
+    """Whether the target runs, goes on (is not stopped), and takes a connection where ``ready`` names an address."""
+    seen = leader_of(target)
+    if seen is None or seen.is_stopped:
+        return False
+    if target.ready is None:
+        return True
+    host, _, port = target.ready.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), _CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def cpu_seconds(pid: int) -> float:
+    """Processor time of a process until now (Linux); 0 where it is gone."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
+    except (FileNotFoundError, ProcessLookupError):
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def resident_bytes(pid: int) -> int:
+    """Memory that a process holds (Linux); 0 where it is gone."""
+    try:
+        return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (FileNotFoundError, ProcessLookupError):
+        return 0

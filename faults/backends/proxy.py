@@ -1,0 +1,122 @@
+"""The TCP proxy: a process of its own that serves the links of a configuration, told what to do over a Unix socket.
+
+It is no child of the fault runner. A proxy that ended with the runner would break every connection of the pipeline, a
+fault that nobody asked for and that nobody could heal.
+
+A request is one line of JSON, ``{"do": "status"}`` or ``{"do": "impair", "link": ..., "impairment": {...}}``; the
+answer is one line, link name -> status, or ``{"error": ...}``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import signal
+import socket
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+from pydantic import ValidationError
+
+from faults.backends.impairment import Impairment, LinkStatus
+from faults.backends.link import Link
+from faults.errors import FaultRefused, NotHealed
+from faults.targets import LinkTarget
+
+_SOCKET_FILE: Final = "proxy.sock"
+_PATH_BYTES_MAX: Final = 100
+"""The system's limit is 104 on macOS and 108 on Linux."""
+_ANSWER_SECONDS: Final = 5.0
+
+
+def socket_path(state: Path) -> Path:
+    """Where the proxy of a state folder listens for orders. Raises FaultRefused where the path is too long."""
+    path = state / _SOCKET_FILE
+    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+        raise FaultRefused(f"{path}: is longer than a Unix socket's name may be; set state: to a shorter folder.")
+    return path
+
+
+async def serve(links: Mapping[str, LinkTarget], state: Path, ready: Callable[[dict[str, LinkStatus]], None]) -> None:
+    """Serve until SIGTERM or SIGINT; ``ready`` is called when all links listen. Raises FaultRefused."""
+    if not links:
+        raise FaultRefused("The configuration has no link target, so that there is nothing for a proxy to do.")
+    state.mkdir(parents=True, exist_ok=True)
+    path = socket_path(state)
+    if _is_served(path):
+        raise FaultRefused(f"{path}: a proxy is running for this configuration already; end it first.")
+    path.unlink(missing_ok=True)
+    served = {name: Link(target.listen, target.upstream) for name, target in links.items()}
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    try:
+        for name, link in served.items():
+            try:
+                await link.start()
+            except OSError as error:
+                raise FaultRefused(f"{name}: cannot listen at {link.listen} ({error.strerror}).") from error
+        control = await asyncio.start_unix_server(lambda r, w: _obey(r, w, served), path)
+        path.chmod(0o600)
+        ready({name: link.status() for name, link in served.items()})
+        await ended.wait()
+        control.close()
+    finally:
+        for link in served.values():
+            await link.stop()
+    path.unlink(missing_ok=True)
+
+
+def _is_served(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(str(path))
+        except OSError:
+            return False
+    return True
+
+
+async def _obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, links: Mapping[str, Link]) -> None:
+    answer: dict[str, object]
+    try:
+        order = json.loads(await reader.readline())
+        if order["do"] == "impair":
+            links[order["link"]].impair(Impairment.model_validate(order["impairment"]))
+        answer = {name: link.status().model_dump(mode="json") for name, link in links.items()}
+    except (ValueError, KeyError, TypeError, ValidationError) as error:
+        answer = {"error": f"{type(error).__name__}: {error}"}
+    writer.write(json.dumps(answer).encode() + b"\n")
+    writer.close()
+
+
+class ProxyControl:
+    """Orders to a running proxy."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = socket_path(state)
+
+    def status(self) -> dict[str, LinkStatus]:
+        """Link name -> what it does. Raises NotHealed where no proxy answers."""
+        return self._ask({"do": "status"})
+
+    def impair(self, link: str, impairment: Impairment) -> None:
+        """Put ``impairment`` on a link. Raises NotHealed where no proxy answers."""
+        self._ask({"do": "impair", "link": link, "impairment": impairment.model_dump(mode="json")})
+
+    def _ask(self, order: Mapping[str, object]) -> dict[str, LinkStatus]:
+        try:
+            with socket.socket(socket.AF_UNIX) as control:
+                control.settimeout(_ANSWER_SECONDS)
+                control.connect(str(self._path))
+                control.sendall(json.dumps(order).encode() + b"\n")
+                answer = json.loads(control.makefile("rb").read())
+        except (OSError, ValueError) as error:
+            raise NotHealed(
+                f"{self._path}: no proxy answers; start `streamproof faults proxy CONFIG` and lead the pipeline "
+                "through it."
+            ) from error
+        if "error" in answer:
+            raise NotHealed(f"{self._path}: the proxy refused an order ({answer['error']}); restart it.")
+        return {name: LinkStatus.model_validate(status) for name, status in answer.items()}

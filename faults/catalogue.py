@@ -1,0 +1,90 @@
+"""The kinds of faults: what each needs and does, and which ones this version does not have.
+
+Read by the configuration, by ``streamproof faults list`` and by docs/faults.md (a test compares).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from typing import Final
+
+from faults.parameters import (
+    AnyParameters,
+    BandwidthParameters,
+    CpuParameters,
+    DelayParameters,
+    DiskParameters,
+    MemoryParameters,
+    NoParameters,
+    PartitionParameters,
+    RestartLoopParameters,
+)
+from faults.targets import TargetType
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One kind that is built. ``linux_only``: its probe reads /proc."""
+
+    name: str
+    target: TargetType
+    parameters: type[AnyParameters]
+    summary: str
+    linux_only: bool = False
+
+    @property
+    def why_not_here(self) -> str | None:
+        """Why this host cannot do it; None where it can."""
+        if self.linux_only and sys.platform != "linux":
+            return "its probe reads /proc, which only Linux has"
+        if not hasattr(os, "killpg"):
+            return "it needs a POSIX system"
+        return None
+
+
+@dataclass(frozen=True)
+class Absent:
+    """A kind that is known and not built, with the reason."""
+
+    name: str
+    reason: str
+
+
+_ALL: Final = (
+    Kind("process_kill", "process", NoParameters, "SIGKILL; healed when the process is back"),
+    Kind("process_pause", "process", NoParameters, "SIGSTOP, then SIGCONT"),
+    Kind("restart_loop", "process", RestartLoopParameters, "SIGKILL again and again, each time that it is back"),
+    Kind("node_loss", "process", NoParameters, "SIGKILL to all processes of a host at once"),
+    Kind("net_delay", "link", DelayParameters, "the bytes of a link come later, with jitter"),
+    Kind("net_partition", "link", PartitionParameters, "no byte passes a link, both ways or one way"),
+    Kind("net_bandwidth", "link", BandwidthParameters, "a link passes only so many bytes per second"),
+    Kind("net_reset", "link", NoParameters, "connections of a link are reset, old ones and new ones"),
+    Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
+    Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
+    Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),
+)
+KINDS: Final = {kind.name: kind for kind in _ALL}
+"""Name -> kind."""
+
+_NETEM: Final = "it needs tc netem in a network namespace of the target, a backend that is not built"
+_CONTAINER: Final = "it needs the Kubernetes backend, which is not built; process_kill does the same to a process"
+ABSENT: Final = (
+    Absent("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
+    Absent("net_corrupt", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
+    Absent("net_duplicate", f"{_NETEM}; TCP hides it from an application"),
+    Absent("net_reorder", f"{_NETEM}; TCP hides it from an application"),
+    Absent("disk_slow", "it needs a device-mapper or cgroup backend, which is not built"),
+    Absent("disk_error", "it needs a device-mapper backend, which is not built"),
+    Absent("clock_skew", "it needs a time namespace or a preloaded library, which is not built"),
+    Absent("poison_event", "bad records are load, not a fault of a machine: they belong to the generator"),
+    Absent("pod_kill", _CONTAINER),
+    Absent("pod_failure", _CONTAINER),
+    Absent("container_kill", "it needs the Docker backend, which is not built; process_kill reaches local processes"),
+)
+ABSENT_BACKENDS: Final = {
+    "namespaces": "network namespaces are not built; use backend: local",
+    "docker": "Docker is not built; use backend: local on the machine of the processes",
+    "kubernetes": "Kubernetes and Chaos Mesh are not built; use backend: local on the machine of the processes",
+}

@@ -1,0 +1,147 @@
+"""The command ``streamproof faults``: plan, run, heal, list, proxy."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Final
+
+from faults.backends.impairment import LinkStatus
+from faults.backends.proxy import serve
+from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
+from faults.config import FaultConfig, load
+from faults.errors import FaultConfigError
+from faults.fault import Timeline
+from faults.healing import heal_all
+from faults.inventory import inventory
+from faults.journal import Journal
+from faults.runner import run as run_timeline
+from faults.schedule import timeline
+from faults.section import text_of
+from faults.targets import LinkTarget
+from faults.topic import FaultsTopic, tell_again
+from validator import __version__
+
+_PASS: Final = 0
+_INTERRUPTED: Final = 130
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do the action of ``given``; the exit status. Raises FaultError."""
+    if given.action == "list":
+        _list()
+        if given.config is not None:
+            print(f"Targets of {given.config}:")
+            for name, found in inventory(load(given.config)).items():
+                print(f"  {name}: {found}")
+        return _PASS
+    if given.config is None:
+        raise FaultConfigError(
+            f"faults {given.action}: name the configuration, as in faults {given.action} faults.yaml."
+        )
+    config = load(given.config)
+    actions = {"plan": _plan, "run": _run, "heal": _heal, "proxy": _proxy}
+    return actions[given.action](config, given.seed)
+
+
+def _list() -> None:
+    width = max(len(name) for name in [*KINDS, *(absent.name for absent in ABSENT), *ABSENT_BACKENDS]) + 2
+    print("Kinds of faults that this host can do:")
+    for kind in KINDS.values():
+        if kind.why_not_here is None:
+            print(f"  {kind.name:<{width}}{kind.target:<9}{kind.summary}")
+    print("Not here:")
+    for kind in KINDS.values():
+        if kind.why_not_here is not None:
+            print(f"  {kind.name:<{width}}{kind.why_not_here}")
+    for absent in ABSENT:
+        print(f"  {absent.name:<{width}}{absent.reason}")
+    print("Backends: local (processes, the TCP proxy, folders and this machine). Not here:")
+    for name, reason in ABSENT_BACKENDS.items():
+        print(f"  {name:<{width}}{reason}")
+
+
+def _plan(config: FaultConfig, seed: int | None) -> int:
+    print(shown(timeline(config, seed)))
+    return _PASS
+
+
+def shown(planned: Timeline) -> str:
+    """The timeline as a table; times are from the start, if injecting and healing take no time."""
+    lines = [f"plan {planned.plan}, seed {planned.seed}, {text_of(planned.seconds)} and the time that healing takes"]
+    at = 0.0
+    for step in planned.steps:
+        if step.wait_seconds:
+            lines.append(f"{_clock(at)}  {step.before} for {text_of(step.wait_seconds)}")
+        at += step.wait_seconds
+        fault = step.fault
+        told = ", ".join(f"{name} {value}" for name, value in fault.parameters.model_dump(mode="json").items())
+        lasts = text_of(step.lasts_seconds) if step.lasts_seconds else "an instant"
+        lines.append(f"{_clock(at)}  {fault.kind} on {fault.target_names} for {lasts}" + (f" ({told})" if told else ""))
+        at += step.lasts_seconds
+    if planned.recovery_seconds:
+        lines.append(f"{_clock(at)}  recovery for {text_of(planned.recovery_seconds)}")
+    return "\n".join([*lines, f"{_clock(planned.seconds)}  end"])
+
+
+def _clock(seconds: float) -> str:
+    return f"{str(timedelta(seconds=round(seconds, 3)))[:11]:<11}"
+
+
+def _run(config: FaultConfig, seed: int | None) -> int:
+    planned = timeline(config, seed)
+    started = time.monotonic()
+    length = f"{len(planned.steps)} faults, about {text_of(planned.seconds)}"
+    print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - started:8.1f} s  {line}", flush=True)
+
+    with _stopped_by_signals() as stop:
+        run_timeline(config, planned, say, stop)
+    if stop.is_set():
+        say("stopped; all is healed")
+        return _INTERRUPTED
+    return _PASS
+
+
+@contextmanager
+def _stopped_by_signals() -> Iterator[threading.Event]:
+    """An event that SIGTERM, SIGINT and SIGHUP set; a second one changes nothing, for healing must come to its end."""
+    stop = threading.Event()
+    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    before = {number: signal.signal(number, lambda *_: stop.set()) for number in numbers}
+    try:
+        yield stop
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _heal(config: FaultConfig, _: int | None) -> int:
+    with Journal.locked(config.state) as journal:
+        topic = None if config.kafka is None else FaultsTopic(config.kafka)
+        if not journal.open_entries():
+            print("Nothing is broken: the journal knows every fault to be healed.")
+        heal_all(journal, topic, config.limits, print)
+        tell_again(topic, journal)
+    return _PASS
+
+
+def _proxy(config: FaultConfig, _: int | None) -> int:
+    def ready(links: dict[str, LinkStatus]) -> None:
+        for name, link in links.items():
+            print(f"{name}: {link.listen} leads to {link.upstream}", flush=True)
+        print("the proxy is ready; SIGTERM or Ctrl-C ends it and the connections through it", flush=True)
+
+    links = {name: target for name, target in config.targets.items() if isinstance(target, LinkTarget)}
+    asyncio.run(serve(links, config.state, ready))
+    sys.stdout.flush()
+    return _PASS

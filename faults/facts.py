@@ -1,0 +1,25 @@
+"""What a fault knows about its subjects, kept in the journal so that another process can heal it."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from faults.section import Section
+
+
+class KnownProcess(Section):
+    """A process that cannot be mistaken for a later one with the same id."""
+
+    target: str
+    pid: int
+    started: str
+    """When it started, as the system says it; the same text for the same process."""
+
+
+class Facts(Section):
+    """Measured before injecting, or made by it."""
+
+    processes: tuple[KnownProcess, ...] = ()
+    """Those that are hit, or that press on the machine."""
+    round_trip_seconds: dict[str, float] = Field(default_factory=dict)
+    """Link -> a small message there and back, before the fault."""

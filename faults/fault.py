@@ -1,0 +1,90 @@
+"""A fault as one value, and the timeline that a seed gives."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import SerializeAsAny
+
+from faults.catalogue import KINDS
+from faults.parameters import AnyParameters
+from faults.section import Section
+from faults.targets import Target
+
+State = Literal["injected", "verified", "heal_started", "healed"]
+"""The states of the faults topic (CONTRACT), in this order."""
+STATES: tuple[State, ...] = ("injected", "verified", "heal_started", "healed")
+
+
+class Fault(Section):
+    """What is broken, on which targets and how: all that the kind's probes and its healing need."""
+
+    id: str
+    name: str
+    kind: str
+    targets: dict[str, Target]
+    parameters: SerializeAsAny[AnyParameters]
+    plan: str
+    seed: int
+
+    @classmethod
+    def from_json(cls, text: str) -> Fault:
+        """The fault that ``model_dump_json`` wrote; its parameters are read as its kind's."""
+        data = json.loads(text)
+        parameters = KINDS[data["kind"]].parameters.model_validate(data["parameters"])
+        return cls.model_validate({**data, "parameters": parameters})
+
+    @property
+    def target_names(self) -> str:
+        """As the faults topic has them."""
+        return ",".join(self.targets)
+
+    def record(self, state: State, instant: datetime) -> str:
+        """The record of the faults topic, as CONTRACT has it."""
+        return json.dumps(
+            {
+                "id": self.id,
+                "name": self.name,
+                "kind": self.kind,
+                "target": self.target_names,
+                "state": state,
+                "time": instant.astimezone(UTC).isoformat(timespec="microseconds"),
+                "plan": self.plan,
+                "seed": self.seed,
+                "parameters": self.parameters.model_dump(mode="json"),
+            }
+        )
+
+
+@dataclass(frozen=True)
+class Step:
+    """``wait_seconds`` of the ``before`` phase, then the fault for ``lasts_seconds``."""
+
+    before: str
+    wait_seconds: float
+    fault: Fault
+    lasts_seconds: float
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """The steps one after the other, and the recovery after the last. A wait starts when the last fault is healed."""
+
+    plan: str
+    seed: int
+    steps: tuple[Step, ...]
+    recovery_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        """Length of all, if injecting and healing took no time."""
+        return sum(step.wait_seconds + step.lasts_seconds for step in self.steps) + self.recovery_seconds
+
+
+def new_id() -> str:
+    """An id of one occurrence: not from the seed, since two runs of one plan are two faults."""
+    return str(uuid.uuid4())

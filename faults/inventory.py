@@ -1,0 +1,54 @@
+"""What the targets of a configuration are like now, for a person; touches nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from faults.backends import processes
+from faults.backends.impairment import Impairment
+from faults.backends.proxy import ProxyControl
+from faults.config import FaultConfig
+from faults.errors import FaultError
+from faults.targets import FolderTarget, LinkTarget, ProcessTarget, Target
+
+
+def inventory(config: FaultConfig) -> dict[str, str]:
+    """Target -> what a fault would find there."""
+    return {name: _found(name, target, config.state) for name, target in config.targets.items()}
+
+
+def _found(name: str, target: Target, state: Path) -> str:
+    match target:
+        case ProcessTarget():
+            return _process(target)
+        case LinkTarget():
+            return _link(name, target, state)
+        case FolderTarget():
+            if not target.path.is_dir():
+                return f"there is no folder {target.path}"
+            return f"{shutil.disk_usage(target.path).free} bytes are free in {target.path}"
+        case _:
+            return f"{os.cpu_count()} processors"
+
+
+def _process(target: ProcessTarget) -> str:
+    seen = processes.leader_of(target)
+    if seen is None:
+        return "does not run" if target.pid_file is None else f"does not run, by {target.pid_file}"
+    if seen.is_stopped:
+        return f"process {seen.pid} is stopped"
+    return f"process {seen.pid} runs" + ("" if processes.is_ready(target) else f", and {target.ready} does not answer")
+
+
+def _link(name: str, target: LinkTarget, state: Path) -> str:
+    way = f"{target.listen} to {target.upstream}"
+    try:
+        served = ProxyControl(state).status().get(name)
+    except FaultError:
+        return f"{way}, and no proxy runs"
+    if served is None or (served.listen, served.upstream) != (target.listen, target.upstream):
+        return f"{way}, and the proxy that runs does not serve it"
+    impaired = "" if served.impairment == Impairment() else ", impaired"
+    return f"{way}, {served.connections} connections{impaired}"

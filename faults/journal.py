@@ -1,0 +1,146 @@
+"""The journal of a fault run: what is broken now, on disk before it is broken.
+
+JSON lines, append-only, each synced to disk before the next step. ``begun`` holds the whole fault with the facts that
+its healing needs; ``facts`` adds to them; ``state`` has the records of the faults topic; ``told`` says that the topic
+has them all. A line that a crash cut off is the last one, and nothing was done on its account yet.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final, Literal, Self
+
+from faults.errors import FaultRefused
+from faults.facts import Facts
+from faults.fault import STATES, Fault, State
+
+JOURNAL_FILE: Final = "journal.jsonl"
+_LOCK_FILE: Final = "lock"
+
+
+@dataclass
+class Entry:
+    """One fault as the journal knows it."""
+
+    fault: Fault
+    facts: Facts
+    states: dict[State, datetime] = field(default_factory=dict)
+    is_told: bool = False
+
+    @property
+    def was_injected(self) -> bool:
+        """Whether it may have been: this state is written just before."""
+        return "injected" in self.states
+
+    @property
+    def is_healed(self) -> bool:
+        """Whether a probe showed that it is gone."""
+        return "healed" in self.states
+
+
+class Journal:
+    """The journal of one state folder, held under its lock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._path = folder / JOURNAL_FILE
+        self.entries = read(folder)
+        self._mend()
+        self._path.touch()
+        _sync_folder(folder)
+
+    @classmethod
+    @contextmanager
+    def locked(cls, folder: Path, wait: Literal["refuse", "wait"] = "refuse") -> Iterator[Self]:
+        """The journal, while no other process has it. Raises FaultRefused where one has and ``wait`` is "refuse"."""
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / _LOCK_FILE).open("w") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | (fcntl.LOCK_NB if wait == "refuse" else 0))
+            except BlockingIOError as error:
+                raise FaultRefused(
+                    f"{folder}: another fault run or its watchdog is at work here; wait for it or end it."
+                ) from error
+            yield cls(folder)
+
+    def open_entries(self) -> list[Entry]:
+        """The faults that are not known to be gone, newest first: healing goes backwards."""
+        return [entry for entry in reversed(self.entries.values()) if not entry.is_healed]
+
+    def begin(self, fault: Fault, facts: Facts) -> Entry:
+        """Write the fault down; only then it may be injected."""
+        entry = self.entries[fault.id] = Entry(fault, facts)
+        self._append({"what": "begun", "fault": fault.model_dump_json(), "facts": facts.model_dump_json()})
+        return entry
+
+    def add_facts(self, entry: Entry, facts: Facts) -> None:
+        """Write down what injecting made."""
+        entry.facts = facts
+        self._append({"what": "facts", "id": entry.fault.id, "facts": facts.model_dump_json()})
+
+    def reach(self, entry: Entry, state: State) -> datetime:
+        """Write down that the fault reached ``state`` now; the instant. A state reached before keeps its instant."""
+        if state not in entry.states:
+            entry.states[state] = datetime.now(UTC)
+            time = entry.states[state].isoformat(timespec="microseconds")
+            self._append({"what": "state", "id": entry.fault.id, "state": state, "time": time})
+        return entry.states[state]
+
+    def told(self, entry: Entry) -> None:
+        """Write down that the faults topic has all states."""
+        entry.is_told = True
+        self._append({"what": "told", "id": entry.fault.id})
+
+    def _append(self, line: dict[str, str]) -> None:
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+
+    def _mend(self) -> None:
+        """End a line that a crash cut off, so that the next one is its own."""
+        if self._path.exists() and (content := self._path.read_bytes()) and not content.endswith(b"\n"):
+            with self._path.open("ab") as file:
+                file.write(b"\n")
+
+
+def _sync_folder(folder: Path) -> None:
+    """Put the name of a new file on disk, without which its lines would be lost with the power."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def read(folder: Path) -> dict[str, Entry]:
+    """Fault id -> entry, in the order of the journal in ``folder``; empty where there is none."""
+    entries: dict[str, Entry] = {}
+    try:
+        lines = (folder / JOURNAL_FILE).read_text(encoding="utf-8").splitlines()
+    except FileNotFoundError:
+        return entries
+    for text in lines:
+        try:
+            line = json.loads(text)
+        except ValueError:
+            continue
+        if line["what"] == "begun":
+            fault = Fault.from_json(line["fault"])
+            entries[fault.id] = Entry(fault, Facts.model_validate_json(line["facts"]))
+            continue
+        entry = entries[line["id"]]
+        if line["what"] == "facts":
+            entry.facts = Facts.model_validate_json(line["facts"])
+        elif line["what"] == "told":
+            entry.is_told = True
+        elif line["state"] in STATES:
+            entry.states[line["state"]] = datetime.fromisoformat(line["time"])
+    return entries

@@ -1,0 +1,40 @@
+"""What every kind of fault can do: the package of injector, probes and healing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Protocol
+
+from faults.facts import Facts
+from faults.fault import Fault
+
+
+class Injection(Protocol):
+    """One fault on its targets. ``heal`` and ``is_gone`` work from the fault and its facts alone, in any process."""
+
+    facts: Facts
+
+    def prepare(self) -> None:
+        """Measure what is there before, into ``facts``. Changes nothing. Raises FaultRefused."""
+
+    def inject(self) -> None:
+        """Break it; may add to ``facts``."""
+
+    def hold(self) -> None:
+        """Called again and again while the fault lasts."""
+
+    def is_in(self) -> bool:
+        """Measured: whether the fault shows."""
+
+    def heal(self) -> None:
+        """Mend it. May be called again, and where nothing was injected."""
+
+    def is_gone(self) -> bool:
+        """Measured: whether all is as before."""
+
+
+class Maker(Protocol):
+    """Makes the injection of a fault: new, or with the facts of the journal."""
+
+    def __call__(self, fault: Fault, facts: Facts, state: Path) -> Injection:
+        """``state`` is the state folder of the run."""

@@ -1,0 +1,94 @@
+"""Fault of a folder: a large file. The probes ask the file system."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+from pathlib import Path
+from typing import Final
+
+from faults.errors import FaultRefused
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.parameters import DiskParameters
+from faults.targets import FolderTarget
+
+_CHUNK_BYTES: Final = 1 << 20
+_PREFIX: Final = ".streamproof-fault-"
+_NEARLY_FULL_BYTES: Final = 1 << 20
+
+
+class DiskFull:
+    """Writes a file until it has its size or the file system is full."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
+        assert isinstance(fault.parameters, DiskParameters)
+        self.facts = facts
+        self._parameters = fault.parameters
+        folders = {n: t.path for n, t in fault.targets.items() if isinstance(t, FolderTarget)}
+        self._files = {name: folder / f"{_PREFIX}{fault.id}" for name, folder in folders.items()}
+
+    def prepare(self) -> None:
+        """Refuse where the folder is not there or too little would stay free."""
+        for name, file in self._files.items():
+            if not file.parent.is_dir():
+                raise FaultRefused(f"{name}: {file.parent} is no folder; name one that exists.")
+            left = shutil.disk_usage(file.parent).free - self._parameters.bytes
+            if left < self._parameters.reserve:
+                raise FaultRefused(
+                    f"{name}: only {max(left, 0)} bytes of {file.parent} would stay free, and reserve is "
+                    f"{self._parameters.reserve}; take fewer bytes or a smaller reserve."
+                )
+
+    def inject(self) -> None:
+        """Write the files; a full file system is what was wanted."""
+        chunk = bytes(_CHUNK_BYTES)
+        for file in self._files.values():
+            left = self._parameters.bytes
+            try:
+                with file.open("xb", buffering=0) as out:
+                    while left > 0:
+                        left -= out.write(chunk[:left])
+                    os.fsync(out.fileno())
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise FaultRefused(f"{file}: cannot be written ({error.strerror}).") from error
+
+    def hold(self) -> None:
+        """Nothing to do meanwhile."""
+
+    def is_in(self) -> bool:
+        """The blocks are taken, or nothing is left to take."""
+        return all(
+            file.exists()
+            and (
+                file.stat().st_blocks * 512 >= self._parameters.bytes
+                or shutil.disk_usage(file.parent).free < _NEARLY_FULL_BYTES
+            )
+            for file in self._files.values()
+        )
+
+    def heal(self) -> None:
+        """Remove the files."""
+        for file in self._files.values():
+            file.unlink(missing_ok=True)
+
+    def is_gone(self) -> bool:
+        """No file of ours is left, and a byte can be written."""
+        return not any(file.exists() for file in self._files.values()) and all(
+            _takes_a_byte(file.parent) for file in self._files.values()
+        )
+
+
+def _takes_a_byte(folder: Path) -> bool:
+    probe = folder / f"{_PREFIX}probe-{os.getpid()}"
+    try:
+        with probe.open("wb", buffering=0) as out:
+            out.write(b"1")
+            os.fsync(out.fileno())
+    except OSError:
+        return False
+    finally:
+        probe.unlink(missing_ok=True)
+    return True

@@ -1,0 +1,33 @@
+"""Kind -> what injects, probes and heals it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.kinds.base import Injection, Maker
+from faults.kinds.disk import DiskFull
+from faults.kinds.network import Bandwidth, Delay, Partition, Reset
+from faults.kinds.pressure import CpuPressure, MemoryPressure
+from faults.kinds.process import Kill, Pause, RestartLoop
+
+MAKERS: Final[dict[str, Maker]] = {
+    "process_kill": Kill,
+    "process_pause": Pause,
+    "restart_loop": RestartLoop,
+    "node_loss": Kill,
+    "net_delay": Delay,
+    "net_partition": Partition,
+    "net_bandwidth": Bandwidth,
+    "net_reset": Reset,
+    "cpu_pressure": CpuPressure,
+    "memory_pressure": MemoryPressure,
+    "disk_full": DiskFull,
+}
+
+
+def injection(fault: Fault, state: Path, facts: Facts | None = None) -> Injection:
+    """The injection of ``fault``; ``facts`` are the journal's where it was begun before."""
+    return MAKERS[fault.kind](fault, facts or Facts(), state)

@@ -1,0 +1,120 @@
+"""Faults of the machine: pressure on processor and memory. The probes read what the pressing processes use."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final
+
+from faults.backends import processes
+from faults.errors import FaultRefused
+from faults.facts import Facts, KnownProcess
+from faults.fault import Fault
+from faults.parameters import CpuParameters, MemoryParameters
+
+_BUSY_SECONDS: Final = 0.1
+"""Processor time after which a worker counts as busy; its start alone takes less."""
+_AVAILABLE_SHARE_MAX: Final = 0.8
+"""More of the available memory would call the kernel's killer on strangers."""
+
+# Both end when their input closes, so that they do not outlive a runner that was killed.
+_BURN = """
+import os, sys, threading
+threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
+while True: sum(range(10_000))
+"""
+_HOLD = """
+import sys
+held = bytearray(int(sys.argv[1]))
+for at in range(0, len(held), 4096): held[at] = 1
+sys.stdin.buffer.read()
+"""
+
+
+class _Pressing:
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
+        self.facts = facts
+        self._children: list[subprocess.Popen[bytes]] = []
+
+    def _start(self, script: str, *arguments: str) -> None:
+        child = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", script, *arguments], stdin=subprocess.PIPE, start_new_session=True
+        )
+        self._children.append(child)
+        seen = processes.see(child.pid)
+        if seen is not None:
+            known = KnownProcess(target="machine", pid=child.pid, started=seen.started)
+            self.facts = Facts(processes=(*self.facts.processes, known))
+
+    def hold(self) -> None:
+        """Nothing to do meanwhile."""
+
+    def heal(self) -> None:
+        """End them."""
+        for process in self.facts.processes:
+            processes.send(process, signal.SIGKILL)
+        for child in self._children:
+            child.kill()
+            child.wait()
+
+    def is_gone(self) -> bool:
+        """None exists."""
+        return not any(processes.is_alive(process) for process in self.facts.processes)
+
+
+class CpuPressure(_Pressing):
+    """Busy processes."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, CpuParameters)
+        self._workers = fault.parameters.workers
+
+    def prepare(self) -> None:
+        """Nothing to measure before."""
+
+    def inject(self) -> None:
+        """Start them."""
+        for _ in range(self._workers):
+            self._start(_BURN)
+
+    def is_in(self) -> bool:
+        """Each of them runs and has used the processor."""
+        used = [processes.cpu_seconds(p.pid) for p in self.facts.processes if processes.is_alive(p)]
+        return len(used) == self._workers and min(used) >= _BUSY_SECONDS
+
+
+class MemoryPressure(_Pressing):
+    """A process that holds memory."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, MemoryParameters)
+        self._bytes = fault.parameters.bytes
+
+    def prepare(self) -> None:
+        """Refuse where it would take nearly all that is available."""
+        available = _available_bytes()
+        if self._bytes > available * _AVAILABLE_SHARE_MAX:
+            raise FaultRefused(
+                f"memory_pressure: {self._bytes} bytes are too many, since {available} are available and a fifth of "
+                "them must stay; take fewer."
+            )
+
+    def inject(self) -> None:
+        """Start it."""
+        self._start(_HOLD, str(self._bytes))
+
+    def is_in(self) -> bool:
+        """It holds them in memory."""
+        return any(processes.resident_bytes(process.pid) >= self._bytes for process in self.facts.processes)
+
+
+def _available_bytes() -> int:
+    for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines():
+        name, _, value = line.partition(":")
+        if name == "MemAvailable":
+            return int(value.split()[0]) * 1024
+    return 0

@@ -1,0 +1,121 @@
+"""Faults of processes: kill, pause, restart loop, node loss. The probes read the state of the processes."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import time
+from contextlib import suppress
+from pathlib import Path
+
+from faults.backends import processes
+from faults.errors import FaultRefused
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.parameters import RestartLoopParameters
+from faults.targets import ProcessTarget
+
+
+class _OnProcesses:
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        self.facts = facts
+        self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, ProcessTarget)}
+        self._state = state
+
+    def prepare(self) -> None:
+        """Find the processes. Raises FaultRefused where one does not run."""
+        found = [known for name, target in self._targets.items() for known in processes.members(name, target)]
+        self.facts = Facts(processes=tuple(found))
+
+    def hold(self) -> None:
+        """Nothing to do meanwhile."""
+
+    def _send(self, number: signal.Signals) -> None:
+        for process in self.facts.processes:
+            processes.send(process, number)
+
+
+class Pause(_OnProcesses):
+    """SIGSTOP and SIGCONT."""
+
+    def inject(self) -> None:
+        """Stop all."""
+        self._send(signal.SIGSTOP)
+
+    def is_in(self) -> bool:
+        """All are stopped."""
+        return all(processes.is_stopped(process) for process in self.facts.processes)
+
+    def heal(self) -> None:
+        """Let all go on."""
+        self._send(signal.SIGCONT)
+
+    def is_gone(self) -> bool:
+        """None is stopped; one that ended meanwhile (a supervisor's doing) is not ours to bring back."""
+        return not any(processes.is_stopped(process) for process in self.facts.processes)
+
+
+class Kill(_OnProcesses):
+    """SIGKILL; node loss is the same on all processes of a host."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
+
+    def prepare(self) -> None:
+        """Find the processes. Raises FaultRefused also where a start command does not exist."""
+        super().prepare()
+        for name, target in self._targets.items():
+            if target.start and not processes.is_command(target):
+                raise FaultRefused(
+                    f"{name}: its start command {target.start[0]} does not exist, so that nothing could bring it back; "
+                    "mend it."
+                )
+
+    def inject(self) -> None:
+        """Kill all."""
+        self._send(signal.SIGKILL)
+
+    def is_in(self) -> bool:
+        """None of those exists."""
+        return not any(processes.is_alive(process) for process in self.facts.processes)
+
+    def heal(self) -> None:
+        """Start what does not run and that we are to start; others are their supervisor's."""
+        for name, target in self._targets.items():
+            # Once each: a command that ends at once is a failure to show, not one to repeat without an end.
+            if target.start and name not in self._started and processes.leader_of(target) is None:
+                self._started[name] = processes.start(name, target, self._state / "logs" / f"{name}.log")
+
+    def is_gone(self) -> bool:
+        """All targets run and are ready."""
+        return all(processes.is_ready(target) for target in self._targets.values())
+
+
+class RestartLoop(Kill):
+    """Kills its targets each time that they are back."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, RestartLoopParameters)
+        self._interval_seconds = fault.parameters.interval
+        self._next_kill = 0.0
+
+    def inject(self) -> None:
+        """Kill for the first time."""
+        super().inject()
+        self._next_kill = time.monotonic() + self._interval_seconds
+
+    def hold(self) -> None:
+        """Bring back what is ours to start; kill again when the interval is over."""
+        # One that has not written its id yet looks like none, but its command still runs.
+        self._started = {name: child for name, child in self._started.items() if child.poll() is None}
+        self.heal()
+        if time.monotonic() < self._next_kill:
+            return
+        self._next_kill = time.monotonic() + self._interval_seconds
+        for name, target in self._targets.items():
+            if processes.leader_of(target) is not None:
+                with suppress(FaultRefused):  # it ended by itself between the two looks
+                    for process in processes.members(name, target):
+                        processes.send(process, signal.SIGKILL)

@@ -1,0 +1,82 @@
+"""What each kind of fault can be told."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, model_validator
+
+from faults.section import Bytes, Seconds, Section
+
+Direction = Literal["both", "to_upstream", "to_client"]
+
+
+class NoParameters(Section):
+    """Nothing to tell."""
+
+
+class RestartLoopParameters(Section):
+    """``interval``: from one kill to the next; the process is killed each time that it is found alive."""
+
+    interval: Annotated[Seconds, Field(ge=0.05)] = 1.0
+
+
+class DelayParameters(Section):
+    """Each chunk of bytes waits for ``delay``, more or less by up to ``jitter``, evenly drawn; order is kept."""
+
+    delay: Annotated[Seconds, Field(ge=0.02, le=60)]
+    jitter: Seconds = 0.0
+    direction: Direction = "to_upstream"
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.jitter > self.delay / 2:
+            raise ValueError("jitter is more than half of delay, so that no probe could tell the fault from none")
+        return self
+
+
+class PartitionParameters(Section):
+    """Bytes in ``direction`` are held back, and arrive after healing, as TCP would send them again."""
+
+    direction: Direction = "both"
+
+
+class BandwidthParameters(Section):
+    """``bytes_per_second`` of the link in each direction, all its connections together."""
+
+    bytes_per_second: Annotated[Bytes, Field(ge=1000, le=10_000_000)]
+    direction: Direction = "both"
+
+
+class CpuParameters(Section):
+    """``workers`` processes that each try to keep one processor busy."""
+
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+
+
+class MemoryParameters(Section):
+    """One process that holds ``bytes`` in memory."""
+
+    bytes: Annotated[Bytes, Field(gt=0)]
+
+
+class DiskParameters(Section):
+    """A file of at most ``bytes``; less where the file system is full before.
+
+    It is refused where less than ``reserve`` would stay free; a ``reserve`` of 0 lets it fill up.
+    """
+
+    bytes: Annotated[Bytes, Field(gt=0)]
+    reserve: Bytes = 2**30
+
+
+AnyParameters = (
+    NoParameters
+    | RestartLoopParameters
+    | DelayParameters
+    | PartitionParameters
+    | BandwidthParameters
+    | CpuParameters
+    | MemoryParameters
+    | DiskParameters
+)

@@ -1,0 +1,73 @@
+"""The fault plans of the literature, as schedules. Sources: docs/faults.md, "Named plans".
+
+What each text says and its scripts do is not always the same; then the published text counts, and a comment says so.
+"""
+
+from __future__ import annotations
+
+from faults.config import FaultSpec, NamedPlanSection, ScheduleSection
+from faults.errors import FaultRefused
+
+
+def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
+    """The plan's phases and faults, on the targets of ``plan``. Raises FaultRefused where it lacks something."""
+    made = _schedule(plan)
+    by = 1 / plan.faster
+    return made.model_copy(
+        update={
+            "warm_up": made.warm_up * by,
+            "control": made.control * by,
+            "recovery": made.recovery * by,
+            "faults": tuple(_shorter(spec, by) for spec in made.faults),
+        }
+    )
+
+
+def _schedule(plan: NamedPlanSection) -> ScheduleSection:
+    def on(pick: str | int) -> dict[str, object]:
+        target = plan.target.model_dump()
+        return target if plan.target.name is not None else {**target, "pick": pick}
+
+    def kill(pick: str | int, lasts: str = "0s", kind: str = "process_kill") -> list[object]:
+        return [{"kind": kind, "target": on(pick), "for": lasts, "name": plan.name}]
+
+    def delay(by: str) -> list[object]:
+        # netem on the egress of the faulted instance: what it sends comes later, what it receives does not.
+        parameters = {"delay": by, "direction": "to_upstream"}
+        return [{"kind": "net_delay", "target": on("one"), "for": "90s", "name": plan.name, "parameters": parameters}]
+
+    def made(faults: list[object], repeat: int = 1, **phases: str) -> ScheduleSection:
+        return ScheduleSection.model_validate({**phases, "repeat": repeat, "faults": faults})
+
+    match plan.name:
+        # PGVal: 5 s, then control, failure and recovery of 90 s each; the timeout it is measured against is 3 s.
+        case "pgval-delay-below-timeout":
+            return made(delay("500ms"), warm_up="5s", control="90s", recovery="90s")
+        case "pgval-delay-above-timeout":
+            return made(delay("5s"), warm_up="5s", control="90s", recovery="90s")
+        case "pgval-crash":
+            return made(kill("one", "90s"), warm_up="5s", control="90s", recovery="90s")
+        # OSPBench: the container is started again at once.
+        case "ospbench-worker":
+            return made(kill("one"), warm_up="2m", control="7m", recovery="7m")
+        case "ospbench-master":
+            return made(kill("leader"), warm_up="2m", control="10m", recovery="5m")
+        # Vogel et al.: Chaos Mesh schedules, every 5 minutes ten times, or every 10 minutes five times.
+        case "vogel-kill-1" | "vogel-kill-2" | "vogel-kill-4":
+            return made(kill(int(plan.name[-1])), repeat=10, warm_up="5m", recovery="5m")
+        case "vogel-crash-2":
+            return made(kill(2, "5m"), repeat=5, warm_up="5m", recovery="5m")
+        # StreamBench: a node dies at half of the failure-free time and stays dead; we bring it back at the end.
+        case "streambench-node":
+            if plan.failure_free <= 0:
+                raise FaultRefused("streambench-node: plan.failure_free says how long a run takes without a fault.")
+            half = f"{plan.failure_free / 2:.3f}s"
+            return made(kill("one", half, "node_loss"), control=half)
+        # CheckMate: 60 measured seconds after 30 of warm-up; its worker is told that it failed, ours is killed.
+        case "checkmate":
+            return made(kill("one"), warm_up="30s", control="18s", recovery="42s")
+
+
+def _shorter(spec: FaultSpec, by: float) -> FaultSpec:
+    assert isinstance(spec.lasts, float)
+    return spec.model_copy(update={"lasts": spec.lasts * by})

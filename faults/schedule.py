@@ -1,0 +1,94 @@
+"""From the configuration and its seed to a timeline: no clock, no file, the same each time."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+from itertools import cycle, islice
+
+from faults.catalogue import KINDS
+from faults.config import FaultConfig, FaultSpec, RandomSection, Range, ScheduleSection
+from faults.errors import FaultRefused
+from faults.fault import Fault, Step, Timeline, new_id
+from faults.plans import schedule_of
+from faults.selection import select
+from faults.targets import ProcessTarget
+
+_KILLS = ("process_kill", "restart_loop", "node_loss")
+
+
+def timeline(config: FaultConfig, seed: int | None = None, id_of: Callable[[], str] = new_id) -> Timeline:
+    """All that a run will do; ``seed`` wins over the file's. Raises FaultRefused where a fault may not be done."""
+    seed = config.seed if seed is None else seed
+    named = config.plan
+    if named is not None:
+        plan, schedule = str(named.name), schedule_of(named)
+    else:
+        assert config.schedule is not None
+        plan = "written" if config.schedule.random is None else "random"
+        schedule = config.schedule
+    timing = random.Random(f"{seed}:timing")
+    drawn = _written(schedule) if schedule.random is None else _random(schedule, schedule.random, timing)
+    steps = []
+    for number, (before, wait, spec, lasts) in enumerate(drawn):
+        draw = random.Random(f"{seed}:targets:{number}")
+        fault = _fault(config, spec, plan, seed, draw, id_of())
+        _check(fault, lasts)
+        steps.append(Step(before, wait, fault, lasts))
+    return Timeline(plan, seed, tuple(steps), schedule.recovery)
+
+
+def _written(schedule: ScheduleSection) -> Iterator[tuple[str, float, FaultSpec, float]]:
+    wait, before = schedule.warm_up + schedule.control, "control"
+    for spec in islice(cycle(schedule.faults), schedule.repeat * len(schedule.faults)):
+        assert isinstance(spec.lasts, float)
+        yield before, wait, spec, spec.lasts
+        wait, before = schedule.recovery + schedule.control, "recovery and control"
+
+
+def _random(
+    schedule: ScheduleSection, budget: RandomSection, draw: random.Random
+) -> Iterator[tuple[str, float, FaultSpec, float]]:
+    at, down, before = schedule.warm_up, 0.0, "control"
+    for number in range(budget.faults_at_most):
+        wait = round(draw.uniform(budget.gap.at_least, budget.gap.at_most), 3)
+        spec = draw.choice(schedule.faults)
+        lasts = spec.lasts
+        if isinstance(lasts, Range):
+            lasts = round(draw.uniform(lasts.at_least, lasts.at_most), 3)
+        if at + wait + lasts > schedule.warm_up + budget.length or down + lasts > budget.down_at_most:
+            return
+        yield before, wait + (schedule.warm_up if number == 0 else 0.0), spec, lasts
+        at, down, before = at + wait + lasts, down + lasts, "recovery and control"
+
+
+def _fault(config: FaultConfig, spec: FaultSpec, plan: str, seed: int, draw: random.Random, fault_id: str) -> Fault:
+    names = select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw)
+    return Fault(
+        id=fault_id,
+        name=spec.name or spec.kind.replace("_", "-"),
+        kind=spec.kind,
+        targets={name: config.targets[name] for name in names},
+        parameters=spec.parameters,
+        plan=plan,
+        seed=seed,
+    )
+
+
+def _check(fault: Fault, lasts_seconds: float) -> None:
+    reason = KINDS[fault.kind].why_not_here
+    if reason is not None:
+        raise FaultRefused(f"{fault.kind} cannot be done on this host: {reason}.")
+    if fault.kind not in _KILLS:
+        return
+    for name, target in fault.targets.items():
+        assert isinstance(target, ProcessTarget)
+        if target.pid_file is None or not (target.start or target.supervised):
+            raise FaultRefused(
+                f"{fault.kind}: nothing could bring {name} back; give it pid_file, and start or supervised: true."
+            )
+        if target.supervised and lasts_seconds > 0 and fault.kind != "restart_loop":
+            raise FaultRefused(
+                f"{fault.kind}: {name} is supervised and would come back before its time; leave out for:, "
+                "or use restart_loop to keep it down."
+            )

@@ -1,0 +1,61 @@
+"""The base of all parts of the fault configuration, and its units."""
+
+from __future__ import annotations
+
+import re
+from decimal import Decimal
+from typing import Annotated, Final
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+
+_UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_SIZES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+
+
+class Section(BaseModel):
+    """Immutable, and strict about unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
+
+
+def _seconds(value: object) -> object:
+    if value == 0 and not isinstance(value, bool):
+        return 0.0
+    matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", value) if isinstance(value, str) else None
+    if matched is None:
+        raise ValueError("a duration is a number with ms, s, m or h, as in 90s")
+    return float(Decimal(matched[1]) * _UNITS[matched[2]])
+
+
+def _bytes(value: object) -> object:
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    matched = re.fullmatch(r"([0-9]+)\s*(B|KB|MB|GB|KiB|MiB|GiB)", value) if isinstance(value, str) else None
+    if matched is None:
+        raise ValueError("a size is a whole number of bytes, or one with KB, MB, GB, KiB, MiB or GiB, as in 64MiB")
+    return int(matched[1]) * _SIZES[matched[2]]
+
+
+def _written(seconds: float) -> str:
+    return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(_seconds),
+    Field(ge=0, le=7 * 24 * 3600),
+    PlainSerializer(_written, return_type=str, when_used="json"),
+]
+"""Written as a duration ("90s"), held as seconds; at most a week."""
+Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
+"""Written as a size ("64MiB"), held as bytes."""
+
+
+def text_of(seconds: float) -> str:
+    """``seconds`` as a person reads them: ``5m 30s``, ``90s``, ``500ms``."""
+    if 0 < seconds < 1:
+        return f"{seconds * 1000:g}ms"
+    if seconds < 120:
+        return f"{round(seconds, 3):g}s"
+    minutes, rest = divmod(round(seconds, 3), 60)
+    return f"{minutes:g}m {round(rest, 3):g}s" if rest else f"{minutes:g}m"

@@ -1,0 +1,85 @@
+"""Tells the faults topic. What a broker cannot take while it is itself the target is told when it is back."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from confluent_kafka import KafkaException, Message, Producer
+
+from faults.config import KafkaSection
+from faults.errors import FaultConfigError, NotTold
+from faults.fault import State
+from faults.journal import Entry, Journal
+
+_FLUSH_SECONDS_MAX: Final = 30.0
+_LOOK_SECONDS_MAX: Final = 10.0
+
+
+class FaultsTopic:
+    """Writes the states of faults, with the times of the journal. The same record may be written twice."""
+
+    def __init__(self, kafka: KafkaSection) -> None:
+        self._kafka = kafka
+        self._failed: str | None = None
+        options = dict(kafka.options)
+        self._producer = Producer(
+            {
+                "acks": "all",
+                "enable.idempotence": True,
+                "linger.ms": 0,
+                "reconnect.backoff.max.ms": 500,
+                "message.timeout.ms": 24 * 3600 * 1000,
+                "log_level": 0,
+                **options,
+                "bootstrap.servers": kafka.bootstrap_servers,
+            }
+        )
+
+    def check(self) -> None:
+        """Raise FaultConfigError where there is no such topic, and NotTold where no broker answers."""
+        try:
+            metadata = self._producer.list_topics(self._kafka.topic, timeout=_LOOK_SECONDS_MAX)
+        except KafkaException as error:
+            raise NotTold(f"kafka.bootstrap_servers: {self._kafka.bootstrap_servers} does not answer.") from error
+        if metadata.topics[self._kafka.topic].error is not None:
+            raise FaultConfigError(
+                f"kafka.topic: there is no topic {self._kafka.topic}; create it, or leave kafka: out to keep windows "
+                "in the journal only."
+            )
+
+    def tell(self, entry: Entry, *states: State) -> None:
+        """Write these states of a fault; returns at once."""
+        for state in states:
+            self._producer.produce(
+                self._kafka.topic,
+                entry.fault.record(state, entry.states[state]).encode(),
+                key=entry.fault.id,
+                on_delivery=self._delivered,
+            )
+        self._producer.poll(0)
+
+    def flush(self) -> None:
+        """Wait until the topic has all. Raises NotTold."""
+        if self._producer.flush(_FLUSH_SECONDS_MAX) or self._failed is not None:
+            why = self._failed or "the broker does not answer"
+            raise NotTold(
+                f"{self._kafka.topic}: the faults topic took not all records ({why}); "
+                "`streamproof faults heal CONFIG` writes them again."
+            )
+
+    def _delivered(self, error: object, _: Message) -> None:
+        if error is not None:
+            self._failed = str(error)
+
+
+def tell_again(topic: FaultsTopic | None, journal: Journal) -> None:
+    """Write all states of the faults of which the topic may lack some. Raises NotTold."""
+    entries = [entry for entry in journal.entries.values() if entry.was_injected and not entry.is_told]
+    if topic is None or not entries:
+        return
+    for entry in entries:
+        topic.tell(entry, *entry.states)
+    topic.flush()
+    for entry in entries:
+        if entry.is_healed:
+            journal.told(entry)

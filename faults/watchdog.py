@@ -1,0 +1,60 @@
+"""Heals when the runner cannot: the runner's side of the watchdog, a small process in a session of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Final, Self
+
+from faults import watch
+from faults.config import FaultConfig, KafkaSection, LimitsSection
+from faults.errors import FaultError
+from faults.section import Section
+
+LOG_FILE: Final = "watchdog.log"
+
+
+class Orders(Section):
+    """What the watchdog needs to heal; the journal has the rest. Written to its pipe, since options may be secret."""
+
+    state: Path
+    kafka: KafkaSection | None
+    limits: LimitsSection
+
+
+class Watchdog:
+    """A context manager that starts it, and lets it go when all that could be healed is."""
+
+    def __init__(self, config: FaultConfig) -> None:
+        self._orders = Orders(state=config.state.resolve(), kafka=config.kafka, limits=config.limits)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        """Start it and wait until it watches. Raises FaultError."""
+        log_file = self._orders.state / LOG_FILE
+        with log_file.open("ab") as log:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", watch.__name__],
+                cwd=Path(__file__).parents[1],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                start_new_session=True,
+            )
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        try:
+            self._process.stdin.write(self._orders.model_dump_json().encode() + b"\n")
+            self._process.stdin.flush()
+            is_ready = self._process.stdout.readline() == watch.READY
+        except BrokenPipeError:
+            is_ready = False
+        if not is_ready:
+            raise FaultError(f"The watchdog did not start; see {log_file}.")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let it go: what it could heal is healed, or the runner has said what is not."""
+        assert self._process is not None
+        self._process.communicate(watch.DONE)

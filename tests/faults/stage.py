@@ -1,0 +1,174 @@
+"""What the measured tests break: processes that sleep, an echo behind a link, and the proxy before it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from faults.config import FaultConfig, load
+from faults.journal import Journal
+from faults.runner import run
+from faults.schedule import timeline
+
+WITHIN_SECONDS = 20.0
+STREAMPROOF = [sys.executable, "-m", "validator.cli.main", "faults"]
+ROOT = Path(__file__).parents[2]
+
+
+def wait_until(holds: Callable[[], bool], what: str) -> None:
+    """Ask again and again; fails the test with ``what`` where it does not come true."""
+    deadline = time.monotonic() + WITHIN_SECONDS
+    pause = threading.Event()
+    while not holds():
+        assert time.monotonic() < deadline, f"not within {WITHIN_SECONDS:g} s: {what}"
+        pause.wait(0.01)
+
+
+def state_of(pid: int) -> str:
+    """The letter of ps: T stopped, Z dead and not reaped; empty where there is none."""
+    answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], check=False, capture_output=True, text=True)
+    return answer.stdout.strip()[:1]
+
+
+def is_alive(pid: int) -> bool:
+    return state_of(pid) not in ("", "Z")
+
+
+class _Echo(socketserver.BaseRequestHandler):
+    def handle(self) -> None:
+        with suppress(OSError):
+            while content := self.request.recv(65536):
+                self.request.sendall(content)
+
+
+class _EchoServer(socketserver.ThreadingTCPServer):
+    daemon_threads = True
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class Stage:
+    """Targets in a folder, and the file that names them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.file = folder / "faults.yaml"
+        self.targets: dict[str, Any] = {"disk": {"type": "folder", "path": "."}, "here": {"type": "machine"}}
+        self.link_port = 0
+        self.proxies: list[subprocess.Popen[bytes]] = []
+        self._started: list[subprocess.Popen[bytes]] = []
+
+    def add_worker(self, name: str, **more: Any) -> None:
+        """A process that sleeps, with how to start it again."""
+        command = ["sleep", "600"]
+        process = subprocess.Popen(command, start_new_session=True)
+        self._started.append(process)
+        (self.folder / f"{name}.pid").write_text(f"{process.pid}\n")
+        self.targets[name] = {"type": "process", "pid_file": f"{name}.pid", "start": command, **more}
+
+    def pid(self, name: str) -> int:
+        return int((self.folder / f"{name}.pid").read_text())
+
+    @contextmanager
+    def link(self) -> Iterator[None]:
+        """An echo server, and the proxy in front of it."""
+        with _EchoServer(("127.0.0.1", 0), _Echo) as echo:
+            threading.Thread(target=echo.serve_forever, daemon=True).start()
+            try:
+                with self.proxy(free_port(), f"127.0.0.1:{echo.server_address[1]}"):
+                    yield
+            finally:
+                echo.shutdown()
+
+    @contextmanager
+    def proxy(self, port: int, upstream: str) -> Iterator[None]:
+        """A link from ``port`` to ``upstream``, served by the proxy's own command."""
+        self.link_port = port
+        self.targets["link"] = {"type": "link", "listen": f"127.0.0.1:{port}", "upstream": upstream}
+        self.write()
+        process = subprocess.Popen([*STREAMPROOF, "proxy", self.file], cwd=ROOT, stdout=subprocess.PIPE)
+        self.proxies.append(process)
+        try:
+            assert process.stdout is not None
+            lines = [process.stdout.readline(), process.stdout.readline()]
+            assert lines[1].startswith(b"the proxy is ready"), lines
+            yield
+        finally:
+            process.terminate()
+            assert process.wait(WITHIN_SECONDS) in (0, -signal.SIGKILL)
+
+    def write(self, *faults: dict[str, Any], **more: Any) -> FaultConfig:
+        """The file, with these faults one after the other."""
+        content = {
+            "state": "st",
+            "targets": self.targets,
+            "schedule": {"faults": list(faults) or [{"kind": "process_pause", "target": "w0"}]},
+            **more,
+        }
+        self.file.write_text(yaml.safe_dump(content))
+        return load(self.file)
+
+    def during(self, fault: dict[str, Any], look: Callable[[], None]) -> None:
+        """Run one fault in this process and ``look`` while its probe says that it is in."""
+        config = self.write(fault)
+        looked = []
+
+        def say(line: str) -> None:
+            if line.startswith("failure:"):
+                look()
+                looked.append(line)
+
+        run(config, timeline(config), say, threading.Event())
+        assert len(looked) == 1
+        assert self.unhealed() == []
+
+    def unhealed(self) -> list[str]:
+        """Names of the faults that the journal does not know to be gone; waits for whoever has it."""
+        with Journal.locked(self.folder / "st", wait="wait") as journal:
+            return [entry.fault.name for entry in journal.open_entries()]
+
+    def states(self) -> list[str]:
+        """States that the newest fault of the journal reached, in their order."""
+        with Journal.locked(self.folder / "st", wait="wait") as journal:
+            newest = list(journal.entries.values())[-1]
+            return sorted(newest.states, key=lambda state: newest.states[state])
+
+    def clear(self) -> None:
+        """End what was started here or by a healing."""
+        pids = {process.pid for process in self._started}
+        pids |= {int(file.read_text()) for file in self.folder.glob("*.pid")}
+        for pid in pids:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        for process in self._started:
+            process.wait()
+
+
+def echo_seconds(port: int, content: bytes = b"ping", timeout_seconds: float = 5.0) -> float:
+    """Time for ``content`` to come back; raises TimeoutError or ConnectionError where it does not."""
+    started = time.monotonic()
+    with socket.create_connection(("127.0.0.1", port), timeout_seconds) as connection:
+        connection.sendall(content)
+        got = 0
+        while got < len(content):
+            received = connection.recv(65536)
+            if not received:
+                raise ConnectionResetError("ended")
+            got += len(received)
+    return time.monotonic() - started

@@ -1,0 +1,145 @@
+"""Faults of a link, seen by a client that talks through it to an echo server of the test."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from typing import Any
+
+import pytest
+
+from faults.backends.proxy import ProxyControl
+from faults.errors import FaultRefused, NotHealed
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, echo_seconds, wait_until
+from validator.cli.main import main
+
+SILENCE_SECONDS = 0.3
+
+
+def test_bytes_pass_unchanged_in_both_directions(linked: Stage) -> None:
+    content = os.urandom(3_000_000)
+    with socket.create_connection(("127.0.0.1", linked.link_port), WITHIN_SECONDS) as connection:
+        got = bytearray()
+        for at in range(0, len(content), 100_000):
+            part = content[at : at + 100_000]
+            connection.sendall(part)
+            while len(got) < at + len(part):
+                got += connection.recv(65536)
+        connection.shutdown(socket.SHUT_WR)
+        assert connection.recv(1) == b""  # the end passes too
+    assert bytes(got) == content
+    wait_until(lambda: ProxyControl(linked.folder / "st").status()["link"].connections == 0, "connections end")
+
+
+@pytest.mark.parametrize(
+    ("parameters", "least", "most"),
+    [
+        ({"delay": "200ms"}, 0.2, 0.4),
+        ({"delay": "200ms", "direction": "both"}, 0.4, 0.8),
+        ({"delay": "200ms", "jitter": "100ms", "direction": "to_client"}, 0.1, 0.5),
+    ],
+)
+def test_a_delayed_link_is_slower_by_the_delay(
+    linked: Stage, parameters: dict[str, Any], least: float, most: float
+) -> None:
+    times: list[float] = []
+    fault = {"kind": "net_delay", "target": "link", "parameters": parameters}
+    linked.during(fault, lambda: times.extend(echo_seconds(linked.link_port) for _ in range(3)))
+    assert least <= min(times) <= most
+    assert echo_seconds(linked.link_port) < least / 2
+
+
+def test_an_open_connection_is_delayed_and_released(linked: Stage) -> None:
+    with socket.create_connection(("127.0.0.1", linked.link_port), WITHIN_SECONDS) as connection:
+        connection.sendall(b"before")
+        assert connection.recv(100) == b"before"
+        sent_at = []
+
+        def look() -> None:
+            connection.sendall(b"during")
+            sent_at.append(time.monotonic())
+
+        linked.during({"kind": "net_delay", "target": "link", "parameters": {"delay": "1s"}}, look)
+        # What waits is let go by the healing; it does not serve its time.
+        assert connection.recv(100) == b"during"
+        assert time.monotonic() - sent_at[0] < 0.9
+
+
+@pytest.mark.parametrize("direction", ["both", "to_upstream", "to_client"])
+def test_no_byte_passes_a_partition_and_all_arrive_after_it(linked: Stage, direction: str) -> None:
+    with socket.create_connection(("127.0.0.1", linked.link_port), WITHIN_SECONDS) as connection:
+        connection.sendall(b"1")
+        assert connection.recv(10) == b"1"
+
+        def look() -> None:
+            connection.sendall(b"2")
+            connection.settimeout(SILENCE_SECONDS)
+            with pytest.raises(TimeoutError):
+                connection.recv(10)
+            connection.settimeout(WITHIN_SECONDS)
+
+        linked.during({"kind": "net_partition", "target": "link", "parameters": {"direction": direction}}, look)
+        assert connection.recv(10) == b"2"
+    assert echo_seconds(linked.link_port) < 1
+
+
+def test_a_narrow_link_passes_no_more_than_its_rate(linked: Stage) -> None:
+    content = bytes(100_000)
+    times: list[float] = []
+    fault = {"kind": "net_bandwidth", "target": "link", "parameters": {"bytes_per_second": "100KB"}}
+    linked.during(fault, lambda: times.append(echo_seconds(linked.link_port, content)))
+    assert 0.95 <= times[0] < 3
+    assert echo_seconds(linked.link_port, content) < 0.5
+
+
+def test_connections_of_a_reset_link_are_reset(linked: Stage) -> None:
+    with socket.create_connection(("127.0.0.1", linked.link_port), WITHIN_SECONDS) as old:
+        old.sendall(b"1")
+        assert old.recv(10) == b"1"
+
+        def look() -> None:
+            with pytest.raises(ConnectionResetError):
+                old.recv(10)
+            with pytest.raises(ConnectionError):
+                echo_seconds(linked.link_port)
+
+        linked.during({"kind": "net_reset", "target": "link"}, look)
+    assert echo_seconds(linked.link_port) < 1
+
+
+def test_a_link_without_its_proxy_is_refused(stage: Stage) -> None:
+    stage.targets["link"] = {"type": "link", "listen": "127.0.0.1:9", "upstream": "127.0.0.1:9"}
+    with pytest.raises(FaultRefused, match="start `streamproof faults proxy CONFIG`"):
+        stage.during({"kind": "net_reset", "target": "link"}, lambda: None)
+
+
+def test_a_second_proxy_is_refused(linked: Stage) -> None:
+    second = subprocess.run(
+        [*STREAMPROOF, "proxy", linked.file],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=WITHIN_SECONDS,
+        check=False,
+    )
+    assert second.returncode == 2
+    assert "a proxy is running for this configuration already" in second.stderr
+    assert echo_seconds(linked.link_port) < 1
+
+
+def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Stage) -> None:
+    with stage.link():
+
+        def look() -> None:
+            stage.proxies[0].kill()
+            stage.proxies[0].wait(WITHIN_SECONDS)
+
+        with pytest.raises(NotHealed, match="no proxy answers"):
+            stage.during({"kind": "net_partition", "target": "link"}, look)
+        assert stage.unhealed() == ["net-partition"]
+        with stage.proxy(stage.link_port, stage.targets["link"]["upstream"]):
+            assert main(["faults", "heal", str(stage.file)]) == 0
+            assert echo_seconds(stage.link_port) < 1
+        assert stage.unhealed() == []

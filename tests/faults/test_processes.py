@@ -1,0 +1,198 @@
+"""Faults of processes, seen by ps while they are in and after they are healed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from faults.backends.processes import see, see_with_ps
+from faults.errors import FaultRefused, NotHealed, NotVerified
+from faults.facts import Facts
+from faults.kinds.makers import injection
+from faults.runner import run
+from faults.schedule import timeline
+from tests.faults.stage import Stage, free_port, is_alive, state_of, wait_until
+
+
+def test_a_killed_process_is_dead_and_comes_back(stage: Stage) -> None:
+    stage.add_worker("w0")
+    first = stage.pid("w0")
+    stage.during({"kind": "process_kill", "target": "w0", "for": "100ms"}, lambda: _are_dead(first))
+    assert is_alive(stage.pid("w0"))
+    assert stage.pid("w0") != first
+    assert stage.states() == ["injected", "verified", "heal_started", "healed"]
+
+
+def _are_dead(*pids: int) -> None:
+    assert [pid for pid in pids if is_alive(pid)] == []
+
+
+def test_a_kill_is_healed_only_when_the_process_takes_connections(stage: Stage) -> None:
+    port = free_port()
+    serve = f"import http.server; http.server.HTTPServer(('127.0.0.1', {port}), None).serve_forever()"
+    stage.add_worker("w0", start=[sys.executable, "-c", serve], ready=f"127.0.0.1:{port}")
+    stage.during({"kind": "process_kill", "target": "w0"}, lambda: None)
+    socket.create_connection(("127.0.0.1", port), 1).close()
+
+
+def test_a_paused_process_stands_still_and_goes_on(stage: Stage) -> None:
+    stage.add_worker("w0")
+    pid = stage.pid("w0")
+
+    def look() -> None:
+        assert state_of(pid) == "T"
+
+    stage.during({"kind": "process_pause", "target": "w0", "for": "50ms"}, look)
+    assert is_alive(pid)
+    assert state_of(pid) != "T"
+
+
+def test_a_group_is_paused_as_a_whole(stage: Stage) -> None:
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True, start_new_session=True
+    )
+    try:
+        assert shell.stdout is not None
+        child = int(shell.stdout.readline())
+        stage.targets["group"] = {"type": "process", "pid": shell.pid, "group": True}
+
+        def look() -> None:
+            assert (state_of(shell.pid), state_of(child)) == ("T", "T")
+
+        stage.during({"kind": "process_pause", "target": "group"}, look)
+        assert "T" not in (state_of(shell.pid), state_of(child))
+    finally:
+        os.killpg(shell.pid, signal.SIGKILL)
+        shell.wait()
+
+
+def test_a_restart_loop_kills_what_comes_back(stage: Stage) -> None:
+    stage.add_worker("w0")
+    killed: list[int] = []
+    real = os.kill
+
+    def note(pid: int, number: int) -> None:
+        if number == signal.SIGKILL:
+            killed.append(pid)
+        real(pid, number)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("faults.backends.processes.os.kill", note)
+        fault = {"kind": "restart_loop", "target": "w0", "for": "1s", "parameters": {"interval": "100ms"}}
+        stage.during(fault, lambda: None)
+    assert len(set(killed)) >= 3
+    _are_dead(*killed)
+    assert is_alive(stage.pid("w0"))
+
+
+def test_a_lost_node_takes_all_its_processes(stage: Stage) -> None:
+    for name, host in (("w0", "a"), ("w1", "a"), ("w2", "b")):
+        stage.add_worker(name, host=host)
+    lost = [stage.pid("w0"), stage.pid("w1")]
+
+    def look() -> None:
+        _are_dead(*lost)
+        assert is_alive(stage.pid("w2"))
+
+    stage.during({"kind": "node_loss", "target": "w1"}, look)
+    assert is_alive(stage.pid("w0"))
+    assert is_alive(stage.pid("w1"))
+
+
+def test_a_supervised_process_is_waited_for(stage: Stage) -> None:
+    pid_file = stage.folder / "s.pid"
+    supervisor = subprocess.Popen(
+        ["/bin/sh", "-c", f"while :; do sleep 600 & echo $! >{pid_file}; wait $!; done"],
+        start_new_session=True,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().strip() != "", "the supervisor starts it")
+        first = stage.pid("s")
+        stage.targets["s"] = {"type": "process", "pid_file": "s.pid", "supervised": True}
+        stage.during({"kind": "process_kill", "target": "s"}, lambda: _are_dead(first))
+        assert stage.pid("s") != first
+        assert is_alive(stage.pid("s"))
+    finally:
+        os.killpg(supervisor.pid, signal.SIGKILL)
+        supervisor.wait()
+
+
+def test_a_process_that_does_not_come_back_is_said_and_blocks_the_next_fault(stage: Stage) -> None:
+    stage.add_worker("w0", start=["false"])
+    with pytest.raises(NotHealed, match="process-kill on w0 is not healed"):
+        _run(stage, {"kind": "process_kill", "target": "w0"}, limits={"healed_within": "300ms"})
+    assert stage.unhealed() == ["process-kill"]
+    with pytest.raises(FaultRefused, match="run `streamproof faults heal CONFIG` first"):
+        _run(stage, {"kind": "disk_full", "target": "disk", "parameters": {"bytes": 1}})
+
+
+def test_a_fault_that_no_probe_shows_is_healed_and_ends_the_run(stage: Stage) -> None:
+    stage.add_worker("w0")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("faults.backends.processes.is_stopped", lambda _: False)
+        with pytest.raises(NotVerified, match="no probe showed it"):
+            _run(stage, {"kind": "process_pause", "target": "w0"}, limits={"verified_within": "100ms"})
+    assert state_of(stage.pid("w0")) != "T"
+    assert stage.states() == ["injected", "heal_started", "healed"]
+
+
+def test_what_does_not_run_is_refused_before_anything_is_touched(stage: Stage) -> None:
+    stage.add_worker("w0")
+    (stage.folder / "gone.pid").write_text("999999999")
+    stage.targets["gone"] = {**stage.targets["w0"], "pid_file": "gone.pid"}
+    faults = [{"kind": "process_kill", "target": name} for name in ("w0", "gone")]
+    first = stage.pid("w0")
+    with pytest.raises(FaultRefused, match=r"gone: the process named in .* does not run"):
+        _run(stage, *faults)
+    assert is_alive(first)
+    (stage.folder / "gone.pid").unlink()
+
+
+def test_the_runner_does_not_hit_itself(stage: Stage) -> None:
+    stage.targets["me"] = {"type": "process", "pid": os.getpid()}
+    with pytest.raises(FaultRefused, match="would hit the fault runner itself"):
+        _run(stage, {"kind": "process_pause", "target": "me"})
+
+
+def _run(stage: Stage, *faults: dict[str, object], **more: object) -> None:
+    config = stage.write(*faults, **more)
+    run(config, timeline(config), lambda _: None, threading.Event())
+
+
+def test_ps_and_proc_see_the_same(stage: Stage) -> None:
+    stage.add_worker("w0")
+    pid = stage.pid("w0")
+    by_ps, by_us = see_with_ps(pid), see(pid)
+    assert by_ps is not None
+    assert by_us is not None
+    assert (by_ps.pid, by_ps.group, by_ps.is_stopped) == (by_us.pid, by_us.group, by_us.is_stopped) == (pid, pid, False)
+    os.kill(pid, signal.SIGSTOP)
+    wait_until(lambda: state_of(pid) == "T", "it stops")
+    stopped = see_with_ps(pid)
+    assert stopped is not None
+    assert stopped.is_stopped
+    os.kill(pid, signal.SIGKILL)
+    wait_until(lambda: not is_alive(pid), "it dies")
+    assert see_with_ps(pid) is None
+    assert see(pid) is None
+
+
+def test_another_process_with_the_same_id_is_not_touched(stage: Stage) -> None:
+    stage.add_worker("w0")
+    config = stage.write({"kind": "process_pause", "target": "w0"})
+    fault = timeline(config).steps[0].fault
+    pause = injection(fault, Path(config.state))
+    pause.prepare()
+    (known,) = pause.facts.processes
+    pause.facts = Facts(processes=(known.model_copy(update={"started": "long ago"}),))
+    pause.inject()
+    assert not pause.is_in()
+    assert state_of(stage.pid("w0")) != "T"

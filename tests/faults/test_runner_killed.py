@@ -1,0 +1,208 @@
+"""All is healed whatever ends the runner: a signal, SIGKILL, or SIGKILL to it and its watchdog."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.journal import read
+from tests.faults.stage import (
+    ROOT,
+    STREAMPROOF,
+    WITHIN_SECONDS,
+    Stage,
+    echo_seconds,
+    is_alive,
+    state_of,
+    wait_until,
+)
+
+LONG = "600s"
+FAULTS: dict[str, dict[str, Any]] = {
+    "process_kill": {"target": "w0"},
+    "process_pause": {"target": "w0"},
+    "restart_loop": {"target": "w0", "parameters": {"interval": "100ms"}},
+    "node_loss": {"target": "w0"},
+    "net_delay": {"target": "link", "parameters": {"delay": "1s"}},
+    "net_partition": {"target": "link"},
+    "net_bandwidth": {"target": "link", "parameters": {"bytes_per_second": "10KB"}},
+    "net_reset": {"target": "link"},
+    "disk_full": {"target": "disk", "parameters": {"bytes": "1MiB", "reserve": "1MiB"}},
+}
+if sys.platform == "linux":
+    FAULTS |= {
+        "cpu_pressure": {"target": "here"},
+        "memory_pressure": {"target": "here", "parameters": {"bytes": "16MiB"}},
+    }
+
+
+class Runner:
+    """`streamproof faults run` with one fault that is in."""
+
+    def __init__(self, stage: Stage, kind: str) -> None:
+        stage.write({"kind": kind, "for": LONG, **FAULTS[kind]})
+        self.process = subprocess.Popen(
+            [*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        self.said: list[str] = []
+        for line in self.process.stdout:
+            self.said.append(line)
+            if "failure:" in line:
+                return
+        pytest.fail(f"the fault did not come in: {self.said}")
+
+    def watchdog(self) -> int:
+        found = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,args="], text=True).splitlines()
+        rows = [line.split(maxsplit=2) for line in found]
+        (pid,) = [int(r[0]) for r in rows if int(r[1]) == self.process.pid and "faults.watch" in r[2]]
+        return pid
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WITHIN_SECONDS)
+
+    def stop(self) -> str:
+        """End it in order; what it said on the way."""
+        self.process.terminate()
+        return self.process.communicate(timeout=WITHIN_SECONDS)[0]
+
+
+Run = Callable[[str], Runner]
+
+
+def signs_of_health(stage: Stage) -> dict[str, Callable[[], bool]]:
+    first = stage.pid("w0")
+
+    def worker() -> bool:
+        return is_alive(stage.pid("w0")) and state_of(stage.pid("w0")) != "T"
+
+    def replaced() -> bool:
+        return worker() and stage.pid("w0") != first
+
+    def link() -> bool:
+        try:
+            return echo_seconds(stage.link_port, bytes(10_000), 0.5) < 0.5
+        except OSError:
+            return False
+
+    def unpressed() -> bool:
+        entries = read(stage.folder / "st").values()
+        return not any(is_alive(process.pid) for entry in entries for process in entry.facts.processes)
+
+    def empty() -> bool:
+        return not list(stage.folder.glob(".streamproof-fault-*"))
+
+    process = dict.fromkeys(("process_kill", "restart_loop", "node_loss"), replaced)
+    network = dict.fromkeys(("net_delay", "net_partition", "net_bandwidth", "net_reset"), link)
+    machine = dict.fromkeys(("cpu_pressure", "memory_pressure"), unpressed)
+    return {"process_pause": worker, "disk_full": empty, **process, **network, **machine}
+
+
+@pytest.fixture
+def full(stage: Stage) -> Stage:
+    """A stage with every kind of target but a link."""
+    stage.add_worker("w0", host="a")
+    return stage
+
+
+@pytest.fixture
+def run(full: Stage) -> Iterator[Callable[[str], Runner]]:
+    """Starts a runner with a fault of a kind, behind a proxy where that is a link's; ends both with the test."""
+    with ExitStack() as stack:
+
+        def start(kind: str) -> Runner:
+            if FAULTS[kind]["target"] == "link":
+                stack.enter_context(full.link())
+            runner = Runner(full, kind)
+            stack.callback(runner.stop)
+            return runner
+
+        yield start
+
+
+@pytest.mark.parametrize("kind", FAULTS)
+def test_a_killed_runner_is_healed_after_by_its_watchdog(full: Stage, run: Run, kind: str) -> None:
+    is_healthy = signs_of_health(full)[kind]
+    runner = run(kind)
+    if kind != "restart_loop":  # which is healthy for moments
+        assert not is_healthy()
+    runner.kill()
+    wait_until(is_healthy, f"{kind} is healed")
+    wait_until(lambda: full.unhealed() == [], "the journal knows it")
+    assert full.states() == ["injected", "verified", "heal_started", "healed"]
+
+
+# Ends itself as SIGKILL would, right after the given line of the journal is on disk.
+DYING_RUNNER = """
+import os, signal, sys
+from faults.journal import Journal
+from validator.cli.main import main
+written, append = 0, Journal._append
+def append_and_die(journal, line):
+    global written
+    append(journal, line)
+    written += 1
+    if written == int(sys.argv[2]): os.kill(os.getpid(), signal.SIGKILL)
+Journal._append = append_and_die
+main(["faults", "run", sys.argv[1]])
+"""
+
+
+@pytest.mark.parametrize("line", range(1, 7), ids=["begun", "injected", "facts", "verified", "heal_started", "healed"])
+def test_a_runner_that_is_killed_at_any_step_leaves_nothing_broken(full: Stage, line: int) -> None:
+    first = full.pid("w0")
+    full.write({"kind": "process_kill", "target": "w0"})
+    ran = subprocess.run([sys.executable, "-c", DYING_RUNNER, full.file, str(line)], cwd=ROOT, check=False)
+    assert ran.returncode == -signal.SIGKILL
+    wait_until(lambda: full.unhealed() == [], "the watchdog has healed")
+    assert is_alive(full.pid("w0"))
+    assert (full.pid("w0") == first) is (line <= 2)
+    assert full.states()[-1] == "healed"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_stopped_runner_heals_before_it_ends(full: Stage, run: Run, number: signal.Signals) -> None:
+    runner = run("process_pause")
+    runner.process.send_signal(number)
+    out, _ = runner.process.communicate(timeout=WITHIN_SECONDS)
+    assert runner.process.returncode == 130
+    assert "stopped; all is healed" in out
+    assert state_of(full.pid("w0")) != "T"
+    assert full.unhealed() == []
+
+
+@pytest.mark.parametrize("kind", ["process_kill", "process_pause", "net_partition", "disk_full"])
+def test_heal_mends_what_nobody_was_left_to_heal(full: Stage, run: Run, kind: str) -> None:
+    is_healthy = signs_of_health(full)[kind]
+    runner = run(kind)
+    os.kill(runner.watchdog(), signal.SIGKILL)
+    runner.kill()
+    assert full.unhealed() == [kind.replace("_", "-")]
+    assert not is_healthy()
+    assert "of an earlier run is not known to be healed" in faults(full.file, "run", status=2)
+    assert "healed, and seen to be gone" in faults(full.file, "heal", status=0)
+    assert is_healthy()
+    assert "Nothing is broken" in faults(full.file, "heal", status=0)
+
+
+def test_healing_leaves_a_run_that_is_at_work_alone(full: Stage, run: Run) -> None:
+    run("process_pause")
+    assert "at work here" in faults(full.file, "heal", status=2)
+    assert state_of(full.pid("w0")) == "T"
+
+
+def faults(file: Path, action: str, status: int) -> str:
+    ran = subprocess.run(
+        [*STREAMPROOF, action, file], cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_SECONDS, check=False
+    )
+    assert ran.returncode == status, ran.stderr
+    return ran.stdout + ran.stderr

@@ -1,0 +1,173 @@
+"""Fault windows on a real faults topic, as the sidecar's own reader has them, also while the broker is the target."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from threading import Event
+from typing import Any
+
+import pytest
+
+from faults.errors import FaultConfigError
+from faults.journal import Journal
+from faults.runner import run
+from faults.schedule import timeline
+from faults.topic import FaultsTopic, tell_again
+from testbed.broker import EmbeddedBroker
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, state_of, wait_until
+from validator.config.examples import EXAMPLES
+from validator.config.load import load
+from validator.model.snapshot import FaultWindow
+from validator.stream.faults_topic import FaultsTopic as SidecarsReader
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that the tests of this file may stop."""
+    with EmbeddedBroker(folder=tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+def read_back(tmp_path: Path, broker: EmbeddedBroker, topic: str) -> FaultWindow:
+    """The one window of the topic, once it is whole."""
+    file = tmp_path / "pipeline.yaml"
+    file.write_text(EXAMPLES["clickstream"])
+    config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
+    with closing(SidecarsReader(config)) as reader:
+
+        def is_whole() -> bool:
+            reader.poll()
+            return len(reader.windows()) == 1 and reader.windows()[0].healed_us is not None
+
+        wait_until(is_whole, "the window is on the topic")
+        assert reader.undecodable == 0
+        return reader.windows()[0]
+
+
+def run_one(stage: Stage, fault: dict[str, Any], kafka: dict[str, Any], say: Callable[[str], None]) -> None:
+    config = stage.write(fault, kafka=kafka)
+    run(config, timeline(config), say, Event())
+
+
+def test_a_window_has_its_four_instants(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    stage.add_worker("w0")
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    run_one(stage, {"kind": "process_pause", "target": "w0", "name": "halt", "for": "50ms"}, kafka, lambda _: None)
+    window = read_back(tmp_path, own_broker, topic)
+    assert (window.name, window.kind, window.target) == ("halt", "process_pause", "w0")
+    assert window.injected_us is not None
+    assert window.verified_us is not None
+    assert window.heal_started_us is not None
+    assert window.healed_us is not None
+    assert window.injected_us < window.verified_us < window.heal_started_us < window.healed_us
+    assert window.heal_started_us - window.verified_us >= 50_000
+    with Journal.locked(stage.folder / "st") as journal:
+        (entry,) = journal.entries.values()
+        assert entry.is_told
+        assert round(entry.states["healed"].timestamp() * 1e6) == window.healed_us
+
+
+def test_the_window_of_a_paused_broker_is_told_when_it_is_back(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    pid = own_broker.process.pid
+    stage.targets["broker"] = {"type": "process", "pid": pid, "labels": {"role": "broker"}}
+    states: list[str] = []
+
+    def say(line: str) -> None:
+        if line.startswith("failure:"):
+            states.append(state_of(pid))
+
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    run_one(stage, {"kind": "process_pause", "target": "broker", "for": "200ms"}, kafka, say)
+    assert states == ["T"]
+    window = read_back(tmp_path, own_broker, topic)
+    assert window.target == "broker"
+    assert window.verified_us is not None
+    assert window.heal_started_us is not None
+    assert window.heal_started_us - window.verified_us >= 200_000
+
+
+def test_an_absent_topic_is_refused_before_anything_is_touched(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str]
+) -> None:
+    stage.add_worker("w0")
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic_names("nowhere")}
+    with pytest.raises(FaultConfigError, match="create it, or leave kafka: out"):
+        run_one(stage, {"kind": "process_pause", "target": "w0"}, kafka, lambda _: None)
+    with Journal.locked(stage.folder / "st") as journal:
+        assert journal.entries == {}
+
+
+def test_what_was_not_told_is_told_by_heal(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    stage.add_worker("w0")
+    config = stage.write({"kind": "process_pause", "target": "w0"})
+    run(config, timeline(config), lambda _: None, Event())  # without kafka:
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    later = stage.write({"kind": "process_pause", "target": "w0"}, kafka=kafka)
+    assert later.kafka is not None
+    with Journal.locked(stage.folder / "st") as journal:
+        tell_again(FaultsTopic(later.kafka), journal)
+        (entry,) = journal.entries.values()
+    window = read_back(tmp_path, own_broker, topic)
+    assert entry.is_told
+    assert (window.id, window.healed_us) == (entry.fault.id, round(entry.states["healed"].timestamp() * 1e6))
+
+
+def test_a_killed_runners_window_is_told_by_its_watchdog(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    stage.add_worker("w0")
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    stage.write({"kind": "process_pause", "target": "w0", "for": "600s"}, kafka=kafka)
+    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert any("failure:" in line for line in runner.stdout)
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    window = read_back(tmp_path, own_broker, topic)
+    assert window.verified_us is not None
+    assert window.heal_started_us is not None
+    assert window.verified_us < window.heal_started_us
+    assert state_of(stage.pid("w0")) != "T"
+
+
+# The last of this file: the broker that comes back is no child of the fixture's.
+def test_a_killed_broker_is_started_again_and_its_window_is_told(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    pid = own_broker.process.pid
+    (stage.folder / "broker.pid").write_text(str(pid))
+    command = subprocess.check_output(["ps", "-ww", "-o", "args=", "-p", str(pid)], text=True).split()
+    stage.targets["broker"] = {
+        "type": "process",
+        "pid_file": "broker.pid",
+        "start": command,
+        "ready": own_broker.bootstrap_servers,
+        "folder": str(own_broker.folder),
+    }
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    run_one(stage, {"kind": "process_kill", "target": "broker"}, kafka, lambda _: None)
+    assert stage.pid("broker") != pid
+    window = read_back(tmp_path, own_broker, topic)
+    assert (window.kind, window.target) == ("process_kill", "broker")
+    assert window.heal_started_us is not None
+    assert window.healed_us is not None
+    assert window.healed_us > window.heal_started_us

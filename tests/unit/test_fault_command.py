@@ -1,0 +1,92 @@
+"""The command `streamproof faults`, as far as it starts no process."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from faults.catalogue import ABSENT, KINDS
+from validator.cli.main import main
+
+FILE = """\
+seed: 7
+targets:
+  w0: {type: process, pid_file: w0.pid, start: [sleep, '9'], labels: {role: worker}}
+  w1: {type: process, pid_file: w1.pid, start: [sleep, '9'], labels: {role: worker}}
+  kafka: {type: link, listen: '127.0.0.1:19092', upstream: '127.0.0.1:9092'}
+schedule:
+  control: 90s
+  recovery: 5m
+  faults:
+    - {kind: process_kill, target: {labels: {role: worker}}, for: 500ms}
+    - {kind: net_delay, target: kafka, for: 60s, parameters: {delay: 500ms, jitter: 50ms}}
+"""
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "faults.yaml"
+    path.write_text(FILE)
+    return path
+
+
+def test_a_plan_is_a_table_and_touches_nothing(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["faults", "plan", str(file)]) == 0
+    assert capsys.readouterr().out == (
+        "plan written, seed 7, 14m 0.5s and the time that healing takes\n"
+        "0:00:00      control for 90s\n"
+        "0:01:30      process_kill on w1 for 500ms\n"
+        "0:01:30.500  recovery and control for 6m 30s\n"
+        "0:08:00.500  net_delay on kafka for 60s (delay 0.5s, jitter 0.05s, direction to_upstream)\n"
+        "0:09:00.500  recovery for 5m\n"
+        "0:14:00.500  end\n"
+    )
+    assert list(file.parent.iterdir()) == [file]
+
+
+def test_the_seed_of_the_command_wins(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outputs = set()
+    for seed in range(8):
+        assert main(["faults", "plan", str(file), "--seed", str(seed)]) == 0
+        outputs.add(capsys.readouterr().out.splitlines()[2].split()[3])
+    assert outputs == {"w0", "w1"}
+
+
+def test_the_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["faults", "list"]) == 0
+    out = capsys.readouterr().out
+    shown = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
+    assert shown >= {*KINDS, *(absent.name for absent in ABSENT), "docker", "kubernetes", "namespaces"}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["plan"], "name the configuration"),
+        (["run", "nowhere.yaml"], "nowhere.yaml: cannot be read"),
+        (["explode", "x.yaml"], "invalid choice: 'explode'"),
+        (["proxy", "{file}"], "has no link target"),
+    ],
+)
+def test_wrong_usage_is_one_sentence(
+    file: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    file.write_text(FILE.replace("  kafka: {type: link, listen: '127.0.0.1:19092', upstream: '127.0.0.1:9092'}\n", ""))
+    assert main(["faults", *(argument.replace("{file}", str(file)) for argument in arguments)]) == 2
+    said = capsys.readouterr().err
+    assert words in said
+    assert said.count("\n") == 1
+
+
+def test_the_list_of_a_file_shows_its_targets_as_they_are(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file.parent / "w0.pid").write_text(str(os.getpid()))
+    assert main(["faults", "list", str(file)]) == 0
+    out = capsys.readouterr().out.split("Targets of ")[1].splitlines()
+    assert out == [
+        f"{file}:",
+        f"  w0: process {os.getpid()} runs",
+        f"  w1: does not run, by {file.parent / 'w1.pid'}",
+        "  kafka: 127.0.0.1:19092 to 127.0.0.1:9092, and no proxy runs",
+    ]

@@ -1,0 +1,137 @@
+"""The fault configuration: what is wrong is said in one sentence, and what is not built is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
+from faults.config import FaultConfig, load, parse
+from faults.errors import FaultConfigError
+from faults.kinds.makers import MAKERS
+from faults.parameters import DelayParameters
+
+WORKER = {"type": "process", "pid_file": "w.pid", "start": ["sleep", "9"]}
+LINK = {"type": "link", "listen": "127.0.0.1:19092", "upstream": "127.0.0.1:9092"}
+
+
+def configured(fault: dict[str, Any], **more: Any) -> FaultConfig:
+    return parse({"targets": {"w": WORKER, "link": LINK}, "schedule": {"faults": [fault]}, **more})
+
+
+def complaint(fault: dict[str, Any], **more: Any) -> str:
+    with pytest.raises(FaultConfigError) as caught:
+        configured(fault, **more)
+    return str(caught.value)
+
+
+def test_parameters_are_those_of_the_kind() -> None:
+    config = configured({"kind": "net_delay", "target": "link", "for": "5s", "parameters": {"delay": "500ms"}})
+    assert config.schedule is not None
+    spec = config.schedule.faults[0]
+    assert spec.parameters == DelayParameters(delay="500ms")  # type: ignore[arg-type]
+    assert (spec.target.name, spec.lasts) == ("link", 5.0)
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"kind": "earthquake"}, "'earthquake' is no kind of fault; `streamproof faults list` shows them"),
+        ({"kind": "net_delay"}, "parameters of net_delay: delay: Field required"),
+        ({"kind": "net_delay", "parameters": {"delay": 5}}, "a duration is a number with ms, s, m or h"),
+        ({"kind": "net_delay", "parameters": {"delay": "1s", "jitter": "2s"}}, "jitter is more than half of delay"),
+        ({"kind": "process_kill", "for": 90}, "a duration is a number with ms, s, m or h"),
+        ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is no known key"),
+        ({"kind": "process_kill", "target": {"name": "w", "pick": "all"}}, "takes no labels and no pick"),
+        ({"kind": "process_kill", "for": {"at_least": "1s", "at_most": "2s"}}, "needs random; write one duration"),
+        ({"kind": "disk_full", "parameters": {"bytes": "1 potato"}}, "a size is a whole number of bytes"),
+    ],
+)
+def test_a_wrong_fault_is_refused_with_the_mend(fault: dict[str, Any], words: str) -> None:
+    said = complaint(fault)
+    assert words in said
+    assert said.startswith("fault configuration: schedule")
+    assert said.endswith(".")
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize("absent", ABSENT, ids=lambda absent: absent.name)
+def test_a_kind_that_is_not_built_is_refused_with_its_reason(absent: Any) -> None:
+    assert f"{absent.name} is not built: {absent.reason}" in complaint({"kind": absent.name})
+
+
+@pytest.mark.parametrize("backend", ABSENT_BACKENDS)
+def test_a_backend_that_is_not_built_is_refused(backend: str) -> None:
+    assert ABSENT_BACKENDS[backend] in complaint({"kind": "process_kill"}, backend=backend)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"type": "process"}, "either pid or pid_file"),
+        ({"type": "process", "pid": 1}, "greater than 1"),
+        ({"type": "process", "pid": 5, "start": ["x"]}, "start needs pid_file"),
+        ({"type": "process", "pid_file": "p", "start": ["x"], "supervised": True}, "exclude each other"),
+        ({"type": "link", "listen": "here", "upstream": "127.0.0.1:1"}, "targets.t.link.listen"),
+        ({"type": "pod"}, "targets.t"),
+    ],
+)
+def test_a_wrong_target_is_refused(target: dict[str, Any], words: str) -> None:
+    assert words in complaint({"kind": "process_kill"}, targets={"t": target})
+
+
+def test_a_plan_and_a_schedule_exclude_each_other() -> None:
+    assert "either plan (a named one) or schedule" in complaint({"kind": "process_kill"}, plan={"name": "pgval-crash"})
+
+
+def test_how_many_a_named_plan_hits_is_its_own() -> None:
+    plan = {"name": "pgval-crash", "target": {"pick": 2}}
+    with pytest.raises(FaultConfigError, match="the plan says how many targets are hit"):
+        parse({"targets": {"w": WORKER}, "plan": plan})
+
+
+def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "faults.yaml"
+    file.write_text(
+        "targets: {w: {type: process, pid_file: run/w.pid}, d: {type: folder, path: data}}\n"
+        "kafka: {bootstrap_servers: '${BROKER}'}\n"
+        "schedule: {faults: [{kind: process_pause, target: w}]}\n"
+    )
+    monkeypatch.setenv("BROKER", "127.0.0.1:9")
+    config = load(file)
+    assert config.state == tmp_path / "faults-state"
+    assert getattr(config.targets["w"], "pid_file", None) == tmp_path / "run/w.pid"
+    assert getattr(config.targets["d"], "path", None) == tmp_path / "data"
+    assert config.kafka is not None
+    assert config.kafka.bootstrap_servers == "127.0.0.1:9"
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "cannot be read"),
+        ("targets: [", "is no valid YAML"),
+        ("- 1", "must hold a mapping"),
+        ("a: ${NO_NAME_}", "NO_NAME_"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+    file = tmp_path / "faults.yaml"
+    if content is not None:
+        file.write_text(content)
+    with pytest.raises(FaultConfigError, match=words) as caught:
+        load(file)
+    assert str(caught.value).startswith(str(file))
+    assert caught.value.exit_status == 2
+
+
+def test_every_kind_has_its_injection() -> None:
+    assert set(MAKERS) == set(KINDS)
+
+
+def test_every_kind_is_in_the_manual() -> None:
+    manual = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
+    missing = [name for name in [*KINDS, *(absent.name for absent in ABSENT)] if f"`{name}`" not in manual]
+    assert missing == []

@@ -1,0 +1,131 @@
+"""The journal knows what is broken, whatever killed its writer; its records are those that the sidecar reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from faults.config import parse
+from faults.errors import FaultRefused
+from faults.facts import Facts, KnownProcess
+from faults.fault import STATES, Fault, State
+from faults.healing import heal
+from faults.journal import JOURNAL_FILE, Entry, Journal, read
+from faults.schedule import timeline
+from faults.topic import FaultsTopic, tell_again
+from validator.stream.faults_topic import _row
+
+FACTS = Facts(processes=(KnownProcess(target="link", pid=5, started="77"),))
+
+
+def fault() -> Fault:
+    link = {"type": "link", "listen": "127.0.0.1:19092", "upstream": "127.0.0.1:9092"}
+    spec = {"kind": "net_delay", "target": "link", "name": "slow", "parameters": {"delay": "1.5s", "jitter": "100ms"}}
+    return timeline(parse({"seed": 3, "targets": {"link": link}, "schedule": {"faults": [spec]}})).steps[0].fault
+
+
+def test_a_begun_fault_is_open_until_it_is_healed(tmp_path: Path) -> None:
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), FACTS)
+        journal.reach(entry, "injected")
+    with Journal.locked(tmp_path) as journal:
+        (again,) = journal.open_entries()
+        assert (again.fault, again.facts, again.states) == (entry.fault, FACTS, entry.states)
+        journal.reach(again, "healed")
+    with Journal.locked(tmp_path) as journal:
+        assert journal.open_entries() == []
+
+
+def test_the_newest_fault_is_healed_first(tmp_path: Path) -> None:
+    with Journal.locked(tmp_path) as journal:
+        older, newer = journal.begin(fault(), Facts()), journal.begin(fault(), Facts())
+        assert [entry.fault.id for entry in journal.open_entries()] == [newer.fault.id, older.fault.id]
+
+
+def test_a_state_keeps_its_first_instant(tmp_path: Path) -> None:
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), Facts())
+        first = journal.reach(entry, "heal_started")
+        assert journal.reach(entry, "heal_started") == first
+    assert (tmp_path / JOURNAL_FILE).read_text().count('"heal_started"') == 1
+
+
+@pytest.mark.parametrize("cut", [1, 10, 40])
+def test_a_line_that_was_cut_off_is_as_if_it_was_not_written(tmp_path: Path, cut: int) -> None:
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), FACTS)
+        journal.reach(entry, "injected")
+    path = tmp_path / JOURNAL_FILE
+    path.write_bytes(path.read_bytes()[:-cut])
+    assert list(read(tmp_path)[entry.fault.id].states) == ([] if cut > 1 else ["injected"])
+    with Journal.locked(tmp_path) as journal:
+        (again,) = journal.open_entries()
+        journal.reach(again, "healed")
+    assert read(tmp_path)[entry.fault.id].is_healed
+
+
+def test_two_runs_do_not_share_a_journal(tmp_path: Path) -> None:
+    with Journal.locked(tmp_path), pytest.raises(FaultRefused, match="at work here"), Journal.locked(tmp_path):
+        pass
+    with Journal.locked(tmp_path) as journal:
+        assert journal.entries == {}
+
+
+def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), Facts())
+        for state in STATES:
+            instant = journal.reach(entry, state)
+            row = _row(entry.fault.record(state, instant).encode())
+            assert row is not None
+            assert row["time_us"] == round(instant.timestamp() * 1e6)
+            told = {key: row[key] for key in ("id", "name", "kind", "target", "state", "plan", "seed", "parameters")}
+            assert told == {
+                "id": entry.fault.id,
+                "name": "slow",
+                "kind": "net_delay",
+                "target": "link",
+                "state": state,
+                "plan": "written",
+                "seed": 3,
+                "parameters": '{"delay": "1.5s", "direction": "to_upstream", "jitter": "0.1s"}',
+            }
+
+
+def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path) -> None:
+    class Topic(FaultsTopic):
+        def __init__(self) -> None:
+            self.told: list[str] = []
+
+        def tell(self, entry: Entry, *states: State) -> None:
+            self.told.extend(states)
+
+        def flush(self) -> None:
+            pass
+
+    class Healthy:
+        facts = Facts()
+
+        def prepare(self) -> None: ...
+        def inject(self) -> None: ...
+        def hold(self) -> None: ...
+        def heal(self) -> None: ...
+        def is_in(self) -> bool:
+            return False
+
+        def is_gone(self) -> bool:
+            return True
+
+    topic = Topic()
+    with Journal.locked(tmp_path) as journal:
+        begun, injected = journal.begin(fault(), Facts()), journal.begin(fault(), Facts())
+        journal.reach(injected, "injected")
+        heal(begun, Healthy(), journal, topic, 0.0)
+        assert topic.told == []
+        heal(injected, Healthy(), journal, topic, 0.0)
+        assert topic.told == ["heal_started", "healed"]
+        topic.told.clear()
+        tell_again(topic, journal)
+        assert topic.told == ["injected", "heal_started", "healed"]
+        assert journal.open_entries() == []

@@ -1,0 +1,184 @@
+"""The timeline that a seed gives, and what it never does."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import Any, get_args
+
+import pytest
+
+from faults.config import FaultConfig, PlanName, parse
+from faults.errors import FaultRefused
+from faults.fault import Timeline
+from faults.parameters import DelayParameters
+from faults.schedule import timeline
+
+KILL = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "10s"}
+
+
+def worker(number: int, **more: Any) -> dict[str, Any]:
+    return {
+        "type": "process",
+        "pid_file": f"{number}.pid",
+        "start": ["sleep", "9"],
+        "host": f"node-{number // 2}",
+        "labels": {"role": "worker"},
+        **more,
+    }
+
+
+WORKERS = {f"w{number}": worker(number, leader=number == 3) for number in range(6)}
+LINKS = {
+    f"link{number}": {"type": "link", "listen": f"127.0.0.1:{19092 + number}", "upstream": "127.0.0.1:9092"}
+    for number in range(2)
+}
+
+
+def configured(schedule: dict[str, Any] | None = None, **more: Any) -> FaultConfig:
+    return parse({"targets": WORKERS | LINKS, "schedule": schedule, **more})
+
+
+def planned(config: FaultConfig, seed: int = 1) -> Timeline:
+    numbers = count()
+    return timeline(config, seed, lambda: str(next(numbers)))
+
+
+def hit(target: dict[str, Any], kind: str = "process_kill", **more: Any) -> list[str]:
+    made = planned(configured({"faults": [{"kind": kind, "target": target}]}, **more))
+    return list(made.steps[0].fault.targets)
+
+
+def test_one_seed_gives_one_timeline() -> None:
+    config = configured({"control": "5s", "recovery": "5s", "repeat": 20, "faults": [KILL]})
+    assert planned(config, 7) == planned(config, 7)
+    targets = [step.fault.target_names for step in planned(config, 7).steps]
+    assert targets != [step.fault.target_names for step in planned(config, 8).steps]
+    assert len(set(targets)) > 1
+
+
+def test_each_fault_of_each_cycle_has_its_control_and_recovery() -> None:
+    made = planned(
+        configured({"warm_up": "3s", "control": "5s", "recovery": "7s", "repeat": 2, "faults": [KILL, KILL]})
+    )
+    assert [step.wait_seconds for step in made.steps] == [8, 12, 12, 12]
+    assert made.recovery_seconds == 7
+    assert made.seconds == 3 + 4 * (5 + 10 + 7)
+
+
+@pytest.mark.parametrize(("pick", "expected"), [("one", 1), (3, 3), ("50%", 3), ("1%", 1), ("51%", 4), ("all", 6)])
+def test_pick_says_how_many(pick: str | int, expected: int) -> None:
+    assert len(hit({"labels": {"role": "worker"}, "pick": pick})) == expected
+
+
+def test_the_leader_is_the_one_that_the_file_declares() -> None:
+    assert hit({"labels": {"role": "worker"}, "pick": "leader"}) == ["w3"]
+
+
+def test_a_node_loss_takes_all_processes_of_the_host() -> None:
+    assert hit({"name": "w4"}, "node_loss") == ["w4", "w5"]
+    assert len(hit({"labels": {"role": "worker"}, "pick": 2}, "node_loss")) == 4
+
+
+@pytest.mark.parametrize(
+    ("kind", "target", "words"),
+    [
+        ("process_kill", {"pick": 6}, "would hit all replicas"),
+        ("process_kill", {"pick": "100%"}, "would hit all replicas"),
+        ("node_loss", {"pick": 3}, "would hit all replicas"),
+        ("process_kill", {"pick": 7}, "more than the 6 targets"),
+        ("node_loss", {"pick": 4}, "more than the 3 hosts"),
+        ("process_kill", {"labels": {"role": "driver"}}, "no process target with role: driver"),
+        ("process_kill", {"name": "link0"}, "no process target named link0"),
+    ],
+)
+def test_more_than_was_asked_for_is_refused(kind: str, target: dict[str, Any], words: str) -> None:
+    with pytest.raises(FaultRefused, match=words):
+        hit(target, kind)
+
+
+def test_a_limit_holds_also_for_all() -> None:
+    with pytest.raises(FaultRefused, match="targets_at_once is 2"):
+        hit({"pick": "all"}, limits={"targets_at_once": 2})
+
+
+def test_the_only_replica_is_hit_by_name_only() -> None:
+    config = parse({"targets": {"w": worker(0)}, "schedule": {"faults": [{"kind": "process_kill"}]}})
+    with pytest.raises(FaultRefused, match="all replicas"):
+        planned(config)
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        ({"type": "process", "pid": 5}, "nothing could bring w back"),
+        ({"type": "process", "pid_file": "w.pid"}, "nothing could bring w back"),
+        ({"type": "process", "pid_file": "w.pid", "supervised": True}, "would come back before its time"),
+    ],
+)
+def test_a_kill_that_could_not_be_healed_in_time_is_refused(target: dict[str, Any], words: str) -> None:
+    fault = {"kind": "process_kill", "target": "w", "for": "5s"}
+    with pytest.raises(FaultRefused, match=words):
+        planned(parse({"targets": {"w": target}, "schedule": {"faults": [fault]}}))
+
+
+@pytest.mark.parametrize("seed", range(50))
+def test_random_faults_stay_within_their_budgets(seed: int) -> None:
+    lasts = {"at_least": "2s", "at_most": "30s"}
+    budget = {"length": "300s", "faults_at_most": 8, "down_at_most": "60s", "gap": {"at_least": "5s", "at_most": "20s"}}
+    made = planned(configured({"warm_up": "10s", "random": budget, "faults": [{**KILL, "for": lasts}]}), seed)
+    assert 1 <= len(made.steps) <= 8
+    assert sum(step.lasts_seconds for step in made.steps) <= 60
+    assert made.seconds <= 310
+    assert all(5 <= step.wait_seconds <= 20 for step in made.steps[1:])
+    assert all(2 <= step.lasts_seconds <= 30 for step in made.steps)
+    assert made == planned(configured({"warm_up": "10s", "random": budget, "faults": [{**KILL, "for": lasts}]}), seed)
+
+
+def of_plan(name: str, **more: Any) -> Timeline:
+    return planned(configured(plan={"name": name, **more}))
+
+
+@pytest.mark.parametrize(("name", "delay"), [("pgval-delay-below-timeout", 0.5), ("pgval-delay-above-timeout", 5.0)])
+def test_pgvals_delays(name: str, delay: float) -> None:
+    made = of_plan(name, faster=10)
+    (step,) = made.steps
+    assert (step.wait_seconds, step.lasts_seconds, made.recovery_seconds) == (9.5, 9.0, 9.0)
+    assert isinstance(step.fault.parameters, DelayParameters)
+    assert step.fault.parameters.delay == delay  # against the timeout, which is not shortened
+    assert len(step.fault.targets) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "faults", "targets", "first", "lasts", "seconds"),
+    [
+        ("pgval-crash", 1, 1, 95, 90, 275),
+        ("ospbench-worker", 1, 1, 540, 0, 960),
+        ("ospbench-master", 1, 1, 720, 0, 1020),
+        ("vogel-kill-1", 10, 1, 300, 0, 3300),
+        ("vogel-kill-2", 10, 2, 300, 0, 3300),
+        ("vogel-kill-4", 10, 4, 300, 0, 3300),
+        ("vogel-crash-2", 5, 2, 300, 300, 3300),
+        ("checkmate", 1, 1, 48, 0, 90),
+    ],
+)
+def test_the_kills_of_the_literature(
+    name: str, faults: int, targets: int, first: float, lasts: float, seconds: float
+) -> None:
+    made = of_plan(name)
+    assert len(made.steps) == faults
+    assert {len(step.fault.targets) for step in made.steps} == {targets}
+    assert made.steps[0].wait_seconds == first
+    assert {step.lasts_seconds for step in made.steps} == {lasts}
+    assert made.seconds == seconds
+
+
+def test_streambench_kills_a_node_half_way() -> None:
+    (step,) = of_plan("streambench-node", failure_free="10m").steps
+    assert (step.fault.kind, step.wait_seconds, step.lasts_seconds) == ("node_loss", 300, 300)
+    with pytest.raises(FaultRefused, match="failure_free"):
+        of_plan("streambench-node")
+
+
+@pytest.mark.parametrize("name", get_args(PlanName))
+def test_every_named_plan_can_be_planned(name: str) -> None:
+    assert of_plan(name, failure_free="10m").plan == name
