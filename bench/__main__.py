@@ -1,6 +1,6 @@
 """The benchmarks: ``scripts/bench [once|flat|live|keys] [--events N] [--rate R] [--seconds S]``.
 
-Prints tables and writes docs/bench/PART.json.
+Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 
 once: a plain read of the topics, then `validate --once` on them, in one run. flat: the same from 3 M to 30 M events.
 live: the live job at a constant rate, with losses and repeats to be found. keys: a million keys a window.
@@ -23,6 +23,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
+from bench import table
 from bench.measuring import Sampler
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
@@ -58,6 +59,7 @@ def main() -> int:
         folder = ROOT / "docs" / "bench"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{part}.json").write_text(json.dumps(kept, indent=1, default=str) + "\n")
+        table.PAGE.write_text(table.page())
     return 0
 
 
