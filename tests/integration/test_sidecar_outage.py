@@ -16,9 +16,10 @@ from validator.stream.brokers import BrokersUnreachable
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.extended]
+pytestmark = pytest.mark.timeout(900)
 
 
+@pytest.mark.extended
 def test_a_sidecar_outlives_an_outage_of_its_brokers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

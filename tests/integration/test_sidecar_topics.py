@@ -12,7 +12,7 @@ from validator.state.lock import StateLocked
 from validator.stream import batch, sidecar
 from validator.stream.sidecar import Sidecar
 
-pytestmark = [pytest.mark.timeout(900), pytest.mark.extended]
+pytestmark = pytest.mark.timeout(900)
 
 
 def test_a_sidecar_waits_for_topics_reads_new_partitions_and_is_alone(pipeline: Pipeline) -> None:
@@ -187,6 +187,7 @@ def _outcome(report: Report) -> dict[str, object]:
     return {name: report[name] for name in ("contributions", "results", "inputs", "cells", "verdicts", "reliability")}
 
 
+@pytest.mark.extended
 def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> None:
     pipeline.create(inputs=2, outputs=2)
     for window in range(3):
