@@ -21,7 +21,7 @@ from tests.integration.sidecar_fixtures import (
     verdicts,
 )
 
-pytestmark = pytest.mark.timeout(900)
+pytestmark = [pytest.mark.timeout(900), pytest.mark.extended]
 
 _FUTURE_SECONDS = 4_102_444_800
 

@@ -105,6 +105,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
     assert live.status == 3
 
 
+@pytest.mark.extended
 def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
@@ -145,6 +146,7 @@ def test_a_topic_that_does_not_exist_proves_no_loss_and_no_invention(pipeline: P
     assert (misspelt.verdicts, misspelt.status) == (("unknown",) * 3, 3)
 
 
+@pytest.mark.extended
 def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sidecar lives for months: what failed last week, and went well since, must not end it."""
     monkeypatch.setattr(sidecar, "_TROUBLES_MOST", 1)
