@@ -4,23 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from pyspark import SparkContext
 
 T = TypeVar("T")
 
 
-def built_once(build: Callable[..., T]) -> Callable[..., T]:
-    """``build`` with its value kept, per arguments (hashable ones), for as long as the JVM that holds the columns."""
-    kept: dict[object, tuple[object, T]] = {}
+def built_once(build: Callable[[], T]) -> Callable[[], T]:
+    """``build`` with its value kept for as long as the JVM that holds the columns."""
+    kept: tuple[object, T] | None = None
 
     @functools.wraps(build)
-    def remembered(*args: Any) -> T:
+    def remembered() -> T:
+        nonlocal kept
         gateway = SparkContext._gateway
-        found = kept.get(args)
-        if found is None or found[0] is not gateway:
-            found = kept[args] = (gateway, build(*args))
-        return found[1]
+        if kept is None or kept[0] is not gateway:
+            kept = (gateway, build())
+        return kept[1]
 
     return remembered

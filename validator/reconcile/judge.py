@@ -123,10 +123,10 @@ class Judgement:
         self._closing = _closing(clock, rules)
         self._first = _first(clock, rules)
         self._counts = _counts()
-        self._scoped = _scoped(clock, rules)
+        scoped = _scoped(clock, rules)
         self._kept = [F.col(field.name) for field in CELLS_TYPE.fields]
         shown = [F.col(name) for name in ("agrees", "state", "version", "resolved", "in_scope")]
-        judged = [self._scoped[name].alias(name) for name in (*CONTRIBUTIONS, *RESULTS, *_DECISIONS)]
+        judged = [scoped[name].alias(name) for name in (*CONTRIBUTIONS, *RESULTS, *_DECISIONS)]
         self._judged = [*self._kept, *shown, *judged]
         self._digest = F.xxhash64(*CONTRIBUTIONS, *RESULTS)
 
