@@ -1,4 +1,4 @@
-"""Latency of results under three definitions (SEMANTICS section 6), from broker times, as one small aggregation.
+"""Output per second of broker time and its latency under three definitions (SEMANTICS section 6), in one pass.
 
 `last_input`: result less its cell's last input; `first_input`: less the first; `window_close`: less the first input,
 of any key, whose event time is past the window's end (the instant at which an engine could first close it).
@@ -6,69 +6,97 @@ of any key, whose event time is past the window's end (the instant at which an e
 
 from __future__ import annotations
 
-import json
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import Column, DataFrame, Window
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
 from validator.measure.histogram import LATENCY_BOUNDS
+from validator.reconcile.arrays import ABSENT, NEVER, Ints, field, ints, listed
+from validator.reconcile.cells import Cells, contributing
 
 DEFINITIONS: Final = ("last_input", "window_close", "first_input")
+EVERY_RESULT: Final = "every_result"
+"""Beside the definitions: rows that count all results, also those of which no latency is known."""
+
+_BOUNDS_US: Final = np.array([int(bound * 1_000_000) for bound in LATENCY_BOUNDS], dtype=np.int64)
+_NO_BUCKET: Final = -1
 
 
-def latency_buckets(facts: DataFrame, cells: DataFrame, window_us: int) -> DataFrame:
-    """(definition, bucket, results, sum_us, max_us) of the results among ``facts`` (fact rows of side output).
+def latency_buckets(facts: pa.Table, cells: Cells, window_us: int) -> list[dict[str, Any]]:
+    """(batch, second, definition, bucket, results, contributions, first_us, last_us, sum_us, max_us) of the results
+    among ``facts``, by the second of their broker time (since the epoch).
 
-    ``cells``: (window_start_us, key, first_input_time_us, last_input_time_us). A result whose cell has no input yet is
-    left out; bucket i counts values up to ``LATENCY_BOUNDS[i]``.
+    A result whose cell has no input yet has no latency; bucket i counts values up to ``LATENCY_BOUNDS[i]``. Rows of
+    `EVERY_RESULT` have bucket None, and 0 for their sum and maximum. ``contributions``: ids in the results;
+    ``first_us``, ``last_us``: broker times.
     """
-    results = facts.select("window_start_us", "key", F.explode("results.time_us").alias("result_us"))
-    opened = cells.groupBy("window_start_us").agg(F.min("first_input_time_us").alias("opened_us"))
-    later = Window.orderBy(F.col("window_start_us").desc()).rowsBetween(Window.unboundedPreceding, 0)
-    # The first input at or after each window's start: that of the next window is what closes this one.
-    running = opened.select(
-        (F.col("window_start_us") - F.lit(window_us)).alias("window_start_us"),
-        F.min("opened_us").over(later).alias("closing_us"),
-    )
-    nearest = results.select("window_start_us").distinct()
-    closing = (
-        nearest.alias("n")
-        .join(F.broadcast(running).alias("r"), F.col("r.window_start_us") >= F.col("n.window_start_us"))
-        .groupBy(F.col("n.window_start_us").alias("window_start_us"))
-        .agg(F.min("r.closing_us").alias("closing_us"))
-    )
-    joined = results.join(cells, ["window_start_us", "key"]).join(closing, ["window_start_us"], "left")
-    since = {"last_input": "last_input_time_us", "window_close": "closing_us", "first_input": "first_input_time_us"}
-    values = F.explode(
-        F.array(
-            *[
-                F.struct(
-                    F.lit(name).alias("definition"),
-                    _span(F.col("result_us") - F.col(since[name])).alias("value_us"),
-                )
-                for name in DEFINITIONS
-            ]
-        )
-    )
-    flat = joined.select(values.alias("v")).select("v.definition", "v.value_us").where("value_us IS NOT NULL")
-    return (
-        flat.withColumn("bucket", _bucket(F.col("value_us")))
-        .groupBy("definition", "bucket")
-        .agg(
-            F.count(F.lit(1)).alias("results"),
-            F.sum("value_us").alias("sum_us"),
-            F.max("value_us").alias("max_us"),
-        )
-    )
+    facts = contributing(facts)
+    parents, results = listed(facts["results"])
+    if not len(parents):
+        return []
+    result_us = ints(field(results, "time_us"))
+    count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids"))
+    batch = ints(facts["batch"])[parents]
+    rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())[parents]
+    first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
+    closing = _closing(cells, window_us, cells["window_start_us"][rows])
+    since = {
+        "last_input": (last, last != ABSENT),
+        "window_close": (closing, closing != NEVER),
+        "first_input": (first, first != NEVER),
+    }
+    found = _grouped(EVERY_RESULT, batch, result_us, count, np.zeros_like(result_us), np.full_like(rows, _NO_BUCKET))
+    for name, (from_us, known) in since.items():
+        # Brokers' clocks differ, so that a small negative span is none.
+        value = np.maximum(result_us[known] - from_us[known], 0)
+        bucket = np.searchsorted(_BOUNDS_US, value, side="left").astype(np.int64)
+        found += _grouped(name, batch[known], result_us[known], count[known], value, bucket)
+    return found
 
 
-def _span(difference_us: Column) -> Column:
-    """Null stays null; brokers' clocks differ, so that a small negative span is none."""
-    return F.when(difference_us.isNotNull(), F.greatest(difference_us, F.lit(0)))
+def _lengths(lists: pa.Array) -> Ints:
+    parents, _ = listed(lists)
+    return np.bincount(parents, minlength=len(lists)).astype(np.int64)
 
 
-def _bucket(value_us: Column) -> Column:
-    bounds = F.lit(json.dumps([int(bound * 1_000_000) for bound in LATENCY_BOUNDS]))
-    below = F.filter(F.from_json(bounds, "array<bigint>"), lambda bound: value_us > bound)
-    return F.size(below)
+def _closing(cells: Cells, window_us: int, windows: Ints) -> Ints:
+    """Per window: broker time of the first input of a window that starts at or after its end; `NEVER` without one."""
+    starts, at = np.unique(cells["window_start_us"], return_inverse=True)
+    opened = np.full(len(starts) + 1, NEVER, dtype=np.int64)
+    np.minimum.at(opened, at, cells["first_input_time_us"])
+    earliest = np.minimum.accumulate(opened[::-1])[::-1]
+    found: Ints = earliest[np.searchsorted(starts, windows + window_us)]
+    return found
+
+
+def _grouped(
+    definition: str, batch: Ints, result_us: Ints, count: Ints, value: Ints, bucket: Ints
+) -> list[dict[str, Any]]:
+    second = result_us // 1_000_000
+    order = np.lexsort((bucket, second, batch))
+    keys = [it[order] for it in (batch, second, bucket)]
+    new = np.ones(len(order), dtype=np.bool_)
+    for i, key in enumerate(keys):
+        changes = key[1:] != key[:-1]
+        new[1:] = changes if i == 0 else new[1:] | changes
+    starts = np.flatnonzero(new)
+    if not len(starts):
+        return []
+    told = {
+        "batch": keys[0][starts],
+        "second": keys[1][starts],
+        "bucket": keys[2][starts],
+        "results": np.diff(np.append(starts, len(order))),
+        "contributions": np.add.reduceat(count[order], starts),
+        "first_us": np.minimum.reduceat(result_us[order], starts),
+        "last_us": np.maximum.reduceat(result_us[order], starts),
+        "sum_us": np.add.reduceat(value[order], starts),
+        "max_us": np.maximum.reduceat(value[order], starts),
+    }
+    rows = zip(*(column.tolist() for column in told.values()), strict=True)
+    found = [{"definition": definition, **dict(zip(told, row, strict=True))} for row in rows]
+    for row in found:
+        if row["bucket"] == _NO_BUCKET:
+            row["bucket"] = None
+    return found

@@ -1,28 +1,31 @@
-"""Cells: the fold of facts that is kept in memory, one row per (window, key).
+"""Cells: the fold of facts that is kept in memory, one row per (window, key), column by column.
 
-`fold` is a pure sum: folding batch after batch, all at once, or in another order gives the same rows.
+Folding is a pure sum: batch after batch, all at once, or in another order gives the same rows. Per-event work is
+Spark's (`validator.reconcile.facts`); what is left per cell is arithmetic on arrays, cheaper than planning a query.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import LongType, StringType, StructField, StructType
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED
-from validator.reconcile.built_once import built_once
+from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
 from validator.reconcile.facts import Kind, Side
 
 KEYS: Final = ("window_start_us", "key")
 """What identifies a cell."""
 
-_SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "late", Side.REJECTED: "rejected"}
+SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "late", Side.REJECTED: "rejected"}
+"""Side of a fact -> how its contributions are called in a cell."""
 
-_SUMS: Final = (*(f"{name}_{part}" for name in _SIDES.values() for part in ("count", "a", "b")), "results")
-_MINIMA: Final = ("first_batch", "first_seen_us", "first_input_time_us", "first_result_time_us")
-_MAXIMA: Final = ("expected_us", "observed_us", "last_input_time_us", "last_result_time_us", "closed_us", "rest_us")
+SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
+MINIMA: Final = ("first_batch", "first_seen_us", "first_input_time_us", "first_result_time_us")
+MAXIMA: Final = ("expected_us", "observed_us", "last_input_time_us", "last_result_time_us", "closed_us", "rest_us")
 
 EXPANSION_FIELDS: Final = (
     "version",
@@ -42,115 +45,138 @@ EXPANSION_FIELDS: Final = (
     "excess",
     "misplaced",
 )
-EXPANSION_TYPE: Final = StructType([StructField(name, LongType()) for name in EXPANSION_FIELDS])
 """What comparing a cell's ids one by one gave, when `validator.reconcile.judge` counted ``version`` of it. ``known``
 and ``unknown``: observed ids that the cell does not expect, by whether any cell does. The last four count
 its results."""
 
-PUBLISHED_TYPE: Final = StructType(
-    [StructField(name, LongType()) for name in ("digest", "missing", "duplicate", "misplaced", "unknown_id")]
+FACT_COLUMNS: Final = (
+    *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
+    *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us"),
 )
-"""What the derived tables say of a cell: hash of its last verdict, and how many violations were confirmed."""
-
-CELLS_TYPE: Final = StructType(
-    [
-        StructField("window_start_us", LongType()),
-        StructField("key", StringType()),
-        *[StructField(name, LongType()) for name in (*_SUMS, *_MINIMA, *_MAXIMA)],
-        StructField("expansion", EXPANSION_TYPE),
-        StructField("published", PUBLISHED_TYPE),
-    ]
-)
-"""Per side: count of contributions and two additive hashes. ``first_batch``: oldest batch with a fact of the cell.
-``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
-``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
-Times ``*_time_us`` are broker times."""
+"""The columns of a fact that `Cells.absorb` needs."""
 
 
-def contributions_of(facts: DataFrame) -> DataFrame:
+def contributing(facts: pa.Table) -> pa.Table:
     """The fact rows that say something about a cell."""
-    return facts.where((F.col("kind") == Kind.FACT.value) & (F.col("status") == DECODED))
+    decoded = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], DECODED))
+    return facts.filter(decoded)
 
 
-def fold(facts: DataFrame) -> DataFrame:
-    """Rows of `CELLS_TYPE` from fact rows of any number of batches; closing times are left to the judge."""
-    return contributions_of(facts).groupBy(*KEYS).agg(*_folding()).select(*_shape())
+class Cells:
+    """A table of cells that grows. Every array has one entry per cell; row numbers stay until `drop`.
 
-
-@built_once
-def _shape() -> list[Column]:
-    return [F.col(field.name).cast(field.dataType).alias(field.name) for field in CELLS_TYPE.fields]
-
-
-@built_once
-def _folding() -> list[Column]:
-    sums = {}
-    for side, name in _SIDES.items():
-        mine = F.col("side") == side.value
-        for part, column in (("count", "contributions"), ("a", "hash_a"), ("b", "hash_b")):
-            sums[f"{name}_{part}"] = F.sum(F.when(mine, F.col(column)).otherwise(F.lit(0)))
-    given = F.col("side") == Side.INPUT.value
-    answer = F.col("side") == Side.OUTPUT.value
-    values = {
-        **sums,
-        "results": F.sum(F.when(answer, F.col("records")).otherwise(F.lit(0))),
-        "first_batch": F.min("batch"),
-        "first_seen_us": F.min("lookup_us"),
-        "first_input_time_us": F.min(F.when(given, F.col("first_time_us"))),
-        "first_result_time_us": F.min(F.when(answer, F.col("first_time_us"))),
-        "expected_us": F.max(F.when(given, F.col("lookup_us"))),
-        "observed_us": F.max(F.when(~given, F.col("lookup_us"))),
-        "last_input_time_us": F.max(F.when(given, F.col("last_time_us"))),
-        "last_result_time_us": F.max(F.when(answer, F.col("last_time_us"))),
-        "closed_us": F.max(F.lit(None).cast("bigint")),
-        "rest_us": F.max(F.lit(None).cast("bigint")),
-        "expansion": F.max(F.lit(None).cast(EXPANSION_TYPE)),
-        "published": F.max(F.lit(None).cast(PUBLISHED_TYPE)),
-    }
-    return [column.alias(name) for name, column in values.items()]
-
-
-def merge(*parts: DataFrame) -> DataFrame:
-    """One row per cell from several folds (the cells so far, and what a batch adds)."""
-    rows = parts[0]
-    for part in parts[1:]:
-        rows = rows.union(part)
-    # Versions only grow, so the newest comparison is the largest; only one part carries what was published.
-    newest = F.max("expansion").alias("expansion")
-    return rows.groupBy(*KEYS).agg(*_merging(), newest, F.max("published").alias("published"))
-
-
-@built_once
-def _merging() -> list[Column]:
-    return [
-        *[F.sum(name).alias(name) for name in _SUMS],
-        *[F.min(name).alias(name) for name in _MINIMA],
-        *[F.max(name).alias(name) for name in _MAXIMA],
-    ]
-
-
-def compared_anew(cells: DataFrame, expanded: DataFrame) -> DataFrame:
-    """The cells with the expansions of ``expanded`` (window_start_us, key, expansion) in place of what they had.
-
-    The newest need not be the largest: what was unconsumed and is lost now changes no version.
+    Per side: count of contributions and two additive hashes. ``first_batch``: oldest batch with a fact of the cell.
+    ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
+    ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
+    Times ``*_time_us`` are broker times. ``x_*``: `EXPANSION_FIELDS`, absent before a comparison. ``told_*``: what the
+    derived tables say of the cell: hash of its verdict, and confirmed violations.
     """
-    rows = cells.withColumn("fresh", F.lit(0)).unionByName(_only_expansion(expanded).withColumn("fresh", F.lit(1)))
-    newest = F.max_by("expansion", "fresh").alias("expansion")
-    return rows.groupBy(*KEYS).agg(*_merging(), newest, F.max("published").alias("published"))
+
+    def __init__(self, told: Sequence[str]) -> None:
+        """``told``: the classes of violations."""
+        self._size = 0
+        self._rows: dict[int, dict[str | None, int]] = {}
+        self.keys: list[str | None] = []
+        self._told = tuple(f"told_{name}" for name in told)
+        names = ("window_start_us", *SUMS, *MINIMA, *MAXIMA, *(f"x_{name}" for name in EXPANSION_FIELDS))
+        self._columns: dict[str, Ints] = {
+            name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *self._told)
+        }
+        # (topic, partition) -> window end -> first offset whose event proves that end past, by its own partition.
+        self.reaches: dict[tuple[str, int], dict[int, int]] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, name: str) -> Ints:
+        """The column ``name``, as a view that may be written to."""
+        return self._columns[name][: self._size]
+
+    def rows_of(self, windows: Ints, keys: Sequence[str | None], *, adding: bool = False) -> Ints:
+        """Row numbers of cells; -1 for one that is not there, unless ``adding`` makes it."""
+        found = np.empty(len(keys), dtype=np.int64)
+        none: dict[str | None, int] = {}
+        for i, (window, key) in enumerate(zip(windows.tolist(), keys, strict=True)):
+            of_window = self._rows.get(window, none)
+            row = of_window.get(key)
+            if row is None and adding:
+                row = len(self.keys)
+                self._rows.setdefault(window, {})[key] = row
+                self.keys.append(key)
+            found[i] = -1 if row is None else row
+        if adding:
+            self._grow(len(self.keys))
+            self["window_start_us"][found] = windows
+        return found
+
+    def absorb(self, facts: pa.Table) -> None:
+        """Fold fact rows in; rows that are none, or did not decode, add nothing."""
+        facts = contributing(facts)
+        if not facts.num_rows:
+            return
+        rows = self.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist(), adding=True)
+        batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
+        np.minimum.at(self["first_batch"], rows, batch)
+        np.minimum.at(self["first_seen_us"], rows, lookup_us)
+        sums = {part: ints(facts[name], 0) for part, name in _PARTS.items()}
+        for side, name in SIDES.items():
+            mine = is_one_of(facts["side"], side.value)
+            if not mine.any():
+                continue
+            where = rows[mine]
+            for part, values in sums.items():
+                np.add.at(self[f"{name}_{part}"], where, values[mine])
+            np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
+            if side is Side.OUTPUT:
+                np.add.at(self["results"], where, ints(facts["records"], 0)[mine])
+            if side in _TIMED:
+                of = _TIMED[side]
+                firsts, lasts = ints(facts["first_time_us"], NEVER), ints(facts["last_time_us"])
+                np.minimum.at(self[f"first_{of}_time_us"], where, firsts[mine])
+                np.maximum.at(self[f"last_{of}_time_us"], where, lasts[mine])
+        self._note_reaches(facts)
+
+    def drop(self, goes: Bools) -> None:
+        """Forget the cells for which ``goes`` holds; all row numbers change."""
+        stay = np.flatnonzero(~goes)
+        self._columns = {name: self[name][stay] for name in self._columns}
+        self.keys = [self.keys[row] for row in stay.tolist()]
+        self._size = len(stay)
+        self._rows = {}
+        for row, (window, key) in enumerate(zip(self["window_start_us"].tolist(), self.keys, strict=True)):
+            self._rows.setdefault(window, {})[key] = row
+
+    def names(self, rows: Iterable[int]) -> list[str | None]:
+        """Keys of some cells."""
+        return [self.keys[row] for row in rows]
+
+    def _note_reaches(self, facts: pa.Table) -> None:
+        """Which window ends were past from which offset on, by the events of the same partition."""
+        reaching = facts.filter(pc.and_(pc.equal(facts["side"], Side.INPUT.value), pc.is_valid(facts["reach_us"])))
+        if not reaching.num_rows:
+            return
+        least = reaching.group_by(["topic", "partition", "reach_us"]).aggregate([("first_offset", "min")])
+        for row in least.to_pylist():
+            of_place = self.reaches.setdefault((row["topic"], row["partition"]), {})
+            reach_us, offset = row["reach_us"], row["first_offset_min"]
+            of_place[reach_us] = min(offset, of_place.get(reach_us, offset))
+
+    def _grow(self, size: int) -> None:
+        room = len(self._columns["window_start_us"])
+        if size > room:
+            room = max(size, 2 * room, 1024)
+            for name, column in self._columns.items():
+                grown = np.full(room, _initial(name), dtype=np.int64)
+                grown[: self._size] = column[: self._size]
+                self._columns[name] = grown
+        self._size = size
 
 
-def _only_expansion(expanded: DataFrame) -> DataFrame:
-    """Rows that add nothing but an expansion."""
-    return expanded.select(*_expansion_alone())
+_PARTS: Final = {"count": "contributions", "a": "hash_a", "b": "hash_b"}
+_TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 
 
-@built_once
-def _expansion_alone() -> list[Column]:
-    empty = {name: F.lit(0) for name in _SUMS}
-    columns = []
-    for field in CELLS_TYPE.fields:
-        if field.name in (*KEYS, "expansion"):
-            columns.append(F.col(field.name))
-        else:
-            columns.append(empty.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name))
-    return columns
+def _initial(name: str) -> int:
+    if name in MINIMA:
+        return NEVER
+    return 0 if name in SUMS or (name.startswith("told_") and name != "told_digest") else ABSENT

@@ -13,25 +13,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from validator.config.model import Config
 from validator.measure.latency import latency_buckets
 from validator.model.books import Books
 from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
+from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side, aggregate
 from validator.reconcile.judge import Rules
-from validator.state.tables import FAULTS_TYPE, Table, append
+from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import retiring
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
 from validator.stream.failpoints import reach
-from validator.stream.judging import Judging, release
+from validator.stream.judging import Judging
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.retiring import Retired
-from validator.stream.rows import literal_frame
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
 
@@ -59,14 +59,13 @@ class NewGenerationWanted(Exception):
 class BatchRunner:
     """Everything that one generation's batches need. `process` is the body of `foreachBatch`."""
 
-    spark: SparkSession
     config: Config
     sources: list[Source]
     brokers: Brokers
     books: Books
     judging: Judging
     record: RunRecord
-    state: Path
+    tables: StateTables
     generation: int
     checkpoint: Path
     starts: Mapping[PartitionId, int]
@@ -135,30 +134,25 @@ class BatchRunner:
         if not moved and rest is Rest.NONE and not self._tick_is_due(lookup_us):
             return
         facts = self._facts(frame, books) if moved and frame is not None else None
-        rows = frontier_rows(self.spark, books, self.books.watermark_us, self._retention)
-        copied = rows
+        frontiers = frontier_rows(books, self.books.watermark_us, self._retention)
+        rows = [frontiers] if facts is None else [facts, frontiers]
         if rest is not Rest.NONE:
             reach("before_rest")
-            rows = rows.union(mark_row(self.spark, books, f"rest_{rest.value}", self._retention))
-        if facts is not None:
-            rows = facts.union(rows).coalesce(2)
+            rows.append(mark_row(books, f"rest_{rest.value}", self._retention))
         reach("before_facts")
-        writer = f"generation-{self.generation}"
-        append(rows, self.state, Table.FACTS, writer=writer, version=books.batch)
+        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
         reach("after_facts" if rest is Rest.NONE else "after_rest")
         self.committed_us = lookup_us
         found = summaries(facts) if facts is not None else []
         self.books = books.with_facts(found)
-        self._judge(facts, rest)
+        self.judging.absorb(facts, self.books.clock(rest=rest), self._places())
         reach("after_judging")
         self.read_faults()
-        self._record(Moment(self.state, writer, books.batch, lookup_us))
+        self._record(Moment(self.tables, self._writer, books.batch, lookup_us))
         if facts is not None:
-            if any(self.books.frontiers[summary.place].side == "output" for summary in found):
-                self._measure_latency(facts)
-            release(facts)
+            self._measure_latency(facts)
         if rest is not Rest.NONE or lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
-            self._copy_frontiers(copied, writer)
+            self._copy_frontiers(frontiers)
         reach("before_publishing")
         read = sum(s.records for s in found if self.books.frontiers[s.place].side == "input")
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
@@ -167,10 +161,13 @@ class BatchRunner:
         self._retire()
         self._check_limits()
 
-    def _copy_frontiers(self, rows: DataFrame, writer: str) -> None:
+    def _copy_frontiers(self, rows: pa.Table) -> None:
         """The frontier rows of this batch, for readers of the derived table."""
-        flat = rows.select("batch", "lookup_us", "side", "topic", "partition", "frontier.*")
-        append(flat, self.state, Table.FRONTIERS, writer=writer, version=self.books.batch)
+        copied = [{**row, **row["frontier"]} for row in rows.to_pylist()]
+        named = [{name: row[name] for name in SCHEMAS[Table.FRONTIERS].names} for row in copied]
+        self.tables.append(
+            rows_of(Table.FRONTIERS, named), Table.FRONTIERS, writer=self._writer, version=self.books.batch
+        )
         self._frontiers_us = self.books.lookup_us
 
     def _retire(self) -> None:
@@ -178,22 +175,27 @@ class BatchRunner:
         retention = self._retention
         if self.judging.judged is None or not retiring.is_due(self.books, self.retired, retention):
             return
-        oldest = retiring.oldest_epoch(self.state)
+        oldest = retiring.oldest_epoch(self.tables.state)
         if oldest is None or oldest > retiring.last_droppable(self.books, retention):
             return
-        new, carried, goes = retiring.plan(self.spark, self.state, self.judging, self.books, self.retired, retention)
+        new, carried, goes = retiring.plan(self.tables, self.judging, self.books, self.retired, retention)
         books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        rows = frontier_rows(self.spark, books, books.watermark_us, self._retention)
-        rows = (
-            carried.select(*rows.columns).union(rows).union(mark_row(self.spark, books, new.to_mark(), self._retention))
-        )
+        rows = [
+            carried,
+            frontier_rows(books, books.watermark_us, retention),
+            mark_row(books, new.to_mark(), retention),
+        ]
         reach("before_retiring")
-        append(rows, self.state, Table.FACTS, writer=f"generation-{self.generation}", version=books.batch)
+        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
         reach("after_retiring")
         self.books, self.retired = books, new
         self.judging.retire(goes, new.sums)
-        retiring.drop_folders(self.spark, self.state, new.through_epoch)
-        retiring.trim_logs(self.state)
+        retiring.drop_folders(self.tables, new.through_epoch)
+        retiring.trim_logs(self.tables.state)
+
+    @property
+    def _writer(self) -> str:
+        return f"generation-{self.generation}"
 
     @property
     def _retention(self) -> int:
@@ -201,65 +203,54 @@ class BatchRunner:
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
         """Keep new records of the faults topic."""
-        batch = self.books.batch
-        frame = literal_frame(self.spark, [{**row, "batch": batch} for row in rows], FAULTS_TYPE)
+        told = rows_of(Table.FAULTS, [{**row, "batch": self.books.batch} for row in rows])
         self._fault_appends += 1
-        writer = f"generation-{self.generation}"
-        append(frame, self.state, Table.FAULTS, writer=writer, version=self._fault_appends)
+        self.tables.append(told, Table.FAULTS, writer=self._writer, version=self._fault_appends)
 
-    def _facts(self, frame: DataFrame, books: Books) -> DataFrame:
-        facts = aggregate(
-            frame,
-            [(source.side, source.topic) for source in self.sources],
-            batch=books.batch,
-            lookup_us=books.lookup_us,
-            epoch=epoch_of(books.lookup_us, self._retention),
-            max_ahead_us=self.config.timing.max_ahead,
-            with_first_event=bool(books.hiding),
+    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
+        """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""
+        return (
+            aggregate(
+                frame,
+                [(source.side, source.topic) for source in self.sources],
+                batch=books.batch,
+                lookup_us=books.lookup_us,
+                epoch=epoch_of(books.lookup_us, self._retention),
+                max_ahead_us=self.config.timing.max_ahead,
+                with_first_event=bool(books.hiding),
+            )
+            .toArrow()
+            .cast(SCHEMAS[Table.FACTS])
         )
-        # Held once: the append, the sums and the cells all read these few rows.
-        return facts.localCheckpoint(eager=False)
 
-    def _judge(self, facts: DataFrame | None, rest: Rest) -> None:
+    def _places(self) -> dict[Place, PlaceOffsets]:
+        """Of the input partitions, the offsets that comparing ids asks for."""
         grouped = self.rules.tells_unconsumed
-        places = [
-            {
-                "topic": place.topic,
-                "partition": place.partition,
+        return {
+            (place.topic, place.partition): PlaceOffsets(
                 # For a partition of which the group has committed nothing, all is unconsumed.
-                "committed_offset": (frontier.committed_offset or 0) if grouped else None,
-                "unprovable_below": frontier.unprovable_below,
-            }
-            for place, frontier in sorted(self.books.frontiers.items())
-            if frontier.side == "input" and (grouped or frontier.unprovable_below is not None)
-        ]
-        self.judging.absorb(facts, self.books.clock(rest=rest), places)
+                committed_offset=(frontier.committed_offset or 0) if grouped else None,
+                unprovable_below=frontier.unprovable_below,
+            )
+            for place, frontier in self.books.frontiers.items()
+            if frontier.side == Side.INPUT.value
+        }
 
     def _record(self, moment: Moment) -> None:
-        judged, sums = self.judging.judged, self.judging.sums
-        if judged is None:
-            return
-        if sums.violations_changed:
+        judging = self.judging
+        if judging.sums.violations_changed:
             recorded = record_violations(
-                judged,
-                self.judging.compared,
-                self.rules,
-                self.record.faults,
-                moment,
-                suspected=self.record.suspected(self.books),
+                judging, self.record.faults, moment, suspected=self.record.suspected(self.books)
             )
             self.record.violations_recorded(recorded, self.now_us())
         reach("after_violations")
-        if sums.changed:
-            record_verdicts(judged, moment)
+        if judging.sums.changed:
+            record_verdicts(judging, moment)
         reach("after_verdicts")
 
-    def _measure_latency(self, facts: DataFrame) -> None:
-        if self.judging.judged is None or not self.record.has_broker_time:
-            return
-        results = facts.where((F.col("side") == Side.OUTPUT.value) & (F.size("results") > 0))
-        cells = self.judging.judged.select("window_start_us", "key", "first_input_time_us", "last_input_time_us")
-        self.record.latency_measured(latency_buckets(results, cells, self.rules.window_us).collect())
+    def _measure_latency(self, facts: pa.Table) -> None:
+        if self.record.has_broker_time:
+            self.record.latency_measured(latency_buckets(facts, self.judging.cells, self.rules.window_us))
 
     def _tick_is_due(self, lookup_us: int) -> bool:
         """Without traffic, time is committed each tick while anything is open, and now and then otherwise."""

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE
 from validator.model.books import Books
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary
-from validator.reconcile.facts import FACTS_TYPE, Kind, Side
-from validator.stream.rows import literal_frame
+from validator.reconcile.arrays import ABSENT, NEVER, ints
+from validator.reconcile.facts import Kind, Side
+from validator.state.tables import Table, rows_of
 
 EPOCHS_PER_RETENTION: Final = 24
 _EPOCH_US_MOST: Final = 3_600_000_000
@@ -29,7 +31,7 @@ def epoch_of(lookup_us: int, retention_us: int) -> int:
     return lookup_us // length_us * length_us // 1_000_000
 
 
-def frontier_rows(spark: SparkSession, books: Books, watermark_before_us: int | None, retention_us: int) -> DataFrame:
+def frontier_rows(books: Books, watermark_before_us: int | None, retention_us: int) -> pa.Table:
     """The frontier rows of the batch that ``books`` stand at: offsets and read-through times after it, and what facts
     told up to the batch before."""
     rows = [
@@ -45,10 +47,10 @@ def frontier_rows(spark: SparkSession, books: Books, watermark_before_us: int | 
         }
         for place, frontier in sorted(books.frontiers.items())
     ]
-    return literal_frame(spark, rows, FACTS_TYPE)
+    return rows_of(Table.FACTS, rows)
 
 
-def mark_row(spark: SparkSession, books: Books, mark: str, retention_us: int) -> DataFrame:
+def mark_row(books: Books, mark: str, retention_us: int) -> pa.Table:
     """A decision that a replay repeats."""
     row = {
         "kind": Kind.MARK.value,
@@ -57,7 +59,7 @@ def mark_row(spark: SparkSession, books: Books, mark: str, retention_us: int) ->
         "mark": mark,
         "epoch": epoch_of(books.lookup_us, retention_us),
     }
-    return literal_frame(spark, [row], FACTS_TYPE)
+    return rows_of(Table.FACTS, [row])
 
 
 def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str, object]:
@@ -97,37 +99,44 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
 
 
-def summaries(facts: DataFrame) -> list[PartitionSummary]:
-    """What fact rows say per partition; one job, a few rows."""
-
-    def records(status: int) -> Column:
-        return F.sum(F.when(F.col("status") == status, F.col("records")).otherwise(F.lit(0)))
-
-    rows = (
-        facts.where(F.col("kind") == Kind.FACT.value)
-        .groupBy("topic", "partition")
-        .agg(
-            F.sum("records").alias("records"),
-            records(UNDECODABLE).alias("undecodable"),
-            records(TOMBSTONE).alias("tombstones"),
-            F.max("newest_event_time_us").alias("newest"),
-            F.min_by("first_event_time_us", F.when(F.col("status") == DECODED, F.col("first_offset"))).alias("first"),
-            F.min("first_time_us").alias("first_time"),
-            F.max("last_time_us").alias("last_time"),
-            F.max((F.col("side") == Side.INPUT.value).cast("int")).alias("is_input"),
+def summaries(facts: pa.Table) -> list[PartitionSummary]:
+    """What fact rows say per partition, in the order of topic and partition."""
+    facts = facts.filter(pc.equal(facts["kind"], Kind.FACT.value))
+    if not facts.num_rows:
+        return []
+    named = list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
+    places = sorted(set(named))
+    number = {place: i for i, place in enumerate(places)}
+    at = np.array([number[place] for place in named], dtype=np.int64)
+    order = np.argsort(at, kind="stable")
+    bounds = np.searchsorted(at[order], np.arange(len(places) + 1))
+    status, records = ints(facts["status"]), ints(facts["records"], 0)
+    newest, first_events = ints(facts["newest_event_time_us"]), ints(facts["first_event_time_us"])
+    first_offsets = ints(facts["first_offset"])
+    firsts, lasts = ints(facts["first_time_us"], NEVER), ints(facts["last_time_us"])
+    sides = facts["side"].to_pylist()
+    found = []
+    for i, place in enumerate(places):
+        rows = order[bounds[i] : bounds[i + 1]]
+        of_status = {name: int(records[rows][status[rows] == name].sum()) for name in (UNDECODABLE, TOMBSTONE)}
+        is_input = any(sides[row] == Side.INPUT.value for row in rows.tolist())
+        decoded = rows[status[rows] == DECODED]
+        earliest = decoded[np.argmin(first_offsets[decoded])] if len(decoded) else None
+        first_event = None if earliest is None else _present(first_events[earliest])
+        found.append(
+            PartitionSummary(
+                place=PartitionId(*place),
+                records=int(records[rows].sum()),
+                undecodable=of_status[UNDECODABLE],
+                tombstones=of_status[TOMBSTONE],
+                newest_event_time_us=_present(newest[rows].max()) if is_input else None,
+                first_event_time_us=first_event if is_input else None,
+                first_time_us=_present(firsts[rows].min()),
+                last_time_us=_present(lasts[rows].max()),
+            )
         )
-        .collect()
-    )
-    return [
-        PartitionSummary(
-            place=PartitionId(row["topic"], row["partition"]),
-            records=row["records"],
-            undecodable=row["undecodable"],
-            tombstones=row["tombstones"],
-            newest_event_time_us=row["newest"] if row["is_input"] else None,
-            first_event_time_us=row["first"] if row["is_input"] else None,
-            first_time_us=row["first_time"],
-            last_time_us=row["last_time"],
-        )
-        for row in sorted(rows, key=lambda row: (row["topic"], row["partition"]))
-    ]
+    return found
+
+
+def _present(value: np.int64) -> int | None:
+    return None if value in (ABSENT, NEVER) else int(value)

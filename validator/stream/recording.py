@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from pyspark.sql import DataFrame, Row
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
 
-from validator.measure.attribution import phase_columns
+from validator.measure.attribution import phase_of
 from validator.model.snapshot import FaultWindow
 from validator.reconcile import violations
-from validator.reconcile.judge import Rules, changed
-from validator.state.tables import Table, append
-from validator.stream.judging import release
+from validator.reconcile.arrays import nullable
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES
+from validator.state.tables import StateTables, Table, rows_of
+from validator.stream.judging import Judging
 
 LATEST_KEPT: Final = 50
 """Violations shown per batch; all of them are in the table."""
@@ -26,60 +26,68 @@ class Recorded:
     """What an append to the violations table added: sums by (class, phase, fault, state, provable_us), and the largest
     rows."""
 
-    sums: tuple[Row, ...]
-    latest: tuple[Row, ...]
+    sums: tuple[Mapping[str, Any], ...]
+    latest: tuple[Mapping[str, Any], ...]
 
 
 @dataclass(frozen=True)
 class Moment:
     """Which commit a derived row belongs to."""
 
-    state: Path
+    tables: StateTables
     writer: str
     batch: int
     lookup_us: int
 
 
-def record_verdicts(judged: DataFrame, moment: Moment) -> None:
+def record_verdicts(judging: Judging, moment: Moment) -> None:
     """Append the verdicts that changed."""
-    rows = judged.where(changed()).withColumns(
-        {"batch": F.lit(moment.batch).cast("bigint"), "lookup_us": F.lit(moment.lookup_us).cast("bigint")}
-    )
-    append(rows, moment.state, Table.VERDICTS, writer=moment.writer, version=moment.batch)
+    judged, cells = judging.judged, judging.cells
+    assert judged is not None, "cells were judged before they are recorded"
+    rows = np.flatnonzero(judged.changed)
+    size = len(rows)
+    columns: dict[str, pa.Array] = {
+        "batch": pa.array(np.full(size, moment.batch)),
+        "lookup_us": pa.array(np.full(size, moment.lookup_us)),
+        "window_start_us": pa.array(cells["window_start_us"][rows]),
+        "key": pa.array(cells.names(rows.tolist()), pa.string()),
+        "state": pa.DictionaryArray.from_arrays(pa.array(judged.state[rows]), pa.array(STATES)).cast(pa.string()),
+        "closed_us": nullable(cells["closed_us"][rows]),
+        **{name: pa.array(judged.counts[name][rows]) for name in (*CONTRIBUTIONS, *RESULTS)},
+    }
+    moment.tables.append(pa.table(columns), Table.VERDICTS, writer=moment.writer, version=moment.batch)
 
 
 def record_violations(
-    judged: DataFrame,
-    compared: DataFrame | None,
-    rules: Rules,
-    faults: Sequence[FaultWindow],
-    moment: Moment,
-    *,
-    suspected: frozenset[str],
+    judging: Judging, faults: Sequence[FaultWindow], moment: Moment, *, suspected: frozenset[str]
 ) -> Recorded:
     """Append the violations that moved."""
-    rows = violations.moved(judged, rules, suspected=suspected)
-    if compared is not None:
-        rows = rows.join(violations.evidence(compared), ["window_start_us", "key", "class"], "left")
-    else:
-        rows = rows.withColumn("ids", F.lit(None).cast("array<string>"))
-    phase, fault = phase_columns(F.col("at_us"), faults)
-    rows = rows.withColumns(
-        {
-            "batch": F.lit(moment.batch).cast("bigint"),
-            "lookup_us": F.lit(moment.lookup_us).cast("bigint"),
-            "phase": phase,
-            "fault": fault,
-            "explanation": violations.explain(),
-            "ids": F.coalesce("ids", F.array().cast("array<string>")),
-        }
-    ).localCheckpoint(eager=False)
-    append(rows, moment.state, Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
-    summed = rows.groupBy("class", "phase", "fault", "state", "provable_us").agg(
-        F.sum("confirmed").alias("confirmed"), F.sum("retracted").alias("retracted"), F.count(F.lit(1)).alias("rows")
-    )
-    found = tuple(summed.collect())
-    largest = rows.orderBy(F.col("count").desc(), "class", "window_start_us", "key").limit(LATEST_KEPT)
-    latest = tuple(largest.collect())
-    release(rows)
-    return Recorded(found, latest)
+    judged = judging.judged
+    assert judged is not None, "cells were judged before they are recorded"
+    rows = violations.moved(judging.cells, judged, judging.rules, judging.evidence, suspected=suspected)
+    phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
+    for row in rows:
+        at_us = row.pop("at_us")
+        if at_us not in phases:
+            phases[at_us] = phase_of(at_us, faults)
+        row["phase"], row["fault"] = phases[at_us]
+        row["batch"], row["lookup_us"] = moment.batch, moment.lookup_us
+    moment.tables.append(rows_of(Table.VIOLATIONS, rows), Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
+    by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"], row["key"] or ""))
+    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]))
+
+
+_SUMMED: Final = ("class", "phase", "fault", "state", "provable_us")
+
+
+def _summed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for row in rows:
+        place = tuple(row[name] for name in _SUMMED)
+        total = found.setdefault(
+            place, {**dict(zip(_SUMMED, place, strict=True)), "confirmed": 0, "retracted": 0, "rows": 0}
+        )
+        total["confirmed"] += row["confirmed"]
+        total["retracted"] += row["retracted"]
+        total["rows"] += 1
+    return list(found.values())

@@ -13,13 +13,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from pyspark.sql import Column, DataFrame, SparkSession
-from pyspark.sql import functions as F
+import numpy as np
+import pyarrow as pa
+import pyarrow.dataset as ds
 
 from validator.model.books import Books, Retirement
-from validator.reconcile.cells import KEYS, contributions_of
+from validator.reconcile.arrays import Bools, ints
+from validator.reconcile.cells import contributing
 from validator.reconcile.facts import Kind
-from validator.state.tables import Table, path_of, read
+from validator.state.tables import SCHEMAS, StateTables, Table
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
 
@@ -56,11 +58,14 @@ class Retired:
         )
 
 
-def retired_so_far(facts: DataFrame) -> Retired:
+def retired_so_far(tables: StateTables) -> Retired:
     """The newest mark of retention in the facts table."""
-    marks = facts.where((F.col("kind") == Kind.MARK.value) & F.col("mark").startswith(_PREFIX))
-    newest = marks.orderBy(F.col("batch").desc()).limit(1).collect()
-    return Retired.from_mark(newest[0]["mark"]) if newest else Retired()
+    newest: tuple[int, str] | None = None
+    for part in tables.scan(Table.FACTS, ["kind", "batch", "mark"], ds.field("kind") == Kind.MARK.value):
+        for row in part.to_pylist():
+            if row["mark"].startswith(_PREFIX) and (newest is None or row["batch"] > newest[0]):
+                newest = (row["batch"], row["mark"])
+    return Retired() if newest is None else Retired.from_mark(newest[1])
 
 
 def is_due(books: Books, retired: Retired, retention_us: int) -> bool:
@@ -81,40 +86,40 @@ def last_droppable(books: Books, retention_us: int) -> int:
 
 
 def plan(
-    spark: SparkSession, state: Path, judging: Judging, books: Books, retired: Retired, retention_us: int
-) -> tuple[Retired, DataFrame, Column]:
+    tables: StateTables, judging: Judging, books: Books, retired: Retired, retention_us: int
+) -> tuple[Retired, pa.Table, Bools]:
     """What retirement would do now: its mark, the rows to append again, and which of the judged cells leave."""
-    assert judging.judged is not None, "cells were judged before they are retired"
-    cutoff = F.lit(books.lookup_us - retention_us)
-    goes = F.greatest("expected_us", "observed_us") < cutoff
-    leaving = judging.judged.where(goes)
-    bounds = leaving.agg(F.max("window_start_us")).collect()[0][0]
-    sums = judging.sum_of(leaving)
+    cells = judging.cells
+    cutoff = books.lookup_us - retention_us
+    goes = np.maximum(cells["expected_us"], cells["observed_us"]) < cutoff
     through = last_droppable(books, retention_us)
     retirements = retired.retirements
-    if bounds is not None:
-        retirements = (*retirements, Retirement(books.lookup_us, bounds + 1))[-MARKS_KEPT:]
-    new = Retired(retired.sums.plus(sums), through, retirements)
-    staying = judging.judged.where(
-        ~goes & (F.col("first_seen_us") < F.lit(through * 1_000_000 + epoch_length_us(retention_us)))
-    )
-    old = contributions_of(read(spark, state, Table.FACTS)).where(F.col("epoch") <= through)
-    carried = old.join(staying.select(*KEYS), list(KEYS), "left_semi")
-    return new, carried.withColumn("epoch", F.lit(epoch_of(books.lookup_us, retention_us)).cast("bigint")), goes
+    if goes.any():
+        horizon = int(cells["window_start_us"][goes].max()) + 1
+        retirements = (*retirements, Retirement(books.lookup_us, horizon))[-MARKS_KEPT:]
+    new = Retired(retired.sums.plus(judging.sum_of(goes)), through, retirements)
+    staying = ~goes & (cells["first_seen_us"] < through * 1_000_000 + epoch_length_us(retention_us))
+    carried = [SCHEMAS[Table.FACTS].empty_table()]
+    for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
+        facts = contributing(part)
+        rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
+        stays = np.array([row >= 0 and staying[row] for row in rows.tolist()], dtype=np.bool_)
+        carried.append(facts.filter(pa.array(stays)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS]))
+    again = pa.concat_tables(carried)
+    epoch = pa.array(np.full(again.num_rows, epoch_of(books.lookup_us, retention_us), dtype=np.int64))
+    return new, again.set_column(again.schema.get_field_index("epoch"), "epoch", epoch), goes
 
 
-def drop_folders(spark: SparkSession, state: Path, through_epoch: int) -> None:
+def drop_folders(tables: StateTables, through_epoch: int) -> None:
     """Take dropped epochs out of the table, then their folders off the disk; again and again does no harm."""
-    from delta.tables import DeltaTable
-
     folders = [
         folder
-        for folder in (state / Table.FACTS.value).glob("epoch=*")
+        for folder in (tables.state / Table.FACTS.value).glob("epoch=*")
         if folder.name.removeprefix("epoch=").isdigit() and int(folder.name.removeprefix("epoch=")) <= through_epoch
     ]
     if not folders:
         return
-    DeltaTable.forPath(spark, path_of(state, Table.FACTS)).delete(F.col("epoch") <= F.lit(through_epoch))
+    tables.delete_facts(through_epoch)
     for folder in folders:
         shutil.rmtree(folder, ignore_errors=True)
 

@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final
-
-from pyspark.sql import Row
+from typing import Any, Final
 
 from validator.measure.histogram import Tally
-from validator.measure.latency import DEFINITIONS
+from validator.measure.latency import DEFINITIONS, EVERY_RESULT
 from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledgements import Acknowledgement
@@ -85,9 +83,11 @@ class RunRecord:
         if input_events:
             self.events_per_second = input_events / seconds
 
-    def latency_measured(self, rows: Iterable[Row]) -> None:
+    def latency_measured(self, rows: Iterable[Mapping[str, Any]]) -> None:
         """Rows of `validator.measure.latency.latency_buckets`."""
         for row in rows:
+            if row["definition"] == EVERY_RESULT:
+                continue
             self.latency[row["definition"]].add_bucket(
                 row["bucket"], row["results"], row["sum_us"] / 1e6, row["max_us"] / 1e6
             )
@@ -171,7 +171,7 @@ class RunRecord:
             del self.by_minute[minute]
 
 
-def record_of(row: Row, acknowledged: str | None = None) -> ViolationRecord:
+def record_of(row: Mapping[str, Any], acknowledged: str | None = None) -> ViolationRecord:
     """A row of the violations table as a value."""
     return ViolationRecord(
         id=row["violation"],

@@ -26,8 +26,9 @@ from validator.model.frontier import Rest
 from validator.publish.publisher import Publisher
 from validator.reconcile.judge import Rules
 from validator.state import acknowledgements, identity
+from validator.state.known_facts import KnownFacts
 from validator.state.lock import StateLock, acquire
-from validator.state.tables import RUNS_TYPE, SCHEMA_VERSION, Table, append, create_absent
+from validator.state.tables import SCHEMA_VERSION, StateTables, Table, create_absent, rows_of
 from validator.stream import counters, jars
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
@@ -35,7 +36,6 @@ from validator.stream.faults_topic import FaultsTopic
 from validator.stream.judging import Judging
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
-from validator.stream.rows import literal_frame
 from validator.stream.run_record import RunRecord
 from validator.stream.session import start
 from validator.stream.sources import Source, sources_of, united
@@ -91,6 +91,7 @@ class Sidecar:
         self._say = say or _say
         self._stop = threading.Event()
         self._state: Path = config.state.path
+        self._tables = StateTables(self._state)
         self._runner: BatchRunner | None = None
         self._noting: threading.Thread | None = None
 
@@ -159,18 +160,16 @@ class Sidecar:
             tells_unconsumed=config.engine.consumer_group is not None,
         )
         record = RunRecord()
-        restore_record(spark, self._state, record)
+        restore_record(self._tables, record)
         counters.restore(self._state, record)
         first = True
         troubles = 0
         while True:
             recovered = recover(
-                spark,
-                self._state,
-                TimeRules(config.timing.max_disorder, config.timing.idle_after),
-                config.oracle.size,
+                self._tables, TimeRules(config.timing.max_disorder, config.timing.idle_after), config.oracle.size
             )
-            judging = Judging(spark, self._state, rules, cells=recovered.cells, retired=recovered.retired.sums)
+            known = KnownFacts(self._tables, first_batch=recovered.books.batch + 1)
+            judging = Judging(known, rules, cells=recovered.cells, retired=recovered.retired.sums)
             try:
                 sources, topics = self._await_topics(brokers, record, recovered.books, judging, publisher)
                 if not sources:
@@ -193,14 +192,13 @@ class Sidecar:
                 self._say(_resumes(recovered.books))
             checkpoint = self._state / "checkpoint" / str(generation)
             runner = BatchRunner(
-                spark=spark,
                 config=config,
                 sources=sources,
                 brokers=brokers,
                 books=books,
                 judging=judging,
                 record=record,
-                state=self._state,
+                tables=self._tables,
                 generation=generation,
                 checkpoint=checkpoint,
                 starts={place: frontier.next_offset for place, frontier in books.frontiers.items()},
@@ -212,7 +210,7 @@ class Sidecar:
             )
             self._runner = runner
             if first:
-                self._note_run(spark, generation)
+                self._note_run(generation)
             first = False
             self._read_faults(faults)
             frame = united(
@@ -319,7 +317,7 @@ class Sidecar:
             shutil.rmtree(folder / str(number), ignore_errors=True)
         return generation
 
-    def _note_run(self, spark: SparkSession, generation: int) -> None:
+    def _note_run(self, generation: int) -> None:
         """Append to the runs table and make the tables that are still absent, beside the first batch: nobody waits."""
         row = {
             "generation": generation,
@@ -330,9 +328,8 @@ class Sidecar:
         }
 
         def note() -> None:
-            frame = literal_frame(spark, [row], RUNS_TYPE)
-            append(frame, self._state, Table.RUNS, writer=f"run-{row['started_us']}", version=0)
-            create_absent(spark, self._state)
+            self._tables.append(rows_of(Table.RUNS, [row]), Table.RUNS, writer=f"run-{row['started_us']}", version=0)
+            create_absent(self._state)
 
         self._noting = threading.Thread(target=note, name="streamproof-runs", daemon=True)
         self._noting.start()

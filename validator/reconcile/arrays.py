@@ -1,0 +1,87 @@
+"""Arrow columns as NumPy arrays of 64-bit integers, and sums over groups. Sums wrap, as fingerprints need."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+Ints = npt.NDArray[np.int64]
+"""One integer per row."""
+Bools = npt.NDArray[np.bool_]
+"""One truth per row."""
+
+ABSENT: Final = int(np.iinfo(np.int64).min)
+"""Stands for null: earlier than any time, so that the greatest of two with one absent is the other."""
+NEVER: Final = int(np.iinfo(np.int64).max)
+"""Stands for null among minima, where the least of two with one absent is the other."""
+
+
+def ints(column: pa.ChunkedArray | pa.Array, absent: int = ABSENT) -> Ints:
+    """A column of integers; its nulls are ``absent``."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if whole.null_count:
+        whole = pc.fill_null(whole, absent)
+    return np.asarray(whole.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+
+
+def nullable(values: Ints, absent: int = ABSENT) -> pa.Array:
+    """A column for Arrow in which ``absent`` is null."""
+    return pa.array(values, pa.int64(), mask=values == absent)
+
+
+def is_one_of(column: pa.ChunkedArray, *texts: str) -> Bools:
+    """Which rows of a column of texts are one of ``texts``; null is none."""
+    found = pc.is_in(column, value_set=pa.array(texts, pa.string()))
+    return np.asarray(found.to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def totals(groups: Ints, values: Ints, count: int) -> Ints:
+    """Sum of ``values`` for each of ``count`` groups."""
+    found = np.zeros(count, dtype=np.int64)
+    np.add.at(found, groups, values)
+    return found
+
+
+def counts(groups: Ints, where: Bools, count: int) -> Ints:
+    """How many rows of each of ``count`` groups ``where`` holds for."""
+    return np.bincount(groups[where], minlength=count).astype(np.int64)
+
+
+def spread(parents: Ints, values: Ints) -> Ints:
+    """``values`` of the parent of each row."""
+    return values[parents]
+
+
+def listed(column: pa.ChunkedArray | pa.Array) -> tuple[Ints, pa.Array]:
+    """A column of lists as (number of the row that each item is of, the items); a null list has none."""
+    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(whole, pa.ChunkedArray):
+        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
+    parents = np.asarray(pc.list_parent_indices(whole).to_numpy(zero_copy_only=False), dtype=np.int64)
+    return parents, pc.list_flatten(whole)
+
+
+def field(structs: pa.Array, name: str) -> pa.Array:
+    """One field of a column of structs."""
+    return pc.struct_field(structs, name)
+
+
+def coded(texts: Sequence[pa.Array]) -> tuple[list[Ints], list[str]]:
+    """Columns of texts as numbers that sort as the texts do, and the texts by number."""
+    whole = pa.concat_arrays([column.cast(pa.string()) for column in texts]) if texts else pa.array([], pa.string())
+    encoded = whole.dictionary_encode()
+    names = encoded.dictionary.to_pylist()
+    order = sorted(range(len(names)), key=names.__getitem__)
+    rank = np.empty(len(names), dtype=np.int64)
+    rank[order] = np.arange(len(names))
+    codes = rank[ints(encoded.indices)] if len(names) else np.empty(0, dtype=np.int64)
+    parts, start = [], 0
+    for column in texts:
+        parts.append(codes[start : start + len(column)])
+        start += len(column)
+    return parts, [names[i] for i in order]

@@ -1,0 +1,358 @@
+"""The cells whose fingerprints disagree, id by id.
+
+Per (cell, id), with e expected, p in results, l late, r rejected (SEMANTICS section 2):
+processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate =
+max(0, p + l + r - e) where e > 0; else all observations are of an id that the cell does not expect.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from validator.reconcile import arrays
+from validator.reconcile.arrays import Bools, Ints, coded, counts, ints, listed, totals
+from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, contributing
+from validator.reconcile.judge import Rules
+
+IDS_KEPT: Final = 20
+"""Ids kept as evidence per violation; the rest is counted."""
+EVIDENCE_KEPT: Final = 10_000
+"""Violations per comparison whose ids are kept; the rest is counted."""
+
+_SIDES: Final = tuple(SIDES)
+_INPUT, _OUTPUT, _LATE, _REJECTED = range(4)
+
+COMPARED_COLUMNS: Final = (
+    *("kind", "batch", "side", "topic", "partition", "status", "window_start_us", "key"),
+    *("ids", "text_ids", "results"),
+)
+"""The columns of a fact that a comparison needs."""
+
+Place = tuple[str, int]
+"""Topic and partition."""
+AskedIds = tuple[Ints, list[str]]
+"""Integer ids, and textual ones."""
+
+
+@dataclass(frozen=True)
+class PlaceOffsets:
+    """Of an input partition: the engine's committed offset (None: not asked for), and below which offset answers may
+    have been gone before they could be read (None: none)."""
+
+    committed_offset: int | None = None
+    unprovable_below: int | None = None
+
+
+@dataclass(frozen=True)
+class Compared:
+    """What a comparison gave: for the cells ``rows``, the columns of `EXPANSION_FIELDS` but ``version``; and the
+    smallest ids, as texts, of (cell's row, class of violation)."""
+
+    rows: Ints
+    columns: Mapping[str, Ints]
+    evidence: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Items:
+    """Contributions, one entry each: cell (number among the compared), side, place, offset, whether the id is a text,
+    and the id or the text's number."""
+
+    cell: Ints
+    side: Ints
+    place: Ints
+    offset: Ints
+    is_text: Ints
+    id: Ints
+
+    def sorted(self) -> _Items:
+        """By cell and id, and within them in the order of (place, offset)."""
+        order = np.lexsort((self.offset, self.place, self.id, self.is_text, self.cell))
+        return _Items(*(getattr(self, name)[order] for name in ("cell", "side", "place", "offset", "is_text", "id")))
+
+
+def compare(
+    cells: Cells,
+    rows: Ints,
+    near: Iterator[pa.Table],
+    rules: Rules,
+    places: Mapping[Place, PlaceOffsets],
+    known: Callable[[AskedIds], AskedIds],
+) -> Compared:
+    """Compare the ids of the cells ``rows``.
+
+    ``near``: tables that hold all facts of these cells (`COMPARED_COLUMNS`), and may hold others. ``known``: those of
+    some ids that any input has.
+    """
+    local = {row: i for i, row in enumerate(rows.tolist())}
+    gathered = [part for table in near if (part := _of_cells(cells, local, contributing(table))) is not None]
+    items, texts, named = _items(gathered)
+    items = items.sorted()
+    size = len(rows)
+    starts = _group_starts(items)
+    group = np.cumsum(starts) - 1
+    firsts = np.flatnonzero(starts)
+    ids = _ById.counted(items, group, firsts, _flags(cells, rows, items, named, rules, places), rules)
+    is_known = _known(ids, texts, known)
+    sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
+    foreign_known = np.where(is_known, ids.foreign, 0)
+    sums["known"] = totals(ids.cell, foreign_known, size)
+    sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
+    misplaced, excess = _results(items, group, ids, is_known, size)
+    # A result without ids is sound: it says nothing of its own.
+    sound = cells["results"][rows] - misplaced - excess
+    lacking = sums["outstanding"] > 0
+    sums |= {
+        "correct": np.where(lacking, 0, sound),
+        "incomplete": np.where(lacking, sound, 0),
+        "excess": excess,
+        "misplaced": misplaced,
+    }
+    return Compared(rows, sums, _evidence(ids, is_known, rows, texts))
+
+
+_SUMMED: Final = (
+    *("expected", "processed", "late", "rejected", "duplicate", "outstanding"),
+    *("dropped_late", "unconsumed", "unprovable"),
+)
+
+
+def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
+    """Put what a comparison gave into the cells. ``version``: of all cells."""
+    cells["x_version"][compared.rows] = version[compared.rows]
+    for name in EXPANSION_FIELDS:
+        if name != "version":
+            cells[f"x_{name}"][compared.rows] = compared.columns[name]
+
+
+def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[pa.Table, Ints] | None:
+    """The facts of the compared cells, with the number of each one's cell."""
+    if not facts.num_rows:
+        return None
+    windows = ints(facts["window_start_us"])
+    wanted = np.unique(cells["window_start_us"][np.fromiter(local, dtype=np.int64, count=len(local))])
+    facts = facts.filter(pa.array(np.isin(windows, wanted)))
+    rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
+    numbers = np.fromiter((local.get(row, -1) for row in rows.tolist()), dtype=np.int64, count=len(rows))
+    mine = numbers >= 0
+    return (facts.filter(pa.array(mine)), numbers[mine]) if mine.any() else None
+
+
+def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[Place]]:
+    """All contributions of the facts, the texts by number, and the places by number (sorted)."""
+    places = sorted({place for facts, _ in gathered for place in _places(facts)})
+    number = {place: i for i, place in enumerate(places)}
+    parts: list[tuple[Ints, Ints, Ints, Ints, Ints, Ints]] = []
+    texts: list[pa.Array] = []
+    waiting: list[tuple[Ints, Ints, Ints, Ints]] = []
+    for facts, cell in gathered:
+        side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
+        place = np.array([number[it] for it in _places(facts)], dtype=np.int64)
+
+        parents, events = listed(facts["ids"])
+        of_numbers = [(parents, ints(arrays.field(events, "offset")), ints(arrays.field(events, "id")))]
+        parents, events = listed(facts["text_ids"])
+        of_texts = [(parents, ints(arrays.field(events, "offset")), arrays.field(events, "id"))]
+        parents, results = listed(facts["results"])
+        offsets = ints(arrays.field(results, "offset"))
+        of_result, ids = listed(arrays.field(results, "ids"))
+        of_numbers.append((parents[of_result], offsets[of_result], ints(ids)))
+        of_result, ids = listed(arrays.field(results, "text_ids"))
+        of_texts.append((parents[of_result], offsets[of_result], ids))
+        for rows, offset, numbers in of_numbers:
+            parts.append((cell[rows], side[rows], place[rows], offset, np.zeros_like(numbers), numbers))
+        for rows, offset, names in of_texts:
+            texts.append(names)
+            waiting.append((cell[rows], side[rows], place[rows], offset))
+    codes, named = coded(texts)
+    parts += [
+        (cell, side, place, offset, np.ones(len(code), dtype=np.int64), code)
+        for (cell, side, place, offset), code in zip(waiting, codes, strict=True)
+    ]
+    whole = [np.concatenate([part[i] for part in parts]) if parts else np.empty(0, np.int64) for i in range(6)]
+    return _Items(*(np.asarray(column, dtype=np.int64) for column in whole)), named, places
+
+
+def _places(facts: pa.Table) -> list[Place]:
+    return list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
+
+
+def _group_starts(items: _Items) -> Bools:
+    """Which contributions are the first of their (cell, id)."""
+    starts = np.ones(len(items.cell), dtype=np.bool_)
+    for column in (items.cell, items.is_text, items.id):
+        starts[1:] &= column[1:] == column[:-1]
+    starts[1:] = ~starts[1:]
+    return starts
+
+
+@dataclass(frozen=True)
+class _Flags:
+    """Of each contribution: its event came after its window could close; at or past the engine's committed offset; its
+    answer may have been gone before it could be read. The second leaves out the first, the third both."""
+
+    late: Bools
+    unconsumed: Bools
+    unprovable: Bools
+
+
+def _flags(
+    cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules, places: Mapping[Place, PlaceOffsets]
+) -> _Flags:
+    nothing = np.zeros(len(items.cell), dtype=np.bool_)
+    late = _late(cells, rows, items, named, rules) if rules.drops_late else nothing
+    unconsumed, unprovable = nothing.copy(), nothing.copy()
+    for number, place in enumerate(named):
+        told = places.get(place)
+        if told is None:
+            continue
+        mine = items.place == number
+        if told.committed_offset is not None:
+            unconsumed |= mine & ~late & (items.offset >= told.committed_offset)
+        if told.unprovable_below is not None:
+            unprovable |= mine & ~late & ~unconsumed & (items.offset < told.unprovable_below)
+    return _Flags(late, unconsumed, unprovable)
+
+
+def _late(cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules) -> Bools:
+    """Which events came after an earlier one of their own partition had gone past the end of their window."""
+    found = np.zeros(len(items.cell), dtype=np.bool_)
+    ends = cells["window_start_us"][rows] + rules.window_us
+    for number, place in enumerate(named):
+        reached = sorted(cells.reaches.get(place, {}).items())
+        if not reached:
+            continue
+        ends_past = np.array([end for end, _ in reached], dtype=np.int64)
+        # From which offset on *at least* this window end was past.
+        past_from = np.minimum.accumulate(np.array([offset for _, offset in reached], dtype=np.int64)[::-1])[::-1]
+        first = np.searchsorted(ends_past, ends)
+        from_offset = np.where(first < len(past_from), past_from[np.minimum(first, len(past_from) - 1)], arrays.NEVER)
+        mine = items.place == number
+        found[mine] = items.offset[mine] > from_offset[items.cell[mine]]
+    return found
+
+
+@dataclass(frozen=True)
+class _ById:
+    """One entry per (cell, id), sorted by both: its classes."""
+
+    cell: Ints
+    is_text: Ints
+    id: Ints
+    expected: Ints
+    processed: Ints
+    late: Ints
+    rejected: Ints
+    duplicate: Ints
+    foreign: Ints
+    outstanding: Ints
+    dropped_late: Ints
+    unconsumed: Ints
+    unprovable: Ints
+
+    @classmethod
+    def counted(cls, items: _Items, group: Ints, firsts: Ints, flags: _Flags, rules: Rules) -> _ById:
+        size = len(firsts)
+        e, p, late, rejected = (counts(group, items.side == side, size) for side in (_INPUT, _OUTPUT, _LATE, _REJECTED))
+        if rules.collapse:
+            e = np.minimum(e, 1)
+        given = items.side == _INPUT
+        processed = np.minimum(e, p)
+        as_late = np.minimum(e - processed, late)
+        as_rejected = np.minimum(e - processed - as_late, rejected)
+        outstanding = e - processed - as_late - as_rejected
+        total = p + late + rejected
+        dropped = np.minimum(outstanding, counts(group, given & flags.late, size))
+        unconsumed = np.minimum(outstanding - dropped, counts(group, given & flags.unconsumed, size))
+        unprovable = counts(group, given & flags.unprovable, size)
+        return cls(
+            cell=items.cell[firsts],
+            is_text=items.is_text[firsts],
+            id=items.id[firsts],
+            expected=e,
+            processed=processed,
+            late=as_late,
+            rejected=as_rejected,
+            duplicate=np.where(e > 0, np.maximum(0, total - e), 0),
+            foreign=np.where(e == 0, total, 0),
+            outstanding=outstanding,
+            dropped_late=dropped,
+            unconsumed=unconsumed,
+            unprovable=np.minimum(outstanding - dropped - unconsumed, unprovable),
+        )
+
+
+def _known(ids: _ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds]) -> Bools:
+    """Which ids are foreign to their cell and known to some input."""
+    foreign = ids.foreign > 0
+    found = np.zeros(len(foreign), dtype=np.bool_)
+    if not foreign.any():
+        return found
+    numeric, textual = foreign & (ids.is_text == 0), foreign & (ids.is_text == 1)
+    names = [texts[code] for code in np.unique(ids.id[textual]).tolist()]
+    numbers, some = known((np.unique(ids.id[numeric]), names))
+    found[numeric] = np.isin(ids.id[numeric], numbers)
+    is_there = set(some)
+    found[textual] = [texts[code] in is_there for code in ids.id[textual].tolist()]
+    return found
+
+
+def _results(items: _Items, group: Ints, ids: _ById, is_known: Bools, size: int) -> tuple[Ints, Ints]:
+    """Per cell: how many of its results are misplaced, and how many excess; the first that holds.
+
+    Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its
+    cell does not expect and some input has; *excess* when it carries one beyond the expected multiplicity, counting
+    from the first result on. The rest are sound: *incomplete* where the cell lacks something, else *correct*.
+    """
+    carried = np.flatnonzero(items.side == _OUTPUT)
+    if not len(carried):
+        return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
+    groups = group[carried]
+    position = np.arange(len(carried))
+    is_first = np.ones(len(carried), dtype=np.bool_)
+    is_first[1:] = groups[1:] != groups[:-1]
+    nth = position - np.maximum.accumulate(np.where(is_first, position, 0)) + 1
+    expected = ids.expected[groups]
+    foreign = (expected == 0) & is_known[groups]
+    surplus = nth > expected
+    cell, place, offset = items.cell[carried], items.place[carried], items.offset[carried]
+    order = np.lexsort((offset, place, cell))
+    cell, place, offset = cell[order], place[order], offset[order]
+    new = np.ones(len(cell), dtype=np.bool_)
+    new[1:] = (cell[1:] != cell[:-1]) | (place[1:] != place[:-1]) | (offset[1:] != offset[:-1])
+    record = np.cumsum(new) - 1
+    cell_of = cell[new]
+    any_foreign = counts(record, foreign[order], len(cell_of)) > 0
+    any_surplus = counts(record, surplus[order], len(cell_of)) > 0
+    return counts(cell_of, any_foreign, size), counts(cell_of, ~any_foreign & any_surplus, size)
+
+
+def _evidence(ids: _ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> dict[tuple[int, str], tuple[str, ...]]:
+    """The smallest `IDS_KEPT` ids of each violation, of the first `EVIDENCE_KEPT` violations of each class."""
+    of_class = {
+        "missing": ids.outstanding > 0,
+        "duplicate": ids.duplicate > 0,
+        "misplaced": (ids.foreign > 0) & is_known,
+        "unknown_id": (ids.foreign > 0) & ~is_known,
+    }
+    found: dict[tuple[int, str], tuple[str, ...]] = {}
+    for name, concerned in of_class.items():
+        chosen = np.flatnonzero(concerned)
+        cell = ids.cell[chosen]
+        is_first = np.ones(len(cell), dtype=np.bool_)
+        is_first[1:] = cell[1:] != cell[:-1]
+        starts = np.flatnonzero(is_first)[:EVIDENCE_KEPT]
+        ends = np.append(np.flatnonzero(is_first), len(cell))[1:]
+        for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
+            some = chosen[start : min(end, start + IDS_KEPT)]
+            shown = tuple(
+                texts[code] if text else str(code)
+                for text, code in zip(ids.is_text[some].tolist(), ids.id[some].tolist(), strict=True)
+            )
+            found[int(rows[cell[start]]), name] = shown
+    return found

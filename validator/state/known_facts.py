@@ -1,0 +1,89 @@
+"""Facts for comparing ids: the newest ones from memory, older ones from the table."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from validator.reconcile.arrays import field, ints, listed
+from validator.reconcile.cells import contributing
+from validator.reconcile.compare import COMPARED_COLUMNS, AskedIds
+from validator.reconcile.facts import Kind, Side
+from validator.state.tables import StateTables, Table
+
+BYTES_KEPT: Final = 256 * 1024 * 1024
+"""Facts held in memory; the violations of a live run are mostly in its newest batches."""
+
+
+class KnownFacts:
+    """The facts of a state, as far as they were appended."""
+
+    def __init__(self, tables: StateTables, *, first_batch: int, room_bytes: int = BYTES_KEPT) -> None:
+        """``first_batch``: the first one that `add` will be told of."""
+        self._tables = tables
+        self._room = room_bytes
+        self._held: deque[pa.Table] = deque()
+        self._bytes = 0
+        self._from_batch = first_batch
+
+    def add(self, facts: pa.Table) -> None:
+        """Hold the facts of a batch that was appended; the oldest leave memory for it."""
+        held = contributing(facts).select(COMPARED_COLUMNS)
+        self._held.append(held)
+        self._bytes += held.nbytes
+        while self._bytes > self._room and self._held:
+            gone = self._held.popleft()
+            self._bytes -= gone.nbytes
+            if gone.num_rows:
+                self._from_batch = max(self._from_batch, int(ints(gone["batch"]).max()) + 1)
+
+    def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        """Tables (`COMPARED_COLUMNS`) with all facts since ``oldest_batch`` of windows that start in that span, ends
+        included; they may hold others."""
+        if oldest_batch >= self._from_batch:
+            yield from self._held
+            return
+        where = (
+            (ds.field("kind") == Kind.FACT.value)
+            & (ds.field("batch") >= oldest_batch)
+            & (ds.field("window_start_us") >= first_us)
+            & (ds.field("window_start_us") <= last_us)
+        )
+        yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, where)
+
+    def inputs_with(self, asked: AskedIds) -> AskedIds:
+        """Those of some ids that an input has."""
+        numbers, texts = asked
+        found = np.zeros(len(numbers), dtype=np.bool_)
+        named: set[str] = set()
+        wanted = pa.array(texts, pa.string())
+        for table in self._inputs(asked):
+            _, events = listed(table["ids"])
+            found |= np.isin(numbers, ints(field(events, "id")))
+            if texts:
+                _, events = listed(table["text_ids"])
+                ids = field(events, "id")
+                named.update(ids.filter(pc.is_in(ids, value_set=wanted)).to_pylist())
+            if found.all() and len(named) == len(texts):
+                break
+        return numbers[found], sorted(named)
+
+    def _inputs(self, asked: AskedIds) -> Iterator[pa.Table]:
+        """Input facts that may hold some of the ids, the newest first."""
+        for table in reversed(self._held):
+            yield table.filter(pc.equal(table["side"], Side.INPUT.value))
+        numbers, texts = asked
+        where = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
+        where = where & (ds.field("batch") < self._from_batch)
+        if len(numbers) and not texts:
+            where = where & (ds.field("max_id") >= int(numbers.min())) & (ds.field("min_id") <= int(numbers.max()))
+        older: Iterable[pa.Table] = (
+            () if self._from_batch <= 0 else self._tables.scan(Table.FACTS, COMPARED_COLUMNS, where)
+        )
+        yield from older
