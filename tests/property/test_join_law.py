@@ -24,7 +24,7 @@ from tests.property.tiny import CLICKS, COUNTS, LATE, REJECTED, ROLES, TIMING, S
 
 pytestmark = pytest.mark.property
 
-WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 16
+WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 8
 UPDATES = (RIGHT, 0)
 PLACES = (CLICKS, UPDATES, COUNTS, LATE, REJECTED)
 DROP = replace(TIMING, late_policy="drop")
