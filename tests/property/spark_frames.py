@@ -16,14 +16,15 @@ import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from tests.property.history import InputEvent, LateRecord, Record, ResultRecord, role_of
+from tests.property.history import InputEvent, LateRecord, Record, ResultRecord
+from tests.property.join_reference import RIGHT
 from tests.property.spark_histories import SOURCES, Case, Instant
 from validator.codecs import scalars
 from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, UNDECODABLE
 from validator.model.books import PartitionSummary
 from validator.model.frontier import PartitionId, Rest
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.facts import FACTS_TYPE, aggregate
+from validator.reconcile.facts import FACTS_TYPE, Side, aggregate
 from validator.reconcile.judge import ClockColumns
 from validator.stream.committing import summaries
 
@@ -33,7 +34,8 @@ STEPS: Final = 32
 """More steps than a history has."""
 IDS: Final = 1000
 """More integer ids than a history has."""
-_SOURCE_OF: Final = {side.value: number for number, (side, _) in enumerate(SOURCES)}
+_SOURCE_OF: Final = {topic: number for number, (_, topic) in enumerate(SOURCES)}
+_INPUTS: Final = [number for number, (side, _) in enumerate(SOURCES) if side is Side.INPUT]
 
 _RECORDS_TYPE: Final = pa.schema(
     [
@@ -55,7 +57,7 @@ _RECORDS_TYPE: Final = pa.schema(
         ("offset_us", pa.int64()),
         ("slack_us", pa.int64()),
         ("sane_us", pa.int64()),
-        ("drops_late", pa.bool_()),
+        ("tells_late", pa.bool_()),
     ]
 )
 _LOOKUPS_TYPE: Final = pa.schema([("at", pa.int64()), ("looked_up_us", pa.int64())])
@@ -162,9 +164,9 @@ def decoded(spark: SparkSession, cases: Sequence[Case], worlds: Sequence[World],
             "key": F.concat_ws("/", "world", "window_us", "plain_key"),
             "id_text": _id_text(F.col("plain_id")),
             "id_texts": F.coalesce(F.transform("plain_ids", _id_text), no_text),
-            # Without the policy `drop` nobody asks which events were late.
+            # Nobody asks which events were late but the policy `drop` and joins.
             "reach_us": F.when(
-                F.col("drops_late") & (source == 0), window.reach_us(time, as_number(F.col("slack_us")))
+                F.col("tells_late") & source.isin(_INPUTS), window.reach_us(time, as_number(F.col("slack_us")))
             ),
             "window_start_us": F.coalesce("given_window_us", window.window_start_us(time)),
             "partition": (F.col("world") * STEPS + F.col("step")) * PARTITIONS + F.col("place"),
@@ -197,7 +199,7 @@ def _row(case: Case, step: int, record: Record) -> dict[str, Any]:
     row: dict[str, Any] = {
         "step": step,
         "lookup_us": lookup_us,
-        "source": _SOURCE_OF[role_of(record)],
+        "source": _SOURCE_OF[record.topic],
         "status": DECODED,
         "place": record.partition,
         "offset": record.offset,
@@ -206,7 +208,7 @@ def _row(case: Case, step: int, record: Record) -> dict[str, Any]:
         "offset_us": timing.window_offset_us,
         "slack_us": timing.max_disorder_us + timing.allowed_lateness_us,
         "sane_us": lookup_us + timing.max_ahead_us,
-        "drops_late": timing.late_policy == "drop",
+        "tells_late": case.rules.drops_late or case.rules.join is not None,
     }
     match record:
         case InputEvent() | LateRecord():
@@ -226,7 +228,10 @@ def _id_text(plain: Column) -> Column:
     number = plain.try_cast("bigint")
     as_integer = (F.col("world") * IDS + number).cast("string")
     as_text = F.concat_ws("/", "world", plain)
-    return F.when(plain.isNotNull(), F.when(number % 3 > 0, as_integer).otherwise(as_text))
+    # Of a join's right input, whose ids say so first.
+    as_right = F.concat_ws("/", F.lit(RIGHT), "world", plain)
+    named = F.when(number % 3 > 0, as_integer).when(plain.startswith(RIGHT), as_right).otherwise(as_text)
+    return F.when(plain.isNotNull(), named)
 
 
 def _fingerprint(term: Callable[[Column], Column]) -> Column:

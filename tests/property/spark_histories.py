@@ -47,6 +47,7 @@ _SIDE_OF_TOPIC: Final = {
     "to-output": Side.OUTPUT,
     "to-late": Side.LATE,
     "to-rejected": Side.REJECTED,
+    "updates": Side.INPUT,
 }
 SOURCES: Final = [(side, topic) for topic, side in _SIDE_OF_TOPIC.items()]
 """Side and topic by source index, as the sidecar orders them."""
@@ -88,11 +89,11 @@ def case(seed: int, *, causal: bool, steps_most: int) -> Case:
     rng = Random(seed)
     history = causal_correct_history(rng) if causal else faulty_history(rng)
     if not causal:
-        history = _odder(history, rng)
+        history = odder(history, rng)
     return Case(seed, causal, stretched(coarser(history, rng, steps_most)))
 
 
-def _odder(history: History, rng: Random) -> History:
+def odder(history: History, rng: Random) -> History:
     """Some results lose all their ids, and still are observations of their cell."""
 
     def odd(record: Record) -> Record:
@@ -205,7 +206,8 @@ def looked_up_at(case: Case, number: int, books: Books) -> Books:
 def instant_of(case: Case, number: int, books: Books) -> Instant:
     """What books after a step tell judging."""
     clock = books.clock(rest=case.rest(number))
-    return Instant(books, clock, places_of(books, case.rules), RunRecord().suspected(books))
+    record = RunRecord(joins=case.rules.join is not None)
+    return Instant(books, clock, places_of(books, case.rules), record.suspected(books))
 
 
 def place_of(state: PartitionState) -> PartitionId:
@@ -296,13 +298,13 @@ class Referee(Reference):
         return "blocked" if self.clock.now.lookup_us >= base + self.timing.overdue_after_us else "pending"
 
 
-def opinions(case: Case) -> list[Opinion]:
+def opinions(case: Case, referee: type[Reference] = Referee) -> list[Opinion]:
     """The reference after each step; the last one by the history's ending."""
     history = case.history
     last = len(history.steps) - 1
     found: list[Opinion] = []
     for number in range(len(history.steps)):
-        reference = Referee(history, number, history.final if number == last else "none")
+        reference = referee(history, number, history.final if number == last else "none")
         judgement = reference.judge()
         cells: dict[Cell, tuple[Counter[str], Counter[str]]] = {}
         copies = {
@@ -315,7 +317,7 @@ def opinions(case: Case) -> list[Opinion]:
                 counts["expected"] = sum(reference.expected(cell, id_) for id_ in ids)
             cells[cell] = (+counts, Counter(reference.result_classes(cell)))
         confirmed = frozenset(found.kind for found in judgement.confirmed) - {"undecodable"}
-        held = frozenset(kind for kind in ("missing", "unknown_id") if reference.is_held(kind))
+        held = frozenset(kind for kind in ("missing", "misplaced", "unknown_id") if reference.is_held(kind))
         found.append(Opinion(judgement.input_watermark_us, cells, copies, held, confirmed))
     return found
 

@@ -61,7 +61,7 @@ def by_id(
     """
     flagged = contributed
     if reaches is not None:
-        flagged = _flag_late(flagged, reaches, window_us)
+        flagged = flag_late(flagged, reaches, window_us)
     on_time = ~F.coalesce(F.col("late_input"), F.lit(False)) if reaches is not None else F.lit(True)
     if places is not None:
         flagged = flagged.join(F.broadcast(places), ["topic", "partition"], "left")
@@ -94,7 +94,7 @@ def by_id(
     return counted
 
 
-def _flag_late(contributed: DataFrame, reaches: DataFrame, window_us: int) -> DataFrame:
+def flag_late(contributed: DataFrame, reaches: DataFrame, window_us: int) -> DataFrame:
     """Adds ``late_input``: an earlier event of its own partition was past the end of the event's window."""
     end = F.col("window_start_us") + F.lit(window_us)
     first = Window.partitionBy("topic", "partition").orderBy(F.col("reach_us").desc())

@@ -16,6 +16,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import BooleanType, LongType, StructField, StructType
 
 from validator.model.frontier import Clock, Rest
+from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.built_once import built_once
 from validator.reconcile.cells import CELLS_TYPE, EXPANSION_TYPE, PUBLISHED_TYPE
 
@@ -104,7 +105,7 @@ class Rules:
     """What the configuration says about judging. Microseconds.
 
     ``collapse``: an input's repeated ids count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
-    engine's consumer group is configured.
+    engine's consumer group is configured. ``join``: the oracle is one.
     """
 
     window_us: int
@@ -113,6 +114,12 @@ class Rules:
     collapse: bool = False
     drops_late: bool = False
     tells_unconsumed: bool = False
+    join: WindowedJoin | None = None
+
+    @property
+    def compares_all(self) -> bool:
+        """Whether fingerprints decide nothing: every cell with an answer, or overdue, is compared id by id."""
+        return self.collapse or self.join is not None
 
 
 class Judgement:
@@ -163,7 +170,7 @@ def _first(clock: ClockColumns, rules: Rules) -> dict[str, Column]:
     for part in ("count", "a", "b"):
         total = F.col(f"processed_{part}") + F.col(f"late_{part}") + F.col(f"rejected_{part}")
         same = same & (F.col(f"expected_{part}") == total)
-    agrees = same & F.lit(not rules.collapse)
+    agrees = same & F.lit(not rules.compares_all)
     compared = F.coalesce(F.col("expansion.version") == version, F.lit(False))
 
     resting = F.coalesce(F.col("rest_us") >= F.greatest("expected_us", "observed_us"), F.lit(False))
@@ -288,7 +295,7 @@ def _scoped(clock: ClockColumns, rules: Rules) -> dict[str, Column]:
     for name in RESULTS:
         scoped[name] = F.when(scope, F.col(name)).otherwise(F.lit(0)).cast("bigint")
 
-    needs_ids = F.lit(rules.drops_late or rules.tells_unconsumed or rules.collapse) & late_enough
+    needs_ids = F.lit(rules.drops_late or rules.tells_unconsumed or rules.compares_all) & late_enough
     seen = F.col("observed") > 0
     clear = ~F.col("agrees") & (F.col("resolved") | ~seen)
     disagrees = clear & (seen | needs_ids)

@@ -18,7 +18,7 @@ from pyspark.sql.types import LongType, StringType, StructField, StructType
 
 from validator.model.frontier import Clock
 from validator.reconcile import cells as cell_rows
-from validator.reconcile import expand
+from validator.reconcile import expand, joined
 from validator.reconcile.built_once import built_once
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
@@ -166,20 +166,34 @@ class Judging:
             )
         ).join(F.broadcast(wanted.select(*cell_rows.KEYS)), list(cell_rows.KEYS), "left_semi")
         contributed = self._keep(expand.contributions(near))
-        ids = expand.by_id(
-            contributed,
-            window_us=self.rules.window_us,
-            collapse=self.rules.collapse,
-            reaches=self._reaches() if self.rules.drops_late else None,
-            places=literal_frame(self.spark, places, PLACES_TYPE) if places else None,
-        )
-        ids = self._keep(ids)
-        classified = expand.classify(ids)
+        classified = self._classified(contributed, literal_frame(self.spark, places, PLACES_TYPE) if places else None)
         foreign = classified.where(F.col("foreign") > 0).select(*expand.ID).distinct()
         self.compared = classified
         known = self._known(foreign)
         results = expand.classify_results(contributed, classified, known)
         return expand.per_cell(classified, results, known, wanted)
+
+    def _classified(self, contributed: DataFrame, places: DataFrame | None) -> DataFrame:
+        """Classes per (cell, id), by the oracle's rule."""
+        rules = self.rules
+        if rules.join is not None:
+            ids = joined.by_id(
+                contributed,
+                rules.join,
+                window_us=rules.window_us,
+                drops_late=rules.drops_late,
+                reaches=self._reaches(),
+                places=places,
+            )
+            return joined.classify(self._keep(ids))
+        ids = expand.by_id(
+            contributed,
+            window_us=rules.window_us,
+            collapse=rules.collapse,
+            reaches=self._reaches() if rules.drops_late else None,
+            places=places,
+        )
+        return expand.classify(self._keep(ids))
 
     def _known(self, foreign: DataFrame) -> DataFrame:
         """Those of the foreign ids that some input has, within what the facts table still holds."""
