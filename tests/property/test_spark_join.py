@@ -5,8 +5,10 @@ As `test_spark_core.py` does it for the window, with its session.
 
 from __future__ import annotations
 
+import itertools
 import os
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import pytest
@@ -31,6 +33,8 @@ CAUSAL: Final = 25 * MORE
 FAULTY: Final = 75 * MORE
 """Of each kind of join; with the late policy `drop` alone where the left side needs no partner."""
 STEPS_MOST: Final = 5
+LIVE: Final = 30
+LIVE_STEPS_MOST: Final = 4
 SHOWN: Final = 20
 EXPECTED_CLASSES: Final = (
     *("processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "overdue"),
@@ -87,3 +91,21 @@ def test_a_correct_join_is_never_accused_after_any_step(judgements: Judgements) 
             if case.causal and any(row[name] for row in of_world for name in VIOLATIONS if name not in held):
                 alarms.append((case.seed, world.step))
     assert alarms == []
+
+
+def test_batch_after_batch_says_the_same(
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """What was compared once is kept, and compared again where it may have changed."""
+    drawn = (join_case(20_000 + seed, "inner", causal=False, steps_most=LIVE_STEPS_MOST) for seed in itertools.count())
+    cases = list(itertools.islice((case for case in drawn if case.rules.drops_late and case.grouped), LIVE))
+    live = JudgedJoins(spark, cases, frames.whole(cases), tmp_path)
+    opinions, tally = join_opinions(cases), Tally(histories=len(cases))
+    for batch in live.batch_by_batch():
+        for world, rows in batch.items():
+            instant = live.instants[world.case][world.step]
+            compare(cases[world.case], world.step, rows, instant, opinions[world.case][world.step], tally)
+    with capsys.disabled():
+        print(f"\njoins, batch after batch: {tally}")
+    assert tally.differences[:SHOWN] == []
+    assert tally.exact > LIVE
