@@ -93,6 +93,7 @@ def test_a_correct_join_is_never_accused_after_any_step(judgements: Judgements) 
     assert alarms == []
 
 
+@pytest.mark.extended
 def test_batch_after_batch_says_the_same(
     spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
