@@ -29,7 +29,7 @@ from generator.sections import (
     Milliseconds,
     Section,
 )
-from generator.workloads import sst
+from generator.workloads import mst, sst
 
 
 class GeneratorConfigError(ValueError):
@@ -41,14 +41,18 @@ class GeneratorConfig(Section):
 
     kafka: KafkaSection
     topic: str = "click"
-    workload: Literal["sst"] = "sst"
+    update_topic: str = "update"
+    """Where the updates of workload `mst` go."""
+    workload: Literal["sst", "mst"] = "sst"
+    """PGVal's: clicks alone (`sst`), or clicks and updates (`mst`)."""
     keys: KeysSection = KeysSection()
     id: IdSection = IdSection()
     window: Annotated[Milliseconds, Field(gt=0)] = 60_000
     events_per_window: Count = 5000
     """Clicks per window and key, of each producer (PGVal's ``events``)."""
     update_percent: Annotated[float, Field(ge=0, lt=100)] = 0.0
-    """PGVal reserves this share of events for updates, which thins out the clicks; its default is 2."""
+    """This share of events is reserved for updates, which thins out the clicks; PGVal's default is 2. The workload
+    `mst` sends them."""
     start: Literal["epoch", "now"] | int = "epoch"
     """Event time zero: the epoch (PGVal), the start of the current window, or milliseconds since the epoch."""
     creation_timestamp: Literal["wall_clock", "event_time"] = "wall_clock"
@@ -83,6 +87,10 @@ class GeneratorConfig(Section):
             raise ValueError(
                 f"events_per_window leaves no whole millisecond between events; use 1 to {self.window} per window"
             )
+        if self.workload == "mst" and not mst.updates_per_window(self.events_per_window, self.update_percent):
+            raise ValueError("workload mst has no update in a window; raise update_percent or events_per_window")
+        if self.workload == "mst" and self.update_topic == self.topic:
+            raise ValueError("update_topic is topic; give updates a topic of their own")
         if self.disorder.share and self.disorder.within < self.step_ms:
             raise ValueError(
                 f"disorder.within is shorter than the {self.step_ms} ms between events and would disorder nothing"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from contextlib import ExitStack
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -14,7 +15,7 @@ from generator.clock import Clock
 from generator.config import GeneratorConfig
 from generator.outcomes import Ledger
 from generator.sender import Sender, Target
-from generator.workloads import sst
+from generator.workloads import mst, sst
 
 BATCH_SENDS_MAX: Final = 4096
 """Sends rendered at once: enough to spread the fixed costs, few enough that a stop is quick."""
@@ -37,6 +38,8 @@ class Totals:
     """Event time of the newest event sent; -1 where none was."""
     next_number: int
     """No event of this producer has this id number or one above."""
+    next_update_number: int = 1
+    """No update of this producer has this id number or one above."""
     fatal: str | None = None
     """Why the client refused to go on, if it did."""
 
@@ -80,7 +83,7 @@ def journal_header(config: GeneratorConfig, target: Target, producer: int | None
         "topic": target.topic,
         "partitions": target.partitions,
         "keys": [[k.page] if k.region is None else [k.page, k.region] for k in target.all_keys],
-        "id_prefix": config.id.prefix if config.id.kind == "string" else None,
+        "id_prefix": target.id_prefix(config),
         "seed": config.seed,
         "window_ms": config.window,
     }
@@ -95,28 +98,82 @@ def produce(
     stopped: Callable[[], bool],
     counters: Counters,
 ) -> Totals:
-    """Run one producer to its limit or until ``stopped``; blocking."""
-    sequence = sst.Sequence(plan_of(config, producer, start_ms))
-    if config.journal is None:
-        return _produce(config, producer, sequence, target, clock, stopped, counters, None)
-    path = config.journal / f"producer-{producer:04d}{journal.SUFFIX}"
-    with journal.Writer(path, journal_header(config, target, producer)) as writer:
-        totals = _produce(config, producer, sequence, target, clock, stopped, counters, writer)
-        writer.finish(asdict(totals))
-        return totals
+    """Run one producer to its limit or until ``stopped``; blocking. Its totals are of both its streams."""
+    plan = plan_of(config, producer, start_ms)
+    name = f"producer-{producer:04d}"
+    with ExitStack() as journals:
+
+        def writer(of: Target, name: str) -> journal.Writer | None:
+            if config.journal is None:
+                return None
+            path = config.journal / f"{name}{journal.SUFFIX}"
+            return journals.enter_context(journal.Writer(path, journal_header(config, of, producer)))
+
+        sender = Sender(config, target, clock, writer(target, name))
+        updates = None
+        if target.updates is not None:
+            per_window = mst.updates_per_window(config.events_per_window, config.update_percent)
+            following = Sender(config, target.updates, clock, writer(target.updates, f"{name}-updates"))
+            updates = _UpdateStream(mst.Updates(mst.Plan(plan, config.window, per_window)), following)
+        totals = _produce(config, producer, sst.Sequence(plan), sender, clock, stopped, counters, updates)
+        sender.finish(asdict(totals))
+        return totals if updates is None else updates.added_to(totals)
+
+
+class _UpdateStream:
+    """A producer's second stream, sent behind its clicks."""
+
+    def __init__(self, updates: mst.Updates, sender: Sender) -> None:
+        self._updates = updates
+        self._sender = sender
+        self._tally = _Tally()
+
+    def follow(self, clicks: sst.Batch) -> None:
+        """Send what is due once ``clicks`` were sent."""
+        if len(clicks):
+            self._send(self._updates.after(max(clicks.times_ms)))
+
+    def close(self) -> None:
+        """Send what is held back, and wait for the reports."""
+        self._send(self._updates.drain())
+        self._sender.close()
+
+    def added_to(self, clicks: Totals) -> Totals:
+        """The totals of both streams, once both are closed; a partition of the updates is ``updates-N``."""
+        own = self._tally.totals(self._sender.ledger, self._updates.next_number, None)
+        self._sender.finish(asdict(own))
+        partitions = {f"updates-{name}": count for name, count in own.acknowledged_by_partition.items()}
+        return replace(
+            clicks,
+            events=clicks.events + own.events,
+            sends=clicks.sends + own.sends,
+            acknowledged=clicks.acknowledged + own.acknowledged,
+            rejected=clicks.rejected + own.rejected,
+            indeterminate=clicks.indeterminate + own.indeterminate,
+            kinds={name: count + own.kinds[name] for name, count in clicks.kinds.items()},
+            errors={
+                name: clicks.errors.get(name, 0) + own.errors.get(name, 0)
+                for name in sorted({*clicks.errors, *own.errors})
+            },
+            acknowledged_by_partition={**clicks.acknowledged_by_partition, **partitions},
+            next_update_number=own.next_number,
+        )
+
+    def _send(self, batch: sst.Batch) -> None:
+        self._tally.add(batch)
+        self._sender.send(batch)
 
 
 def _produce(
     config: GeneratorConfig,
     producer: int,
     sequence: sst.Sequence,
-    target: Target,
+    sender: Sender,
     clock: Clock,
     stopped: Callable[[], bool],
     counters: Counters,
-    writer: journal.Writer | None,
+    updates: _UpdateStream | None,
 ) -> Totals:
-    sender = Sender(config, target, clock, writer)
     shape = config.rate.build(config.events_per_event_second)
     tally = _Tally()
     started = clock.monotonic_seconds()
@@ -136,10 +193,15 @@ def _produce(
                 break
             tally.add(batch)
             sender.send(batch)
+            if updates is not None:
+                updates.follow(batch)
             counters.sent, counters.acknowledged = tally.sends, sender.ledger.acknowledged
         rest = sequence.drain()
         tally.add(rest)
         sender.send(rest)
+        if updates is not None:
+            updates.follow(rest)
+            updates.close()
     except KafkaException as error:
         fatal = str(error.args[0])
     sender.close()
@@ -187,7 +249,8 @@ def flush_windows(
     batch = sst.Batch(
         list(range(first_number, first_number + count)), list(range(count)), [time_ms] * count, [sst.FLUSH] * count
     )
-    path: Path | None = None if config.journal is None else config.journal / f"flush{journal.SUFFIX}"
+    name = "flush-updates" if target.is_updates else "flush"
+    path: Path | None = None if config.journal is None else config.journal / f"{name}{journal.SUFFIX}"
     if path is None:
         return _flush(config, target, clock, batch, None)
     with journal.Writer(path, journal_header(config, target, None)) as writer:

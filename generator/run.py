@@ -84,7 +84,7 @@ def generate(
     clock = clock or SystemClock()
     stop = stop or threading.Event()
     start_ms = _start_ms(config, clock)
-    target = Target(config.topic, wire.keys(config.keys.pages, config.keys.regions), _partitions(config))
+    target = _target(config)
     if config.journal is not None:
         _clear(config)
     started = clock.monotonic_seconds()
@@ -92,7 +92,10 @@ def generate(
     totals = run(config, start_ms, target, clock, stop, on_progress)
     if config.flush_windows and any(t.sends for t in totals):
         newest = max(t.newest_time_ms for t in totals)
-        totals.append(flush_windows(config, target, clock, newest, max(t.next_number for t in totals)))
+        numbers = max(t.next_number for t in totals), max(t.next_update_number for t in totals)
+        totals.append(flush_windows(config, target, clock, newest, numbers[0]))
+        if target.updates is not None:
+            totals.append(flush_windows(config, target.updates, clock, newest, numbers[1]))
     summary = _summarise(config, start_ms, totals, clock.monotonic_seconds() - started)
     if config.journal is not None:
         (config.journal / "summary.json").write_text(json.dumps(asdict(summary), indent=1) + "\n", encoding="utf-8")
@@ -107,7 +110,15 @@ def _start_ms(config: GeneratorConfig, clock: Clock) -> int:
     return config.start
 
 
-def _partitions(config: GeneratorConfig) -> int:
+def _target(config: GeneratorConfig) -> Target:
+    keys = wire.keys(config.keys.pages, config.keys.regions)
+    updates = None
+    if config.workload == "mst":
+        updates = Target(config.update_topic, keys, _partitions(config, config.update_topic), is_updates=True)
+    return Target(config.topic, keys, _partitions(config, config.topic), updates)
+
+
+def _partitions(config: GeneratorConfig, topic: str) -> int:
     """The number of partitions of the topic. Raises GeneratorRunError where broker or topic cannot be found."""
     options = {"bootstrap.servers": config.kafka.bootstrap_servers, **_connection_options(config.kafka.options)}
     try:
@@ -116,11 +127,9 @@ def _partitions(config: GeneratorConfig) -> int:
         raise GeneratorRunError(
             f"No broker answered at {config.kafka.bootstrap_servers} ({error.args[0].name()}); check that it runs."
         ) from error
-    found = topics.get(config.topic)
+    found = topics.get(topic)
     if found is None or found.error is not None or not found.partitions:
-        raise GeneratorRunError(
-            f"Topic {config.topic} does not exist at {config.kafka.bootstrap_servers}; create it first."
-        )
+        raise GeneratorRunError(f"Topic {topic} does not exist at {config.kafka.bootstrap_servers}; create it first.")
     return len(found.partitions)
 
 
@@ -132,7 +141,7 @@ def _clear(config: GeneratorConfig) -> None:
     """Remove the journals of an earlier run from the folder: read together they would be no one's truth."""
     assert config.journal is not None
     config.journal.mkdir(parents=True, exist_ok=True)
-    for pattern in ("producer-*" + journal.SUFFIX, "flush" + journal.SUFFIX, "summary.json"):
+    for pattern in ("producer-*" + journal.SUFFIX, "flush*" + journal.SUFFIX, "summary.json"):
         for old in config.journal.glob(pattern):
             old.unlink()
 

@@ -60,6 +60,8 @@ class IdSection(Section):
     kind: Literal["integer", "string"] = "integer"
     prefix: str = "click-"
     """Of string ids."""
+    update_prefix: str = "update-"
+    """Of string ids of updates."""
 
 
 class MaxRate(Section):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -21,11 +22,16 @@ CLOSE_SLICE_SECONDS: Final = 0.25
 
 @dataclass(frozen=True)
 class Target:
-    """The topic, and for every key the bytes and the partition of its records."""
+    """The topic, and for every key the bytes and the partition of its records.
+
+    ``updates``: where the second stream of the workload `mst` goes; ``is_updates``: this is it.
+    """
 
     topic: str
     all_keys: tuple[wire.Key, ...]
     partitions: int
+    updates: Target | None = None
+    is_updates: bool = False
     kafka_keys: tuple[bytes, ...] = field(init=False)
     key_partitions: tuple[int, ...] = field(init=False)
 
@@ -33,6 +39,12 @@ class Target:
         kafka_keys = tuple(key.kafka_key() for key in self.all_keys)
         object.__setattr__(self, "kafka_keys", kafka_keys)
         object.__setattr__(self, "key_partitions", tuple(partition_of(key, self.partitions) for key in kafka_keys))
+
+    def id_prefix(self, config: GeneratorConfig) -> str | None:
+        """What its ids begin with; None where they are integers."""
+        if config.id.kind == "integer":
+            return None
+        return config.id.update_prefix if self.is_updates else config.id.prefix
 
 
 def client_options(config: GeneratorConfig) -> dict[str, str | int | float | bool]:
@@ -59,8 +71,10 @@ class Sender:
         self._config = config
         self._target = target
         self._clock = clock
-        self._wire = wire.ClickWire(target.all_keys, config.id.prefix if config.id.kind == "string" else None)
+        rendered = wire.UpdateWire if target.is_updates else wire.ClickWire
+        self._wire = rendered(target.all_keys, target.id_prefix(config))
         self._client = Producer(client_options(config))
+        self._writer = writer
         self.ledger = Ledger(self._wire.number_in, acknowledges=config.delivery.acks != "0", writer=writer)
 
     def send(self, batch: sst.Batch) -> None:
@@ -89,6 +103,11 @@ class Sender:
         """Take in delivery reports, waiting up to ``wait_seconds`` for one."""
         self._client.poll(wait_seconds)
         self.ledger.settle()
+
+    def finish(self, totals: Mapping[str, object]) -> None:
+        """End the journal, where there is one, with its totals."""
+        if self._writer is not None:
+            self._writer.finish(totals)
 
     def close(self) -> None:
         """Wait for outstanding reports up to the flush deadline; what is left then is indeterminate."""

@@ -1,8 +1,9 @@
-"""The bytes of PGVal's click events, as Jackson writes them.
+"""The bytes of PGVal's click and update events, as Jackson writes them.
 
-Source: PGVal's ``ClickEvent`` (fields in declaration order, dates as ``yyyy-MM-dd'T'HH:mm:ss.SSS`` in UTC without a
-zone) and its key serialiser (the JSON encoding of the page, quotes included). A second key field, ``region``, and
-text ids are ours, to exercise composite keys and ids that are no integers; both are off by default.
+Source: PGVal's ``ClickEvent`` and ``UpdateEvent`` (fields in declaration order, dates as
+``yyyy-MM-dd'T'HH:mm:ss.SSS`` in UTC without a zone) and its key serialiser (the JSON encoding of the page, quotes
+included). A second key field, ``region``, and text ids are ours, to exercise composite keys and ids that are no
+integers; both are off by default.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class ClickWire:
 
     def __init__(self, all_keys: tuple[Key, ...], id_prefix: str | None) -> None:
         id_text = b"%d" if id_prefix is None else _escape(json_bytes(id_prefix)[:-1]) + b'%d"'
-        self._templates = [_template(id_text, key) for key in all_keys]
+        self._templates = [self._template(id_text, key) for key in all_keys]
         self._digits_from = len(b'{"id":') + (0 if id_prefix is None else len(json_bytes(id_prefix)) - 1)
         self._digits_end = b"," if id_prefix is None else b'"'
 
@@ -75,6 +76,21 @@ class ClickWire:
         """The number of the event whose value ``render`` made."""
         return int(value[self._digits_from : value.index(self._digits_end, self._digits_from)])
 
+    def _template(self, id_text: bytes, key: Key) -> bytes:
+        return _head(id_text, key) + b',"creationTimestamp":"%b"}'
+
+
+class UpdateWire(ClickWire):
+    """Renders update events, which have no creation time; nobody made them (``updatedBy`` is empty, as PGVal's)."""
+
+    def render(self, numbers: list[int], key_indexes: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:  # noqa: ARG002 - one signature for both
+        """The values of the events, in order."""
+        texts = {ms: timestamp_text(ms) for ms in set(times_ms)}
+        return [self._templates[k] % (n, texts[ms]) for n, k, ms in zip(numbers, key_indexes, times_ms, strict=True)]
+
+    def _template(self, id_text: bytes, key: Key) -> bytes:
+        return _head(id_text, key) + b',"updatedBy":""}'
+
 
 def json_bytes(value: object) -> bytes:
     """Compact JSON in UTF-8, as Jackson writes it."""
@@ -85,7 +101,6 @@ def _escape(text: bytes) -> bytes:
     return text.replace(b"%", b"%%")
 
 
-def _template(id_text: bytes, key: Key) -> bytes:
+def _head(id_text: bytes, key: Key) -> bytes:
     region = b"" if key.region is None else b',"region":' + _escape(json_bytes(key.region))
-    page = _escape(json_bytes(key.page))
-    return b'{"id":' + id_text + b',"timestamp":"%b","page":' + page + region + b',"creationTimestamp":"%b"}'
+    return b'{"id":' + id_text + b',"timestamp":"%b","page":' + _escape(json_bytes(key.page)) + region

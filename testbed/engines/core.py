@@ -219,4 +219,10 @@ class WindowCore:
                 ids.extend(cell.ids)
                 times_ms.extend(cell.times_ms)
         for (end, key), (ids, times_ms) in sorted(merged.items(), key=lambda item: item[0]):
-            self._answers.append(Result(end - self._size_ms, end, key, tuple(ids), tuple(times_ms)))
+            result = self._result(Result(end - self._size_ms, end, key, tuple(ids), tuple(times_ms)))
+            if result is not None:
+                self._answers.append(result)
+
+    def _result(self, whole: Result) -> Result | None:
+        """What to answer for a window with these events; None: nothing."""
+        return whole

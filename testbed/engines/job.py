@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from testbed.engines import wire
 from testbed.engines.core import LateEvent, PartitionId, Record, Result, WindowCore
+from testbed.engines.join import JoinCore, is_right
 from testbed.engines.mutations import Emission
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_sink, produce, producer_options
@@ -46,6 +47,14 @@ def log(text: str) -> None:
     sys.stdout.flush()
 
 
+def core_of(settings: EngineSettings) -> WindowCore:
+    """The operator that the settings ask for."""
+    times = (settings.window_ms, settings.max_disorder_ms, settings.allowed_lateness_ms)
+    if settings.join is None or settings.right_prefix is None:
+        return WindowCore(*times)
+    return JoinCore(*times, join=settings.join, right_prefix=settings.right_prefix)
+
+
 class Job:
     """One instance. ``run`` blocks until stopped by SIGTERM, or until the end when asked to stop there."""
 
@@ -53,7 +62,7 @@ class Job:
         self._settings = settings
         self._plan = plan
         self._name = f"{settings.group}-{instance}"
-        self._core = WindowCore(settings.window_ms, settings.max_disorder_ms, settings.allowed_lateness_ms)
+        self._core = core_of(settings)
         self._decoders: dict[PartitionId, wire.Decoder] = {}
         self._at_end_since: dict[PartitionId, float] = {}
         self._delayed: list[tuple[float, int, Emission]] = []
@@ -209,11 +218,14 @@ class Job:
 
     def _result(self, result: Result) -> Output:
         settings = self._settings
-        return Output(settings.output, wire.key_bytes(result.key), wire.result_bytes(result, settings.key_fields))
+        value = wire.result_bytes(result, settings.key_fields, settings.right_prefix)
+        return Output(settings.output, wire.key_bytes(result.key), value)
 
     def _late(self, event: LateEvent) -> Output:
         settings = self._settings
-        return Output(settings.late, wire.key_bytes(event.key), wire.late_bytes(event, settings.key_fields))
+        prefix = settings.right_prefix
+        topic = settings.late_updates if prefix is not None and is_right(event.id, prefix) else settings.late
+        return Output(topic, wire.key_bytes(event.key), wire.late_bytes(event, settings.key_fields, prefix))
 
     def _commit(self) -> None:
         if not self._decoders:
@@ -269,7 +281,9 @@ class Job:
                 progress = type(progress)(progress.next_offset, progress.next_offset, progress.closed_through_ms)
             partition = (offset.topic, offset.partition)
             self._core.assign(partition, progress)
-            self._decoders[partition] = wire.Decoder(self._settings.key_fields)
+            is_left = self._settings.join is None or partition[0] == self._settings.inputs[0]
+            prefix = None if is_left else self._settings.right_prefix
+            self._decoders[partition] = wire.Decoder(self._settings.key_fields, prefix)
             starts.append(TopicPartition(*partition, progress.rebuild_from))
         self._consumer.assign(starts)
 

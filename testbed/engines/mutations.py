@@ -261,7 +261,9 @@ def _invented(seed: int, cell: Result, event_id: EventId) -> EventId:
     digest = _digest(seed, "invented", cell.window_start_ms, cell.key, event_id)
     if isinstance(event_id, int):
         return _INVENTED_FROM + int.from_bytes(digest[:7], "little")
-    return "invented-" + digest.hex()
+    # An id of the right input of a join stays one.
+    side, slash, _ = event_id.rpartition("/")
+    return f"{side}{slash}invented-{digest.hex()}"
 
 
 def _chosen(among: Sequence[Mutation], rates: Rates, draw: float) -> Mutation | None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
+from testbed.engines.join import side_prefix
 from testbed.engines.mutations import Mutation, Rates
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
@@ -21,6 +22,10 @@ class EngineSettings(BaseModel):
     inputs: tuple[str, ...] = ("click",)
     output: str = "output"
     late: str = "lateOutput"
+    late_updates: str = "lateUpdates"
+    """With `join`: topic for late events of the right input; `late` is the left one's."""
+    join: Literal["inner", "left"] | None = None
+    """PGVal's MST: the two inputs, left and right, are joined per key and window. None: SST."""
     rejected: str | None = None
     """Topic for input that cannot be decoded, as it came; None: logged and skipped."""
     group: str = "engine"
@@ -52,6 +57,17 @@ class EngineSettings(BaseModel):
     delay_beyond_seconds: float = 0.0
     truth: Path | None = None
     """Folder of the mutant's ground truth, a file per instance."""
+
+    @property
+    def right_prefix(self) -> str | None:
+        """With `join`: what the ids of the right input begin with, within the engine."""
+        return None if self.join is None else side_prefix(self.inputs[1])
+
+    @model_validator(mode="after")
+    def _two_inputs_to_join(self) -> Self:
+        if self.join is not None and len(self.inputs) != 2:
+            raise ValueError("join needs two inputs, the left one first")
+        return self
 
     def rates(self) -> Rates:
         """The mutations as the core takes them."""

@@ -14,6 +14,7 @@ from typing import Final
 
 from generator.wire import json_bytes, timestamp_text
 from testbed.engines.core import EventId, LateEvent, Record, Result
+from testbed.engines.join import is_right
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -21,7 +22,9 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 class Decoder:
     """Decodes click events; one per partition, since consecutive events often share their time."""
 
-    def __init__(self, key_fields: Sequence[str]) -> None:
+    def __init__(self, key_fields: Sequence[str], prefix: str | None = None) -> None:
+        """``prefix``: put before every id, which is text then."""
+        self._prefix = prefix
         self._key_fields = tuple(key_fields)
         self._single = self._key_fields[0] if len(self._key_fields) == 1 else None
         self._text = ""
@@ -43,7 +46,7 @@ class Decoder:
             return None
         if type(event_id) is not int and type(event_id) is not str:
             return None
-        return (offset, key, self._ms, event_id)
+        return (offset, key, self._ms, event_id if self._prefix is None else f"{self._prefix}{event_id}")
 
 
 def time_ms(text: str) -> int:
@@ -60,23 +63,41 @@ def key_bytes(key: tuple[str, ...]) -> bytes:
     return json_bytes(key[0] if len(key) == 1 else list(key))
 
 
-def result_bytes(result: Result, key_fields: Sequence[str]) -> bytes:
-    """A ``PageStatistics`` record."""
-    return b'{%b,"windowStart":"%b","windowEnd":"%b","clickIds":[%b],"updateIds":[]}' % (
+def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | None = None) -> bytes:
+    """A ``PageStatistics`` record; ids that begin with ``right_prefix`` are those of updates."""
+    clicks: tuple[EventId, ...] = result.ids
+    updates: list[EventId] = []
+    if right_prefix is not None:
+        clicks = tuple(event_id for event_id in result.ids if not is_right(event_id, right_prefix))
+        updates = [_bare(event_id, right_prefix) for event_id in result.ids if is_right(event_id, right_prefix)]
+    return b'{%b,"windowStart":"%b","windowEnd":"%b","clickIds":[%b],"updateIds":[%b]}' % (
         _fields(result.key, key_fields),
         timestamp_text(result.window_start_ms),
         timestamp_text(result.window_end_ms),
-        _ids(result.ids),
+        _ids(clicks),
+        _ids(tuple(updates)),
     )
 
 
-def late_bytes(event: LateEvent, key_fields: Sequence[str]) -> bytes:
-    """A ``ClickUpdateEvent`` record of a late click."""
+def late_bytes(event: LateEvent, key_fields: Sequence[str], right_prefix: str | None = None) -> bytes:
+    """A ``ClickUpdateEvent`` record of a late click, or of a late update."""
+    if right_prefix is not None and is_right(event.id, right_prefix):
+        return b'{%b,"clickId":0,"clickTimestamp":"1970-01-01T00:00:00.000","updateId":%b,"updateTimestamp":"%b"}' % (
+            _fields(event.key, key_fields),
+            json_bytes(_bare(event.id, right_prefix)),
+            timestamp_text(event.time_ms),
+        )
     return b'{%b,"clickId":%b,"clickTimestamp":"%b","updateId":0,"updateTimestamp":"1970-01-01T00:00:00.000"}' % (
         _fields(event.key, key_fields),
         json_bytes(event.id),
         timestamp_text(event.time_ms),
     )
+
+
+def _bare(event_id: EventId, prefix: str) -> EventId:
+    """An id of the right input as its events have it."""
+    text = str(event_id).removeprefix(prefix)
+    return int(text) if text.isdigit() else text
 
 
 def _fields(key: tuple[str, ...], key_fields: Sequence[str]) -> bytes:

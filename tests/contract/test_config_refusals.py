@@ -19,9 +19,9 @@ pytestmark = pytest.mark.contract
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def problems(*assignments: str, **environment: str) -> tuple[str, ...]:
+def problems(*assignments: str, example: str = "clickstream", **environment: str) -> tuple[str, ...]:
     with pytest.raises(ConfigError) as caught:
-        loads(EXAMPLES["clickstream"], "/etc", assignments, environment, source="c.yaml")
+        loads(EXAMPLES[example], "/etc", assignments, environment, source="c.yaml")
     return caught.value.problems
 
 
@@ -57,7 +57,7 @@ NOT_BUILT_SENTENCES = {
         "timing.lateness_scope (from --set timing.lateness_scope): topic is not built yet; use partition."
     ),
     "oracle={kind: session_window, gap: 30s}": (
-        "oracle.kind (from --set oracle): session_window is not built yet; use tumbling_window."
+        "oracle.kind (from --set oracle): session_window is not built yet; use tumbling_window or windowed_join."
     ),
     "oracle.values=[count]": (
         "oracle.values (from --set oracle.values): checking of values is not built yet; leave it out."
@@ -75,7 +75,9 @@ def test_what_is_not_built_is_refused_with_one_sentence(assignment: str) -> None
 
 @pytest.mark.parametrize("kind", sorted(NOT_BUILT["oracle.kind"]))
 def test_every_oracle_of_the_contract_that_is_not_built_says_so(kind: str) -> None:
-    said = f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not built yet; use tumbling_window."
+    said = (
+        f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not built yet; use tumbling_window or windowed_join."
+    )
     assert problems(f"oracle.kind={kind}") == (said,)
 
 
@@ -158,6 +160,64 @@ RULES = {
 @pytest.mark.parametrize("assignment", RULES)
 def test_each_broken_rule_has_its_sentence(assignment: str) -> None:
     assert problems(assignment) == (f"c.yaml: {RULES[assignment]}",)
+
+
+OF_A_JOIN = {
+    "oracle={kind: windowed_join, left: click, right: update, size: 1m}": (
+        "oracle.join (from --set oracle): oracle windowed_join needs it; write inner or left."
+    ),
+    "oracle={kind: windowed_join, join: left, left: click, size: 1m}": (
+        "oracle.right (from --set oracle): oracle windowed_join needs it; name the other input topic."
+    ),
+    "oracle={kind: tumbling_window, left: click, size: 1m}": (
+        "oracle.left (from --set oracle): oracle tumbling_window does not use it; leave it out, or use windowed_join."
+    ),
+    "oracle.join=outer": ("oracle.join (from --set oracle.join): 'outer' is not one of its values; use inner or left."),
+    "oracle.right=click": (
+        "oracle.right (from --set oracle.right): a join of an input with itself is not built yet; name the other input."
+    ),
+    "oracle.right=updates": (
+        "oracle.right (from --set oracle.right): updates is no input topic; use one of click, update."
+    ),
+    "inputs.2={topic: third, fields: {id: id, key: page, event_time: timestamp}}": (
+        "inputs: a join of more than two inputs is not built yet; keep click and update only."
+    ),
+    "outputs.0.fields.ids=[clickIds, updateIds]": (
+        "outputs[0].fields.ids (from --set outputs.0.fields.ids): it does not say of which input the ids at clickIds "
+        "are; write {path: clickIds, input: ...} with click and update."
+    ),
+    "outputs.0.fields.ids=[{path: clickIds, input: click}]": (
+        "outputs[0].fields.ids (from --set outputs.0.fields.ids): the ids of update are missing; "
+        "add {path: ..., input: update}."
+    ),
+    "outputs.0={topic: output, evidence: id, fields: {key: page, window_start: w, id: clickId}}": (
+        "outputs[0].evidence (from --set outputs.0): a join's results cannot have evidence id; use ids."
+    ),
+    "late.1.input=null": (
+        "late[1].input (from --set late.1.input): a join needs to know of which input its events are; "
+        "name one of click and update, and give each a topic of its own."
+    ),
+    "rejected=[{topic: dead, input: other, fields: {id: id, key: page, event_time: timestamp}}]": (
+        "rejected[0].input (from --set rejected): a join needs to know of which input its events are; "
+        "name one of click and update, and give each a topic of its own."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", OF_A_JOIN)
+def test_a_join_that_is_not_whole_says_what_it_lacks(assignment: str) -> None:
+    assert problems(assignment, example="join") == (f"c.yaml: {OF_A_JOIN[assignment]}",)
+
+
+def test_a_join_does_not_collapse_repeats() -> None:
+    said = "collapse is not built for a join, which counts an id once per cell anyway; leave it out."
+    [problem] = problems("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse", example="join")
+    assert problem == f"c.yaml: inputs[0].duplicates (from --set inputs.0.duplicates): {said}"
+
+
+def test_a_late_topic_of_one_input_needs_a_join() -> None:
+    said = "inputs with id spaces of their own are not built yet; leave input out."
+    assert problems("late.0.input=click") == (f"c.yaml: late[0].input (from --set late.0.input): {said}",)
 
 
 def test_an_error_from_the_environment_names_the_variable() -> None:

@@ -5,37 +5,40 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
-from validator.state import tables
-from validator.state.tables import RUNS_TYPE, Table, append, create_absent, read
-from validator.stream.rows import literal_frame
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from validator.state.tables import StateTables, Table, create_absent, rows_of
 
 ROW = {"generation": 1, "started_us": 1, "version": "1", "schema": 1, "configuration": ""}
 
 
-@pytest.mark.parametrize("attempt", range(3))
-def test_an_append_and_the_maker_of_tables_meet(
-    spark: SparkSession, tmp_path: Path, attempt: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(tables, "TYPES", {Table.RUNS: RUNS_TYPE})
-    rows = literal_frame(spark, [ROW], RUNS_TYPE).localCheckpoint()
+@pytest.mark.parametrize("attempt", range(10))
+def test_an_append_and_the_maker_of_tables_meet(tmp_path: Path, attempt: int) -> None:
+    rows = rows_of(Table.RUNS, [ROW])
     together = threading.Barrier(2)
 
     def make() -> None:
         together.wait()
-        create_absent(spark, tmp_path)
+        create_absent(tmp_path)
 
     def write() -> None:
         together.wait()
-        append(rows, tmp_path, Table.RUNS, writer="a", version=0)
+        StateTables(tmp_path).append(rows, Table.RUNS, writer="a", version=attempt)
 
     with ThreadPoolExecutor(2) as pool:
         for done in [pool.submit(make), pool.submit(write)]:
             done.result()
-    assert read(spark, tmp_path, Table.RUNS).count() == 1
+    assert [part.to_pylist() for part in StateTables(tmp_path).scan(Table.RUNS)] == [[ROW]]
+
+
+def test_an_append_that_comes_again_changes_nothing(tmp_path: Path) -> None:
+    rows = rows_of(Table.RUNS, [ROW])
+    for process in range(2):
+        tables = StateTables(tmp_path)
+        tables.append(rows, Table.RUNS, writer="a", version=3)
+        tables.append(rows, Table.RUNS, writer="a", version=3)
+        tables.append(rows, Table.RUNS, writer="a", version=2)
+        assert sum(part.num_rows for part in tables.scan(Table.RUNS)) == 1, process
+    StateTables(tmp_path).append(rows, Table.RUNS, writer="b", version=2)
+    assert sum(part.num_rows for part in StateTables(tmp_path).scan(Table.RUNS)) == 2

@@ -27,7 +27,7 @@ from testbed.engines.base import MutantEngine
 from testbed.engines.mutations import OF_A_RESULT, Deed, Mutation
 from testbed.engines.settings import EngineSettings
 from tests.integration.sidecar_fixtures import Pipeline, Run
-from validator.reconcile.violations import IDS_KEPT
+from validator.reconcile.compare import IDS_KEPT
 from validator.state.tables import Table, read
 
 if TYPE_CHECKING:

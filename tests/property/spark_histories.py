@@ -30,6 +30,7 @@ from tests.property.reference import Reference
 from tests.property.strategies import causal_correct_history, faulty_history
 from validator.model.books import Books, PartitionSummary, TimeRules
 from validator.model.frontier import Clock, Lookup, PartitionId, Rest
+from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.stream.brokers import Brokers
@@ -47,6 +48,7 @@ _SIDE_OF_TOPIC: Final = {
     "to-output": Side.OUTPUT,
     "to-late": Side.LATE,
     "to-rejected": Side.REJECTED,
+    "updates": Side.INPUT,
 }
 SOURCES: Final = [(side, topic) for topic, side in _SIDE_OF_TOPIC.items()]
 """Side and topic by source index, as the sidecar orders them."""
@@ -88,11 +90,11 @@ def case(seed: int, *, causal: bool, steps_most: int) -> Case:
     rng = Random(seed)
     history = causal_correct_history(rng) if causal else faulty_history(rng)
     if not causal:
-        history = _odder(history, rng)
+        history = odder(history, rng)
     return Case(seed, causal, stretched(coarser(history, rng, steps_most)))
 
 
-def _odder(history: History, rng: Random) -> History:
+def odder(history: History, rng: Random) -> History:
     """Some results lose all their ids, and still are observations of their cell."""
 
     def odd(record: Record) -> Record:
@@ -172,7 +174,7 @@ class Instant:
 
     books: Books
     clock: Clock
-    places: list[dict[str, object]]
+    places: dict[Place, PlaceOffsets]
     suspected: frozenset[str]
 
 
@@ -205,7 +207,8 @@ def looked_up_at(case: Case, number: int, books: Books) -> Books:
 def instant_of(case: Case, number: int, books: Books) -> Instant:
     """What books after a step tell judging."""
     clock = books.clock(rest=case.rest(number))
-    return Instant(books, clock, places_of(books, case.rules), RunRecord().suspected(books))
+    record = RunRecord(joins=case.rules.join is not None)
+    return Instant(books, clock, places_of(books, case.rules), record.suspected(books))
 
 
 def place_of(state: PartitionState) -> PartitionId:
@@ -239,18 +242,15 @@ def _generation_opened(books: Books, step: Step, lookups: Mapping[PartitionId, L
     )[0]
 
 
-def places_of(books: Books, rules: Rules) -> list[dict[str, object]]:
+def places_of(books: Books, rules: Rules) -> dict[Place, PlaceOffsets]:
     """What `BatchRunner` tells judging of the input partitions."""
-    return [
-        {
-            "topic": place.topic,
-            "partition": place.partition,
-            "committed_offset": (frontier.committed_offset or 0) if rules.tells_unconsumed else None,
-            "unprovable_below": frontier.unprovable_below,
-        }
-        for place, frontier in sorted(books.frontiers.items())
-        if frontier.side == "input" and (rules.tells_unconsumed or frontier.unprovable_below is not None)
-    ]
+    return {
+        (place.topic, place.partition): PlaceOffsets(
+            (frontier.committed_offset or 0) if rules.tells_unconsumed else None, frontier.unprovable_below
+        )
+        for place, frontier in books.frontiers.items()
+        if frontier.side == "input"
+    }
 
 
 # What the reference makes of it
@@ -296,13 +296,13 @@ class Referee(Reference):
         return "blocked" if self.clock.now.lookup_us >= base + self.timing.overdue_after_us else "pending"
 
 
-def opinions(case: Case) -> list[Opinion]:
+def opinions(case: Case, referee: type[Reference] = Referee) -> list[Opinion]:
     """The reference after each step; the last one by the history's ending."""
     history = case.history
     last = len(history.steps) - 1
     found: list[Opinion] = []
     for number in range(len(history.steps)):
-        reference = Referee(history, number, history.final if number == last else "none")
+        reference = referee(history, number, history.final if number == last else "none")
         judgement = reference.judge()
         cells: dict[Cell, tuple[Counter[str], Counter[str]]] = {}
         copies = {
@@ -315,7 +315,7 @@ def opinions(case: Case) -> list[Opinion]:
                 counts["expected"] = sum(reference.expected(cell, id_) for id_ in ids)
             cells[cell] = (+counts, Counter(reference.result_classes(cell)))
         confirmed = frozenset(found.kind for found in judgement.confirmed) - {"undecodable"}
-        held = frozenset(kind for kind in ("missing", "unknown_id") if reference.is_held(kind))
+        held = frozenset(kind for kind in ("missing", "misplaced", "unknown_id") if reference.is_held(kind))
         found.append(Opinion(judgement.input_watermark_us, cells, copies, held, confirmed))
     return found
 

@@ -80,12 +80,18 @@ class World:
         # Expired input would hide which events were late and which were repeats: such worlds have neither.
         self.expires = allowed.expiry and rng.random() < 0.15
         self.produce_until_us = rng.choice((20, 50, 90))
-        self.inputs = [Log("input", "clicks", number) for number in range(rng.randint(1, 3))]
+        self.inputs = self._input_logs()
         roles: list[Role] = ["output"] * rng.randint(1, 2)
         roles += [role for role in ("late", "rejected") if rng.random() < 0.4]
         self.answers = [Log(role, f"to-{role}", number) for number, role in enumerate(roles)]
         self._produce()
         self._answer(faults)
+
+    def _input_logs(self) -> list[Log]:
+        return [Log("input", "clicks", number) for number in range(self.rng.randint(1, 3))]
+
+    def _engine(self, habits: Habits) -> Engine:
+        return Engine(self.rng, self.timing, habits, self.inputs)
 
     def _transaction(self, append_us: int) -> int:
         """When the transaction of a record that is appended now ends."""
@@ -147,7 +153,7 @@ class World:
             splits=rng.choice((0.0, 0.3)),
             flush_us=rest_us if self.ending == "once" else None,
         )
-        answers = Engine(rng, self.timing, habits, self.inputs).run(rest_us)
+        answers = self._engine(habits).run(rest_us)
         if faults:
             answers = break_answers(rng, self.timing, answers, rng.sample(FAULTS, rng.randint(0, 3)))
         for answer in answers:

@@ -1,24 +1,22 @@
-"""The Spark core against the brute-force reference: the same classes of the same cells after every step.
+"""The core against the brute-force reference: the same classes of the same cells after every step.
 
-Thousands of random histories are judged in a few Spark jobs, each step of each from all of its facts; a smaller sample
-batch after batch, as the sidecar does it live; and some through the tables of a state folder, with restarts.
+Spark makes the facts of thousands of random histories in one job; each is then judged batch after batch, as the sidecar
+does it live, and some again from the tables of a state folder, after a restart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from random import Random
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
-from tests.property import spark_frames as frames
 from tests.property.spark_agreement import Row, Tally, closing_differences, compare, untold
 from tests.property.spark_core import Judged
-from tests.property.spark_frames import World
-from tests.property.spark_histories import Case, Opinion, all_opinions, case
+from tests.property.spark_histories import Opinion, all_opinions, case
 from validator.reconcile.judge import VIOLATIONS
 from validator.stream import jars, session
 
@@ -30,8 +28,7 @@ pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 CAUSAL: Final = 600
 FAULTY: Final = 1450
 STEPS_MOST: Final = 8
-LIVE: Final = 30
-LIVE_STEPS_MOST: Final = 3
+RESTARTS: Final = 60
 SHOWN: Final = 20
 """Differences shown of a failure."""
 EXPECTED_CLASSES: Final = (
@@ -43,28 +40,20 @@ EXPECTED_CLASSES: Final = (
 
 @dataclass(frozen=True)
 class Group:
-    """Cases that the core judges in one frame, what it made of them, and the reference's opinions."""
+    """Cases, what the core made of each step of each of them, and the reference's opinions."""
 
     judged: Judged
-    rows: dict[World, list[Row]]
+    rows: Sequence[Sequence[Sequence[Row]]]
     opinions: list[list[Opinion]]
 
     def compared(self) -> Tally:
         """Both held against each other."""
         tally = Tally(histories=len(self.judged.cases))
-        for world, rows in self.rows.items():
-            instant = self.judged.instants[world.case][world.step]
-            opinion = self.opinions[world.case][world.step]
-            compare(self.judged.cases[world.case], world.step, rows, instant, opinion, tally)
+        for number, it in enumerate(self.judged.cases):
+            for step, rows in enumerate(self.rows[number]):
+                instant, opinion = self.judged.instants[number][step], self.opinions[number][step]
+                compare(it, step, rows, instant, opinion, tally)
         return tally
-
-
-def kinds(cases: list[Case]) -> list[list[Case]]:
-    """Cases apart by what cannot be a column: nothing special, lateness or consumption told, repeats collapsed."""
-    plain = [it for it in cases if not (it.rules.collapse or it.rules.drops_late or it.rules.tells_unconsumed)]
-    collapsing = [it for it in cases if it.rules.collapse]
-    telling = [it for it in cases if it not in plain and it not in collapsing]
-    return [plain, telling, collapsing]
 
 
 @pytest.fixture(scope="module")
@@ -74,27 +63,19 @@ def spark() -> SparkSession:
 
 
 @pytest.fixture(scope="module")
-def groups(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> list[Group]:
+def group(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Group:
     """Every step of every history, judged by both."""
     cases = [case(seed, causal=False, steps_most=STEPS_MOST) for seed in range(FAULTY)]
     cases += [case(seed, causal=True, steps_most=STEPS_MOST) for seed in range(CAUSAL)]
-    found = []
-    # The reference thinks while Spark works.
-    with ThreadPoolExecutor(1) as beside:
-        apart = kinds(cases)
-        opinions = [beside.submit(all_opinions, some) for some in apart]
-        for number, some in enumerate(apart):
-            judged = Judged(spark, some, frames.every_step(some), tmp_path_factory.mktemp(f"group-{number}") / "frames")
-            found.append(Group(judged, judged.at_once(), opinions[number].result()))
-    return found
+    judged = Judged(spark, cases, tmp_path_factory.mktemp("histories"))
+    rows = [list(judged.live(number)) for number in range(len(cases))]
+    return Group(judged, rows, all_opinions(cases))
 
 
 def test_the_core_says_what_the_reference_says_after_every_step(
-    groups: list[Group], capsys: pytest.CaptureFixture[str]
+    group: Group, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tally = Tally()
-    for group in groups:
-        tally = tally.plus(group.compared())
+    tally = group.compared()
     with capsys.disabled():
         print(f"\n{tally}")
     assert tally.differences[:SHOWN] == []
@@ -103,49 +84,33 @@ def test_the_core_says_what_the_reference_says_after_every_step(
     assert {name: tally.classes[name] for name in EXPECTED_CLASSES if tally.classes[name] < 10} == {}
 
 
-def test_a_correct_engine_is_never_accused_after_any_step(groups: list[Group]) -> None:
+def test_a_correct_engine_is_never_accused_after_any_step(group: Group) -> None:
     alarms = []
-    for group in groups:
-        for world, rows in group.rows.items():
-            it, held = group.judged.cases[world.case], group.judged.instants[world.case][world.step].suspected
+    for number, it in enumerate(group.judged.cases):
+        for step, rows in enumerate(group.rows[number]):
+            held = group.judged.instants[number][step].suspected
             told = [name for name in VIOLATIONS if name not in held]
             if it.causal and any(row[name] for row in rows for name in told):
-                alarms.append((it.seed, world.step))
+                alarms.append((it.seed, step))
     assert alarms == []
 
 
-def test_batch_after_batch_says_the_same_and_so_does_a_restart(
-    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    drawn = (case(10_000 + seed, causal=False, steps_most=LIVE_STEPS_MOST) for seed in range(20 * LIVE))
-    cases = list(_telling(drawn))
-    live = Judged(spark, cases, frames.whole(cases), tmp_path / "live")
-    with ThreadPoolExecutor(1) as beside:
-        opinions = beside.submit(all_opinions, cases)
-        rows: dict[World, list[Row]] = {}
-        for batch in live.batch_by_batch():
-            rows |= batch
-        again = live.at_once()
-    tally = Group(live, rows, opinions.result()).compared()
-    with capsys.disabled():
-        print(f"\nbatch after batch: {tally}")
-    assert tally.differences[:SHOWN] == []
+def test_what_was_told_is_what_was_judged(group: Group) -> None:
     assert [
-        line
-        for world, at_once in again.items()
-        for line in closing_differences(cases[world.case], rows[world], at_once)
+        line for rows in group.rows for before, now in itertools.pairwise(rows) for line in untold(before, now)
     ] == []
-    later = [(World(world.case, world.step - 1), now) for world, now in rows.items() if world.step > 0]
-    assert [line for world, now in later for line in untold(rows[world], now)] == []
 
 
-def _telling(drawn: Iterator[Case]) -> Iterator[Case]:
-    """Cases where a comparison of ids may have to be repeated: commits move, answers expire, late ones are dropped."""
-    found = 0
-    for it in drawn:
-        gone = any(state.log_start > state.start_offset for step in it.history.steps for state in step.partitions)
-        if not it.rules.collapse and it.rules.drops_late and (it.grouped or gone):
-            yield it
-            found += 1
-        if found == LIVE:
-            return
+def test_a_restart_finds_what_was_left(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
+    """Through the tables of a state folder, at random steps of random histories."""
+    rng, judged = Random(7), group.judged
+    differences: list[str] = []
+    numbers = rng.sample(range(len(judged.cases)), RESTARTS)
+    for number in numbers:
+        upto = rng.randrange(len(judged.cases[number].history.steps))
+        before, after = judged.restarted(number, upto)
+        differences += closing_differences(judged.cases[number], before, after)
+        differences += untold(before, after)
+    with capsys.disabled():
+        print(f"\n{len(numbers)} restarts")
+    assert differences[:SHOWN] == []

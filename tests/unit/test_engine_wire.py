@@ -30,6 +30,30 @@ def test_a_late_event_is_pgvals_click_update_event() -> None:
     )
 
 
+def test_a_joined_result_has_the_ids_of_both_under_their_own_names() -> None:
+    result = Result(0, 60_000, ("/help",), (1, "update/1", 7, "update/invented-ff"), (1, 13, 14, 15))
+    assert json.loads(wire.result_bytes(result, ["page"], "update/")) == {
+        "page": "/help",
+        "windowStart": "1970-01-01T00:00:00.000",
+        "windowEnd": "1970-01-01T00:01:00.000",
+        "clickIds": [1, 7],
+        "updateIds": [1, "invented-ff"],
+    }
+
+
+def test_a_late_update_has_no_click() -> None:
+    assert wire.late_bytes(LateEvent(("/help",), "update/7", 13), ["page"], "update/") == (
+        b'{"page":"/help","clickId":0,"clickTimestamp":"1970-01-01T00:00:00.000","updateId":7,'
+        b'"updateTimestamp":"1970-01-01T00:00:00.013"}'
+    )
+
+
+def test_an_update_is_decoded_with_its_input_in_its_id() -> None:
+    value = b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/help","updatedBy":""}'
+    assert wire.Decoder(["page"], "update/").decode(3, value) == (3, ("/help",), 13, "update/7")
+    assert wire.Decoder(["page"]).decode(3, value) == (3, ("/help",), 13, 7)
+
+
 def test_composite_keys_text_ids_and_empty_results() -> None:
     result = Result(0, 60_000, ("/a", "eu"), ('e"1',), (1,))
     assert json.loads(wire.result_bytes(result, ["page", "region"]))["clickIds"] == ['e"1']

@@ -25,6 +25,15 @@ def test_a_click_is_what_jackson_writes() -> None:
     )
 
 
+def test_an_update_is_what_jackson_writes() -> None:
+    update = wire.UpdateWire(wire.keys(6, 0), None)
+    assert update.render([1, 2], [0, 5], [30_001, 59_999], 1_700_000_000_123) == [
+        b'{"id":1,"timestamp":"1970-01-01T00:00:30.001","page":"/help","updatedBy":""}',
+        b'{"id":2,"timestamp":"1970-01-01T00:00:59.999","page":"/news","updatedBy":""}',
+    ]
+    assert update.number_in(update.render([17], [0], [1], -1)[0]) == 17
+
+
 def test_creation_time_can_be_the_event_time() -> None:
     click = ClickWire(wire.keys(1, 0), None)
     assert click.render([1], [0], [60_001], -1) == [

@@ -27,7 +27,6 @@ NOT_BUILT: Final[dict[str, frozenset[str]]] = {
             "sample",
             "sliding_window",
             "session_window",
-            "windowed_join",
             "interval_join",
             "running_aggregate",
             "distinct",

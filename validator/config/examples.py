@@ -72,7 +72,7 @@ state: {path: ./state/orders}
 """
 
 SECURED: Final = """\
-# A cluster that asks for a login, two inputs with id spaces of their own, a dead-letter topic, a key of two fields.
+# A cluster that asks for a login, two inputs, a dead-letter topic, a key of two fields.
 pipeline: payments
 guarantee: at_least_once
 kafka:
@@ -106,5 +106,42 @@ state: {path: ./state/payments, retention: 7d}
 metrics: {address: 0.0.0.0, port: 9464}
 """
 
-EXAMPLES: Final[dict[str, str]] = {"clickstream": CLICKSTREAM, "minimal": MINIMAL, "secured": SECURED}
+JOIN: Final = """\
+# Clicks are joined with updates of their page in windows of one minute (PGVal's MST workload). A result has the ids of
+# both; click 7 and update 7 are two events, so every list of ids and every late topic says whose they are.
+#   click        {"id": 7, "page": "/help", "timestamp": "1970-01-01T00:00:03.250"}
+#   update       {"id": 7, "page": "/help", "timestamp": "1970-01-01T00:00:30.000", "updatedBy": ""}
+#   output       {"page": "/help", "windowStart": "1970-01-01T00:00:00.000", "clickIds": [7], "updateIds": [7]}
+#   lateUpdates  {"updateId": 8, "page": "/help", "updateTimestamp": "1970-01-01T00:00:30.000"}
+pipeline: click-updates
+guarantee: exactly_once
+kafka: {bootstrap_servers: "127.0.0.1:9092"}
+inputs:
+  - topic: click
+    fields: {id: id, key: page, event_time: timestamp}
+  - topic: update
+    fields: {id: id, key: page, event_time: timestamp}
+outputs:
+  - topic: output
+    fields:
+      key: page
+      window_start: windowStart
+      ids: [{path: clickIds, input: click}, {path: updateIds, input: update}]
+late:                                # a topic for each input, since a record must say whose id it has
+  - topic: lateOutput
+    input: click
+    fields: {id: clickId, key: page, event_time: clickTimestamp}
+  - topic: lateUpdates
+    input: update
+    fields: {id: updateId, key: page, event_time: updateTimestamp}
+oracle:
+  kind: windowed_join
+  join: inner                        # inner: both sides must have an event; left: the left is answered alone, too
+  left: click                        # the side with more events, where that can be chosen
+  right: update
+  size: 60s
+state: {path: ./state/click-updates}
+"""
+
+EXAMPLES: Final[dict[str, str]] = {"clickstream": CLICKSTREAM, "minimal": MINIMAL, "secured": SECURED, "join": JOIN}
 """Name -> YAML text."""

@@ -14,6 +14,7 @@ from validator.config.built import Built
 from validator.config.durations import Duration, PositiveDuration, format_duration
 from validator.config.errors import broken_rule, broken_rule_at
 from validator.config.fields import FieldPath, Frozen, IdsPath
+from validator.config.joining import check_spaces
 from validator.config.options import ClientOptions, Options
 from validator.config.oracle import Oracle, TumblingWindow
 from validator.config.start import EARLIEST, Start, StartValue
@@ -227,11 +228,14 @@ class Config(Frozen):
         for i, output in enumerate(self.outputs):
             if output.fields.window_start is None:
                 mend = "name the path of the window's start in a result"
-                raise broken_rule_at(f"outputs[{i}].fields.window_start", "oracle tumbling_window needs it", mend)
+                raise broken_rule_at(f"outputs[{i}].fields.window_start", f"oracle {self.oracle.kind} needs it", mend)
             for path in output.fields.ids or ():
                 if path.input is not None and path.input not in inputs:
                     problem = f"{path.input!r} is no input topic"
                     raise broken_rule_at(f"outputs[{i}].fields.ids", problem, f"use one of {', '.join(sorted(inputs))}")
+        set_aside = [(f"late[{i}]", item) for i, item in enumerate(self.late)]
+        set_aside += [(f"rejected[{i}]", item) for i, item in enumerate(self.rejected)]
+        check_spaces(self.oracle, self.inputs, self.outputs, set_aside)
         if self.state.retention <= self.timing.missing_after:
             problem = f"{format_duration(self.state.retention)} is not above timing.missing_after"
             raise broken_rule_at("state.retention", problem, "keep facts for longer than a verdict takes")

@@ -31,10 +31,11 @@ UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Etc/GMT", "GMT", "Zulu"})
 
 
 class TumblingWindow(Frozen):
-    """Windows of one size, side by side; each event belongs in the one that holds its event time, per key."""
+    """Windows of one size, side by side; each event belongs in the one that holds its event time, per key. With
+    `windowed_join` two inputs are joined within them, and a result has the ids of both."""
 
     kind: Annotated[Kind, Built("oracle.kind")]
-    """Which oracle; decides which other keys there are."""
+    """Which oracle: `tumbling_window`, or `windowed_join`, which also needs `join`, `left` and `right`."""
     size: PositiveDuration
     """Length of a window."""
     offset: Duration = 0
@@ -43,6 +44,12 @@ class TumblingWindow(Frozen):
     """IANA name of the zone whose local time the windows are aligned to."""
     closed: Literal["left", "right"] = "left"
     """The end that belongs to the window: `left` is [start, end), `right` is (start, end]."""
+    join: Literal["inner", "left"] | None = None
+    """Of `windowed_join`: whether both sides must have an event (`inner`), or the left is answered alone (`left`)."""
+    left: str | None = None
+    """Of `windowed_join`: the input topic on the left; the larger one, where that can be chosen."""
+    right: str | None = None
+    """Of `windowed_join`: the input topic on the right."""
     values: Annotated[tuple[str, ...], Field(default=())] = ()
     """Aggregates to check: `count`, `sum(field)`, `min`, `max`, `avg`, `distinct(field)`."""
 
@@ -71,6 +78,19 @@ class TumblingWindow(Frozen):
             raise broken_rule_at("time_zone", "windows aligned to local time are not built yet", mend)
         return self
 
+    @model_validator(mode="after")
+    def _sides(self) -> TumblingWindow:
+        mends = {"join": "write inner or left", "left": "name an input topic", "right": "name the other input topic"}
+        for name, mend in mends.items():
+            given = getattr(self, name) is not None
+            if self.kind == "windowed_join" and not given:
+                raise broken_rule_at(name, "oracle windowed_join needs it", mend)
+            if self.kind != "windowed_join" and given:
+                raise broken_rule_at(name, f"oracle {self.kind} does not use it", "leave it out, or use windowed_join")
+        if self.left is not None and self.left == self.right:
+            raise broken_rule_at("right", "a join of an input with itself is not built yet", "name the other input")
+        return self
+
 
 Oracle: TypeAlias = TumblingWindow
-"""Becomes a union with ``Field(discriminator="kind")`` when the second oracle is built."""
+"""Becomes a union with ``Field(discriminator="kind")`` when an oracle without tumbling windows is built."""

@@ -78,13 +78,6 @@ class ResultFields(Frozen):
     id: FieldPath | None = None
     """The id of the one event that the result carries (evidence `id`)."""
 
-    @field_validator("ids")
-    @classmethod
-    def _no_input_is_named(cls, ids: Any) -> Any:
-        if ids is not None and any(path.input is not None for path in ids):
-            raise broken_rule("inputs with id spaces of their own are not built yet", "leave input out")
-        return ids
-
     @model_validator(mode="after")
     def _units(self) -> ResultFields:
         _no_units({"id": self.id, "key": self.key})
@@ -137,6 +130,8 @@ class Late(Frozen):
     """How the value of a record is encoded."""
     fields: EventFields
     """Where the set-aside event's id, key and time are."""
+    input: str | None = None
+    """The input topic whose events these are, where inputs have id spaces of their own (`windowed_join`)."""
 
 
 class FaultsTopic(Frozen):

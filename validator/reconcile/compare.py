@@ -1,9 +1,4 @@
-"""The cells whose fingerprints disagree, id by id.
-
-Per (cell, id), with e expected, p in results, l late, r rejected (SEMANTICS section 2):
-processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate =
-max(0, p + l + r - e) where e > 0; else all observations are of an id that the cell does not expect.
-"""
+"""The cells whose fingerprints disagree, id by id: from facts to the columns of an expansion, and ids as evidence."""
 
 from __future__ import annotations
 
@@ -14,9 +9,10 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from validator.reconcile import arrays
+from validator.reconcile import arrays, joined
 from validator.reconcile.arrays import Bools, Ints, coded, counts, ints, listed, totals
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, contributing
+from validator.reconcile.ids import ById, Flags, Seen, window_classes
 from validator.reconcile.judge import Rules
 
 IDS_KEPT: Final = 20
@@ -97,7 +93,15 @@ def compare(
     starts = _group_starts(items)
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
-    ids = _ById.counted(items, group, firsts, _flags(cells, rows, items, named, rules, places), rules)
+    seen = _seen(items, group, firsts)
+    flags = _flags(cells, rows, items, named, rules, places)
+    if rules.join is None:
+        ids = window_classes(seen, flags, collapse=rules.collapse)
+    else:
+        right = np.array([text.startswith(rules.join.right_prefix) for text in texts], dtype=np.bool_)
+        is_right = np.zeros(len(seen.id), dtype=np.bool_)
+        is_right[seen.is_text == 1] = right[seen.id[seen.is_text == 1]]
+        ids = joined.classes(seen, flags, rules.join, is_right, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
     foreign_known = np.where(is_known, ids.foreign, 0)
@@ -191,32 +195,37 @@ def _group_starts(items: _Items) -> Bools:
     return starts
 
 
-@dataclass(frozen=True)
-class _Flags:
-    """Of each contribution: its event came after its window could close; at or past the engine's committed offset; its
-    answer may have been gone before it could be read. The second leaves out the first, the third both."""
-
-    late: Bools
-    unconsumed: Bools
-    unprovable: Bools
+def _seen(items: _Items, group: Ints, firsts: Ints) -> Seen:
+    size = len(firsts)
+    e, p, late, rejected = (counts(group, items.side == side, size) for side in (_INPUT, _OUTPUT, _LATE, _REJECTED))
+    return Seen(
+        cell=items.cell[firsts],
+        is_text=items.is_text[firsts],
+        id=items.id[firsts],
+        expected=e,
+        processed=p,
+        late=late,
+        rejected=rejected,
+        group=group,
+        given=items.side == _INPUT,
+    )
 
 
 def _flags(
     cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules, places: Mapping[Place, PlaceOffsets]
-) -> _Flags:
-    nothing = np.zeros(len(items.cell), dtype=np.bool_)
-    late = _late(cells, rows, items, named, rules) if rules.drops_late else nothing
-    unconsumed, unprovable = nothing.copy(), nothing.copy()
+) -> Flags:
+    late = np.zeros(len(items.cell), dtype=np.bool_)
+    if rules.drops_late or rules.join is not None:
+        late = _late(cells, rows, items, named, rules)
+    unread, unsure = np.zeros_like(late), np.zeros_like(late)
     for number, place in enumerate(named):
-        told = places.get(place)
-        if told is None:
-            continue
+        told = places.get(place, PlaceOffsets())
         mine = items.place == number
         if told.committed_offset is not None:
-            unconsumed |= mine & ~late & (items.offset >= told.committed_offset)
+            unread |= mine & (items.offset >= told.committed_offset)
         if told.unprovable_below is not None:
-            unprovable |= mine & ~late & ~unconsumed & (items.offset < told.unprovable_below)
-    return _Flags(late, unconsumed, unprovable)
+            unsure |= mine & (items.offset < told.unprovable_below)
+    return Flags(late, unread, unsure)
 
 
 def _late(cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules) -> Bools:
@@ -237,57 +246,7 @@ def _late(cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules
     return found
 
 
-@dataclass(frozen=True)
-class _ById:
-    """One entry per (cell, id), sorted by both: its classes."""
-
-    cell: Ints
-    is_text: Ints
-    id: Ints
-    expected: Ints
-    processed: Ints
-    late: Ints
-    rejected: Ints
-    duplicate: Ints
-    foreign: Ints
-    outstanding: Ints
-    dropped_late: Ints
-    unconsumed: Ints
-    unprovable: Ints
-
-    @classmethod
-    def counted(cls, items: _Items, group: Ints, firsts: Ints, flags: _Flags, rules: Rules) -> _ById:
-        size = len(firsts)
-        e, p, late, rejected = (counts(group, items.side == side, size) for side in (_INPUT, _OUTPUT, _LATE, _REJECTED))
-        if rules.collapse:
-            e = np.minimum(e, 1)
-        given = items.side == _INPUT
-        processed = np.minimum(e, p)
-        as_late = np.minimum(e - processed, late)
-        as_rejected = np.minimum(e - processed - as_late, rejected)
-        outstanding = e - processed - as_late - as_rejected
-        total = p + late + rejected
-        dropped = np.minimum(outstanding, counts(group, given & flags.late, size))
-        unconsumed = np.minimum(outstanding - dropped, counts(group, given & flags.unconsumed, size))
-        unprovable = counts(group, given & flags.unprovable, size)
-        return cls(
-            cell=items.cell[firsts],
-            is_text=items.is_text[firsts],
-            id=items.id[firsts],
-            expected=e,
-            processed=processed,
-            late=as_late,
-            rejected=as_rejected,
-            duplicate=np.where(e > 0, np.maximum(0, total - e), 0),
-            foreign=np.where(e == 0, total, 0),
-            outstanding=outstanding,
-            dropped_late=dropped,
-            unconsumed=unconsumed,
-            unprovable=np.minimum(outstanding - dropped - unconsumed, unprovable),
-        )
-
-
-def _known(ids: _ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds]) -> Bools:
+def _known(ids: ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds]) -> Bools:
     """Which ids are foreign to their cell and known to some input."""
     foreign = ids.foreign > 0
     found = np.zeros(len(foreign), dtype=np.bool_)
@@ -302,7 +261,7 @@ def _known(ids: _ById, texts: Sequence[str], known: Callable[[AskedIds], AskedId
     return found
 
 
-def _results(items: _Items, group: Ints, ids: _ById, is_known: Bools, size: int) -> tuple[Ints, Ints]:
+def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int) -> tuple[Ints, Ints]:
     """Per cell: how many of its results are misplaced, and how many excess; the first that holds.
 
     Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its
@@ -332,7 +291,7 @@ def _results(items: _Items, group: Ints, ids: _ById, is_known: Bools, size: int)
     return counts(cell_of, any_foreign, size), counts(cell_of, ~any_foreign & any_surplus, size)
 
 
-def _evidence(ids: _ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> dict[tuple[int, str], tuple[str, ...]]:
+def _evidence(ids: ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> dict[tuple[int, str], tuple[str, ...]]:
     """The smallest `IDS_KEPT` ids of each violation, of the first `EVIDENCE_KEPT` violations of each class."""
     of_class = {
         "missing": ids.outstanding > 0,

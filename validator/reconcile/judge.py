@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 
 from validator.model.frontier import Clock, Rest
+from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.arrays import ABSENT, Bools, Ints, ints
 from validator.reconcile.cells import EXPANSION_FIELDS, Cells
 
@@ -52,7 +53,7 @@ class Rules:
     """What the configuration says about judging. Microseconds.
 
     ``collapse``: an input's repeated ids count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
-    engine's consumer group is configured.
+    engine's consumer group is configured. ``join``: the oracle is one.
     """
 
     window_us: int
@@ -61,6 +62,12 @@ class Rules:
     collapse: bool = False
     drops_late: bool = False
     tells_unconsumed: bool = False
+    join: WindowedJoin | None = None
+
+    @property
+    def compares_all(self) -> bool:
+        """Whether fingerprints decide nothing: every cell with an answer, or overdue, is compared id by id."""
+        return self.collapse or self.join is not None
 
 
 @dataclass(frozen=True)
@@ -137,7 +144,7 @@ class _Decisions:
 
 
 def _agree(cells: Cells, rules: Rules) -> Bools:
-    same = np.full(len(cells), not rules.collapse)
+    same = np.full(len(cells), not rules.compares_all)
     for part in ("count", "a", "b"):
         total = cells[f"processed_{part}"] + cells[f"late_{part}"] + cells[f"rejected_{part}"]
         same &= cells[f"expected_{part}"] == total
@@ -243,7 +250,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
 
     seen = it.observed > 0
     clear = ~it.agrees & (it.resolved | ~seen)
-    needs_ids = late_enough if rules.drops_late or rules.tells_unconsumed or rules.collapse else np.zeros_like(seen)
+    needs_ids = late_enough if rules.drops_late or rules.tells_unconsumed or rules.compares_all else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
     # Whole cells without an answer are compared too once they are lost: their ids are the evidence.

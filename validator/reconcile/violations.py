@@ -19,7 +19,7 @@ from validator.reconcile.judge import VIOLATIONS, Judged, Rules
 _SAID: Final = {
     "missing": "%d of %d expected contributions are in no result and no late record",
     "duplicate": "%d contributions beyond the %d expected ones were counted again",
-    "misplaced": "%d ids are in this cell's results and belong to another cell (it expects %d)",
+    "misplaced": "%d ids are in this cell's results and do not belong there (it expects %d)",
     "unknown_id": "%d ids are in this cell's results and in no input (it expects %d)",
 }
 

@@ -23,6 +23,13 @@ def identity_of(config: Config) -> dict[str, Any]:
     return {"schema": SCHEMA_VERSION, **kept}
 
 
+def _said(value: Any) -> Any:
+    """``value`` without what says nothing: a key that came later is no difference where nobody uses it."""
+    if isinstance(value, dict):
+        return {key: _said(item) for key, item in value.items() if item is not None}
+    return [_said(item) for item in value] if isinstance(value, list) else value
+
+
 def check_or_write(state: Path, config: Config) -> None:
     """Write the identity of a new state; raise `StateMismatch` where an old one differs."""
     path = state / "identity.json"
@@ -42,8 +49,8 @@ def check_or_write(state: Path, config: Config) -> None:
             f"{SCHEMA_VERSION}): upgrade streamproof, or give state.path a new folder"
         )
     for name, value in wanted.items():
-        if found.get(name) != value:
-            difference = _difference(name, found.get(name), value)
+        if _said(found.get(name)) != _said(value):
+            difference = _difference(name, _said(found.get(name)), _said(value))
             raise StateMismatch(
                 f"the state {state} belongs to another pipeline: {difference}; "
                 "give state.path a new folder, or restore the configuration"

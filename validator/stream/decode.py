@@ -6,23 +6,32 @@ Shape out: `validator.codecs.columns.DECODED_TYPE`. Nothing here reads or writes
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, LongType, StringType
 
 from validator.codecs import json_paths, scalars
 from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, TOMBSTONE, UNDECODABLE
+from validator.codecs.id_spaces import IdSpace
 from validator.config.model import FieldPath, Input, Late, Output
 from validator.oracles.tumbling_window import TumblingWindow
 
 
 def decode_events(
-    frame: DataFrame, source: int, topic: Input | Late, oracle: TumblingWindow, slack_us: int, id_type: str
+    frame: DataFrame,
+    source: int,
+    topic: Input | Late,
+    oracle: TumblingWindow,
+    slack_us: int,
+    id_type: str,
+    space: IdSpace | None = None,
 ) -> DataFrame:
     """Input events, late records and rejected records: each carries one id and its own event time.
 
     ``slack_us`` is disorder plus allowed lateness, for ``reach_us``. ``id_type`` is ``auto``, ``integer`` or
-    ``string``.
+    ``string``. ``space``: the id space of these events, where inputs have their own.
     """
     reader = _Reader(frame, [topic.fields.id, *topic.fields.key, topic.fields.event_time])
     columns = reader.frame.select(
@@ -33,6 +42,9 @@ def decode_events(
         reader.whole.alias("whole"),
     )
     ids = _with_ids(columns, id_type)
+    if space is not None:
+        number, text = space.named(F.col("number"), F.col("text"))
+        ids = ids.withColumns({"number": number, "text": text})
     known = F.col("number").isNotNull() | F.col("text").isNotNull()
     decoded = F.col("whole") & known & F.col("key").isNotNull() & F.col("event_time_us").isNotNull()
     hashed = F.coalesce(F.col("number"), scalars.text_number(F.col("text")))
@@ -56,8 +68,18 @@ def decode_events(
     )
 
 
-def decode_results(frame: DataFrame, source: int, topic: Output, oracle: TumblingWindow, id_type: str) -> DataFrame:
-    """Results: each names its cell and carries the list of ids (or, with evidence ``id``, the one id) that it used."""
+def decode_results(
+    frame: DataFrame,
+    source: int,
+    topic: Output,
+    oracle: TumblingWindow,
+    id_type: str,
+    spaces: Mapping[str, IdSpace] = {},
+) -> DataFrame:
+    """Results: each names its cell and carries the list of ids (or, with evidence ``id``, the one id) that it used.
+
+    ``spaces``: input topic -> its id space, where inputs have their own; the lists say whose they are.
+    """
     start = topic.fields.window_start
     assert start is not None, "config refuses a windowed oracle without window_start"
     lists = [path.path for path in topic.fields.ids or ()]
@@ -93,10 +115,18 @@ def decode_results(frame: DataFrame, source: int, topic: Output, oracle: Tumblin
     whole = reader.whole
     if "parsed_text" in columns.columns:
         whole = whole | json_paths.is_whole(F.col("parsed_text"))
-    no_longs, no_texts = F.array().cast(ArrayType(LongType())), F.array().cast(ArrayType(StringType()))
-    # What is no scalar becomes a null id, so that the record is undecodable.
-    texts = F.transform(_concatenated(text_ids), scalars.scalar) if text_ids else None
-    numbers = F.when(reader.whole, _concatenated(number_ids)) if number_ids is not None else None
+    inputs = [path.input for path in topic.fields.ids or ()]
+    groups = {name: [i for i, of in enumerate(inputs) if of == name] for name in dict.fromkeys(inputs)} or {None: [0]}
+
+    def listed(lists: list[Column] | None, chosen: list[int], kind: DataType) -> Column:
+        return _concatenated([lists[i] for i in chosen]) if lists else F.lit(None).cast(ArrayType(kind))
+
+    given: dict[str, Column] = {}
+    for at, chosen in enumerate(groups.values()):
+        numbers = listed(number_ids, chosen, LongType())
+        given[f"numbers_{at}"] = F.when(reader.whole, numbers) if number_ids else numbers
+        # What is no scalar becomes a null id, so that the record is undecodable.
+        given[f"texts_{at}"] = F.transform(listed(text_ids, chosen, StringType()), scalars.scalar)
     columns = columns.select(
         *_position(),
         F.col("value").isNull().alias("tombstone"),
@@ -104,19 +134,18 @@ def decode_results(frame: DataFrame, source: int, topic: Output, oracle: Tumblin
         scalars.instant_us(field(start), start.unit).alias("window"),
         (scalars.instant_us(field(end), end.unit) if end is not None else F.lit(None)).alias("window_end"),
         whole.alias("whole"),
-        (numbers if numbers is not None else F.lit(None).cast(ArrayType(LongType()))).alias("numbers"),
-        (texts if texts is not None else F.lit(None).cast(ArrayType(StringType()))).alias("texts"),
+        *[column.alias(name) for name, column in given.items()],
     )
-    from_texts = F.col("numbers").isNull() & F.col("texts").isNotNull()
-    if id_type == "string":
-        split_numbers, split_texts = no_longs, F.col("texts")
-    else:
-        as_numbers = F.filter(F.transform("texts", scalars.integer_id), lambda number: number.isNotNull())
-        split_numbers = F.when(from_texts, as_numbers).otherwise(F.col("numbers"))
-        # Not `is null`: a null id must stay, so that the fold is null and the record undecodable.
-        kept = F.filter("texts", lambda text: text.isNull() | scalars.integer_id(text).isNull())
-        split_texts = F.when(from_texts, kept).otherwise(no_texts)
-    columns = columns.withColumns({"ids": split_numbers, "text_ids": split_texts})
+    parts = []
+    for at, name in enumerate(groups):
+        part = _split(F.col(f"numbers_{at}"), F.col(f"texts_{at}"), id_type)
+        parts.append(spaces[name].named_lists(*part) if name is not None else part)
+    columns = columns.withColumns(
+        {
+            "ids": _concatenated([numbers for numbers, _ in parts]),
+            "text_ids": _concatenated([texts for _, texts in parts]),
+        }
+    )
     text_hashes = F.transform("text_ids", scalars.text_number)
     empty = F.size("text_ids") == 0
     columns = columns.withColumns(
@@ -156,6 +185,18 @@ def decode_results(frame: DataFrame, source: int, topic: Output, oracle: Tumblin
             "hash_b": F.col("sum_b"),
         },
     )
+
+
+def _split(numbers: Column, texts: Column, id_type: str) -> tuple[Column, Column]:
+    """A result's ids, integers and texts apart; ``texts`` counts where ``numbers`` is null."""
+    if id_type == "string":
+        return F.array().cast(ArrayType(LongType())), texts
+    from_texts = numbers.isNull() & texts.isNotNull()
+    as_numbers = F.filter(F.transform(texts, scalars.integer_id), lambda number: number.isNotNull())
+    # Not `is null`: a null id must stay, so that the fold is null and the record undecodable.
+    kept = F.filter(texts, lambda text: text.isNull() | scalars.integer_id(text).isNull())
+    no_texts = F.array().cast(ArrayType(StringType()))
+    return F.when(from_texts, as_numbers).otherwise(numbers), F.when(from_texts, kept).otherwise(no_texts)
 
 
 class _Reader:

@@ -25,12 +25,14 @@ DAY_MINUTES: Final = 24 * 60
 class RunRecord:
     """Grows with every commit.
 
+    ``joins``: the oracle is a join, where an event without a partner may have one in input that cannot be read.
     ``by_minute``: minute -> class -> confirmed less retracted, of the last day. ``confirmed_total``: (class, phase) ->
     ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``moves``: (from, to) ->
     classifications that changed.
     """
 
     has_broker_time: bool = True
+    joins: bool = False
     faults: tuple[FaultWindow, ...] = ()
     restarts: int = 0
     batches: int = 0
@@ -68,7 +70,7 @@ class RunRecord:
         """Violation classes that are counted and not confirmed, because what cannot be read may explain them."""
         classes = set()
         if self.inputs_may_explain(books):
-            classes.add("unknown_id")
+            classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
         if self.answers_may_be_lost(books):
             classes.add("missing")
         return frozenset(classes)

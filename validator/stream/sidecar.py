@@ -38,7 +38,7 @@ from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.session import start
-from validator.stream.sources import Source, sources_of, united
+from validator.stream.sources import Source, join_of, sources_of, united
 from validator.stream.starting import opened, shares
 
 EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
@@ -158,8 +158,9 @@ class Sidecar:
             collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
             drops_late=config.timing.late_policy == "drop",
             tells_unconsumed=config.engine.consumer_group is not None,
+            join=join_of(config),
         )
-        record = RunRecord()
+        record = RunRecord(joins=rules.join is not None)
         restore_record(self._tables, record)
         counters.restore(self._state, record)
         first = True

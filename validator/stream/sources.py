@@ -11,9 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from validator.codecs.columns import DECODED_TYPE
+from validator.codecs.id_spaces import IdSpace
 from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
+from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.facts import Side
 from validator.stream.decode import decode_events, decode_results
 
@@ -55,6 +57,22 @@ def oracle_of(config: Config) -> TumblingWindow:
     return TumblingWindow(oracle.size, oracle.offset, closed_right=oracle.closed == "right")
 
 
+def join_of(config: Config) -> WindowedJoin | None:
+    """The oracle's join as the core knows it; None where the oracle is none."""
+    oracle = config.oracle
+    if oracle.kind != "windowed_join":
+        return None
+    return WindowedJoin(spaces_of(config)[str(oracle.right)].prefix, left_alone=oracle.join == "left")
+
+
+def spaces_of(config: Config) -> dict[str, IdSpace]:
+    """Input topic -> its id space; empty where all inputs share one."""
+    oracle = config.oracle
+    if oracle.kind != "windowed_join":
+        return {}
+    return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == oracle.left) for entry in config.inputs}
+
+
 def id_type_of(config: Config) -> str:
     """One id space: integers or texts only where every input says so."""
     kinds = {entry.id_type for entry in config.inputs}
@@ -77,15 +95,16 @@ def united(
     With ``ticking`` a rate source makes a batch each tick, also when no topic moves.
     """
     slack = config.timing.max_disorder + config.timing.allowed_lateness
-    oracle, id_type = oracle_of(config), id_type_of(config)
+    oracle, id_type, spaces = oracle_of(config), id_type_of(config), spaces_of(config)
     whole: DataFrame | None = None
     for index, source in enumerate(sources):
         raw = _kafka(spark, config, source.topic, starts, shares[source.topic], cores)
         entry = source.configured
         if isinstance(entry, Output):
-            decoded = decode_results(raw, index, entry, oracle, id_type)
+            decoded = decode_results(raw, index, entry, oracle, id_type, spaces)
         else:
-            decoded = decode_events(raw, index, entry, oracle, slack, id_type)
+            owner = entry.input if isinstance(entry, Late) else entry.topic
+            decoded = decode_events(raw, index, entry, oracle, slack, id_type, spaces.get(owner or ""))
         whole = decoded if whole is None else whole.union(decoded)
     assert whole is not None, "a configuration has at least one input and one output"
     return whole.union(_tick(spark)) if ticking else whole

@@ -1,0 +1,99 @@
+"""PGVal's multi-source topology workload: the clicks of `sst`, and for each page and window a burst of updates.
+
+Source: PGVal's ``ClickDataset`` and ``UpdateDataset``. When the first click passes half of a window (its 30 s of 60 s),
+``int(events x updates / 100)`` updates of every key are sent at once, all with that click's time, key by key in turn.
+An update is at its window's half or at most one step of the clicks behind it, so that each window holds exactly that
+many (whole windows: the last one may end before its half).
+
+One thing differs from PGVal, where clicks and updates share one counter: here each stream counts for itself, from 1, so
+that a click and an update have the same number, as streams of two teams do.
+
+Lateness and duplicates befall updates in the same shares as clicks; they have no disorder, being sent at one time.
+"""
+
+from __future__ import annotations
+
+import heapq
+from dataclasses import dataclass
+
+from generator import seed
+from generator.workloads import sst
+
+
+def updates_per_window(events_per_window: int, update_percent: float) -> int:
+    """Updates per window and key, of each producer."""
+    return int(events_per_window * update_percent / 100)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one producer's updates are to be; ``clicks`` is the plan of its clicks. Times are milliseconds."""
+
+    clicks: sst.Plan
+    window_ms: int
+    per_window: int
+
+
+class Updates:
+    """The updates that follow a producer's clicks, in order; the same for the same plan however clicks are batched."""
+
+    def __init__(self, plan: Plan) -> None:
+        self.plan = plan
+        self._window = 0
+        self._made = 0
+        self._newest_ms = -1
+        self._held: list[tuple[int, int, int, int]] = []  # a heap of (due time, number, key, time)
+        self._fates = seed.stream(plan.clicks.seed, "updates", plan.clicks.producer)
+
+    @property
+    def next_number(self) -> int:
+        """The id number of the next update that would be made."""
+        return 1 + self.plan.clicks.producer + self.plan.clicks.producers * self._made
+
+    def after(self, newest_ms: int) -> sst.Batch:
+        """The updates that are due once clicks up to the event time ``newest_ms`` have been sent."""
+        batch = sst.Batch([], [], [], [])
+        self._newest_ms = max(newest_ms, self._newest_ms)
+        while (time_ms := self._burst_ms()) <= newest_ms:
+            self._release(batch, time_ms)
+            self._burst(batch, time_ms)
+            self._window += 1
+        self._release(batch, newest_ms)
+        return batch
+
+    def drain(self) -> sst.Batch:
+        """End here: what is held back, in the order of being due."""
+        batch = sst.Batch([], [], [], [])
+        self._release(batch, None)
+        return batch
+
+    def _burst_ms(self) -> int:
+        """The time of the first click at or past the half of the window."""
+        clicks = self.plan.clicks
+        half = self._window * self.plan.window_ms + self.plan.window_ms // 2
+        rounds = max(0, -(-(half - 1) // clicks.step_ms))
+        return clicks.start_ms + 1 + rounds * clicks.step_ms
+
+    def _burst(self, batch: sst.Batch, time_ms: int) -> None:
+        clicks = self.plan.clicks
+        for _ in range(self.plan.per_window):
+            for key in range(clicks.keys):
+                number, self._made = self.next_number, self._made + 1
+                if clicks.late_share and self._fates.random() < clicks.late_share:
+                    due_ms = time_ms + clicks.disorder_ms + clicks.late_by_ms
+                    heapq.heappush(self._held, (due_ms, number, key, time_ms))
+                else:
+                    self._send(batch, number, key, time_ms, sst.PLAIN)
+
+    def _release(self, batch: sst.Batch, newest_ms: int | None) -> None:
+        while self._held and (newest_ms is None or self._held[0][0] <= newest_ms):
+            _, number, key, time_ms = heapq.heappop(self._held)
+            delay_ms = self._newest_ms - time_ms
+            kind = sst.LATE if delay_ms > self.plan.clicks.disorder_ms else sst.DELAYED if delay_ms > 0 else sst.PLAIN
+            self._send(batch, number, key, time_ms, kind)
+
+    def _send(self, batch: sst.Batch, number: int, key: int, time_ms: int, kind: int) -> None:
+        batch.add(number, key, time_ms, kind)
+        clicks = self.plan.clicks
+        if clicks.duplicate_share and self._fates.random() < clicks.duplicate_share:
+            batch.add(number, key, time_ms, sst.SECOND_COPY)

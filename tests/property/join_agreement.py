@@ -1,0 +1,97 @@
+"""The Spark core's windowed join against its reference, many histories in one frame."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from random import Random
+from typing import Final
+
+from tests.property.history import Cell
+from tests.property.join_reference import RIGHT, InnerJoin, Join, LeftJoin
+from tests.property.join_worlds import correct_join_history, faulty_join_history
+from tests.property.spark_agreement import Row, Tally, observed
+from tests.property.spark_histories import Case, Instant, Opinion, Referee, coarser, odder, opinions, stretched
+from validator.oracles.windowed_join import WindowedJoin
+from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS, Rules
+
+ORACLES: Final[dict[Join, WindowedJoin]] = {
+    "inner": WindowedJoin(right_prefix=f"{RIGHT}/", left_alone=False),
+    "left": WindowedJoin(right_prefix=f"{RIGHT}/", left_alone=True),
+}
+
+
+class InnerReferee(InnerJoin, Referee):
+    """The inner join's reference, with the referee's sharper choices."""
+
+
+class LeftReferee(LeftJoin, Referee):
+    """The left join's likewise."""
+
+
+@dataclass(frozen=True)
+class JoinCase(Case):
+    """One history of a join to be judged."""
+
+    join: Join = "inner"
+
+    @property
+    def rules(self) -> Rules:
+        """The core's configuration of judging for it."""
+        return replace(super().rules, join=ORACLES[self.join])
+
+
+def join_case(seed: int, join: Join, *, causal: bool, steps_most: int) -> JoinCase:
+    """The case of a seed."""
+    rng = Random(seed)
+    history = correct_join_history(rng, join) if causal else odder(faulty_join_history(rng, join), rng)
+    return JoinCase(seed, causal, stretched(coarser(history, rng, steps_most)), join)
+
+
+def join_opinions(cases: Sequence[JoinCase]) -> list[list[Opinion]]:
+    """The referees' opinions of many cases."""
+    return [opinions(case, InnerReferee if case.join == "inner" else LeftReferee) for case in cases]
+
+
+def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, opinion: Opinion, tally: Tally) -> None:
+    """Hold what the core says of a case after a step against the reference."""
+    where = f"seed {case.seed} {case.join}{' (causal)' if case.causal else ''}, step {number}"
+
+    def differs(what: str, core: object, reference: object) -> None:
+        if core != reference:
+            tally.differences.append(f"{where}: {what}: the core says {core}, the reference {reference}")
+
+    tally.steps += 1
+    differs("held", instant.suspected, opinion.held)
+    cells: dict[Cell, Row] = {(row["window_start_us"], row["key"]): row for row in rows}
+    differs("cells", sorted(cells), sorted(opinion.cells))
+    for cell, row in cells.items():
+        counts, results = opinion.cells.get(cell, (Counter[str](), Counter[str]()))
+        core = Counter({name: row[name] for name in CONTRIBUTIONS})
+        said = Counter({name: row[column] for name, column in RESULT_COLUMNS.items()})
+        said["unjudged"] = row["results"] - said.total()
+        if not row["in_scope"] or (row["compared"] and (row["resolved"] or observed(row) == 0)):
+            tally.exact += 1
+            tally.classes += core + Counter({f"results:{name}": count for name, count in said.items()})
+            differs(f"{cell}", +core, +counts)
+            differs(f"results of {cell}", +said, +results)
+            continue
+        tally.provisional += 1
+        differs(f"violations of the provisional {cell}", [core[name] for name in VIOLATIONS], [0] * len(VIOLATIONS))
+        if observed(row):
+            differs(f"resolved, yet not compared {cell}", row["resolved"], False)
+        else:
+            # An upper bound, and nothing but pending or blocked: what is overdue is compared.
+            kinds = {name for name, count in core.items() if count}
+            differs(f"classes of the uncompared {cell}", kinds <= {"expected", "pending", "blocked"}, True)
+            differs(f"events of the uncompared {cell}", core["expected"], opinion.copies.get(cell, 0))
+            differs(f"alarms of the uncompared {cell}", sum(counts[n] for n in (*VIOLATIONS, "overdue")), 0)
+
+
+RESULT_COLUMNS: Final = {
+    "correct": "correct",
+    "incomplete": "incomplete",
+    "excess": "excess",
+    "misplaced": "misplaced_results",
+}

@@ -1,0 +1,133 @@
+"""The windowed join by brute force, from docs/decisions/0090-windowed-join.md: what a cell owes and what it allows.
+
+Everything about time is the reference's; only `e` is another, and with it what is surplus. In a join's history the
+left input is `clicks`, the right one `updates`; an id is text that tells its input, as in reports (`7`, `updates/7`).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import ClassVar, Final, Literal
+
+from tests.property.history import Cell, InputEvent
+from tests.property.reference import Reference
+
+LEFT: Final = "clicks"
+RIGHT: Final = "updates"
+Join = Literal["inner", "left"]
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How the observations of one (cell, id) are read: 0090, "What is allowed, what is owed"."""
+
+    used: int
+    aside: int
+    owed: int
+    surplus: int
+
+    @property
+    def expected(self) -> int:
+        """e(c, id)."""
+        return max(self.owed, self.used + self.aside)
+
+
+class JoinReference(Reference):
+    """One prefix of a history of a join, judged."""
+
+    join: ClassVar[Join] = "inner"
+
+    # What is allowed and what is owed
+
+    def share(self, cell: Cell, id_: str) -> Share:
+        """The rule of 0090 for one id."""
+        seen = self.observed.get((cell, id_), Counter())
+        copies = len(self.copies.get((cell, id_), ()))
+        if copies == 0:
+            return Share(0, 0, 0, seen.total())
+        used = min(seen["output"], 1) if self.is_joinable(cell, id_) else 0
+        aside = min(seen["late"] + seen["rejected"], copies - used)
+        owed = 1 if self.is_owed(cell, id_, waiting=True) else 0
+        return Share(used, aside, owed, seen.total() - used - aside)
+
+    def is_joinable(self, cell: Cell, id_: str) -> bool:
+        """Whether a result may carry the id: it needs no partner, or has one, be it late, set aside or unread."""
+        return not self.needs_partner(id_) or bool(self.partners(cell, id_))
+
+    def is_owed(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
+        """Whether some partner is a reason (or, waiting, will be one once the engine has read it)."""
+        if not self.needs_partner(id_):
+            return True
+        return any(self.is_reason(cell, partner, waiting=waiting) for partner in self.partners(cell, id_))
+
+    def is_reason(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
+        """Whether an engine must have used an event, or said that it did."""
+        seen = self.observed.get((cell, id_), Counter())
+        sure = [copy for copy in self.copies[cell, id_] if self.is_sure(copy, waiting=waiting)]
+        return seen["output"] > 0 or len(sure) > seen["late"] + seen["rejected"]
+
+    def is_sure(self, copy: InputEvent, *, waiting: bool) -> bool:
+        """Whether a copy was on time, was read by the engine, and no answer to it can have been lost on us."""
+        if self.clock.is_late(copy):
+            return False
+        if self.is_unconsumed(copy):
+            return waiting
+        return self.clock.is_provable(copy, None)
+
+    def needs_partner(self, id_: str) -> bool:
+        """Whether an id alone in its cell is in no result."""
+        return self.join == "inner" or self.side(id_) == RIGHT
+
+    def partners(self, cell: Cell, id_: str) -> list[str]:
+        """The ids of the other side of which a copy was read."""
+        return [other for at, other in self.copies if at == cell and self.side(other) != self.side(id_)]
+
+    def side(self, id_: str) -> str:
+        """The input that an id belongs to."""
+        return RIGHT if id_.startswith(RIGHT + "/") else LEFT
+
+    # The reference's questions, answered so
+
+    def expected(self, cell: Cell, id_: str) -> int:
+        """e(c, id)."""
+        return self.share(cell, id_).expected
+
+    def classes(self, cell: Cell, id_: str) -> Counter[str]:
+        """The classes of one (cell, id); out of scope, where partners may be hidden, every copy counts."""
+        if not self.clock.in_scope(cell):
+            return +Counter({"out_of_scope": len(self.copies.get((cell, id_), ()))})
+        share = self.share(cell, id_)
+        seen = self.observed.get((cell, id_), Counter())
+        late = min(seen["late"], share.aside)
+        found = Counter({"processed": share.used, "late": late, "rejected": share.aside - late})
+        found.update(self.outstanding(cell, id_, share.expected - share.used - share.aside))
+        found[self.excess_class(cell, id_)] += share.surplus
+        return +found
+
+    def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
+        """As the reference, and unconsumed where the engine has read no partner yet."""
+        dropped, unconsumed, unprovable = super().excuses(cell, id_)
+        waits = self.tells_consumption() and not self.is_owed(cell, id_, waiting=False)
+        return dropped, unconsumed or int(waits), unprovable
+
+    def tells_consumption(self) -> bool:
+        """Whether the engine's consumer group is known."""
+        return self.clock.now.committed is not None
+
+    def is_held(self, kind: str) -> bool:
+        """Input that could not be read may hold the partner of what seems to have none."""
+        return super().is_held("unknown_id" if kind == "misplaced" else kind)
+
+
+class InnerJoin(JoinReference):
+    """Both sides must be there."""
+
+
+class LeftJoin(JoinReference):
+    """The left side is answered alone, too."""
+
+    join = "left"
+
+
+REFERENCES: Final[dict[Join, type[JoinReference]]] = {"inner": InnerJoin, "left": LeftJoin}

@@ -1,0 +1,247 @@
+"""The windowed join's reference (0090): by hand where it decides, and on random worlds, correct and broken.
+
+By hand: windows are [0, 10), [10, 20), ...; overdue after 5 and missing after 10. An event at 10 closes window 0.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from random import Random
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from tests.property.history import Cell, Ending, History, InputEvent, flaws
+from tests.property.join_reference import REFERENCES, RIGHT, Join, JoinReference
+from tests.property.join_worlds import correct_join_history, faulty_join_history
+from tests.property.reference import Judgement, Violation
+from tests.property.strategies import PLAIN
+from tests.property.tiny import CLICKS, COUNTS, LATE, REJECTED, ROLES, TIMING, Story, event, late, rejected, result
+
+pytestmark = pytest.mark.property
+
+WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 8
+UPDATES = (RIGHT, 0)
+PLACES = (CLICKS, UPDATES, COUNTS, LATE, REJECTED)
+DROP = replace(TIMING, late_policy="drop")
+JOINS: tuple[Join, ...] = ("inner", "left")
+
+
+@pytest.fixture(autouse=True)
+def _updates_are_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ROLES, RIGHT, "input")  # type: ignore[arg-type]  # a mapping to everyone else
+
+
+def update(id_: str, time_us: int) -> InputEvent:
+    """An event on `updates`."""
+    return replace(event(f"{RIGHT}/{id_}", time_us), topic=RIGHT)
+
+
+def judged(story: Story, join: Join = "inner", final: Ending = "none") -> Judgement:
+    return REFERENCES[join](story.history(final), len(story.steps) - 1, final).judge()
+
+
+def counts(story: Story, id_: str, join: Join = "inner", final: Ending = "none") -> dict[str, int]:
+    return dict(judged(story, join, final).contributions[0, "k"][id_])
+
+
+def confirmed(story: Story, join: Join = "inner", final: Ending = "none") -> set[tuple[str, str]]:
+    return {(found.kind, found.id) for found in judged(story, join, final).confirmed}
+
+
+def closing() -> tuple[InputEvent, InputEvent]:
+    """Events that close window 0 on both inputs."""
+    return event("end", 15), update("end", 15)
+
+
+def story(*records: InputEvent, **of: object) -> Story:
+    return Story(of.get("timing", TIMING), PLACES).step(1, *records).step(2, *closing())  # type: ignore[arg-type]
+
+
+# What a cell owes
+
+
+def test_with_both_sides_each_id_of_both_is_owed_once() -> None:
+    told = story(event("1", 3), event("2", 4), update("1", 5)).step(30)
+    assert confirmed(told) == {("missing", "1"), ("missing", "2"), ("missing", "updates/1")} == confirmed(told, "left")
+    told.step(31, result(0, "1", "2", "updates/1"))
+    assert not confirmed(told)
+    assert judged(told).results == {"correct": 1}
+
+
+def test_a_left_event_alone_is_owed_by_a_left_join_only() -> None:
+    told = story(event("1", 3)).step(30)
+    assert counts(told, "1") == {}
+    assert counts(told, "1", "left") == {"missing": 1}
+
+
+def test_a_right_event_alone_is_owed_by_neither() -> None:
+    told = story(update("1", 3)).step(30)
+    assert counts(told, "updates/1") == counts(told, "updates/1", "left") == {}
+
+
+def test_the_same_number_on_both_sides_is_two_ids() -> None:
+    told = story(event("1", 3), update("1", 3)).step(30, result(0, "1"))
+    assert (counts(told, "1"), counts(told, "updates/1")) == ({"processed": 1}, {"missing": 1})
+
+
+def test_an_id_that_was_sent_twice_counts_once() -> None:
+    told = story(event("1", 3), event("1", 3), update("1", 3)).step(30, result(0, "1", "updates/1"))
+    assert counts(told, "1") == {"processed": 1}
+    told.step(31, result(0, "1"))
+    assert counts(told.step(32), "1") == {"processed": 1, "duplicate": 1}
+
+
+def test_a_repeat_that_was_set_aside_is_no_duplicate() -> None:
+    told = story(event("1", 3), event("1", 3), update("1", 3)).step(30, result(0, "1", "updates/1"), late("1", 3))
+    assert counts(told.step(31), "1") == {"processed": 1, "late": 1}
+
+
+def test_what_has_no_partner_is_misplaced_in_a_result() -> None:
+    told = story(event("1", 3)).step(30, result(0, "1")).step(31)
+    assert confirmed(told) == {("misplaced", "1")}
+    assert confirmed(told, "left") == set()
+
+
+def test_an_event_is_not_misplaced_while_its_partner_may_be_unread() -> None:
+    told = story(event("1", 3)).step(30, result(0, "1"), unread={UPDATES: 1}).step(31, unread={UPDATES: 1})
+    assert counts(told, "1") == {"unresolved": 1}
+
+
+# Lateness
+
+
+def late_update(timing: object = TIMING) -> Story:
+    """A click in window 0, and an update for it that comes after an update at 15."""
+    return Story(timing, PLACES).step(1, event("1", 3), *closing()).step(2, update("1", 5))  # type: ignore[arg-type]
+
+
+def test_a_late_event_that_leaves_no_trace_is_no_reason() -> None:
+    for timing in (TIMING, DROP):
+        told = late_update(timing).step(30)
+        assert counts(told, "1") == {}
+        assert counts(told, "updates/1") == ({"missing": 1} if timing is TIMING else {"dropped_late": 1})
+
+
+def test_a_late_event_in_a_result_is_a_reason() -> None:
+    told = late_update().step(30, result(0, "updates/1")).step(31)
+    assert confirmed(told) == {("missing", "1")}
+    assert not confirmed(told.step(32, result(0, "1")))
+
+
+def test_what_is_set_aside_is_no_reason_and_handled() -> None:
+    told = story(event("1", 3), replace(update("1", 5))).step(30)
+    assert confirmed(told) == {("missing", "1"), ("missing", "updates/1")}
+    told.step(31, rejected("updates/1", 5))
+    assert (counts(told, "1"), counts(told, "updates/1")) == ({}, {"rejected": 1})
+    assert not confirmed(told), "both were retracted"
+
+
+def test_what_is_set_aside_without_a_partner_is_late() -> None:
+    told = story(update("1", 5)).step(3, late("updates/1", 5)).step(4)
+    assert counts(told, "updates/1") == counts(told, "updates/1", "left") == {"late": 1}
+
+
+def test_with_another_reason_the_side_stays_owed() -> None:
+    told = story(event("1", 3), update("1", 5), update("2", 5)).step(30, late("updates/1", 5))
+    assert confirmed(told) == {("missing", "1"), ("missing", "updates/2")}
+
+
+# What the engine has not read, and what nobody can know
+
+
+def test_an_event_whose_partner_the_engine_has_not_read_is_unconsumed() -> None:
+    told = story(event("1", 3), update("1", 5))
+    told.step(30, committed={CLICKS: 2, UPDATES: 0})
+    assert counts(told, "1") == counts(told, "updates/1") == {"unconsumed": 1}
+    told.step(31, committed={CLICKS: 2, UPDATES: 2})
+    assert confirmed(told) == {("missing", "1"), ("missing", "updates/1")}
+
+
+def test_a_reason_whose_end_may_be_among_lost_answers_is_none() -> None:
+    told = story(event("1", 3), update("1", 5)).step(30, expired={LATE: 1}).step(50)
+    assert counts(told, "1") == {}
+    assert not confirmed(told)
+
+
+def test_input_that_cannot_be_read_may_be_the_partner() -> None:
+    told = story(event("1", 3)).step(30, result(0, "1"), expired={UPDATES: 1}).step(31)
+    found = judged(told)
+    assert not found.confirmed
+    assert found.suspected == {Violation("misplaced", 0, "k", "1")}
+
+
+# Random worlds
+
+
+def each(history: History, join: Join) -> Iterator[Judgement]:
+    for number in range(len(history.steps)):
+        yield REFERENCES[join](history, number, "none").judge()
+    if history.final != "none":
+        yield REFERENCES[join](history, len(history.steps) - 1, history.final).judge()
+
+
+def adds_up(judgement: Judgement) -> bool:
+    totals = judgement.totals
+    handled = ("processed", "late", "rejected")
+    outstanding = ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
+    return sum(totals[name] for name in (*handled, *outstanding)) == totals["expected"]
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("join", JOINS)
+def test_a_correct_join_is_never_accused_after_any_step(join: Join) -> None:
+    seen: Counter[str] = Counter()
+    for seed in range(WORLDS):
+        history = correct_join_history(Random(seed), join)
+        assert not flaws(history), seed
+        for judgement in each(history, join):
+            seen.update(judgement.totals.keys())
+            assert adds_up(judgement), seed
+            assert not judgement.confirmed, f"seed {seed}, step {judgement.step}: {sorted(judgement.confirmed)}"
+    assert {"late", "rejected", "overdue", "blocked", "dropped_late", "unresolved"} <= set(seen)
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(rng=st.randoms(use_true_random=False), join=st.sampled_from(JOINS))
+def test_a_correct_join_is_never_accused_where_hypothesis_looks(rng: Random, join: Join) -> None:
+    for judgement in each(correct_join_history(rng, join), join):
+        assert not judgement.confirmed
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("join", JOINS)
+def test_a_broken_join_is_found_in_every_kind(join: Join) -> None:
+    found: Counter[str] = Counter()
+    for seed in range(WORLDS // 2):
+        history = faulty_join_history(Random(seed), join, PLAIN)
+        *_, last = each(history, join)
+        assert adds_up(last), seed
+        found.update({violation.kind for violation in last.confirmed})
+    assert set(found) >= {"missing", "duplicate", "misplaced", "unknown_id"}
+
+
+def _late_is_sure(self: JoinReference, copy: InputEvent, *, waiting: bool) -> bool:
+    return waiting if self.is_unconsumed(copy) else self.clock.is_provable(copy, None)
+
+
+def _aside_is_reason(self: JoinReference, cell: Cell, id_: str, *, waiting: bool) -> bool:
+    return any(self.is_sure(copy, waiting=waiting) for copy in self.copies[cell, id_])
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("part", "forgetful"),
+    [("is_sure", _late_is_sure), ("is_reason", _aside_is_reason)],
+)
+def test_a_rule_that_forgets_one_of_its_parts_accuses_a_correct_join(
+    part: str, forgetful: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The worlds tell: without either part, some correct engine is accused."""
+    monkeypatch.setattr(REFERENCES["inner"], part, forgetful)
+    histories = (correct_join_history(Random(seed), "inner") for seed in range(500))
+    assert any(judgement.confirmed for history in histories for judgement in each(history, "inner"))

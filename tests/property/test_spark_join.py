@@ -1,0 +1,99 @@
+"""The core's windowed join against the brute-force reference: the same classes after every step.
+
+As `test_spark_core.py` does it for the window, with its session.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from random import Random
+from typing import TYPE_CHECKING, Final
+
+import pytest
+
+from tests.property.join_agreement import JoinCase, compare, join_case, join_opinions
+from tests.property.join_reference import Join
+from tests.property.spark_agreement import Tally, closing_differences, untold
+from tests.property.spark_core import Judged, Row
+from tests.property.spark_histories import Opinion
+from tests.property.test_spark_core import spark
+from validator.reconcile.judge import VIOLATIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark"]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
+
+MORE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 2000
+CAUSAL: Final = 50 * MORE
+FAULTY: Final = 150 * MORE
+"""Of each kind of join."""
+STEPS_MOST: Final = 5
+SHOWN: Final = 20
+EXPECTED_CLASSES: Final = (
+    *("processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "overdue", "blocked", "pending"),
+    *("dropped_late", "unconsumed", "missing", "out_of_scope"),
+    *("results:correct", "results:incomplete", "results:excess", "results:misplaced"),
+)
+
+
+@dataclass(frozen=True)
+class Joins:
+    """Cases, what the core made of each step of each of them, and the referees' opinions."""
+
+    judged: Judged
+    cases: list[JoinCase]
+    rows: list[list[list[Row]]]
+    opinions: list[list[Opinion]]
+
+
+@pytest.fixture(scope="module")
+def joins(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Joins:
+    """Every step of every history, judged by both."""
+    kinds: tuple[Join, ...] = ("inner", "left")
+    cases = [
+        join_case(seed, join, causal=causal, steps_most=STEPS_MOST)
+        for join in kinds
+        for causal, number in ((True, CAUSAL), (False, FAULTY))
+        for seed in range(number)
+    ]
+    judged = Judged(spark, cases, tmp_path_factory.mktemp("joins"))
+    rows = [list(judged.live(number)) for number in range(len(cases))]
+    return Joins(judged, cases, rows, join_opinions(cases))
+
+
+def test_the_core_says_what_the_reference_says_after_every_step(
+    joins: Joins, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tally = Tally(histories=len(joins.cases))
+    for number, case in enumerate(joins.cases):
+        for step, rows in enumerate(joins.rows[number]):
+            instant, opinion = joins.judged.instants[number][step], joins.opinions[number][step]
+            compare(case, step, rows, instant, opinion, tally)
+    with capsys.disabled():
+        print(f"\njoins: {tally}")
+    assert tally.differences[:SHOWN] == []
+    assert tally.exact > tally.provisional // 2
+    assert [name for name in EXPECTED_CLASSES if not tally.classes[name]] == []
+
+
+def test_a_correct_join_is_never_accused_after_any_step(joins: Joins) -> None:
+    alarms = []
+    for number, case in enumerate(joins.cases):
+        for step, rows in enumerate(joins.rows[number]):
+            held = joins.judged.instants[number][step].suspected
+            if case.causal and any(row[name] for row in rows for name in VIOLATIONS if name not in held):
+                alarms.append((case.seed, step))
+    assert alarms == []
+
+
+def test_a_restart_finds_what_was_left(joins: Joins) -> None:
+    rng = Random(11)
+    differences: list[str] = []
+    for number in rng.sample(range(len(joins.cases)), 10):
+        upto = rng.randrange(len(joins.rows[number]))
+        before, after = joins.judged.restarted(number, upto)
+        differences += closing_differences(joins.cases[number], before, after) + untold(before, after)
+    assert differences == []
