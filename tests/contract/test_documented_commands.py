@@ -10,14 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from dashboards.alerts import alerts
-from dashboards.settings import Settings
 from validator.cli.parser import parse
 from validator.cli.refused import REFUSED
 
 ROOT = Path(__file__).parents[2]
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
-RUNBOOKS = ROOT / "docs" / "runbooks"
 
 TABLE_OF_COMMANDS = ROOT / "docs" / "CONTRACT.md"
 """Has the forms of commands, with alternatives and options in brackets: that is no command line."""
@@ -109,17 +106,6 @@ def test_a_wrong_command_is_found(tmp_path: Path) -> None:
     with pytest.raises(SystemExit):
         parse(arguments_of(wrong.command))
     assert parse(arguments_of(right.command)).reason == "a b"
-
-
-@pytest.mark.parametrize("runbook", sorted(RUNBOOKS.glob("*.md")), ids=lambda page: page.stem)
-def test_a_runbook_says_what_it_means_what_to_look_at_and_what_to_do(runbook: Path) -> None:
-    headings = re.findall(r"^## (.*)$", runbook.read_text(encoding="utf-8"), re.MULTILINE)
-    assert headings == ["What it means", "What to look at", "What to do", "When it ends"]
-    assert any(True for _ in commands_in(runbook)), "a runbook names a command to go on with"
-
-
-def test_every_alert_has_its_runbook_and_every_runbook_its_alert() -> None:
-    assert {page.stem for page in RUNBOOKS.glob("*.md")} == {alert.name for alert in alerts(Settings())}
 
 
 def links() -> Iterator[tuple[Path, str]]:
