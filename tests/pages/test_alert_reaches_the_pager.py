@@ -4,9 +4,7 @@ the generated rules, Alertmanager with the guide's configuration. Healthy under 
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -21,7 +19,8 @@ from dashboards.rules import prometheus, seconds_of
 from dashboards.settings import Settings
 from dashboards.site import ROOT
 from testbed.processes import OwnedProcess
-from tests.integration.sidecar_fixtures import Live, Pipeline, answer, click
+from tests.integration.sidecar_fixtures import Live, Pipeline, answer
+from tests.integration.steady_load import SteadyLoad
 from tests.pages.alert_receiver import Received, Receiver
 from tests.pages.prometheus_tools import alertmanager, free_port, series, start_prometheus, tool, until
 from validator.cli.main import main
@@ -30,34 +29,7 @@ GUIDE = ROOT / "docs" / "guide"
 SETTINGS = Settings(runbooks="https://runbooks.example.org")
 FASTER = 60  # every `for` below, and how often rules are evaluated
 LONGEST_WAIT_SECONDS = max(seconds_of(alert.waits) for alert in alerts(SETTINGS)) / FASTER
-PAGES = "abcdef"
-CLICKS_PER_PAGE = 40
 WAIT_SECONDS = 150.0
-
-
-class Load:
-    """Clicks and right answers, one window after the other, until the block ends."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="load")
-
-    def _run(self) -> None:
-        for window in itertools.count():
-            if self._stop.wait(0.3):
-                return
-            ids = {page: [f"{window}-{page}-{n}" for n in range(CLICKS_PER_PAGE)] for page in PAGES}
-            self._pipeline.clicks(*(click(i, window * 10 + 1, page) for page in PAGES for i in ids[page]))
-            # Answered before a click of the next window closes this one: an engine that is never late.
-            self._pipeline.answers(*(answer(ids[page], window, page) for page in PAGES))
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
 
 
 @contextmanager
@@ -113,7 +85,7 @@ def violated(pager: Receiver, status: str) -> list[Received]:
 def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pipeline: Pipeline) -> None:
     tool("prometheus"), alertmanager()  # skips before anything is started
     pipeline.create()
-    with Receiver() as pager, pipeline.live() as live, Load(pipeline):
+    with Receiver() as pager, pipeline.live() as live, SteadyLoad(pipeline):
         live.until(lambda report: report["verdicts"]["exactly_once"] == "pass")
         with monitoring(pipeline.folder, target_of(live), pager) as (url, manager_url):
             until(lambda: number(url, "streamproof_build_info") == 1, seconds=WAIT_SECONDS)
