@@ -14,6 +14,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
+from confluent_kafka import KafkaException
+from pydantic import ValidationError
+
 from faults.chaostoolkit.windows import Told, Windows
 from faults.config import KafkaSection
 from faults.errors import FaultError, NotTold
@@ -42,12 +45,12 @@ _telling: _Telling | None = None
 
 def before_experiment_control(
     context: Mapping[str, Any],
-    bootstrap_servers: str,
+    bootstrap_servers: str = "",
     topic: str = "faults",
     options: Mapping[str, Any] | None = None,
     targets: Mapping[str, str] | None = None,
     momentary: Sequence[str] = (),
-    **_: Any,
+    **unknown: Any,
 ) -> None:
     """Look at the topic, and end the experiment where there is none: its windows would be lost."""
     global _telling
@@ -55,13 +58,16 @@ def before_experiment_control(
     if context.get("dry") is not None:
         _LOG.info("streamproof: a dry run breaks nothing, so it tells no fault windows")
         return
-    kafka = KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic, options=dict(options or {}))
-    reader = FaultsTopic(kafka)
+    if unknown or not bootstrap_servers:
+        wrong = f"{', '.join(unknown)} is no argument of it" if unknown else "it has no bootstrap_servers"
+        raise _interrupting(f"streamproof: the control faults.chaostoolkit.control: {wrong}; see docs/chaos-toolkit.")
     try:
-        reader.check()
-    except FaultError as error:
-        raise _interrupting(f"streamproof: {error}") from error
-    _telling = _Telling(reader, Windows(str(context["title"]), targets or {}, tuple(momentary)))
+        kafka = KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic, options=dict(options or {}))
+        writer = FaultsTopic(kafka)
+        writer.check()
+    except (FaultError, KafkaException, ValidationError) as error:
+        raise _interrupting(f"streamproof: the faults topic cannot be used: {error}") from error
+    _telling = _Telling(writer, Windows(str(context["title"]), targets or {}, tuple(momentary)))
 
 
 def before_method_control(**_: Any) -> None:

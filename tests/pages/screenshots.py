@@ -11,7 +11,7 @@ import sys
 import tempfile
 import urllib.request
 from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -21,7 +21,7 @@ from testbed.demo_files import EVENTS_PER_SECOND
 from testbed.demo_folder import DemoFolder
 from testbed.demo_options import DemoPlan
 from testbed.demo_screen import Screen
-from testbed.demo_stop import Stop, stop_on_signals
+from testbed.demo_stop import stop_on_signals
 from tests.pages import chromium
 from tests.pages.chromium import Browser
 from validator.publish import history, html
@@ -60,7 +60,7 @@ def main(arguments: list[str]) -> int:
         demo = Demo(DemoPlan(seconds=SECONDS), folder.path, Screen(sys.stdout), stop)
         running = pool.submit(demo.run)
         try:
-            _live(browser, folder.path / "state", given.out, running, stop)
+            _live(browser, folder.path / "state", given.out, running)
             running.result()  # interrupted, the demo ends by itself, with KeyboardInterrupt
         finally:
             stop.event.set()
@@ -68,11 +68,11 @@ def main(arguments: list[str]) -> int:
     return 0
 
 
-def _live(browser: Browser, state: Path, out: Path, running: Future[int], stop: Stop) -> None:
+def _live(browser: Browser, state: Path, out: Path, running: Future[int]) -> None:
     """The status page when the claim is broken, and most of the load was read."""
-    _until((state / "endpoint.json").exists, running, stop)
+    _until((state / "endpoint.json").exists, running)
     url = json.loads((state / "endpoint.json").read_text(encoding="utf-8"))["url"]
-    _until(lambda: _is_worth_a_picture(_asked(url + "report.json")), running, stop)
+    _until(lambda: _is_worth_a_picture(_asked(url + "report.json")), running)
     for name, width, scheme, height in (
         ("status-light", 1280, "light", 1350),
         ("status-dark", 1280, "dark", 1350),
@@ -105,12 +105,12 @@ def _picture(browser: Browser, file: Path, height_max: int) -> None:
         raise PictureTooLarge(f"{file}: {size:,} bytes are more than {BYTES_MAX:,}.")
 
 
-def _until(holds: Callable[[], bool], running: Future[int], stop: Stop) -> None:
+def _until(holds: Callable[[], bool], running: Future[int]) -> None:
     while not holds():
         if running.done():
             running.result()  # its own error, where it has one
             raise AssertionError("the demo ended before there was anything to photograph")
-        stop.pause(0.5)
+        wait([running], timeout=0.5)
 
 
 def _asked(url: str) -> dict[str, Any] | None:

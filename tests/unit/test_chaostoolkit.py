@@ -205,6 +205,13 @@ def test_without_a_topic_the_experiment_ends_before_anything_is_broken(
         control.before_experiment_control(context={"title": "a day"}, bootstrap_servers="127.0.0.1:9")
 
 
+@pytest.mark.parametrize("arguments", [{}, {"bootstrap_servers": "127.0.0.1:9", "momentery": ["kill"]}])
+def test_arguments_that_would_be_dropped_end_the_experiment(topic: type[Topic], arguments: dict[str, Any]) -> None:
+    # The toolkit would swallow a TypeError, and the experiment would run without its windows.
+    with pytest.raises(Exception, match=r"bootstrap_servers|momentery"):
+        control.before_experiment_control(context={"title": "a day"}, **arguments)
+
+
 def test_the_extension_asks_for_nothing_of_the_toolkit_at_import() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "faults" / "chaostoolkit").glob("*.py"))
     assert "import chaoslib" not in sources
