@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Final, Literal
 
 import yaml
 
 from dashboards.settings import Settings
+
+_SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
 @dataclass(frozen=True)
@@ -63,14 +65,18 @@ def annotations_of(alert: Alert, settings: Settings) -> dict[str, str]:
     }
 
 
-def prometheus(groups: Iterable[Group], settings: Settings) -> str:
-    """The rule file, as YAML that `promtool check rules` reads."""
+def prometheus(groups: Iterable[Group], settings: Settings, faster: int = 1) -> str:
+    """The rule file, as YAML that `promtool check rules` reads.
+
+    ``faster`` divides how often rules are evaluated and how long an alert waits and is kept, for a rehearsal; ranges
+    and limits inside the expressions stay.
+    """
     content = {
         "groups": [
             {
                 "name": group.name,
-                "interval": f"{group.interval_seconds}s",
-                "rules": [_rule(rule, settings) for rule in group.rules],
+                "interval": _divided(f"{group.interval_seconds}s", faster),
+                "rules": [_rule(rule, settings, faster) for rule in group.rules],
             }
             for group in groups
         ]
@@ -78,18 +84,30 @@ def prometheus(groups: Iterable[Group], settings: Settings) -> str:
     return dump(content)
 
 
-def _rule(rule: Recording | Alert, settings: Settings) -> dict[str, object]:
+def _rule(rule: Recording | Alert, settings: Settings, faster: int) -> dict[str, object]:
     if isinstance(rule, Recording):
         return {"record": rule.name, "expr": rule.expression}
-    keeps = {"keep_firing_for": rule.keeps} if rule.keeps else {}
+    keeps = {"keep_firing_for": _divided(rule.keeps, faster)} if rule.keeps else {}
     return {
         "alert": rule.name,
         "expr": rule.expression,
-        "for": rule.waits,
+        "for": _divided(rule.waits, faster),
         **keeps,
         "labels": {"severity": rule.severity, **rule.labels},
         "annotations": annotations_of(rule, settings),
     }
+
+
+def _divided(duration: str, by: int) -> str:
+    """``duration`` as it stands, or its part in whole milliseconds, which is what Prometheus counts in."""
+    if by == 1:
+        return duration
+    return f"{seconds_of(duration) * 1000 // by}ms"
+
+
+def seconds_of(duration: str) -> int:
+    """Seconds in a duration of one unit, such as `30s` or `15m`."""
+    return int(duration[:-1]) * _SECONDS[duration[-1]]
 
 
 class _Dumper(yaml.SafeDumper):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -44,20 +45,38 @@ class Fault(Section):
         return ",".join(self.targets)
 
     def record(self, state: State, instant: datetime) -> str:
-        """The record of the faults topic, as CONTRACT has it."""
-        return json.dumps(
-            {
-                "id": self.id,
-                "name": self.name,
-                "kind": self.kind,
-                "target": self.target_names,
-                "state": state,
-                "time": instant.astimezone(UTC).isoformat(timespec="microseconds"),
-                "plan": self.plan,
-                "seed": self.seed,
-                "parameters": self.parameters.model_dump(mode="json"),
-            }
+        """The record of the faults topic for ``state``."""
+        parameters = self.parameters.model_dump(mode="json")
+        return record(
+            self.id, self.name, self.kind, self.target_names, state, instant, self.plan, self.seed, parameters
         )
+
+
+def record(
+    fault_id: str,
+    name: str,
+    kind: str,
+    target: str,
+    state: State,
+    instant: datetime,
+    plan: str = "",
+    seed: int = 0,
+    parameters: Mapping[str, object] | None = None,
+) -> str:
+    """A record of the faults topic, as CONTRACT has it."""
+    return json.dumps(
+        {
+            "id": fault_id,
+            "name": name,
+            "kind": kind,
+            "target": target,
+            "state": state,
+            "time": instant.astimezone(UTC).isoformat(timespec="microseconds"),
+            "plan": plan,
+            "seed": seed,
+            "parameters": dict(parameters or {}),
+        }
+    )
 
 
 @dataclass(frozen=True)

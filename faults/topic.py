@@ -50,12 +50,11 @@ class FaultsTopic:
     def tell(self, entry: Entry, *states: State) -> None:
         """Write these states of a fault; returns at once."""
         for state in states:
-            self._producer.produce(
-                self._kafka.topic,
-                entry.fault.record(state, entry.states[state]).encode(),
-                key=entry.fault.id,
-                on_delivery=self._delivered,
-            )
+            self.write(entry.fault.id, entry.fault.record(state, entry.states[state]))
+
+    def write(self, fault_id: str, record: str) -> None:
+        """Write one record; returns at once."""
+        self._producer.produce(self._kafka.topic, record.encode(), key=fault_id, on_delivery=self._delivered)
         self._producer.poll(0)
 
     def flush(self) -> None:

@@ -23,7 +23,7 @@ from typing import IO, Any, Final
 FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
     "--disable-background-networking", "--disable-component-update", "--disable-sync", "--hide-scrollbars",
-    "--disable-background-timer-throttling", "--remote-debugging-pipe",
+    "--disable-background-timer-throttling", "--disable-lcd-text", "--remote-debugging-pipe",
 )  # fmt: skip
 ANSWER_SECONDS: Final = 40.0
 
@@ -117,9 +117,12 @@ class Browser:
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
 
-    def picture(self, file: Path) -> None:
-        """The whole page as PNG."""
-        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True)
+    def picture(self, file: Path, height_max: int | None = None) -> None:
+        """The whole page as PNG, or its top to ``height_max`` CSS pixels."""
+        size = self.call("Page.getLayoutMetrics")["cssContentSize"]
+        height = min(size["height"], height_max or size["height"])
+        clip = {"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1}
+        shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         file.write_bytes(base64.b64decode(shot["data"]))
 
     def close(self) -> None:

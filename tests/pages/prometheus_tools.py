@@ -1,4 +1,4 @@
-"""promtool and prometheus, for the tests of rules: from PATH, else unpacked from Debian's package into the cache.
+"""Prometheus, promtool and Alertmanager for tests: from PATH, else unpacked from Debian's packages into the cache.
 
 Nothing is installed: `apt-get download` checks the archive's signature and `dpkg-deb -x` unpacks into a folder.
 """
@@ -6,44 +6,72 @@ Nothing is installed: `apt-get download` checks the archive's signature and `dpk
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
+import socket
 import subprocess
 import tempfile
+import threading
+import time
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pytest
+import requests
+import yaml
 
+from testbed.processes import OwnedProcess
 from validator.stream.jars import default_cache
 
 DOWNLOAD_SECONDS = 90
+WAIT_SECONDS_MAX = 40.0
 
 
-def tool(name: str) -> Path:
-    """The program ``name`` of Prometheus; skips the test with the reason where none can be had."""
-    found = shutil.which(name)
+ALERTMANAGER = "prometheus-alertmanager"
+"""The program and the package of this name."""
+
+
+def tool(name: str, package: str = "prometheus") -> Path:
+    """The program ``name`` of Debian's ``package``; skips the test with the reason where none can be had."""
+    found = shutil.which(name) or shutil.which(name.removeprefix("prometheus-"))
     if found is not None:
         return Path(found)
-    folder, problem = _unpacked()
+    folder, problem = _unpacked(name, package)
     if folder is None:
         pytest.skip(f"{name} is not on the PATH and could not be fetched: {problem}")
     return folder / "usr" / "bin" / name
 
 
+def alertmanager() -> list[str | Path]:
+    """The command that starts an Alertmanager, without its options; skips as :func:`tool` does."""
+    program = tool(ALERTMANAGER, ALERTMANAGER)
+    share = program.parents[1] / "share"
+    if not program.is_relative_to(default_cache().parent):
+        return [program]
+    # Debian's looks for templates in /usr/share alone: it gets one of its own, in a mount namespace that ends with it.
+    as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
+    own = ["unshare", *as_root, "--mount", "sh", "-c", 'mount --bind "$0" /usr/share && exec "$@"', share]
+    if subprocess.run([*own, "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no mount namespace can be had here for an unpacked Alertmanager; install prometheus-alertmanager")
+    return [*own, program]
+
+
 @cache
-def _unpacked() -> tuple[Path | None, str]:
-    target = default_cache().parent / "prometheus"
-    if (target / "usr" / "bin" / "promtool").exists():
+def _unpacked(name: str, package: str) -> tuple[Path | None, str]:
+    target = default_cache().parent / package
+    if (target / "usr" / "bin" / name).exists():
         return target, ""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:
-        return None, "this is no Debian; install Prometheus"
+        return None, f"this is no Debian; install {package}"
     target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as name:
-        folder = Path(name)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        folder = Path(scratch)
         try:
-            _run(["apt-get", "download", "prometheus"], folder)
-            [package] = folder.glob("prometheus_*.deb")
-            _run(["dpkg-deb", "-x", package.name, "unpacked"], folder)
+            _run(["apt-get", "download", package], folder)
+            [archive] = folder.glob(f"{package}_*.deb")
+            _run(["dpkg-deb", "-x", archive.name, "unpacked"], folder)
         except (subprocess.SubprocessError, ValueError) as error:
             return None, f"{error}"
         with contextlib.suppress(OSError):  # another run was quicker
@@ -55,3 +83,41 @@ def _run(command: list[str], folder: Path) -> None:
     subprocess.run(
         command, cwd=folder, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=DOWNLOAD_SECONDS
     )
+
+
+def until(
+    holds: Callable[[], bool], *processes: OwnedProcess, seconds: float = WAIT_SECONDS_MAX, what: str = ""
+) -> None:
+    """Ask again and again until ``holds``; fails after ``seconds``, or when one of the processes has ended."""
+    deadline = time.monotonic() + seconds
+    pause = threading.Event()
+    while not holds():
+        said = "\n".join(process.last_lines() for process in processes)
+        assert all(process.is_running for process in processes), said
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n{said}"
+        pause.wait(0.3)
+
+
+def free_port() -> int:
+    """A port that nothing listens on now."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
+def series(url: str, expression: str) -> list[dict[str, Any]]:
+    """What a Prometheus at ``url`` answers to a query; nothing while it is not up."""
+    try:
+        told = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
+    except requests.RequestException:
+        return []
+    return list(told.get("data", {}).get("result", []))
+
+
+def start_prometheus(folder: Path, config: dict[str, Any]) -> tuple[OwnedProcess, str]:
+    """A Prometheus with ``config``, whose files are in ``folder``, and its URL; the caller ends it."""
+    (folder / "prometheus.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    address = f"127.0.0.1:{free_port()}"
+    command = [tool("prometheus"), f"--config.file={folder / 'prometheus.yaml'}",
+               f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]  # fmt: skip
+    return OwnedProcess(command, log=folder / "prometheus.log"), f"http://{address}"

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import socket
-import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 
@@ -17,14 +15,12 @@ from prometheus_client import start_http_server
 from dashboards.live import Answer, check, not_loaded
 from dashboards.settings import Settings
 from dashboards.site import GENERATED, RULES_FILE
-from testbed.processes import OwnedProcess
-from tests.pages.prometheus_tools import tool
+from tests.pages.prometheus_tools import series, start_prometheus, tool, until
 from tests.unit.publish_snapshots import BOUNDS, broken, clean
 from validator.cli.main import main
 from validator.model.snapshot import Histogram, Snapshot
 from validator.publish.metrics import SnapshotCollector, registry
 
-WAIT_SECONDS_MAX = 40.0
 SETTINGS = Settings()
 LAST_TO_COME = (
     # Two scrapes of what the break brought, and one evaluation of the rules.
@@ -48,20 +44,14 @@ def lively(snapshot: Snapshot) -> Snapshot:
     )
 
 
-def until(holds: Callable[[], bool], process: OwnedProcess) -> None:
-    """Ask again and again until ``holds``; fails after a while, or when the process has ended."""
-    deadline = time.monotonic() + WAIT_SECONDS_MAX
-    pause = threading.Event()
-    while not holds():
-        assert process.is_running, process.last_lines()
-        assert time.monotonic() < deadline, f"not within {WAIT_SECONDS_MAX:g} s\n{process.last_lines()}"
-        pause.wait(0.3)
+def has_series(url: str, expression: str) -> bool:
+    return bool(series(url, expression))
 
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """A Prometheus that saw a run break, and evaluates the committed rules each second."""
-    prometheus = tool("prometheus")
+    tool("prometheus")  # skips before anything is started
     folder = tmp_path_factory.mktemp("prometheus")
     collector = SnapshotCollector("clickstream")
     collector.update(replace(clean(), taken_us=time.time_ns() // 1000))
@@ -72,13 +62,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     (folder / "rules.yaml").write_text(yaml.safe_dump(rules), encoding="utf-8")
     target = {"job_name": "streamproof", "static_configs": [{"targets": [f"127.0.0.1:{server.server_port}"]}]}
     content = {"global": {"scrape_interval": "1s"}, "rule_files": ["rules.yaml"], "scrape_configs": [target]}
-    (folder / "prometheus.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
-    address = f"127.0.0.1:{free_port()}"
-    command = [str(prometheus), f"--config.file={folder / 'prometheus.yaml'}", f"--storage.tsdb.path={folder / 'data'}",
-               f"--web.listen-address={address}"]  # fmt: skip
     try:
-        with OwnedProcess(command, log=folder / "prometheus.log") as process:
-            at = f"http://{address}"
+        process, at = start_prometheus(folder, content)
+        with process:
             until(lambda: has_series(at, 'streamproof_violations_open{class="missing"} == 0'), process)
             collector.update(lively(broken()))
             for last in LAST_TO_COME:
@@ -88,20 +74,6 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         server.shutdown()
         thread.join()
         server.server_close()
-
-
-def free_port() -> int:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
-
-
-def has_series(url: str, expression: str) -> bool:
-    try:
-        told = requests.get(f"{url}/api/v1/query", params={"query": expression}, timeout=10).json()
-    except requests.RequestException:
-        return False  # it is not up yet
-    return bool(told.get("data", {}).get("result"))
 
 
 @pytest.fixture(scope="module")

@@ -138,6 +138,15 @@ def test_a_value_between_gaps_is_seen() -> None:
     assert "<circle" in plot
 
 
+def test_a_count_does_not_seem_to_grow_before_it_did() -> None:
+    plot = svg.over_time("x", [0.0, 1.0, 2.0], [svg.Line("a", [0.0, 0.0, 9.0], "t1", "steps")], [], [])
+    [drawn] = [
+        path for path in re.findall(r'class="t1 line" d="([^"]*)"', plot) if path.count("M") == 1 and "V" in path
+    ]
+    assert re.fullmatch(r"M\S+ \S+(H\S+V\S+){2}", drawn)
+    assert "L" not in drawn
+
+
 def test_a_label_of_other_peoples_data_is_text() -> None:
     evil = '"><script>x</script>'
     plot = svg.over_time(evil, [0.0, 1.0], [svg.Line(evil, [0, 1], "t1")], [svg.Band(evil, 0, 1)], [])

@@ -81,7 +81,11 @@ def _finding(finding: Finding) -> str:
     lines += [("note", "The declared guarantee tolerates it.")] if finding.tolerated else []
     lines += [("do", finding.advice)]
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
-    command = f"<dt>story</dt><dd><code>{escape(finding.command)}</code></dd>" if finding.command else ""
+    command = (
+        f"<dt>story</dt><dd><code>{escape(finding.command)}</code> (STATE is the state folder)</dd>"
+        if finding.command
+        else ""
+    )
     kind = "finding tolerated" if finding.tolerated else "finding"
     head = f"<strong>{number(finding.count)}</strong> {escape(finding.sentence)}."
     return f'<div class="{kind}">{head}<dl>{listed}{command}</dl></div>'

@@ -60,7 +60,7 @@ function findings(update) {
     if (f.blamed) line("fault", f.blamed);
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
-    if (f.command) line("story", make("code", f.command));
+    if (f.command) line("story", make("code", f.command), " (STATE is the state folder)");
     card.append(list);
     return card;
   }));
@@ -93,7 +93,7 @@ function topics(report) {
 function tiles(report) {
   const c = report.contributions, lag = [...lagOf(report).values()].reduce((sum, t) => sum + t.lag, 0), delay = report.latency_seconds;
   const named = Object.keys(delay).find((name) => delay[name].p99 !== null);
-  const lines = [["events expected", c.expected], ["processed once", c.processed], ["late, handled", c.late],
+  const lines = [["events expected", c.expected], ["processed", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
     ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
     [named ? "latency p99 of the run, s" : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];

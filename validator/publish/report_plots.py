@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from itertools import pairwise
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from validator.model.classes import ViolationClass
 from validator.publish import series, svg
@@ -37,6 +37,8 @@ TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     ),
 )
 """Title of a plot -> column of the series -> class of its line."""
+COUNTED: Final = ("Outstanding, events without an answer", "Violations, confirmed so far")
+"""The plots of counts, which stay until the next point says otherwise; the others are means between two points."""
 NAMES: Final = {
     "read_per_second": "inputs read",
     "processed_per_second": "processed",
@@ -57,7 +59,10 @@ def timeline(report: Mapping[str, Any], history: History) -> str:
     bands, marks = _bands(report["faults"], times[-1]), series.restarts(history)
     figures = []
     for title, tones in TIMELINE:
-        lines = [Line(NAMES.get(name, name.replace("_", " ")), columns[name], tone) for name, tone in tones.items()]
+        form: Literal["straight", "steps"] = "steps" if title in COUNTED else "straight"
+        lines = [
+            Line(NAMES.get(name, name.replace("_", " ")), columns[name], tone, form) for name, tone in tones.items()
+        ]
         # What was 0 throughout would hide the rest on the floor of the plot; it is named below it instead.
         drawn = [line for line in lines if any(line.values)]
         flat = [line.name for line in lines if line not in drawn and any(v is not None for v in line.values)]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from html import escape
-from typing import Final
+from typing import Final, Literal
 
 WIDTH: Final = 460
 HEIGHT: Final = 190
@@ -24,11 +24,16 @@ CHARACTER: Final = 6.8
 
 @dataclass(frozen=True)
 class Line:
-    """A line over time; None is a gap. ``tone`` is a class of the style sheet, `t1` to `t6`."""
+    """A line over time; None is a gap. ``tone`` is a class of the style sheet, `t1` to `t6`.
+
+    ``form``: `straight` from value to value, or `steps`, each held until the next: a count that was first seen at an
+    instant must not seem to have grown before it.
+    """
 
     name: str
     values: Sequence[float | None]
     tone: str
+    form: Literal["straight", "steps"] = "straight"
 
 
 @dataclass(frozen=True)
@@ -110,8 +115,10 @@ def _drawn(line: Line, xs: Sequence[float], y: Callable[[float], float]) -> list
         if value is None:
             pen_down = False
             continue
-        place = f"{xs[i]:.1f} {y(value):.1f}"
-        path.append(f"{'L' if pen_down else 'M'}{place}")
+        if pen_down and line.form == "steps":
+            path.append(f"H{xs[i]:.1f}V{y(value):.1f}")
+        else:
+            path.append(f"{'L' if pen_down else 'M'}{xs[i]:.1f} {y(value):.1f}")
         after = line.values[i + 1] if i + 1 < len(line.values) else None
         if not pen_down and after is None:
             # A value between two gaps would have no line to be seen by.

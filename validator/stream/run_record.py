@@ -166,6 +166,9 @@ class RunRecord:
                     losses[loser] -= taken
                     left -= taken
             self.classified_total[name] = self.classified_total.get(name, 0) + left
+        # Nothing moves into or out of this one, and the error budget is a share of it.
+        grown = max(0, now.get("expected", 0) - before.get("expected", 0))
+        self.classified_total["expected"] = self.classified_total.get("expected", 0) + grown
 
     def _forget_old(self, now_us: int) -> None:
         oldest = now_us // MINUTE_US - DAY_MINUTES

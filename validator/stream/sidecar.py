@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Final
@@ -28,6 +29,7 @@ from validator.reconcile.judge import Rules
 from validator.state import acknowledgements, identity
 from validator.state.known_facts import KnownFacts
 from validator.state.lock import StateLock, acquire
+from validator.state.sizes import TableSizes
 from validator.state.tables import SCHEMA_VERSION, StateTables, Table, create_absent, rows_of
 from validator.stream import counters, jars
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
@@ -92,6 +94,7 @@ class Sidecar:
         self._stop = threading.Event()
         self._state: Path = config.state.path
         self._tables = StateTables(self._state)
+        self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._noting: threading.Thread | None = None
 
@@ -341,7 +344,8 @@ class Sidecar:
         runner.record.acknowledged = acknowledgements.read(self._state)
         runner.record.classified(runner.judging.sums.counts)
         counters.write(self._state, runner.record)
-        publisher.publish(snapshot_of(self._config, runner.books, runner.judging.sums, runner.record))
+        snapshot = snapshot_of(self._config, runner.books, runner.judging.sums, runner.record)
+        publisher.publish(replace(snapshot, state_bytes=self._sizes.recent()))
 
     def _read_faults(self, faults: FaultsTopic | None) -> None:
         """Take what was told by now: what a batch is about to record is tied to it."""

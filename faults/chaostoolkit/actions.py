@@ -1,0 +1,85 @@
+"""Actions: one fault of a faults file, healing, and waiting until the sidecar has judged."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from typing import Any, Final
+
+from faults.chaostoolkit.source import NoAnswer, fresh_report, taken
+from faults.config import FaultConfig, ScheduleSection, load
+from faults.errors import FaultConfigError
+from faults.healing import heal_all
+from faults.journal import Journal
+from faults.runner import run
+from faults.schedule import timeline
+from faults.topic import FaultsTopic, tell_again
+
+__all__ = ["heal", "run_fault", "wait_until_judged"]
+
+_LOG: Final = logging.getLogger("chaostoolkit")
+_LOOK_SECONDS: Final = 1.0
+_FRESH_WITHIN_SECONDS: Final = 60.0
+_UNDECIDED: Final = ("overdue", "blocked", "unresolved")
+
+
+def run_fault(config: str, fault: str | None = None, seed: int | None = None) -> list[dict[str, str]]:
+    """Inject, verify, hold and heal one fault of the file ``config``; its windows go to the faults topic that it names.
+
+    ``fault``: the name of one in the file's schedule (a fault without a name has its kind's); may be left out where
+    there is one only. Control and recovery phases are the experiment's. Returns each fault's name, kind and target.
+    Healed also when the experiment is killed. Raises FaultError.
+    """
+    only = _only(load(config), config, fault)
+    planned = timeline(only, seed)
+    run(only, planned, _LOG.info, threading.Event())
+    return [{"name": s.fault.name, "kind": s.fault.kind, "target": s.fault.target_names} for s in planned.steps]
+
+
+def heal(config: str) -> int:
+    """Heal what a killed run of the file ``config`` left; how many faults that were. For `rollbacks`."""
+    read = load(config)
+    with Journal.locked(read.state) as journal:
+        topic = None if read.kafka is None else FaultsTopic(read.kafka)
+        found = len(journal.open_entries())
+        heal_all(journal, topic, read.limits, _LOG.info)
+        tell_again(topic, journal)
+    return found
+
+
+def wait_until_judged(source: str, at_least_seconds: float = 0.0, timeout_seconds: float = 300.0) -> dict[str, Any]:
+    """Wait until the sidecar at ``source`` has decided: nothing overdue, blocked, unresolved or suspected.
+
+    ``at_least_seconds``: how long after this call the report must have been taken; give it the length of a window and
+    the pipeline's `timing.missing_after`, since only then a loss of now is proven. Returns that report's contributions.
+    Raises NoAnswer after ``timeout_seconds``.
+    """
+    pause = threading.Event()
+    begin, deadline = time.time(), time.monotonic() + timeout_seconds
+    while True:
+        report = fresh_report(source, _FRESH_WITHIN_SECONDS)
+        waited = taken(report).timestamp() - begin
+        counts: dict[str, Any] = report["contributions"]
+        undecided = {name: counts[name] for name in _UNDECIDED if counts[name]}
+        suspected = sum(report["violations"]["suspected"].values())
+        if waited >= at_least_seconds and not undecided and not suspected:
+            return counts
+        if time.monotonic() > deadline:
+            raise NoAnswer(
+                f"{source}: not judged within {timeout_seconds:g} s ({undecided or suspected or waited}); give it more"
+                " time, or see why in its report."
+            )
+        pause.wait(_LOOK_SECONDS)
+
+
+def _only(config: FaultConfig, file: str, name: str | None) -> FaultConfig:
+    if config.schedule is None or config.schedule.random is not None:
+        raise FaultConfigError(f"{file}: run_fault takes one fault of a written schedule; write schedule.faults.")
+    faults = config.schedule.faults
+    named = {spec.name or spec.kind.replace("_", "-"): spec for spec in faults}
+    if name is None and len(faults) == 1:
+        name = next(iter(named))
+    if name is None or name not in named:
+        raise FaultConfigError(f"{file}: name one of its faults as `fault`: {', '.join(named)}.")
+    return config.model_copy(update={"schedule": ScheduleSection(faults=(named[name],))})

@@ -1,0 +1,137 @@
+"""A control that writes the fault windows of any experiment to the faults topic, so that it gains data verdicts.
+
+The toolkit calls these functions by name (https://chaostoolkit.org/reference/extending/create-control-extension/).
+It drops what a control raises, so nothing is left to that: what cannot be told ends the experiment before anything is
+broken, and later is logged as an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from confluent_kafka import KafkaException
+from pydantic import ValidationError
+
+from faults.chaostoolkit.windows import Told, Windows
+from faults.config import KafkaSection
+from faults.errors import FaultError, NotTold
+from faults.topic import FaultsTopic
+
+_LOG: Final = logging.getLogger("chaostoolkit")
+
+
+@dataclass
+class _Telling:
+    topic: FaultsTopic
+    windows: Windows
+
+    def tell(self, records: Iterable[Told]) -> None:
+        for told in records:
+            self.topic.write(told.id, told.value)
+        try:
+            self.topic.flush()
+        except NotTold as error:
+            _LOG.error("%s", error)
+
+
+_telling: _Telling | None = None
+"""The toolkit runs one experiment a process, and calls plain functions."""
+
+
+def before_experiment_control(
+    context: Mapping[str, Any],
+    bootstrap_servers: str = "",
+    topic: str = "faults",
+    options: Mapping[str, Any] | None = None,
+    targets: Mapping[str, str] | None = None,
+    momentary: Sequence[str] = (),
+    **unknown: Any,
+) -> None:
+    """Look at the topic, and end the experiment where there is none: its windows would be lost."""
+    global _telling
+    _telling = None
+    if context.get("dry") is not None:
+        _LOG.info("streamproof: a dry run breaks nothing, so it tells no fault windows")
+        return
+    if unknown or not bootstrap_servers:
+        wrong = f"{', '.join(unknown)} is no argument of it" if unknown else "it has no bootstrap_servers"
+        raise _interrupting(f"streamproof: the control faults.chaostoolkit.control: {wrong}; see docs/chaos-toolkit.")
+    try:
+        kafka = KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic, options=dict(options or {}))
+        writer = FaultsTopic(kafka)
+        writer.check()
+    except (FaultError, KafkaException, ValidationError) as error:
+        raise _interrupting(f"streamproof: the faults topic cannot be used: {error}") from error
+    _telling = _Telling(writer, Windows(str(context["title"]), targets or {}, tuple(momentary)))
+
+
+def before_method_control(**_: Any) -> None:
+    """From here on actions break something."""
+    if _telling is not None:
+        _telling.windows.in_method = True
+
+
+def before_activity_control(context: Mapping[str, Any], **_: Any) -> None:
+    """Open the window of an action."""
+    if _telling is not None:
+        _telling.tell(_telling.windows.action_begins(context, _now()))
+
+
+def after_activity_control(context: Mapping[str, Any], **_: Any) -> None:
+    """Close the window of a momentary action."""
+    if _telling is not None:
+        _telling.tell(_telling.windows.action_ended(context, _now()))
+
+
+def after_method_control(context: Mapping[str, Any], **_: Any) -> None:
+    """Close all windows where no rollbacks will."""
+    if _telling is None:
+        return
+    _telling.windows.in_method = False
+    if not context.get("rollbacks"):
+        now = _now()
+        _telling.tell([*_telling.windows.healing_begins(now), *_telling.windows.healed(now)])
+
+
+def before_rollback_control(**_: Any) -> None:
+    """The experiment begins to heal."""
+    if _telling is not None:
+        _telling.tell(_telling.windows.healing_begins(_now()))
+
+
+def after_rollback_control(state: Sequence[Mapping[str, Any]] | None = None, **_: Any) -> None:
+    """Close all windows where every rollback succeeded."""
+    if _telling is not None and all(run.get("status") == "succeeded" for run in state or ()):
+        _telling.tell(_telling.windows.healed(_now()))
+
+
+def after_experiment_control(**_: Any) -> None:
+    """Say which windows stay open."""
+    global _telling
+    if _telling is not None and (left := _telling.windows.open_names):
+        _LOG.error(
+            "streamproof: the windows of %s stay open, since no rollback healed them; heal by hand, then write `healed`"
+            " to the faults topic (docs/CONTRACT.md), and use --rollback-strategy=always.",
+            ", ".join(left),
+        )
+    _telling = None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+def _interrupting(message: str) -> Exception:
+    """The one exception by which a control ends an experiment."""
+    _LOG.error("%s", message)
+    try:
+        exceptions = importlib.import_module("chaoslib.exceptions")
+    except ModuleNotFoundError:
+        return NotTold(message)
+    found: Exception = exceptions.InterruptExecution(message)
+    return found

@@ -1,0 +1,85 @@
+"""The fault windows of an experiment, from what the toolkit tells a control; no clock and no Kafka.
+
+An action of the method opens a window. The experiment's rollbacks close all of them, since they are what heals; without
+rollbacks the end of the method does. An action that is over when it returns is named `momentary` and closes its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Final
+
+from faults.fault import State, new_id, record
+
+_OURS: Final = "faults.chaostoolkit."
+
+
+@dataclass(frozen=True)
+class Told:
+    """One record of the faults topic."""
+
+    id: str
+    value: str
+
+
+@dataclass
+class Windows:
+    """The open windows of one experiment. ``targets``: name of an action -> what it hits, for the reader."""
+
+    plan: str
+    targets: Mapping[str, str] = field(default_factory=dict)
+    momentary: Collection[str] = ()
+    in_method: bool = False
+    _open: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+
+    @property
+    def open_names(self) -> list[str]:
+        """The actions whose windows are open."""
+        return [str(activity["name"]) for activity in self._open.values()]
+
+    def action_begins(self, activity: Mapping[str, Any], now: datetime) -> Iterator[Told]:
+        """Opens a window, where the action is one of the method, really runs, and does not tell the topic itself."""
+        if not self.in_method or activity["type"] != "action" or activity.get("dry") or _tells_itself(activity):
+            return
+        fault = new_id()
+        self._open[fault] = activity
+        yield self._told(fault, "injected", now)
+
+    def action_ended(self, activity: Mapping[str, Any], now: datetime) -> Iterator[Told]:
+        """Closes the action's window where it is momentary."""
+        if activity["name"] in self.momentary:
+            for fault in [fault for fault, opened in self._open.items() if opened["name"] == activity["name"]]:
+                yield self._told(fault, "heal_started", now)
+                yield from self._closed(fault, now)
+
+    def healing_begins(self, now: datetime) -> Iterator[Told]:
+        """All open windows begin to heal."""
+        for fault in self._open:
+            yield self._told(fault, "heal_started", now)
+
+    def healed(self, now: datetime) -> Iterator[Told]:
+        """All open windows are over."""
+        for fault in list(self._open):
+            yield from self._closed(fault, now)
+
+    def _closed(self, fault: str, now: datetime) -> Iterator[Told]:
+        yield self._told(fault, "healed", now)
+        del self._open[fault]
+
+    def _told(self, fault: str, state: State, now: datetime) -> Told:
+        activity = self._open[fault]
+        name = str(activity["name"])
+        target = self.targets.get(name, self.plan)
+        return Told(fault, record(fault, name, _kind(activity), target, state, now, plan=self.plan))
+
+
+def _tells_itself(activity: Mapping[str, Any]) -> bool:
+    return str(activity.get("provider", {}).get("module", "")).startswith(_OURS)
+
+
+def _kind(activity: Mapping[str, Any]) -> str:
+    """What is done: the function, else the sort of provider."""
+    provider = activity.get("provider", {})
+    return str(provider.get("func") or provider.get("type") or "action")

@@ -1,0 +1,131 @@
+"""Every `streamproof` command line in the documentation is one that the argument parser takes."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from validator.cli.parser import parse
+from validator.cli.refused import REFUSED
+
+ROOT = Path(__file__).parents[2]
+PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
+
+TABLE_OF_COMMANDS = ROOT / "docs" / "CONTRACT.md"
+"""Has the forms of commands, with alternatives and options in brackets: that is no command line."""
+LAW = ROOT / "docs" / "SEMANTICS.md"
+NOT_BUILT = {refused.command for refused in REFUSED}
+
+
+@dataclass(frozen=True)
+class Said:
+    page: Path
+    line: int
+    command: str
+    is_whole: bool
+    """Whether a reader would paste it: in a sentence, the name of a command may stand without its arguments."""
+
+    def __str__(self) -> str:
+        return f"{self.page.relative_to(ROOT)}:{self.line}: {self.command}"
+
+
+def commands_in(page: Path) -> Iterator[Said]:
+    """Lines of code blocks (after a prompt or bare), and code in sentences."""
+    in_block = False
+    lines = page.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, 1):
+        if line.strip().startswith("```"):
+            in_block = not in_block
+            continue
+        if in_block:
+            if found := re.match(r"\s*(?:\$ )?(streamproof .*)", line):
+                yield Said(page, number, joined(found[1], lines[number:]), is_whole=True)
+        else:
+            for found in re.finditer(r"`(streamproof [^`]+)`", line):
+                yield Said(page, number, found[1], is_whole=False)
+
+
+def joined(first: str, following: list[str]) -> str:
+    """The command with the lines that it goes on with after a backslash."""
+    command = first
+    for line in following:
+        if not command.endswith("\\"):
+            break
+        command = command[:-1] + line.strip()
+    return command
+
+
+def arguments_of(command: str) -> list[str]:
+    """Without a comment, a redirection, a pipe and what follows."""
+    words = shlex.split(command, comments=True)[1:]
+    end = next((i for i, word in enumerate(words) if word in (">", "|", "&", "&&", ";")), len(words))
+    return words[:end]
+
+
+def said() -> list[Said]:
+    pages = [page for page in PAGES if page not in (TABLE_OF_COMMANDS, LAW)]
+    return [
+        command
+        for page in pages
+        for command in commands_in(page)
+        # Output of the demo begins with the name and the version.
+        if not re.match(r"streamproof \d", command.command)
+    ]
+
+
+def test_there_are_commands_to_check() -> None:
+    found = said()
+    assert len(found) > 40
+    assert {one.page.parent.name for one in found} >= {"docs", "runbooks"}
+
+
+@pytest.mark.parametrize("one", said(), ids=str)
+def test_a_documented_command_is_one_that_the_parser_takes(one: Said, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = arguments_of(one.command)
+    if arguments[0] in NOT_BUILT or arguments[:2] == ["config", "init"]:
+        pytest.fail(f"{one}: it is not built, and the page tells readers to run it")
+    try:
+        parse(arguments)
+    except SystemExit:
+        refusal = capsys.readouterr().err
+        if one.is_whole or "arguments are required" not in refusal:
+            pytest.fail(f"{one}: {refusal}")
+
+
+def test_a_wrong_command_is_found(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    page.write_text(
+        "Run `streamproof reprot STATE`.\n```console\n$ streamproof ack STATE \\\n  V --reason 'a b' | jq\n```\n"
+    )
+    wrong, right = commands_in(page)
+    with pytest.raises(SystemExit):
+        parse(arguments_of(wrong.command))
+    assert parse(arguments_of(right.command)).reason == "a b"
+
+
+def links() -> Iterator[tuple[Path, str]]:
+    for page in PAGES:
+        for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+            if not re.match(r"[a-z]+:", target):
+                yield page, target
+
+
+def anchors(page: Path) -> set[str]:
+    """Of the headings, as the usual hosts of repositories make them."""
+    headings = re.findall(r"^#+ (.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_every_link_between_pages_leads_somewhere() -> None:
+    broken = []
+    for page, target in links():
+        path, _, anchor = target.partition("#")
+        there = page if not path else (page.parent / path)
+        if not there.exists() or (anchor and there.suffix == ".md" and anchor not in anchors(there)):
+            broken.append(f"{page.relative_to(ROOT)}: {target}")
+    assert broken == []

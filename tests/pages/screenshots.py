@@ -1,0 +1,129 @@
+"""The pictures of README and guide: `scripts/screenshots` runs the demo, and photographs what it shows.
+
+The pictures are of a real run: the demo's, long enough for a timeline. They show the top of each page, as PNG.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+import urllib.request
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+from testbed.demo import Demo
+from testbed.demo_files import EVENTS_PER_SECOND
+from testbed.demo_folder import DemoFolder
+from testbed.demo_options import DemoPlan
+from testbed.demo_screen import Screen
+from testbed.demo_stop import stop_on_signals
+from tests.pages import chromium
+from tests.pages.chromium import Browser
+from validator.publish import history, html
+from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
+
+PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
+SECONDS: Final = 120
+BYTES_MAX: Final = 200_000
+SHOWS_ALL: Final = (
+    "document.querySelectorAll('.finding').length > 0 && document.querySelectorAll('canvas').length === 4"
+)
+PAINTED: Final = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
+
+
+class PictureTooLarge(Exception):
+    """A picture is not fit to be committed."""
+
+
+def main(arguments: list[str]) -> int:
+    """Run the demo and write the pictures; the exit status."""
+    parser = argparse.ArgumentParser(prog="scripts/screenshots", description="Write the pictures of README and guide.")
+    parser.add_argument("--out", type=Path, default=PICTURES, metavar="DIR", help="default: docs/pictures")
+    given = parser.parse_args(arguments)
+    command = chromium.find()
+    if command is None:
+        print("scripts/screenshots: there is no chromium on the PATH; install it.", file=sys.stderr)
+        return 2
+    given.out.mkdir(parents=True, exist_ok=True)
+    with (
+        stop_on_signals() as stop,
+        DemoFolder() as folder,
+        tempfile.TemporaryDirectory() as profile,
+        chromium.browser(command, Path(profile)) as browser,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        demo = Demo(DemoPlan(seconds=SECONDS), folder.path, Screen(sys.stdout), stop)
+        running = pool.submit(demo.run)
+        try:
+            _live(browser, folder.path / "state", given.out, running)
+            running.result()  # interrupted, the demo ends by itself, with KeyboardInterrupt
+        finally:
+            stop.event.set()
+        _report(browser, folder.path / "state", given.out)
+    return 0
+
+
+def _live(browser: Browser, state: Path, out: Path, running: Future[int]) -> None:
+    """The status page when the claim is broken, and most of the load was read."""
+    _until((state / "endpoint.json").exists, running)
+    url = json.loads((state / "endpoint.json").read_text(encoding="utf-8"))["url"]
+    _until(lambda: _is_worth_a_picture(_asked(url + "report.json")), running)
+    for name, width, scheme, height in (
+        ("status-light", 1280, "light", 1350),
+        ("status-dark", 1280, "dark", 1350),
+        ("status-phone", 390, "light", 1600),
+    ):
+        browser.window(width, 900, scheme)
+        browser.open(url)
+        browser.wait_until(SHOWS_ALL)
+        _picture(browser, out / f"{name}.png", height)
+
+
+def _report(browser: Browser, state: Path, out: Path) -> None:
+    """The HTML report of the run, as `streamproof report --format html` writes it."""
+    told, violations = (
+        json.loads((state / name).read_text(encoding="utf-8")) for name in (REPORT_FILE, VIOLATIONS_FILE)
+    )
+    file = state / "report.html"
+    file.write_text(html.render(told, violations, history.read(state)), encoding="utf-8")
+    browser.window(1000, 1000)
+    browser.open(file.as_uri())
+    _picture(browser, out / "report.png", 1400)
+
+
+def _picture(browser: Browser, file: Path, height_max: int) -> None:
+    browser.value(PAINTED)
+    browser.picture(file, height_max)
+    size = file.stat().st_size
+    print(f"{file.name}: {size:,} bytes", flush=True)
+    if size > BYTES_MAX:
+        raise PictureTooLarge(f"{file}: {size:,} bytes are more than {BYTES_MAX:,}.")
+
+
+def _until(holds: Callable[[], bool], running: Future[int]) -> None:
+    while not holds():
+        if running.done():
+            running.result()  # its own error, where it has one
+            raise AssertionError("the demo ended before there was anything to photograph")
+        wait([running], timeout=0.5)
+
+
+def _asked(url: str) -> dict[str, Any] | None:
+    with suppress(OSError, ValueError), urllib.request.urlopen(url, timeout=5) as answer:
+        found = json.load(answer)
+        return found if isinstance(found, dict) else None
+    return None
+
+
+def _is_worth_a_picture(report: dict[str, Any] | None) -> bool:
+    enough = 0.85 * SECONDS * EVENTS_PER_SECOND
+    return report is not None and report["outcome"] == "fail" and bool(report["inputs"]["read"] > enough)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,144 @@
+"""From a repeated answer on a Kafka topic to a message on the pager, all of it real: broker, sidecar, Prometheus with
+the generated rules, Alertmanager with the guide's configuration. Healthy under load first, and then nothing is heard.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+import yaml
+
+from dashboards.alerts import alerts, groups
+from dashboards.live import check
+from dashboards.rules import prometheus, seconds_of
+from dashboards.settings import Settings
+from dashboards.site import ROOT
+from faults.fault import State, record
+from testbed.processes import OwnedProcess
+from tests.integration.sidecar_fixtures import Live, Pipeline, answer
+from tests.integration.steady_load import SteadyLoad
+from tests.pages.alert_receiver import Received, Receiver
+from tests.pages.prometheus_tools import alertmanager, free_port, series, start_prometheus, tool, until
+from validator.cli.main import main
+
+GUIDE = ROOT / "docs" / "guide"
+SETTINGS = Settings(runbooks="https://runbooks.example.org")
+FASTER = 60  # every `for` below, and how often rules are evaluated
+LONGEST_WAIT_SECONDS = max(seconds_of(alert.waits) for alert in alerts(SETTINGS)) / FASTER
+WAIT_SECONDS = 150.0
+MAY_BE_EMPTY = {"streamproof-faults: cost of each fault"}
+"""A cost is known when a fault is over."""
+
+
+@contextmanager
+def monitoring(folder: Path, target: str, pager: Receiver) -> Iterator[tuple[str, str]]:
+    """The guide's Prometheus and Alertmanager on free ports, in a hurry; the URLs of both."""
+    manager_at = f"127.0.0.1:{free_port()}"
+    config = yaml.safe_load((GUIDE / "alertmanager.yaml").read_text(encoding="utf-8"))
+    config["route"] |= {"group_wait": "0s", "group_interval": "1s"}
+    for receiver in config["receivers"]:
+        for webhook in receiver["webhook_configs"]:
+            webhook["url"] = webhook["url"].replace("http://127.0.0.1:8080", pager.url)
+    (folder / "alertmanager.yaml").write_text(yaml.safe_dump(config), encoding="utf-8")
+    scrape = yaml.safe_load((GUIDE / "prometheus.yaml").read_text(encoding="utf-8"))
+    rules = folder / scrape["rule_files"][0]
+    rules.parent.mkdir(parents=True)
+    rules.write_text(prometheus(groups(SETTINGS), SETTINGS, FASTER), encoding="utf-8")
+    scrape["global"]["scrape_interval"] = "2s"
+    scrape["alerting"]["alertmanagers"][0]["static_configs"][0]["targets"] = [manager_at]
+    scrape["scrape_configs"][0]["static_configs"][0]["targets"] = [target]
+    command = [*alertmanager(), f"--config.file={folder / 'alertmanager.yaml'}",
+               f"--storage.path={folder / 'silences'}", f"--web.listen-address={manager_at}",
+               "--cluster.listen-address="]  # fmt: skip
+    with ExitStack() as stack:
+        manager = stack.enter_context(OwnedProcess(command, log=folder / "alertmanager.log"))
+        until(lambda: is_ready(f"http://{manager_at}"), manager)
+        process, url = start_prometheus(folder, scrape)
+        stack.enter_context(process)
+        until(lambda: is_ready(url), process)
+        yield url, f"http://{manager_at}"
+
+
+def is_ready(url: str) -> bool:
+    try:
+        return requests.get(f"{url}/-/ready", timeout=5).ok
+    except requests.RequestException:
+        return False
+
+
+def number(url: str, expression: str) -> float:
+    return sum(float(found["value"][1]) for found in series(url, expression))
+
+
+def target_of(live: Live) -> str:
+    served = json.loads((live.state / "endpoint.json").read_text(encoding="utf-8"))["url"]
+    return str(served).removeprefix("http://").rstrip("/")
+
+
+def violated(pager: Receiver, status: str) -> list[Received]:
+    return [one for one in pager.heard if one.name == "StreamproofGuaranteeViolated" and one.status == status]
+
+
+@pytest.mark.timeout(420)
+def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pipeline: Pipeline) -> None:
+    tool("prometheus"), alertmanager()  # skips before anything is started
+    pipeline.create()
+    faults = f"{pipeline.name}-faults"
+    pipeline.broker.create_topics({faults: 1})
+    with Receiver() as pager, pipeline.live(f"faults.topic={faults}") as live, SteadyLoad(pipeline):
+        live.until(lambda report: report["verdicts"]["exactly_once"] == "pass")
+        with monitoring(pipeline.folder, target_of(live), pager) as (url, manager_url):
+            until(lambda: number(url, "streamproof_build_info") == 1, seconds=WAIT_SECONDS)
+            handled_before = number(url, 'streamproof_contributions{class="processed"}')
+            # Longer than the longest `for` of all rules, evaluated all the while, and answers came in all the while.
+            looks = f"count_over_time(streamproof_guarantee_declared[{2 * LONGEST_WAIT_SECONDS:.0f}s])"
+            enough = 1.2 * LONGEST_WAIT_SECONDS / 2
+            until(lambda: bool(number(url, f"max({looks})") > enough), seconds=WAIT_SECONDS, what="a healthy spell")
+            assert number(url, 'streamproof_contributions{class="processed"}') > handled_before + 1000
+            assert number(url, 'sum(rate(streamproof_events_total{class="processed"}[30s]))') > 50
+            assert number(url, "ALERTS") == 0
+            assert requests.get(f"{manager_url}/api/v2/alerts", timeout=10).json() == []
+            assert pager.heard == []
+
+            tell(pipeline, faults, "injected")
+            pipeline.answers(answer(["0-a-0"], 0, "a"))  # counted a second time
+            until(lambda: bool(violated(pager, "firing")), seconds=WAIT_SECONDS, what="the alert")
+            told = violated(pager, "firing")[0]
+            assert told.receiver == "on-call"
+            assert told.labels["pipeline"] == pipeline.name
+            assert told.labels["class"] == "duplicate"
+            assert told.labels["severity"] == "critical"
+            assert told.annotations["summary"] == f"{pipeline.name} breaks its guarantee"
+            assert "1 confirmed violations of class duplicate" in told.annotations["description"]
+            assert told.annotations["runbook_url"] == f"{SETTINGS.runbooks}/StreamproofGuaranteeViolated.md"
+
+            # A real run that broke has series for every panel and rule, but for what only another run can have.
+            until(lambda: without_series(url) <= MAY_BE_EMPTY, seconds=WAIT_SECONDS, what=f"{without_series(url)}")
+
+            tell(pipeline, faults, "healed")
+            acknowledge(live.state)
+            until(lambda: bool(violated(pager, "resolved")), seconds=WAIT_SECONDS, what="the end of the alert")
+    # One repeat is within the error budget. (The fault may last longer than its alert waits, on a slow machine.)
+    others = {one.name for one in pager.heard} - {"StreamproofFaultNotHealed"}
+    assert others == {"StreamproofGuaranteeViolated"}
+
+
+def without_series(url: str) -> set[str]:
+    return {told.where for told in check(url, SETTINGS) if not told.series and not told.where.startswith("alert ")}
+
+
+def tell(pipeline: Pipeline, topic: str, state: State) -> None:
+    pipeline.put(topic, record("1", "kill-a-worker", "process_kill", "worker-0", state, datetime.now(UTC)))
+
+
+def acknowledge(state: Path) -> None:
+    listed: dict[str, Any] = json.loads((state / "violations.json").read_text(encoding="utf-8"))
+    [violation] = [entry for entry in listed["violations"] if entry["state"] == "confirmed"]
+    assert main(["ack", str(state), violation["id"], "--reason", "ticket 7"]) == 0

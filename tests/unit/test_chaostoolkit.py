@@ -1,0 +1,218 @@
+"""The Chaos Toolkit extension, called as the toolkit calls it: probes, and a control that opens and closes windows."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from faults.chaostoolkit import actions, control, probes
+from faults.chaostoolkit.source import NoAnswer
+from faults.config import KafkaSection
+from faults.errors import FaultConfigError, NotTold
+from tests.unit.publish_snapshots import broken, clean, config
+from validator.model.snapshot import Snapshot
+from validator.publish.publisher import Publisher
+
+ROOT = Path(__file__).parents[2]
+NOW_US = time.time_ns() // 1000
+
+
+@pytest.fixture
+def sidecar(tmp_path: Path) -> Iterator[Publisher]:
+    one = Publisher(config(tmp_path), tmp_path)
+    yield one
+    one.stop()
+
+
+def published(sidecar: Publisher, snapshot: Snapshot, taken_us: int = NOW_US) -> str:
+    """The URL of a sidecar that shows ``snapshot``."""
+    endpoint = sidecar.start()
+    sidecar.publish(replace(snapshot, taken_us=taken_us))
+    return f"http://127.0.0.1:{endpoint.port}/"
+
+
+@pytest.mark.parametrize("over_http", [True, False])
+def test_probes_say_what_the_sidecar_says(sidecar: Publisher, tmp_path: Path, over_http: bool) -> None:
+    url = published(sidecar, broken())
+    source = url if over_http else str(tmp_path)
+    assert probes.verdict(source) == "fail"
+    assert probes.verdict(source, guarantee="at_least_once", over="24h") == "pass"
+    assert probes.reliability(source) == 1.0
+    assert probes.reliability(source, "exact_ratio") == pytest.approx(980 / 990)
+
+
+def test_a_violation_counts_from_when_it_was_confirmed(sidecar: Publisher) -> None:
+    source = published(sidecar, broken())
+    # One was confirmed at noon of 2026-01-31, the other a second before.
+    both = probes.violations_since(source, "2026-01-31T11:59:00Z")
+    assert both > probes.violations_since(source, "2026-01-31T12:00:00Z") > 0
+    assert probes.violations_since(source, "2026-01-31T12:00:01Z") == 0
+    missing = probes.violations_since(source, "2026-01-31T11:59:00Z", classes=["missing"])
+    assert 0 < missing < both
+    assert probes.violations_since(source, "1ms") == 0
+
+
+def test_the_last_word_of_a_dead_sidecar_is_no_verdict(sidecar: Publisher, tmp_path: Path) -> None:
+    published(sidecar, clean(), NOW_US - 120_000_000)
+    with pytest.raises(NoAnswer, match="s old"):
+        probes.verdict(str(tmp_path))
+    assert probes.verdict(str(tmp_path), fresh_within_seconds=None) == "pass"
+    with pytest.raises(NoAnswer, match="s old"):
+        actions.wait_until_judged(str(tmp_path))
+
+
+def test_what_cannot_be_answered_fails_with_a_sentence(sidecar: Publisher, tmp_path: Path) -> None:
+    with pytest.raises(NoAnswer, match="cannot be read"):
+        probes.verdict(str(tmp_path / "nothing"))
+    url = published(sidecar, replace(clean(), settled={"expected": 0, "handled": 0, "exact": 0}))
+    with pytest.raises(NoAnswer, match="no window is settled"):
+        probes.reliability(url)
+    with pytest.raises(NoAnswer, match="no verdict on twice"):
+        probes.verdict(url, guarantee="twice")
+    with pytest.raises(NoAnswer, match="neither"):
+        probes.violations_since(url, "yesterday")
+    with pytest.raises(NoAnswer, match="neither"):
+        probes.violations_since(url, "2026-01-31T12:00:00")
+    with pytest.raises(NoAnswer, match="no such measure"):
+        probes.reliability(url, "luck")
+
+
+def test_waiting_ends_when_nothing_is_undecided(sidecar: Publisher) -> None:
+    url = published(sidecar, clean())
+    assert actions.wait_until_judged(url, timeout_seconds=5, at_least_seconds=-10)["processed"] == 990
+    undecided = {**clean().contributions, "overdue": 3}
+    sidecar.publish(replace(clean(), taken_us=NOW_US + 1, contributions=undecided))
+    with pytest.raises(NoAnswer, match="overdue"):
+        actions.wait_until_judged(url, timeout_seconds=0, at_least_seconds=-10)
+
+
+def test_one_fault_of_a_file_is_run(tmp_path: Path) -> None:
+    file = tmp_path / "faults.yaml"
+    faults = [{"kind": "cpu_pressure", "target": "here"}, {"kind": "cpu_pressure", "target": "here", "name": "hog"}]
+    file.write_text(yaml.safe_dump({"targets": {"here": {"type": "machine"}}, "schedule": {"faults": faults}}))
+    with pytest.raises(FaultConfigError, match="cpu-pressure, hog"):
+        actions.run_fault(str(file))
+    with pytest.raises(FaultConfigError, match="cpu-pressure, hog"):
+        actions.run_fault(str(file), "dog")
+    assert actions.heal(str(file)) == 0
+
+
+class Topic:
+    """Stands in for the faults topic: keeps what was written."""
+
+    records: list[dict[str, Any]]
+    exists = True
+
+    def __init__(self, kafka: KafkaSection) -> None:
+        type(self).records = []
+
+    def check(self) -> None:
+        if not self.exists:
+            raise NotTold("there is no topic.")
+
+    def write(self, fault_id: str, record: str) -> None:
+        self.records.append(json.loads(record))
+
+    def flush(self) -> None:
+        pass
+
+
+@pytest.fixture
+def topic(monkeypatch: pytest.MonkeyPatch) -> type[Topic]:
+    monkeypatch.setattr(control, "FaultsTopic", Topic)
+    monkeypatch.setattr(Topic, "exists", True)
+    return Topic
+
+
+def action(name: str, module: str = "chaosk8s.pod.actions", **more: object) -> dict[str, Any]:
+    return {"type": "action", "name": name, "provider": {"type": "python", "module": module, "func": "kill"}, **more}
+
+
+def play(
+    *method: Mapping[str, Any], rollbacks: list[dict[str, str]] | None = None, dry: str | None = None, **arguments: Any
+) -> None:
+    """An experiment as the toolkit runs it; ``rollbacks`` are their runs, with a status."""
+    experiment = {"title": "a day", "method": method, "rollbacks": rollbacks or [], "dry": dry}
+    probe = {"type": "probe", "name": "healthy"}
+    control.before_experiment_control(context=experiment, bootstrap_servers="127.0.0.1:9", **arguments)
+    control.before_activity_control(context=action("before the method"))
+    control.before_method_control(context=experiment)
+    for activity in (probe, *method):
+        control.before_activity_control(context=activity)
+        control.after_activity_control(context=activity)
+    control.after_method_control(context=experiment)
+    control.before_rollback_control(context=experiment)
+    control.before_activity_control(context=action("a rollback"))
+    control.after_rollback_control(context=experiment, state=rollbacks or [])
+    control.after_experiment_control(context=experiment)
+
+
+def told(topic: type[Topic]) -> list[tuple[str, str]]:
+    return [(record["name"], record["state"]) for record in topic.records]
+
+
+def test_rollbacks_end_the_windows_of_the_method(topic: type[Topic]) -> None:
+    play(action("kill a pod"), action("cut a link"), rollbacks=[{"status": "succeeded"}], targets={"cut a link": "b-1"})
+    assert told(topic) == [
+        ("kill a pod", "injected"), ("cut a link", "injected"),
+        ("kill a pod", "heal_started"), ("cut a link", "heal_started"),
+        ("kill a pod", "healed"), ("cut a link", "healed"),
+    ]  # fmt: skip
+    assert len({record["id"] for record in topic.records}) == 2
+    assert {(record["kind"], record["target"]) for record in topic.records} == {("kill", "a day"), ("kill", "b-1")}
+    assert {record["plan"] for record in topic.records} == {"a day"}
+
+
+def test_without_rollbacks_the_method_ends_them_and_a_momentary_action_its_own(topic: type[Topic]) -> None:
+    play(action("restart"), action("slow down"), momentary=["restart"])
+    assert told(topic) == [
+        ("restart", "injected"), ("restart", "heal_started"), ("restart", "healed"),
+        ("slow down", "injected"), ("slow down", "heal_started"), ("slow down", "healed"),
+    ]  # fmt: skip
+
+
+def test_a_failed_rollback_leaves_the_window_open_and_says_so(
+    topic: type[Topic], caplog: pytest.LogCaptureFixture
+) -> None:
+    play(action("kill a pod"), rollbacks=[{"status": "succeeded"}, {"status": "failed"}])
+    assert told(topic) == [("kill a pod", "injected"), ("kill a pod", "heal_started")]
+    assert "kill a pod stay open" in caplog.text
+
+
+def test_our_own_actions_and_dry_ones_open_no_window_here(topic: type[Topic]) -> None:
+    play(action("ours", "faults.chaostoolkit.actions"), action("dry", dry=True))
+    assert told(topic) == []
+
+
+def test_a_dry_run_tells_nothing(topic: type[Topic]) -> None:
+    topic.records = []
+    play(action("kill a pod"), dry="actions")
+    assert told(topic) == []
+
+
+def test_without_a_topic_the_experiment_ends_before_anything_is_broken(
+    topic: type[Topic], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Topic, "exists", False)
+    with pytest.raises(Exception, match="there is no topic"):
+        control.before_experiment_control(context={"title": "a day"}, bootstrap_servers="127.0.0.1:9")
+
+
+@pytest.mark.parametrize("arguments", [{}, {"bootstrap_servers": "127.0.0.1:9", "momentery": ["kill"]}])
+def test_arguments_that_would_be_dropped_end_the_experiment(topic: type[Topic], arguments: dict[str, Any]) -> None:
+    # The toolkit would swallow a TypeError, and the experiment would run without its windows.
+    with pytest.raises(Exception, match=r"bootstrap_servers|momentery"):
+        control.before_experiment_control(context={"title": "a day"}, **arguments)
+
+
+def test_the_extension_asks_for_nothing_of_the_toolkit_at_import() -> None:
+    sources = "".join(path.read_text() for path in (ROOT / "faults" / "chaostoolkit").glob("*.py"))
+    assert "import chaoslib" not in sources
+    assert "from chaoslib" not in sources

@@ -1,0 +1,23 @@
+"""Sizes of tables: all files below, measured now and then."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from validator.state.sizes import EVERY_SECONDS, TableSizes
+
+
+def test_a_table_is_as_large_as_its_files_and_is_not_measured_at_every_batch(tmp_path: Path) -> None:
+    now = [0.0]
+    sizes = TableSizes(tmp_path, lambda: now[0])
+    (tmp_path / "facts" / "epoch" / "_delta_log").mkdir(parents=True)
+    (tmp_path / "facts" / "epoch" / "part-0").write_bytes(b"x" * 70)
+    (tmp_path / "facts" / "epoch" / "_delta_log" / "0.json").write_bytes(b"x" * 30)
+    (tmp_path / "verdicts").mkdir()
+    (tmp_path / "checkpoint").mkdir()
+    assert sizes.recent() == {"facts": 100, "verdicts": 0}
+    (tmp_path / "verdicts" / "part-0").write_bytes(b"x" * 5)
+    now[0] += EVERY_SECONDS - 1
+    assert sizes.recent() == {"facts": 100, "verdicts": 0}
+    now[0] += 1
+    assert sizes.recent() == {"facts": 100, "verdicts": 5}
