@@ -1,0 +1,150 @@
+"""Retention: what is older than `state.retention` leaves memory and disk, and the totals stay."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Clock, Frontier, PartitionId
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables, Table
+from validator.stream import retiring
+from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
+from validator.stream.judging import Judging
+from validator.stream.recovery import recover
+from validator.stream.retiring import Retired
+
+RETENTION_US = 24 * MINUTE_US
+RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+TIME_RULES = TimeRules(0, MINUTE_US)
+START_US = 1_000 * epoch_length_us(RETENTION_US)
+
+
+def clock(at_us: int) -> Clock:
+    """All read through at ``at_us``, every window closed."""
+    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
+
+
+def books(batch: int, at_us: int) -> Books:
+    place = PartitionId("input", 0)
+    frontier = Frontier("input", "input", 0, "topic", 0, 10, 0, 10, 10, at_us)
+    return Books(TIME_RULES, batch=batch, lookup_us=at_us, frontiers={place: frontier})
+
+
+class Run:
+    """A state that is told of one batch after another, and retires when asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tables = StateTables(folder)
+        self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
+        self.retired = Retired()
+        self.books = Books(TIME_RULES)
+
+    def batch(self, at_us: int, *rows: dict[str, object]) -> None:
+        self.books = books(self.books.batch + 1, at_us)
+        told = facts(*[{**row, "epoch": epoch_of(at_us, RETENTION_US)} for row in rows])
+        self._append(pa.concat_tables([told, frontier_rows(self.books, None, RETENTION_US)]))
+        self.judging.absorb(told, clock(at_us), {})
+
+    def retire(self) -> None:
+        new, carried, goes = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
+        self.books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
+        mark = mark_row(self.books, new.to_mark(), RETENTION_US)
+        self._append(pa.concat_tables([carried, frontier_rows(self.books, None, RETENTION_US), mark]))
+        self.retired = new
+        self.judging.retire(goes, new.sums)
+        retiring.drop_folders(self.tables, new.through_epoch)
+
+    def epochs(self) -> set[int]:
+        """The epochs that have a folder."""
+        names = {folder.name for folder in (self.tables.state / "facts").glob("epoch=*")}
+        return {int(name.removeprefix("epoch=")) for name in names}
+
+    def _append(self, rows: pa.Table) -> None:
+        self.tables.append(rows, Table.FACTS, writer="w", version=self.books.batch)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """Two old cells, one of which is told of again later, and a new one; then the old epoch can go."""
+    run = Run(tmp_path / "state")
+    at = START_US
+    run.batch(
+        at,
+        fact("input", [1, 2, 3], batch=0, lookup_us=at, key="done"),
+        fact("output", [1, 2], batch=0, lookup_us=at, key="done"),
+        fact("input", [7, 8], batch=0, lookup_us=at, key="open"),
+    )
+    later = at + RETENTION_US + 2 * epoch_length_us(RETENTION_US)
+    run.batch(
+        later,
+        fact("output", [7, 8, 8], batch=1, lookup_us=later, key="open"),
+        fact("input", [9], batch=1, lookup_us=later, window_us=MINUTE_US, key="new"),
+    )
+    return run
+
+
+def test_cells_that_did_not_change_leave_and_their_totals_stay(run: Run) -> None:
+    before = run.judging.sums
+    assert (before.counts["missing"], before.counts["duplicate"]) == (1, 1)
+    run.retire()
+    assert run.judging.cells.keys == ["open", "new"]
+    after = run.judging.absorb(None, clock(run.books.lookup_us), {})
+    assert (after.counts, after.cells_seen, after.cells_violated) == (
+        before.counts,
+        before.cells_seen,
+        before.cells_violated,
+    )
+
+
+def test_old_epochs_leave_the_disk_and_what_stays_is_written_again(run: Run) -> None:
+    old = epoch_of(START_US, RETENTION_US)
+    assert old in run.epochs()
+    run.retire()
+    assert old not in run.epochs()
+    keys = [row["key"] for part in run.tables.scan(Table.FACTS) for row in part.to_pylist() if row["kind"] == "fact"]
+    assert sorted(keys) == ["new", "open", "open"]
+
+
+def test_a_restart_after_it_says_the_same(run: Run) -> None:
+    run.retire()
+    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
+    judging = Judging(
+        KnownFacts(run.tables, first_batch=again.books.batch + 1), RULES, again.cells, retired=again.retired.sums
+    )
+    # What the restart closes, since these books know no watermark, is due by the second look.
+    for later in (1, 10):
+        found = judging.absorb(None, clock(run.books.lookup_us + later), {})
+        expected = run.judging.absorb(None, clock(run.books.lookup_us + later), {})
+    assert (found.counts, found.results, found.cells_seen) == (expected.counts, expected.results, expected.cells_seen)
+    assert again.retired == run.retired
+
+
+def test_killed_before_the_folders_went_a_start_drops_them(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    with monkeypatch.context() as killed:
+        killed.setattr(retiring, "drop_folders", lambda *_: None)
+        run.retire()
+    old = epoch_of(START_US, RETENTION_US)
+    assert old in run.epochs()
+    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
+    assert old not in run.epochs()
+    assert sorted(map(str, again.cells.keys)) == ["new", "open"]
+
+
+def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> None:
+    run.retire()
+    at = run.books.lookup_us + 5
+    late = facts(fact("output", [3], batch=9, lookup_us=at, key="done"))
+    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+    run.judging.absorb(late, now, {})
+    judged = run.judging.judged
+    assert judged is not None
+    row = run.judging.cells.keys.index("done")
+    assert not judged.in_scope[row]
+    assert not judged.violated[row]
