@@ -65,7 +65,6 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
         guarantee=plan.guarantee,
         parallelism=REAL_WORKERS,
         window_ms=window_seconds(plan) * 1000,
-        idle_after_seconds=5.0,
     )
 
 
