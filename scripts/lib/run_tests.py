@@ -26,8 +26,9 @@ BUDGET_SECONDS = {
     "crash": 300,
     "integration": 600,
     "e2e": 300,
-    "faults": 600,
-    "pages": 420,
+    "faults": 200,
+    "engines": 400,
+    "pages": 240,
 }
 EXTENDED = "extended"
 EXTENDED_SECONDS = 5400  # on request only: long tests, and those not yet seen to pass on a quiet machine
