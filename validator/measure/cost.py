@@ -101,7 +101,8 @@ def cost_of(
     mark_s, recovered = _recovery(extent, series, rules, reasons, is_final=is_final, next_s=next_s)
     reached_us = None if mark_s is None else max(mark_s * SECOND_US, window.injected_us)
     over = max(mark_s, healed_s) if mark_s is not None and healed_s is not None else last_s
-    measured_s = end_s if over is None else min(end_s, over)
+    # What recovered at once is still looked at for as long as one rate.
+    measured_s = end_s if over is None else min(end_s, max(over, start_s + rules.detector.moving_seconds))
     before = series.total(extent.control_s, extent.control_end_s)
     assert before is not None, "a control phase has output"
     after = series.total(start_s, measured_s)

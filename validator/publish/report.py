@@ -166,7 +166,7 @@ def _phase(phase: Phase) -> Report:
 
 
 def fault_measure(snapshot: Snapshot, fault: FaultWindow, measure: str) -> float | None:
-    """A measure of one fault, in seconds or as a ratio (`recovered`: 0 or 1); the snapshot has it under the fault's id or name."""
+    """A measure of one fault (`recovered`: 0 or 1); the snapshot has it under the fault's id or name."""
     measures = snapshot.fault_measures.get(fault.id) or snapshot.fault_measures.get(fault.name) or {}
     return measures.get(measure)
 
