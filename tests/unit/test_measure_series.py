@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import reduce
 from itertools import pairwise
 
 import pytest
@@ -99,6 +100,13 @@ def test_a_second_read_late_joins_its_minute() -> None:
     total = run.total(0, BEGIN * 2)
     assert total is not None
     assert (len(run.outputs), total.results) == (minutes, 61)
+
+
+@given(SECONDS)
+def test_the_whole_is_what_adding_up_gives(at: list[int]) -> None:
+    parts = [second(place, contributions=place) for place in sorted(set(at))]
+    assert whole(parts) == reduce(Output.plus, parts)
+    assert whole([]) is None
 
 
 @given(SECONDS)

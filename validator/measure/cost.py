@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from validator.measure.output import SECOND_US, Output, Spread, second_after, whole
+from validator.measure.output import SECOND_US, Output, Spread, second_after
 from validator.measure.phases import healed_us, injected, phases
 from validator.measure.recovery import Detector, band_of, moving_rates, recovered_at
 from validator.measure.series import Series
@@ -110,7 +110,7 @@ def cost_of(
     failing = series.total(start_s, failing_end_s)
     return FaultCost(
         failure_cost_seconds=_latency_cost(before, after, rules, reasons),
-        downtime_seconds=_downtime(extent, series, measured_s, reasons),
+        downtime_seconds=_downtime(extent, before, series, measured_s, reasons),
         recovery_seconds=None if reached_us is None else (reached_us - window.injected_us) / 1e6,
         recovered=recovered,
         throughput_penalty_ratio=_throughput_penalty(extent, before, failing, failing_end_s, reasons),
@@ -196,13 +196,12 @@ def _latency_cost(before: Output, after: Output | None, rules: Rules, reasons: l
     return max(0.0, (worst.max_us - usual.max_us) / 1e6)
 
 
-def _downtime(extent: _Extent, series: Series, measured_s: int, reasons: list[str]) -> float | None:
-    control = list(series.between(extent.control_s, extent.control_end_s))
-    usual_us = longest_gap_us(control)
+def _downtime(extent: _Extent, before: Output, series: Series, measured_s: int, reasons: list[str]) -> float | None:
+    usual_us = before.gap_us
     # Silence at the edges is part of a gap whose length nobody saw.
     edges_us = (
-        control[0].first_us - extent.control_s * SECOND_US,
-        extent.control_end_s * SECOND_US - control[-1].last_us,
+        before.first_us - extent.control_s * SECOND_US,
+        extent.control_end_s * SECOND_US - before.last_us,
     )
     if GAPS_LEAST * max(usual_us, *edges_us) > (extent.control_end_s - extent.control_s) * SECOND_US:
         reasons.append("no downtime: the control phase is too short to show how long the output usually pauses")
@@ -219,12 +218,6 @@ def _downtime(extent: _Extent, series: Series, measured_s: int, reasons: list[st
     if outputs:
         longest_us = max(longest_us, end_us - outputs[-1].last_us)
     return max(0.0, (longest_us - usual_us) / 1e6)
-
-
-def longest_gap_us(outputs: Sequence[Output]) -> int:
-    """The longest time between two results that follow each other; 0 where all are of one second."""
-    total = whole(outputs)
-    return 0 if total is None else total.gap_us
 
 
 def _throughput_penalty(
