@@ -144,7 +144,7 @@ def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
 
 def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
     if snapshot.latency_by_phase:
-        return dict(snapshot.latency_by_phase)
+        return {(definition, phase): told for (definition, phase), told in snapshot.latency_by_phase.items()}
     latencies: dict[Labels, Histogram] = {}
     for definition in DEFINITIONS:
         for phase in PHASES:
