@@ -42,6 +42,7 @@ def run_load(pipeline: Pipeline, faults: str, *, control: int, failure: int, rec
             pipeline.answers(answer([tick], tick))
 
 
+@pytest.mark.extended
 @pytest.mark.timeout(400)
 def test_a_silent_engine_is_downtime_until_it_has_recovered(pipeline: Pipeline) -> None:
     faults = f"{pipeline.name}-faults"
