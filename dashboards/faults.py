@@ -15,6 +15,9 @@ MEASURES: Final = {
     "fault_failure_cost_seconds": "failure cost",
     "fault_downtime_seconds": "downtime",
     "fault_recovery_seconds": "recovery time",
+    "fault_recovered": "recovered",
+    "fault_throughput_penalty_ratio": "throughput penalty",
+    "fault_latency_penalty_ratio": "latency penalty",
 }
 
 
@@ -45,12 +48,14 @@ def _windows() -> Panel:
 
 
 def _costs() -> Panel:
-    headings = {f"Value #{chr(ord('A') + i)}": f"{title} (s)" for i, title in enumerate(MEASURES.values())}
+    headed = [f"{title} (s)" if name.endswith("_seconds") else title for name, title in MEASURES.items()]
+    headings = {f"Value #{chr(ord('A') + i)}": title for i, title in enumerate(headed)}
     return Panel(
         "table",
         "cost of each fault",
         "Failure cost: largest latency under and after the fault less the largest before. Downtime: longest gap of"
-        " output beyond the usual. Recovery: from injection until the output rate was back. Empty: not known.",
+        " output beyond the usual. Recovery: from injection until the output rate was back (recovered: 1). Penalties:"
+        " failure over control, of the contributions a second and of the mean latency. Empty: not known.",
         tuple(Query(by("fault, kind", of(name), "max"), form="table") for name in MEASURES),
         width=24,
         columns={"fault": "fault", "kind": "kind", **headings},

@@ -51,6 +51,13 @@ timing:
   clock_skew: 100ms
   late_policy: report              # what the engine drops for lateness: report it as missing, or drop it
 
+measures:                          # what a fault costs (docs/report.md)
+  latency: window_close            # last_input | window_close | first_input
+  moving_rate: 5s                  # a rate of output is the mean over so long
+  band_ratio: 0.15                 # recovered: the rate is within 15 % of the control phase's mean
+  stable_for: 40s                  # and stays there so long
+  give_up_after: 300s              # so long after healing it has not recovered
+
 state: {path: ./state/clickstream, retention: 24h}   # relative to this file
 spark: {master: "local[*]", options: {}}
 metrics: {address: 127.0.0.1, port: 9464}

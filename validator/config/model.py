@@ -32,6 +32,7 @@ __all__ = [
     "Kafka",
     "Late",
     "Limits",
+    "Measures",
     "Metrics",
     "Output",
     "ResultFields",
@@ -130,6 +131,34 @@ def _against_the_file(value: Any, info: ValidationInfo) -> Any:
     return Path(folder) / Path(value).expanduser() if folder is not None and isinstance(value, (str, Path)) else value
 
 
+class Measures(Frozen):
+    """How phases and faults are measured; SEMANTICS section 6 says what. Durations are rounded up to whole seconds."""
+
+    latency: Literal["last_input", "window_close", "first_input"] = "window_close"
+    """The latency that failure cost and latency penalty are of."""
+    warm_up: Duration = 0
+    """So much of the first output belongs to no control phase."""
+    control_least: PositiveDuration = 10_000_000
+    """A control phase shorter than this is no baseline; the one before it then is."""
+    control_most: PositiveDuration = 180_000_000
+    """The recovery detector takes its baseline from so much of the control phase, the newest."""
+    moving_rate: PositiveDuration = 5_000_000
+    """A rate of output is the mean over so long."""
+    band_ratio: float = Field(default=0.15, gt=0, lt=1)
+    """A rate is back where it differs from the control phase's mean by at most this share of it."""
+    stable_for: PositiveDuration = 40_000_000
+    """The output has recovered where its rate stays in the band for so long."""
+    give_up_after: PositiveDuration = 300_000_000
+    """What is not back so long after the fault was healed has not recovered."""
+
+    @model_validator(mode="after")
+    def _baseline_fits(self) -> Measures:
+        if self.control_most < max(self.control_least, 2 * self.moving_rate):
+            problem = f"{format_duration(self.control_most)} is below control_least or twice moving_rate"
+            raise broken_rule_at("control_most", problem, "raise control_most")
+        return self
+
+
 class State(Frozen):
     """Where the facts and everything derived from them are kept."""
 
@@ -191,6 +220,8 @@ class Config(Frozen):
     """Where a new state begins: `earliest`, `latest`, an RFC 3339 time, or `group:ID`."""
     timing: Timing = Timing()
     """How disordered the inputs may be, and how long an answer may take."""
+    measures: Measures = Measures()
+    """How phases and faults are measured."""
     state: State
     """Where the facts and everything derived from them are kept."""
     spark: Spark = Spark()

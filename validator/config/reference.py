@@ -111,7 +111,13 @@ def _kind(rendered: dict[str, Any], definitions: dict[str, Any]) -> str:
         return "duration"
     if rendered.get("type") == "array":
         return f"list of {_kind(rendered['items'], definitions)}"
-    named = {"string": "text", "integer": "whole number", "boolean": "`true` \\| `false`", "object": "mapping"}
+    named = {
+        "string": "text",
+        "integer": "whole number",
+        "number": "number",
+        "boolean": "`true` \\| `false`",
+        "object": "mapping",
+    }
     return named.get(str(rendered.get("type")), "value")
 
 

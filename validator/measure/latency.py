@@ -6,18 +6,24 @@ of any key, whose event time is past the window's end (the instant at which an e
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
 
 from validator.measure.histogram import LATENCY_BOUNDS
+from validator.measure.output import Output, Spread
 from validator.reconcile.arrays import ABSENT, NEVER, Ints, field, ints, listed
 from validator.reconcile.cells import Cells, contributing
 
 DEFINITIONS: Final = ("last_input", "window_close", "first_input")
 EVERY_RESULT: Final = "every_result"
 """Beside the definitions: rows that count all results, also those of which no latency is known."""
+
+RESULT_COLUMNS: Final = ("kind", "status", "batch", "window_start_us", "key", "results")
+"""The columns of a fact that `latency_buckets` needs."""
 
 _BOUNDS_US: Final = np.array([int(bound * 1_000_000) for bound in LATENCY_BOUNDS], dtype=np.int64)
 _NO_BUCKET: Final = -1
@@ -53,6 +59,23 @@ def latency_buckets(facts: pa.Table, cells: Cells, window_us: int) -> list[dict[
         bucket = np.searchsorted(_BOUNDS_US, value, side="left").astype(np.int64)
         found += _grouped(name, batch[known], result_us[known], count[known], value, bucket)
     return found
+
+
+def outputs(rows: Iterable[Mapping[str, Any]]) -> list[Output]:
+    """Rows of `latency_buckets` as one value a second, without order; batches are added up."""
+    found: dict[int, Output] = {}
+    latency: dict[int, dict[str, Spread]] = {}
+    for row in rows:
+        second = row["second"]
+        if row["definition"] == EVERY_RESULT:
+            part = Output(second, second + 1, row["results"], row["contributions"], row["first_us"], row["last_us"])
+            found[second] = found[second].plus(part) if second in found else part
+        else:
+            spreads = latency.setdefault(second, {})
+            spread = Spread({row["bucket"]: row["results"]}, row["sum_us"], row["max_us"])
+            known = spreads.get(row["definition"])
+            spreads[row["definition"]] = spread if known is None else known.plus(spread)
+    return [replace(output, latency=latency.get(second, {})) for second, output in found.items()]
 
 
 def _lengths(lists: pa.Array) -> Ints:

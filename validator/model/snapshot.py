@@ -78,7 +78,11 @@ class FaultWindow:
 
 @dataclass(frozen=True)
 class Phase:
-    """A stretch of the run: control, failure or recovery (SEMANTICS section 6)."""
+    """A stretch of the run: control, failure or recovery (SEMANTICS section 6).
+
+    ``contributions``: violations seen in it, by class; empty where they are not told apart. ``results``, ``observed``:
+    results in it and ids in them; ``throughput_per_second`` is ``observed`` over its seconds.
+    """
 
     phase: str
     fault: str | None
@@ -87,6 +91,8 @@ class Phase:
     contributions: Mapping[str, int] = field(default_factory=dict)
     latency: Mapping[str, Histogram] = field(default_factory=dict)
     throughput_per_second: float | None = None
+    results: int | None = None
+    observed: int | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +148,12 @@ class Snapshot:
     restarts: int
     state_bytes: Mapping[str, int]
     fault_measures: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    fault_absent_because: Mapping[str, tuple[str, ...]] = field(
+        default_factory=dict
+    )  # fault id -> why a measure is None
+    latency_by_phase: Mapping[tuple[str, str], Histogram] = field(
+        default_factory=dict
+    )  # (definition, phase), never falls
     waiting_for: tuple[str, ...] = ()  # topics that do not exist yet
     unacknowledged_open: int = 0
     settled: Mapping[str, int] = field(default_factory=dict)  # over settled cells: expected, handled, exact

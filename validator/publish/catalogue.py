@@ -159,6 +159,27 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "Longest gap of output beyond the control phase's longest.",
         (FAULT, KIND),
     ),
+    Metric(
+        "fault_recovered",
+        "gauge",
+        "0 or 1",
+        "Whether the output rate came back after the fault; no series while that is open or cannot be told.",
+        (FAULT, KIND),
+    ),
+    Metric(
+        "fault_throughput_penalty_ratio",
+        "gauge",
+        "ratio",
+        "Throughput of the failure phase over that of control (TPF).",
+        (FAULT, KIND),
+    ),
+    Metric(
+        "fault_latency_penalty_ratio",
+        "gauge",
+        "ratio",
+        "Mean latency of the failure phase over that of control (LPF).",
+        (FAULT, KIND),
+    ),
     Metric("read_lag_events", "gauge", "offsets", "Offsets that the sidecar has yet to read.", (TOPIC,)),
     Metric(
         "read_lag_seconds",

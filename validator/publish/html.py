@@ -10,7 +10,7 @@ from validator.publish import report_plots
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
-from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio
+from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio
 
 MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 
@@ -38,6 +38,7 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None, his
         ),
         _list("Outstanding", outstanding(report)),
         _list("Faults", of_faults(report)),
+        _list("Phases", of_phases(report)),
         report_plots.timeline(report, course),
         report_plots.latency_by_phase(report, course),
         report_plots.violations_by_window(violations),

@@ -121,7 +121,7 @@ function faults(report) {
   fill("faults", report.faults.slice(-50).reverse().map((f) => {
     const name = cell(f.name || f.kind); name.append(make("small", f.kind));
     return row("faults", name, cell(f.target), cell(near(f.start)), cell(f.healed === null ? "not healed" : near(f.healed), f.healed === null ? "bad" : ""),
-      cell(f.failure_cost_seconds, "n"), cell(f.downtime_seconds, "n"), cell(f.recovery_seconds, "n"), cell(broke(f.violations)));
+      cell(f.failure_cost_seconds, "n"), cell(f.downtime_seconds, "n"), cell(f.recovered === false ? "not reached" : f.recovery_seconds, "n"), cell(broke(f.violations)));
   }));
   const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);
   at("shaded").textContent = report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is in force. Dashed: the validator restarted. "

@@ -157,14 +157,16 @@ def _phase(phase: Phase) -> Report:
         "fault": phase.fault,
         "start": rfc3339(phase.start_us),
         "end": rfc3339(phase.end_us),
-        "contributions": dict(phase.contributions),
+        "contributions": _contributions(phase.contributions) if phase.contributions else None,
+        "results": phase.results,
+        "observed_contributions": phase.observed,
         "latency_seconds": {name: _latency(phase.latency.get(name)) for name in LATENCIES},
         "throughput_per_second": phase.throughput_per_second,
     }
 
 
 def fault_measure(snapshot: Snapshot, fault: FaultWindow, measure: str) -> float | None:
-    """A measure of one fault, in seconds (`recovered`: 0 or 1); the snapshot has it under the fault's id or name."""
+    """A measure of one fault (`recovered`: 0 or 1); the snapshot has it under the fault's id or name."""
     measures = snapshot.fault_measures.get(fault.id) or snapshot.fault_measures.get(fault.name) or {}
     return measures.get(measure)
 
@@ -184,6 +186,9 @@ def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
         "downtime_seconds": fault_measure(snapshot, fault, "downtime_seconds"),
         "recovery_seconds": fault_measure(snapshot, fault, "recovery_seconds"),
         "recovered": None if recovered is None else bool(recovered),
+        "throughput_penalty_ratio": fault_measure(snapshot, fault, "throughput_penalty_ratio"),
+        "latency_penalty_ratio": fault_measure(snapshot, fault, "latency_penalty_ratio"),
+        "absent_because": list(snapshot.fault_absent_because.get(fault.id, ())),
         "violations": None if violations is None else dict(violations),
     }
 

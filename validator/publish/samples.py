@@ -13,6 +13,14 @@ from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, DEFINITIONS, 
 from validator.publish.report import fault_measure, settled_ratio
 
 Labels = tuple[str, ...]
+FAULT_MEASURES: Final = (
+    "fault_failure_cost_seconds",
+    "fault_recovery_seconds",
+    "fault_downtime_seconds",
+    "fault_recovered",
+    "fault_throughput_penalty_ratio",
+    "fault_latency_penalty_ratio",
+)
 FAULTS_SHOWN: Final = 50
 """Distinct faults per metric, newest first: a plan that names each repetition anew must not grow a scrape for ever."""
 
@@ -119,9 +127,7 @@ def _lags(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
 
 def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
     active: dict[Labels, float] = {}
-    measures: dict[str, dict[Labels, float]] = {
-        f"fault_{name}_seconds": {} for name in ("failure_cost", "recovery", "downtime")
-    }
+    measures: dict[str, dict[Labels, float]] = {metric: {} for metric in FAULT_MEASURES}
     newest = sorted(snapshot.faults, key=lambda fault: fault.injected_us or 0)[-FAULTS_SHOWN:]
     for fault in newest:
         name = fault.name or fault.kind
@@ -137,6 +143,8 @@ def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
 
 
 def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
+    if snapshot.latency_by_phase:
+        return {(definition, phase): told for (definition, phase), told in snapshot.latency_by_phase.items()}
     latencies: dict[Labels, Histogram] = {}
     for definition in DEFINITIONS:
         for phase in PHASES:

@@ -36,6 +36,8 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
 }
 """Class -> the sentence for one contribution or result, and for several."""
 
+PHASES_SHOWN: Final = 20
+
 OUTSTANDING: Final[dict[str, str]] = {
     "pending": "not due yet",
     "overdue": "overdue, not yet called lost",
@@ -125,15 +127,35 @@ def of_faults(report: dict[str, Any]) -> list[str]:
             for key, words in (
                 ("failure_cost_seconds", "raised the latency by"),
                 ("downtime_seconds", "stopped the output for"),
-                ("recovery_seconds", "took to recover"),
+                ("recovery_seconds", "recovered after"),
             )
             if fault[key] is not None
         ]
+        costs += ["has not recovered"] if fault["recovered"] is False else []
         broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]
         outcome = f"violations after it: {', '.join(broken)}" if broken else "no violation after it"
         if fault["violations"] is None:
             outcome = "its violations are not told apart"
-        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.")
+        # A report of before has no reasons.
+        reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
+        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.{''.join(reasons)}")
+    return lines
+
+
+def of_phases(report: dict[str, Any]) -> list[str]:
+    """A sentence for each of the newest phases: when, throughput, latency."""
+    lines = []
+    for phase in report["phases"][-PHASES_SHOWN:]:
+        name = phase["phase"] + (f" ({phase['fault']})" if phase["fault"] else "")
+        rate = phase["throughput_per_second"]
+        measured = [] if rate is None else [f"{number(rate)} contributions a second"]
+        measured += [
+            f"latency by {kind.replace('_', ' ')} at most {number(latency['max'])} s"
+            for kind, latency in phase["latency_seconds"].items()
+            if latency["count"]
+        ]
+        until = f"to {clock(phase['end'])}" if phase["end"] else "on"
+        lines.append(f"{name}, from {clock(phase['start'])} {until}: {', '.join(measured) or 'not measured'}.")
     return lines
 
 

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from validator.publish.findings import findings
 from validator.publish.history import History
-from validator.publish.sentences import clock, headline, number, of_faults, outstanding, ratio, what_broke
+from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, what_broke
 
 WIDTH: Final = 100
 VIOLATIONS_SHOWN: Final = 5
@@ -28,6 +28,7 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
     lines += _section("Where to look", _advice(report, violations))
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Faults", of_faults(report))
+    lines += _section("Phases", of_phases(report))
     lines += ["", "Counts"]
     lines += _columns(
         [(name, number(value)) for name, value in report["contributions"].items()],

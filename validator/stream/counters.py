@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +16,7 @@ from validator.publish.atomic import replace_file
 from validator.stream.run_record import RunRecord
 
 FILE: Final = "counters.json"
+_PHASED: Final = "phase_latency_"
 
 
 def write(state: Path, record: RunRecord) -> None:
@@ -27,6 +28,7 @@ def write(state: Path, record: RunRecord) -> None:
         "batches": record.batches,
         "restarts": record.restarts,
         "tallies": {name: asdict(tally) for name, tally in _tallies(record).items()},
+        "measured_batch": record.measured_batch,
         "timings": {"first_batch_us": record.first_batch_us, "last_batch_us": record.last_batch_us},
     }
     replace_file(state / FILE, json.dumps(kept, sort_keys=True))
@@ -44,13 +46,26 @@ def restore(state: Path, record: RunRecord) -> None:
     for move, count in kept["moves"].items():
         old, _, new = str(move).partition(">")
         record.reclassified_total[(old, new)] = int(count)
+    record.measured_batch = kept.get("measured_batch")
+    tallies = kept.get("tallies", {})
+    for name in tallies:
+        _, _, phased = str(name).partition(_PHASED)
+        if phased:
+            definition, _, phase = phased.partition(">")
+            record.latency_by_phase[(definition, phase)] = Tally()
     for name, tally in _tallies(record).items():
-        _take_back(tally, kept.get("tallies", {}).get(name))
+        _take_back(tally, tallies.get(name))
+    if "measured_batch" not in kept:
+        # A file of before knew no phases: what it counted was shown as control.
+        record.latency_by_phase = {
+            (name, "control"): replace(tally, counts=list(tally.counts)) for name, tally in record.latency.items()
+        }
 
 
 def _tallies(record: RunRecord) -> dict[str, Tally]:
     latencies = {f"latency_{name}": tally for name, tally in record.latency.items()}
-    return {**latencies, "detection": record.detection, "durations": record.durations}
+    phased = {f"{_PHASED}{name}>{phase}": tally for (name, phase), tally in record.latency_by_phase.items()}
+    return {**latencies, **phased, "detection": record.detection, "durations": record.durations}
 
 
 def _take_back(tally: Tally, kept: Mapping[str, Any] | None) -> None:

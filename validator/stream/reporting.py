@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from validator.config.model import Config
-from validator.measure.attribution import phase_of
 from validator.model.books import Books
 from validator.model.classes import Guarantee, Verdict
 from validator.model.grading import grade, reasons
-from validator.model.snapshot import PartitionCoverage, Phase, Snapshot
+from validator.model.snapshot import PartitionCoverage, Snapshot
 from validator.stream.judging import Sums
+from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord, doubts_of
 
 
@@ -25,6 +25,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     confirmed = confirmed_now(books, sums, record)
     suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
     opened = _unacknowledged(confirmed, record)
+    costs = measured(config, books, record)
     return Snapshot(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
@@ -64,8 +65,11 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         latency_absent_because=None
         if record.has_broker_time
         else "a topic has CreateTime: its record timestamps are what the producer wrote, so no latency is known",
-        phases=_phases(record),
+        phases=costs.phases,
         faults=record.faults,
+        fault_measures=costs.faults,
+        fault_absent_because=costs.absent_because,
+        latency_by_phase={place: tally.frozen() for place, tally in record.latency_by_phase.items()},
         fault_violations=record.fault_violations(),
         violations={
             "confirmed": confirmed,
@@ -150,15 +154,3 @@ def _throughput(books: Books, sums: Sums) -> float | None:
     if span is None or span[1] <= span[0]:
         return None
     return sums.counts["processed"] / ((span[1] - span[0]) / 1e6)
-
-
-def _phases(record: RunRecord) -> tuple[Phase, ...]:
-    changes = sorted({t for w in record.faults for t in (w.injected_us, w.healed_us) if t is not None})
-    if not changes:
-        return ()
-    starts = [changes[0] - 1, *changes]
-    ends: list[int | None] = [*changes, None]
-    return tuple(
-        Phase(*phase_of(start, record.faults), start_us=start, end_us=end)
-        for start, end in zip(starts, ends, strict=True)
-    )

@@ -11,7 +11,10 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from validator.measure.histogram import Tally
-from validator.measure.latency import DEFINITIONS, EVERY_RESULT
+from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
+from validator.measure.ledger import Ledger
+from validator.measure.output import SECOND_US
+from validator.measure.phases import injected, phase_at
 from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledgements import Acknowledgement
@@ -28,7 +31,10 @@ class RunRecord:
     ``joins``: the oracle is a join, where an event without a partner may have one in input that cannot be read.
     ``by_minute``: minute -> class -> confirmed less retracted, of the last day. ``confirmed_total``: (class, phase) ->
     ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``moves``: (from, to) ->
-    classifications that changed.
+    classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less retracted.
+    ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
+    batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
+    what faults cost; None where no faults topic is configured.
     """
 
     has_broker_time: bool = True
@@ -37,12 +43,16 @@ class RunRecord:
     restarts: int = 0
     batches: int = 0
     latency: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in DEFINITIONS})
+    latency_by_phase: dict[tuple[str, str], Tally] = field(default_factory=dict)
+    measured_batch: int | None = -1
+    ledger: Ledger | None = None
     detection: Tally = field(default_factory=Tally)
     durations: Tally = field(default_factory=Tally)
     confirmed_total: dict[tuple[str, str], int] = field(default_factory=dict)
     retracted_total: dict[str, int] = field(default_factory=dict)
     by_minute: dict[int, dict[str, int]] = field(default_factory=dict)
     by_fault: dict[tuple[str, str], int] = field(default_factory=dict)
+    by_phase: dict[tuple[str, str | None, str], int] = field(default_factory=dict)
     latest: dict[str, ViolationRecord] = field(default_factory=dict)
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -86,13 +96,29 @@ class RunRecord:
             self.events_per_second = input_events / seconds
 
     def latency_measured(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Rows of `validator.measure.latency.latency_buckets`."""
-        for row in rows:
-            if row["definition"] == EVERY_RESULT:
+        """Rows of `validator.measure.latency.latency_buckets`; a batch is counted once."""
+        found = list(rows)
+        counted = -1 if self.measured_batch is None else self.measured_batch
+        struck = injected(self.faults)
+        recovered = {} if self.ledger is None else self.ledger.recovered_us
+        for row in found:
+            if row["definition"] == EVERY_RESULT or row["batch"] <= counted:
                 continue
-            self.latency[row["definition"]].add_bucket(
-                row["bucket"], row["results"], row["sum_us"] / 1e6, row["max_us"] / 1e6
-            )
+            phase, _ = phase_at(row["second"] * SECOND_US, struck, recovered)
+            of_phase = self.latency_by_phase.setdefault((row["definition"], phase), Tally())
+            for tally in (self.latency[row["definition"]], of_phase):
+                tally.add_bucket(row["bucket"], row["results"], row["sum_us"] / 1e6, row["max_us"] / 1e6)
+        if self.ledger is not None:
+            ledger = self.ledger
+            for output in outputs(row for row in found if row["batch"] > ledger.batch):
+                ledger.series.add(output)
+        self.measured_through(max((row["batch"] for row in found), default=-1))
+
+    def measured_through(self, batch: int) -> None:
+        """The results of all batches up to this one are counted, or it had none."""
+        self.measured_batch = max(batch, -1 if self.measured_batch is None else self.measured_batch)
+        if self.ledger is not None:
+            self.ledger.batch = max(batch, self.ledger.batch)
 
     def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
         """The violations table was appended to, just now."""
@@ -116,6 +142,8 @@ class RunRecord:
         self.confirmed_total[place] = self.confirmed_total.get(place, 0) + confirmed
         if retracted:
             self.retracted_total[name] = self.retracted_total.get(name, 0) + retracted
+        stretch = (phase, fault, name)
+        self.by_phase[stretch] = self.by_phase.get(stretch, 0) + confirmed - retracted
         if fault is not None:
             place = (fault, name)
             self.by_fault[place] = self.by_fault.get(place, 0) + confirmed - retracted

@@ -36,6 +36,8 @@ from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationW
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.judging import Judging
+from validator.stream.measuring import Keeper, catch_up
+from validator.stream.measuring import opened as opened_ledger
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
@@ -97,6 +99,7 @@ class Sidecar:
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._noting: threading.Thread | None = None
+        self._keeper = Keeper(self._state)
 
     def run(self) -> int:
         """See `run`."""
@@ -163,7 +166,10 @@ class Sidecar:
             tells_unconsumed=config.engine.consumer_group is not None,
             join=join_of(config),
         )
-        record = RunRecord(joins=rules.join is not None)
+        record = RunRecord(
+            joins=rules.join is not None,
+            ledger=opened_ledger(self._state) if config.faults is not None else None,
+        )
         restore_record(self._tables, record)
         counters.restore(self._state, record)
         first = True
@@ -190,6 +196,7 @@ class Sidecar:
                 self._say(f"{error}; trying again")
                 self._stop.wait(1.0)
                 continue
+            catch_up(self._tables, recovered.books, recovered.cells, record, config.oracle.size)
             limits, balanced = shares(sources, books, lookups, config.limits.records_per_batch)
             generation = self._open_generation()
             if first:
@@ -230,6 +237,7 @@ class Sidecar:
             if outcome is None or self._stop.is_set():
                 if self._once and not self._stop.is_set():
                     runner.advance(None, {}, Rest.CLOSED if self._leave_open else Rest.ALL)
+                self._keeper.keep_now(record)
                 return self._verdict(runner.books, runner.judging, record)
             if isinstance(outcome, NewGenerationWanted):
                 troubles = 0
@@ -343,7 +351,9 @@ class Sidecar:
         runner = self._runner
         runner.record.acknowledged = acknowledgements.read(self._state)
         runner.record.classified(runner.judging.sums.counts)
+        runner.record.measured_through(runner.books.batch)
         counters.write(self._state, runner.record)
+        self._keeper.keep(runner.record, runner.books.lookup_us)
         snapshot = snapshot_of(self._config, runner.books, runner.judging.sums, runner.record)
         publisher.publish(replace(snapshot, state_bytes=self._sizes.recent()))
 

@@ -1,0 +1,186 @@
+"""What a fault cost, on outputs whose answer is plain to see."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.unit.measure_series import BEGIN, fault, second, series, us
+from validator.measure.cost import FaultCost, Rules, cost_of
+from validator.measure.output import SECOND_US, Output
+from validator.measure.recovery import Detector
+from validator.model.snapshot import FaultWindow
+
+pytestmark = pytest.mark.unit
+
+RULES = Rules(detector=Detector(stable_seconds=10), give_up_seconds=60)
+KILL = fault("kill", 60, 70)
+
+
+def cost(
+    outputs: Iterable[Output],
+    window: FaultWindow = KILL,
+    others: Iterable[FaultWindow] = (),
+    *,
+    until: float,
+    rules: Rules = RULES,
+    recovered: dict[str, float] | None = None,
+) -> FaultCost:
+    known = {name: us(at) for name, at in (recovered or {}).items()}
+    windows = [*others, window]
+    return cost_of(window, windows, series(outputs), rules, until_us=us(until), recovered_us=known)
+
+
+def outage(down: range, seconds: int, worst: float = 9.0) -> list[Output]:
+    """Steady output but for ``down``, with a slow first result after it."""
+    return [second(at, latency=worst if at == down.stop else 1.0) for at in range(seconds) if at not in down]
+
+
+def test_an_outage_is_measured_whole() -> None:
+    found = cost(outage(range(62, 80), 200), until=200)
+    assert found.failure_cost_seconds == 8.0
+    # 18 silent seconds make a gap of 19, where control's longest is 1.
+    assert found.downtime_seconds == 18.0
+    # The rate over 5 s is whole again with second 84, the fifth after the outage.
+    assert (found.recovery_seconds, found.recovered) == (24.0, True)
+    assert found.throughput_penalty_ratio == pytest.approx(0.2)
+    assert found.latency_penalty_ratio == 1.0
+    assert found.is_final
+    assert found.absent_because == ()
+
+
+def test_a_fault_without_effect_costs_nothing() -> None:
+    found = cost(map(second, range(200)), until=200)
+    assert (found.failure_cost_seconds, found.downtime_seconds, found.recovery_seconds) == (0.0, 0.0, 0.0)
+    assert found.recovered is True
+    assert found.throughput_penalty_ratio == pytest.approx(1.0)
+
+
+def test_what_is_faster_under_a_fault_costs_nothing() -> None:
+    found = cost([second(at, latency=2.0 if at < 60 else 1.0) for at in range(100)], until=100)
+    assert (found.failure_cost_seconds, found.latency_penalty_ratio) == (0.0, 0.5)
+
+
+def test_while_it_can_still_recover_that_is_not_known() -> None:
+    found = cost(outage(range(62, 80), 90), until=90)
+    assert (found.recovered, found.recovery_seconds, found.is_final) == (None, None, False)
+    assert any(reason.startswith("no recovery yet") for reason in found.absent_because)
+    assert found.downtime_seconds == 18.0
+
+
+def test_what_is_not_back_in_time_has_not_recovered() -> None:
+    slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
+    found = cost(slow, until=200)
+    assert (found.recovered, found.recovery_seconds, found.is_final) == (False, None, True)
+    assert "within 60 s of healing" in " ".join(found.absent_because)
+
+
+def test_the_next_fault_ends_the_wait() -> None:
+    slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
+    found = cost(slow, others=[fault("next", 90, 95)], until=200)
+    assert (found.recovered, found.recovery_seconds) == (False, None)
+    assert "the next fault struck before" in " ".join(found.absent_because)
+
+
+def test_an_outage_that_lasts_grows() -> None:
+    silent = [second(at) for at in range(62)]
+    lasting = fault("kill", 60, None)
+    assert cost(silent, lasting, until=80).downtime_seconds == pytest.approx(17.5)
+    assert cost(silent, lasting, until=100).downtime_seconds == pytest.approx(37.5)
+    assert cost(silent, lasting, until=100).recovered is None
+
+
+def test_a_fault_that_is_never_healed_may_be_survived() -> None:
+    found = cost(outage(range(62, 70), 200), fault("kill", 60, None), until=200)
+    assert (found.recovery_seconds, found.recovered, found.is_final) == (14.0, True, False)
+
+
+def test_silence_after_recovery_is_no_downtime() -> None:
+    run = outage(range(62, 70), 120)
+    assert cost(run, until=120).downtime_seconds == cost(run, until=500).downtime_seconds == 8.0
+
+
+def test_without_control_phase_there_is_no_cost() -> None:
+    for early in (fault("kill", 0, 5), fault("kill", 5, 7), fault("kill", -20, -10)):
+        found = cost(map(second, range(100)), early, until=100)
+        assert replace(found, absent_because=(), is_final=False) == FaultCost()
+        assert found.absent_because == ("no control phase of 10 s with output came before it",)
+
+
+def test_warm_up_is_no_control() -> None:
+    slow_start = [second(at, latency=30.0 if at < 10 else 1.0) for at in range(100)]
+    hot = [replace(o, latency=second(0, latency=5.0).latency) if o.start_s == BEGIN + 65 else o for o in slow_start]
+    assert cost(hot, until=100).failure_cost_seconds == 0.0
+    assert cost(hot, until=100, rules=replace(RULES, warm_up_seconds=10)).failure_cost_seconds == 4.0
+
+
+def test_a_fault_whose_injection_was_never_told_has_no_cost() -> None:
+    found = cost(map(second, range(100)), fault("kill", None, 70), until=100)
+    assert found == FaultCost(absent_because=("nobody told when it was injected",))
+
+
+def test_bursts_have_no_rate_to_come_back_to_and_are_no_downtime() -> None:
+    bursts = [second(at, contributions=6_000) for at in range(0, 400, 60)]
+    found = cost(bursts, fault("kill", 190, 200), until=400)
+    assert (found.recovered, found.recovery_seconds) == (None, None)
+    assert any("bursts" in reason for reason in found.absent_because)
+    assert found.downtime_seconds == 0.0
+    assert found.throughput_penalty_ratio is None, "ten seconds may hold a burst or none by chance"
+    late = [output for output in bursts if output.start_s != BEGIN + 240] + [second(250)]
+    assert cost(sorted(late, key=lambda o: o.start_s), fault("kill", 190, 200), until=400).downtime_seconds == 10.0
+
+
+def test_one_burst_shows_no_rhythm() -> None:
+    bursts = [second(at) for at in range(0, 400, 60)]
+    found = cost(bursts, fault("kill", 70, 80), until=400)
+    assert found.downtime_seconds is None
+    assert any("too short to show how long" in reason for reason in found.absent_because)
+
+
+def test_the_next_fault_is_compared_with_control_after_the_last_one() -> None:
+    # The first halved the rate for good until 100; then it is back. The second finds control from 104 to 150.
+    run = [
+        second(at, contributions=50 if 60 <= at < 100 else 100, latency=3.0 if at >= 104 else 1.0) for at in range(250)
+    ]
+    second_kill = fault("again", 150, 160)
+    found = cost(run, second_kill, [KILL], until=250, recovered={"kill": 104})
+    assert (found.failure_cost_seconds, found.recovered) == (0.0, True)
+    unrecovered = cost(run, second_kill, [KILL], until=250)
+    assert unrecovered.failure_cost_seconds == 2.0, "without recovery the control phase before the first is compared"
+
+
+def test_overlapping_faults_share_their_control_phase_and_recovery() -> None:
+    run = outage(range(62, 95), 200)
+    first, other = fault("a", 60, 80), fault("b", 70, 90)
+    a, b = cost(run, first, [other], until=200), cost(run, other, [first], until=200)
+    assert (a.recovered, a.recovery_seconds, b.recovery_seconds) == (True, 39.0, 29.0)
+    assert (a.downtime_seconds, b.downtime_seconds) == (33.0, 33.0)
+
+
+def test_a_clock_that_told_the_heal_before_the_injection_is_put_right() -> None:
+    found = cost(outage(range(62, 70), 200), fault("kill", 60, 50), until=200)
+    assert found.recovered is True
+    assert found.downtime_seconds == 8.0
+
+
+@given(st.integers(61, 68), st.integers(1, 25), st.floats(0, 20), st.integers(0, 12))
+def test_any_outage(begin: int, silent: int, slower: float, late: int) -> None:
+    run = outage(range(begin, begin + silent), 200, 1.0 + slower)
+    found = cost(run, fault("kill", 60, 60 + late), until=200)
+    assert found.failure_cost_seconds == pytest.approx(int(slower * SECOND_US) / SECOND_US, abs=2e-6)
+    assert found.downtime_seconds == silent
+    assert found.recovered is True
+    # The first rate over 5 s that holds no silent second.
+    assert found.recovery_seconds == begin + silent + 4 - 60
+
+
+@given(st.integers(62, 199))
+def test_what_is_final_does_not_change(until: int) -> None:
+    run = outage(range(62, 80), 200)
+    before = cost([output for output in run if output.start_s < BEGIN + until], until=until)
+    if before.is_final:
+        assert before == cost(run, until=200)

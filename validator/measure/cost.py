@@ -1,0 +1,242 @@
+"""What one fault cost: latency, downtime, recovery, throughput (SEMANTICS section 6; PGVal, Vogel et al., StreamBench).
+
+A measure that cannot be had is None, with the reason in a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+from validator.measure.output import SECOND_US, Output, Spread, second_after
+from validator.measure.phases import healed_us, injected, phases
+from validator.measure.recovery import Detector, band_of, moving_rates, recovered_at
+from validator.measure.series import Series
+from validator.model.snapshot import FaultWindow
+
+GAPS_LEAST: Final = 2
+"""A control phase shows its rhythm where it lasts so many of its longest gaps."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """What is compared with what. Seconds; ``latency`` is one of the definitions of SEMANTICS section 6."""
+
+    latency: str = "window_close"
+    warm_up_seconds: int = 0
+    control_seconds_least: int = 10
+    control_seconds_most: int = 180
+    give_up_seconds: int = 300
+    detector: Detector = field(default_factory=Detector)
+
+
+@dataclass(frozen=True)
+class FaultCost:
+    """The measures of one fault. ``recovered``: None while that is open or cannot be told. ``is_final``: more output
+    changes nothing. ``absent_because``: why a measure is None."""
+
+    failure_cost_seconds: float | None = None
+    downtime_seconds: float | None = None
+    recovery_seconds: float | None = None
+    recovered: bool | None = None
+    throughput_penalty_ratio: float | None = None
+    latency_penalty_ratio: float | None = None
+    recovered_us: int | None = None
+    is_final: bool = False
+    absent_because: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Extent:
+    """Where a fault is measured, in seconds since the epoch: its control phase, failure from ``start_s`` until
+    ``healed_s``, recovery until ``end_s`` at the latest. ``last_s``: a recovery that begins later does not count."""
+
+    control_s: int
+    control_end_s: int
+    start_s: int
+    healed_s: int | None
+    end_s: int
+    last_s: int | None
+    until_us: int
+
+
+def cost_of(
+    window: FaultWindow,
+    windows: Sequence[FaultWindow],
+    series: Series,
+    rules: Rules,
+    *,
+    until_us: int,
+    recovered_us: Mapping[str, int],
+) -> FaultCost:
+    """What ``window``, one of ``windows``, cost by the output that is known through ``until_us``.
+
+    ``recovered_us``: when the faults before it had recovered, by id.
+    """
+    if window.injected_us is None:
+        return FaultCost(absent_because=("nobody told when it was injected",))
+    struck = injected(windows)
+    until_s = until_us // SECOND_US
+    start_s, healed = second_after(window.injected_us), healed_us(window)
+    healed_s = None if healed is None else second_after(healed)
+    later = [
+        w.injected_us for w in struck if w.id != window.id and healed is not None and (w.injected_us or 0) >= healed
+    ]
+    next_s = min((second_after(instant) for instant in later if instant is not None), default=None)
+    last_s = None if healed_s is None else healed_s + rules.give_up_seconds
+    over_s = None if last_s is None else min(last_s + rules.detector.stable_seconds, next_s or last_s + until_s)
+    is_final = over_s is not None and until_s >= over_s
+    control = _control(window, struck, series, rules, recovered_us)
+    if control is None:
+        least = rules.control_seconds_least
+        return FaultCost(
+            is_final=is_final, absent_because=(f"no control phase of {least} s with output came before it",)
+        )
+    known_s = second_after(until_us)
+    end_s = known_s if next_s is None else min(next_s, known_s)
+    extent = _Extent(*control, start_s, healed_s, end_s, last_s, until_us)
+    reasons: list[str] = []
+    mark_s, recovered = _recovery(extent, series, rules, reasons, is_final=is_final, next_s=next_s)
+    reached_us = None if mark_s is None else max(mark_s * SECOND_US, window.injected_us)
+    over = max(mark_s, healed_s) if mark_s is not None and healed_s is not None else last_s
+    # What recovered at once is still looked at for as long as one rate.
+    measured_s = end_s if over is None else min(end_s, max(over, start_s + rules.detector.moving_seconds))
+    before = series.total(extent.control_s, extent.control_end_s)
+    assert before is not None, "a control phase has output"
+    after = series.total(start_s, measured_s)
+    failing_end_s = measured_s if healed_s is None else min(healed_s, measured_s)
+    failing = series.total(start_s, failing_end_s)
+    return FaultCost(
+        failure_cost_seconds=_latency_cost(before, after, rules, reasons),
+        downtime_seconds=_downtime(extent, before, series, measured_s, reasons),
+        recovery_seconds=None if reached_us is None else (reached_us - window.injected_us) / 1e6,
+        recovered=recovered,
+        throughput_penalty_ratio=_throughput_penalty(extent, before, failing, failing_end_s, reasons),
+        latency_penalty_ratio=_latency_penalty(before, failing, rules, reasons),
+        recovered_us=reached_us,
+        is_final=is_final or (mark_s is not None and healed_s is not None and until_s >= healed_s),
+        absent_because=tuple(reasons),
+    )
+
+
+def _control(
+    window: FaultWindow, struck: Sequence[FaultWindow], series: Series, rules: Rules, recovered_us: Mapping[str, int]
+) -> tuple[int, int] | None:
+    """The newest control phase before the fault that is long enough and has output, as (first second, end)."""
+    if series.since_s is None:
+        return None
+    since_s = series.since_s if series.cut_s is not None else series.since_s + rules.warm_up_seconds
+    earlier = struck[: struck.index(window)]
+    if not earlier:
+        stretches = [(since_s, second_after(window.injected_us or 0))]
+    else:
+        cut = phases(earlier, recovered_us, since_s * SECOND_US, window.injected_us)
+        stretches = [
+            (second_after(stretch.start_us), second_after(stretch.end_us))
+            for stretch in cut
+            if stretch.phase == "control" and stretch.end_us is not None
+        ]
+    for start_s, end_s in reversed(stretches):
+        if end_s - start_s >= rules.control_seconds_least and next(series.between(start_s, end_s), None) is not None:
+            return start_s, end_s
+    return None
+
+
+def _recovery(
+    extent: _Extent, series: Series, rules: Rules, reasons: list[str], *, is_final: bool, next_s: int | None
+) -> tuple[int | None, bool | None]:
+    """(second from which the output was back, whether it was)."""
+    detector = rules.detector
+    begin_s = max(extent.control_s, extent.control_end_s - rules.control_seconds_most, series.fine_from_s)
+    first_s = extent.start_s - detector.moving_seconds + 1
+    if begin_s > extent.control_end_s - rules.control_seconds_least or first_s < series.fine_from_s:
+        reasons.append("no recovery: the seconds around it are no longer told apart")
+        return None, None
+    band = band_of(series.contributions(begin_s, extent.control_end_s), detector)
+    if band is None:
+        reasons.append(f"no recovery: the control phase has less than two rates over {detector.moving_seconds} s")
+        return None, None
+    if not band.is_steady:
+        reasons.append(
+            f"no recovery: the control phase's output comes in bursts, {band.mean:.4g} contributions a second with a "
+            f"deviation of {band.deviation:.4g} over {detector.moving_seconds} s: there is no rate to come back to"
+        )
+        return None, None
+    # A second that is not over yet would look like a drop.
+    complete_s = min(extent.end_s, extent.until_us // SECOND_US)
+    rates = moving_rates(series.contributions(first_s, complete_s), detector.moving_seconds)
+    healed = None if extent.healed_s is None else extent.healed_s - extent.start_s
+    latest = None if extent.last_s is None else extent.last_s - extent.start_s
+    mark = recovered_at(rates, band, healed=healed, stable_seconds=detector.stable_seconds, latest=latest)
+    if mark is not None:
+        return extent.start_s + mark, True
+    if not is_final:
+        reasons.append(f"no recovery yet: the rate was not in the band for {detector.stable_seconds} s")
+        return None, None
+    if next_s is not None and extent.end_s == next_s:
+        reasons.append("not recovered: the next fault struck before")
+    else:
+        reasons.append(f"not recovered: the rate was not back within {rules.give_up_seconds} s of healing")
+    return None, False
+
+
+def _latency(output: Output | None, rules: Rules) -> Spread | None:
+    return None if output is None else output.latency.get(rules.latency)
+
+
+def _latency_cost(before: Output, after: Output | None, rules: Rules, reasons: list[str]) -> float | None:
+    usual, worst = _latency(before, rules), _latency(after, rules)
+    if usual is None or worst is None:
+        where = "the control phase" if usual is None else "failure and recovery"
+        reasons.append(f"no failure cost: no latency {rules.latency} was measured in {where}")
+        return None
+    # A fault never makes an engine faster: what is below control is the play of chance.
+    return max(0.0, (worst.max_us - usual.max_us) / 1e6)
+
+
+def _downtime(extent: _Extent, before: Output, series: Series, measured_s: int, reasons: list[str]) -> float | None:
+    usual_us = before.gap_us
+    # Silence at the edges is part of a gap whose length nobody saw.
+    edges_us = (
+        before.first_us - extent.control_s * SECOND_US,
+        extent.control_end_s * SECOND_US - before.last_us,
+    )
+    if GAPS_LEAST * max(usual_us, *edges_us) > (extent.control_end_s - extent.control_s) * SECOND_US:
+        reasons.append("no downtime: the control phase is too short to show how long the output usually pauses")
+        return None
+    last = series.last_before(extent.start_s)
+    outputs = [*([last] if last is not None else []), *series.between(extent.start_s, measured_s)]
+    # The gap inside the stretch before is control's.
+    longest_us = max((b.first_us - a.last_us for a, b in pairwise(outputs)), default=0)
+    longest_us = max([longest_us, *(output.gap_us for output in outputs[1:])])
+    following = series.first_from(measured_s)
+    end_us = min(measured_s * SECOND_US, extent.until_us)
+    if following is not None:
+        end_us = min(end_us, following.first_us)
+    if outputs:
+        longest_us = max(longest_us, end_us - outputs[-1].last_us)
+    return max(0.0, (longest_us - usual_us) / 1e6)
+
+
+def _throughput_penalty(
+    extent: _Extent, before: Output, failing: Output | None, end_s: int, reasons: list[str]
+) -> float | None:
+    seconds = end_s - extent.start_s
+    if seconds * SECOND_US < max(SECOND_US, before.gap_us):
+        reasons.append("no throughput penalty: the failure phase is shorter than the usual pause of the output")
+        return None
+    usual = before.contributions / (extent.control_end_s - extent.control_s)
+    if usual == 0:
+        reasons.append("no throughput penalty: the results of the control phase hold no ids")
+        return None
+    return (failing.contributions if failing is not None else 0) / seconds / usual
+
+
+def _latency_penalty(before: Output, failing: Output | None, rules: Rules, reasons: list[str]) -> float | None:
+    usual, now = _latency(before, rules), _latency(failing, rules)
+    if usual is None or now is None or usual.mean_us == 0:
+        reasons.append(f"no latency penalty: no latency {rules.latency} was measured in control and failure")
+        return None
+    return now.mean_us / usual.mean_us

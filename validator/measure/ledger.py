@@ -1,0 +1,110 @@
+"""The measures of a run's phases and faults: kept while they can change, then settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, Final, Self
+
+from validator.measure.cost import FaultCost, Rules, cost_of
+from validator.measure.output import SECOND_US, Output, second_after
+from validator.measure.phases import Stretch, injected, phases
+from validator.measure.series import Series
+from validator.model.snapshot import FaultWindow
+
+FAULTS_MOST: Final = 100
+"""The newest faults, whose phases and measures are shown."""
+SETTLED_MOST: Final = 1_000
+
+
+@dataclass(frozen=True)
+class MeasuredPhase:
+    """A phase and its output; ``output`` is None where there was none or it is not known (``is_known``).
+    ``seconds``: the whole seconds that it is counted over."""
+
+    stretch: Stretch
+    output: Output | None
+    seconds: int
+    is_known: bool
+
+
+@dataclass
+class Ledger:
+    """The output of a run over time and what its faults cost. ``batch``: the newest batch whose results are in it."""
+
+    series: Series = field(default_factory=Series)
+    settled: dict[str, FaultCost] = field(default_factory=dict)
+    batch: int = -1
+
+    @property
+    def recovered_us(self) -> dict[str, int]:
+        """When the faults that are settled had recovered, by id."""
+        return {name: cost.recovered_us for name, cost in self.settled.items() if cost.recovered_us is not None}
+
+    def measure(
+        self, windows: Sequence[FaultWindow], rules: Rules, *, until_us: int | None
+    ) -> tuple[list[MeasuredPhase], dict[str, FaultCost]]:
+        """Phases in order, and the cost of each fault by its id. What is final is settled, what is old is thinned.
+
+        ``until_us``: output and its absence are known through this instant (None: through none yet).
+        """
+        newest = injected(windows)[-FAULTS_MOST:]
+        costs: dict[str, FaultCost] = {}
+        recovered_us: dict[str, int] = {}
+        open_from_s: list[int] = []
+        for window in newest:
+            cost = self.settled.get(window.id)
+            if cost is None and until_us is not None:
+                cost = cost_of(window, newest, self.series, rules, until_us=until_us, recovered_us=recovered_us)
+                if cost.is_final:
+                    self.settled[window.id] = cost
+                else:
+                    open_from_s.append(second_after(window.injected_us or 0) - rules.control_seconds_most)
+            if cost is None:
+                continue
+            costs[window.id] = cost
+            if cost.recovered_us is not None:
+                recovered_us[window.id] = cost.recovered_us
+        while len(self.settled) > SETTLED_MOST:
+            del self.settled[next(iter(self.settled))]
+        stretches = phases(
+            newest, recovered_us, None if self.series.since_s is None else self.series.since_s * SECOND_US
+        )
+        found = [self._measured(stretch, until_us) for stretch in stretches]
+        if until_us is not None:
+            edges = [second_after(stretch.start_us) for stretch in stretches]
+            self.series.thin(until_us // SECOND_US, min(open_from_s, default=None), edges)
+        return found, costs
+
+    def _measured(self, stretch: Stretch, until_us: int | None) -> MeasuredPhase:
+        start_s, since_s = second_after(stretch.start_us), self.series.since_s
+        until_s = start_s if until_us is None else second_after(until_us)
+        end_s = max(start_s, until_s) if stretch.end_us is None else second_after(stretch.end_us)
+        if since_s is None or until_us is None or start_s < since_s:
+            return MeasuredPhase(stretch, None, end_s - start_s, is_known=False)
+        before, last = self.series.last_before(start_s), self.series.last_before(end_s)
+        across = any(output is not None and output.end_s > edge for output, edge in ((before, start_s), (last, end_s)))
+        # A fault that was told long after: its edge lies in a minute whose seconds are no longer told apart.
+        if across:
+            return MeasuredPhase(stretch, None, end_s - start_s, is_known=False)
+        return MeasuredPhase(stretch, self.series.total(start_s, end_s), end_s - start_s, is_known=True)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return {
+            "batch": self.batch,
+            "fine_from_s": self.series.fine_from_s,
+            "cut_s": self.series.cut_s,
+            "outputs": [output.to_plain() for output in self.series.outputs.values()],
+            "settled": {name: asdict(cost) for name, cost in self.settled.items()},
+        }
+
+    @classmethod
+    def from_plain(cls, plain: dict[str, Any]) -> Self:
+        """The value that `to_plain` gave."""
+        outputs = [Output.from_plain(row) for row in plain["outputs"]]
+        settled = {
+            str(name): FaultCost(**{**kept, "absent_because": tuple(kept["absent_because"])})
+            for name, kept in plain["settled"].items()
+        }
+        return cls(Series.of(outputs, plain["fine_from_s"], plain["cut_s"]), settled, plain["batch"])

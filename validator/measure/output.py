@@ -1,0 +1,142 @@
+"""What came out in a stretch of broker time: the values that phases and faults are measured from.
+
+The smallest stretch is one second; stretches that follow each other add up to longer ones without loss, except that the
+seconds inside are no longer told apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Self
+
+from validator.measure.histogram import LATENCY_BOUNDS
+from validator.model.snapshot import Histogram
+
+SECOND_US: Final = 1_000_000
+
+
+def second_after(instant_us: int) -> int:
+    """The first whole second that begins at or after an instant: a second belongs to where it begins."""
+    return -(-instant_us // SECOND_US)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Latencies of some results: bucket of `LATENCY_BOUNDS` -> results, their sum and the largest (microseconds)."""
+
+    counts: Mapping[int, int]
+    sum_us: int
+    max_us: int
+
+    @property
+    def results(self) -> int:
+        """Number of results."""
+        return sum(self.counts.values())
+
+    @property
+    def mean_us(self) -> float:
+        """Their mean latency, microseconds."""
+        return self.sum_us / self.results
+
+    def plus(self, other: Spread) -> Spread:
+        """Both together."""
+        counts = dict(self.counts)
+        for bucket, results in other.counts.items():
+            counts[bucket] = counts.get(bucket, 0) + results
+        return Spread(counts, self.sum_us + other.sum_us, max(self.max_us, other.max_us))
+
+    def histogram(self) -> Histogram:
+        """The same as it is published."""
+        counts = tuple(self.counts.get(bucket, 0) for bucket in range(len(LATENCY_BOUNDS) + 1))
+        return Histogram(LATENCY_BOUNDS, counts, self.sum_us / 1e6, self.max_us / 1e6)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Results of the seconds from ``start_s`` to before ``end_s`` (since the epoch), at least one.
+
+    ``contributions``: ids in them. ``first_us``, ``last_us``: broker times. ``gap_us``: the longest time between two
+    results that follow each other, where that is known (within one second it is not, and counts as 0).
+    ``latency``: by definition; a result whose input is unknown has none.
+    """
+
+    start_s: int
+    end_s: int
+    results: int
+    contributions: int
+    first_us: int
+    last_us: int
+    gap_us: int = 0
+    latency: Mapping[str, Spread] = field(default_factory=dict)
+
+    def plus(self, other: Output) -> Output:
+        """Both together: the same second told in two parts, or two stretches of which none lies in the other."""
+        first, last = (self, other) if self.first_us <= other.first_us else (other, self)
+        latency = dict(self.latency)
+        for name, spread in other.latency.items():
+            latency[name] = latency[name].plus(spread) if name in latency else spread
+        between = last.first_us - first.last_us if last.start_s >= first.end_s else 0
+        return Output(
+            min(self.start_s, other.start_s),
+            max(self.end_s, other.end_s),
+            self.results + other.results,
+            self.contributions + other.contributions,
+            first.first_us,
+            max(self.last_us, other.last_us),
+            max(self.gap_us, other.gap_us, between),
+            latency,
+        )
+
+    def to_plain(self) -> list[Any]:
+        """Plain values for JSON."""
+        latency = {
+            n: [s.sum_us, s.max_us, *(x for pair in s.counts.items() for x in pair)] for n, s in self.latency.items()
+        }
+        return [
+            self.start_s,
+            self.end_s,
+            self.results,
+            self.contributions,
+            self.first_us,
+            self.last_us,
+            self.gap_us,
+            latency,
+        ]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Self:
+        """The value that `to_plain` gave. Raises ValueError for another number of them."""
+        start_s, end_s, results, contributions, first_us, last_us, gap_us, latency = plain
+        spreads = {
+            str(name): Spread(dict(zip(row[2::2], row[3::2], strict=True)), row[0], row[1])
+            for name, row in latency.items()
+        }
+        return cls(start_s, end_s, results, contributions, first_us, last_us, gap_us, spreads)
+
+
+def whole(outputs: Iterable[Output]) -> Output | None:
+    """All of them together, None of none. They come in order of time, and no two hold the same second."""
+    # `plus` over thousands of them, with every batch, would make as many values that nobody looks at.
+    first: Output | None = None
+    end_s = results = contributions = last_us = gap_us = 0
+    latency: dict[str, tuple[dict[int, int], list[int]]] = {}
+    for output in outputs:
+        if first is None:
+            first = output
+        else:
+            gap_us = max(gap_us, output.first_us - last_us)
+        gap_us = max(gap_us, output.gap_us)
+        end_s, last_us = output.end_s, output.last_us
+        results += output.results
+        contributions += output.contributions
+        for name, spread in output.latency.items():
+            counts, sum_and_max = latency.setdefault(name, ({}, [0, 0]))
+            for bucket, count in spread.counts.items():
+                counts[bucket] = counts.get(bucket, 0) + count
+            sum_and_max[0] += spread.sum_us
+            sum_and_max[1] = max(sum_and_max[1], spread.max_us)
+    if first is None:
+        return None
+    spreads = {name: Spread(counts, *sum_and_max) for name, (counts, sum_and_max) in latency.items()}
+    return Output(first.start_s, end_s, results, contributions, first.first_us, last_us, gap_us, spreads)

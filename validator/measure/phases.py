@@ -1,0 +1,86 @@
+"""The phases of a run: control before a fault, failure until it is healed, recovery until it has recovered.
+
+Source: SEMANTICS section 6. After a fault that has recovered comes control again, the baseline of the next one; after
+one that has not, recovery lasts until the next fault.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from validator.model.snapshot import FaultWindow
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """One phase: its name, its fault (None: control), from ``start_us`` to before ``end_us`` (None: it lasts)."""
+
+    phase: str
+    fault: FaultWindow | None
+    start_us: int
+    end_us: int | None
+
+
+def injected(windows: Sequence[FaultWindow]) -> list[FaultWindow]:
+    """The faults that are known to have struck, in order."""
+    return sorted((w for w in windows if w.injected_us is not None), key=lambda w: (w.injected_us or 0, w.id))
+
+
+def healed_us(window: FaultWindow) -> int | None:
+    """When a fault was over: not before it struck, whatever the clock of who told it."""
+    if window.healed_us is None:
+        return None
+    return max(window.healed_us, window.injected_us or window.healed_us)
+
+
+def phases(
+    windows: Sequence[FaultWindow], recovered_us: Mapping[str, int], since_us: int | None, until_us: int | None = None
+) -> list[Stretch]:
+    """The phases from ``since_us`` on (None: from the first fault), in order and without holes; none without a fault.
+
+    ``recovered_us``: fault's id -> when it had recovered. ``until_us``: where they are cut (None: the last one lasts).
+    """
+    struck = injected(windows)
+    if not struck:
+        return []
+    changes = {
+        instant
+        for w in struck
+        for instant in (w.injected_us, healed_us(w), _over_us(w, recovered_us))
+        if instant is not None
+    }
+    start = min(changes) if since_us is None else since_us
+    edges = [start, *sorted(c for c in changes if c > start and (until_us is None or c < until_us)), until_us]
+    found: list[Stretch] = []
+    for begin, end in pairwise(edges):
+        if begin is None or begin == end:  # only the last edge is None
+            continue
+        name, fault = phase_at(begin, struck, recovered_us)
+        if found and (found[-1].phase, found[-1].fault) == (name, fault):
+            found[-1] = Stretch(name, fault, found[-1].start_us, end)
+        else:
+            found.append(Stretch(name, fault, begin, end))
+    return found
+
+
+def _over_us(window: FaultWindow, recovered_us: Mapping[str, int]) -> int | None:
+    """When a fault is healed and has recovered, both."""
+    healed = healed_us(window)
+    return None if healed is None or window.id not in recovered_us else max(healed, recovered_us[window.id])
+
+
+def phase_at(
+    instant: int, struck: Sequence[FaultWindow], recovered_us: Mapping[str, int]
+) -> tuple[str, FaultWindow | None]:
+    """(phase, its fault) of an instant. ``struck``: the faults as `injected` gives them."""
+    before = [w for w in struck if (w.injected_us or 0) <= instant]
+    active = [w for w in before if (healed := healed_us(w)) is None or healed > instant]
+    if active:
+        return "failure", active[-1]
+    if not before:
+        return "control", None
+    last = max(before, key=lambda w: healed_us(w) or 0)
+    over = _over_us(last, recovered_us)
+    return ("control", None) if over is not None and over <= instant else ("recovery", last)

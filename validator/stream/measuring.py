@@ -1,0 +1,194 @@
+"""Phases and faults of a run as they are published, and the file that keeps what they are measured from.
+
+The file is written now and then; what came since is measured again from the facts at a start, so that a kill loses
+nothing and repeats nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Final
+
+import pyarrow.dataset as ds
+
+from validator.config.model import Config
+from validator.measure.cost import FaultCost, Rules
+from validator.measure.latency import RESULT_COLUMNS, latency_buckets
+from validator.measure.ledger import Ledger, MeasuredPhase
+from validator.measure.output import second_after
+from validator.measure.phases import phases
+from validator.measure.recovery import Detector
+from validator.model.books import Books
+from validator.model.snapshot import Phase
+from validator.publish.atomic import replace_file
+from validator.reconcile.cells import Cells
+from validator.reconcile.facts import Kind, Side
+from validator.state.tables import StateTables, Table
+from validator.stream.run_record import RunRecord
+
+FILE: Final = "measures.json"
+SCHEMA: Final = 1
+KEPT_EVERY_US: Final = 10_000_000
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Phases in order; measures and reasons by the fault's id."""
+
+    phases: tuple[Phase, ...] = ()
+    faults: Mapping[str, Mapping[str, float | None]] = field(default_factory=dict)
+    absent_because: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+
+def opened(state: Path) -> Ledger:
+    """The ledger kept in ``state``; an empty one where there is none, or one of another make: the facts fill it."""
+    try:
+        plain = json.loads((state / FILE).read_text(encoding="utf-8"))
+        return Ledger.from_plain(plain) if plain["schema"] == SCHEMA else Ledger()
+    except FileNotFoundError:
+        return Ledger()
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+        return Ledger()
+
+
+class Keeper:
+    """Writes the ledger of a record to its file, at most every 10 s."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / FILE
+        self._kept_us: int | None = None
+
+    def keep(self, record: RunRecord, now_us: int) -> None:
+        """Write it if it is time to. Raises OSError."""
+        if self._kept_us is None or now_us - self._kept_us >= KEPT_EVERY_US:
+            self.keep_now(record)
+            self._kept_us = now_us
+
+    def keep_now(self, record: RunRecord) -> None:
+        """Write it. Raises OSError."""
+        if record.ledger is not None:
+            plain = {"schema": SCHEMA, **record.ledger.to_plain()}
+            replace_file(self._path, json.dumps(plain, separators=(",", ":")) + "\n")
+
+
+def catch_up(tables: StateTables, books: Books, cells: Cells, record: RunRecord, window_us: int) -> None:
+    """Measure the results of committed batches that no file knows of: those before a kill."""
+    if record.measured_batch is None:
+        record.measured_batch = books.batch
+    known = record.measured_batch if record.ledger is None else min(record.measured_batch, record.ledger.batch)
+    if books.batch > known and record.has_broker_time:
+        since = (
+            (ds.field("batch") > known)
+            & (ds.field("batch") <= books.batch)
+            & (ds.field("kind") == Kind.FACT.value)
+            & (ds.field("side") == Side.OUTPUT.value)
+        )
+        parts = tables.scan(Table.FACTS, RESULT_COLUMNS, since)
+        # All at once: a batch is counted once, and may be in several files.
+        record.latency_measured([row for part in parts for row in latency_buckets(part, cells, window_us)])
+    record.measured_through(books.batch)
+
+
+def rules_of(config: Config) -> Rules:
+    """The configured rules, in whole seconds (rounded up)."""
+    measures = config.measures
+    return Rules(
+        latency=measures.latency,
+        warm_up_seconds=second_after(measures.warm_up),
+        control_seconds_least=second_after(measures.control_least),
+        control_seconds_most=second_after(measures.control_most),
+        give_up_seconds=second_after(measures.give_up_after),
+        detector=Detector(
+            moving_seconds=second_after(measures.moving_rate),
+            band_ratio=measures.band_ratio,
+            stable_seconds=second_after(measures.stable_for),
+        ),
+    )
+
+
+def known_until_us(books: Books, clock_skew_us: int) -> int | None:
+    """The instant of broker time through which output, and its absence, is known; None where it is through none.
+
+    Silence counts only while there is input (or further output): a pipeline without load answers nothing.
+    """
+    outputs = [f for f in books.frontiers.values() if f.side == "output"]
+    through: list[int] = []
+    for frontier in outputs:
+        read_us = None if frontier.read_through_us is None else frontier.read_through_us - clock_skew_us
+        told = [instant for instant in (read_us, frontier.last_time_us) if instant is not None]
+        if not told:
+            return None
+        through.append(max(told))
+    lasts = [f.last_time_us for f in books.frontiers.values() if f.side in ("input", "output")]
+    newest = max((last for last in lasts if last is not None), default=None)
+    return min([*through, newest]) if through and newest is not None else None
+
+
+def measured(config: Config, books: Books, record: RunRecord) -> Measured:
+    """What is published of phases and faults after the batch that ``books`` stand at."""
+    if not record.faults or record.ledger is None:
+        return Measured()
+    if not record.has_broker_time:
+        told = phases(record.faults, {}, record.first_batch_us)
+        reason = ("a topic has CreateTime: its record timestamps do not say when anything happened",)
+        found = [MeasuredPhase(stretch, None, 0, is_known=False) for stretch in told]
+        return Measured(_published(found, record), {}, {window.id: reason for window in record.faults})
+    until_us = known_until_us(books, config.timing.clock_skew)
+    found, costs = record.ledger.measure(record.faults, rules_of(config), until_us=until_us)
+    return Measured(
+        _published(found, record),
+        {name: _values(cost) for name, cost in costs.items()},
+        {name: cost.absent_because for name, cost in costs.items()},
+    )
+
+
+def _values(cost: FaultCost) -> dict[str, float | None]:
+    return {
+        "failure_cost_seconds": cost.failure_cost_seconds,
+        "downtime_seconds": cost.downtime_seconds,
+        "recovery_seconds": cost.recovery_seconds,
+        "recovered": None if cost.recovered is None else float(cost.recovered),
+        "throughput_penalty_ratio": cost.throughput_penalty_ratio,
+        "latency_penalty_ratio": cost.latency_penalty_ratio,
+    }
+
+
+def _published(found: list[MeasuredPhase], record: RunRecord) -> tuple[Phase, ...]:
+    names = [(phase.stretch.phase, _name(phase)) for phase in found]
+    repeated = [window.name for window in record.faults]
+    published = []
+    for i, phase in enumerate(found):
+        place = names[i]
+        # Violations are told by phase and fault's name: exact where that is one stretch only, and of one fault only.
+        # Those of a later control phase were counted with the recovery before it.
+        told = names.count(place) == 1 and repeated.count(place[1] or "") < 2 and (place[1] is not None or i == 0)
+        bare = Phase(*place, phase.stretch.start_us, phase.stretch.end_us, _violations(record, place) if told else {})
+        published.append(_with_output(bare, phase) if phase.is_known else bare)
+    return tuple(published)
+
+
+def _with_output(bare: Phase, phase: MeasuredPhase) -> Phase:
+    output = phase.output
+    results, observed = (0, 0) if output is None else (output.results, output.contributions)
+    return replace(
+        bare,
+        latency={} if output is None else {name: spread.histogram() for name, spread in output.latency.items()},
+        throughput_per_second=observed / phase.seconds if phase.seconds else None,
+        results=results,
+        observed=observed,
+    )
+
+
+def _name(phase: MeasuredPhase) -> str | None:
+    return None if phase.stretch.fault is None else phase.stretch.fault.name
+
+
+def _violations(record: RunRecord, place: tuple[str, str | None]) -> dict[str, int]:
+    counts = dict.fromkeys(("missing", "duplicate", "misplaced", "unknown_id"), 0)
+    for (phase, fault, name), count in record.by_phase.items():
+        if (phase, fault) == place and name in counts:
+            counts[name] = max(0, count)
+    return counts
