@@ -168,7 +168,8 @@ def results(records: DataFrame, settings: SparkSettings) -> DataFrame:
 
     names = settings.key_fields
     schema = ", ".join(["`id` long", "`timestamp` timestamp", *[f"`{name}` string" for name in names]])
-    clicks = records.select(F.from_json(F.col("value").cast("string"), schema).alias("click")).select("click.*").dropna()
+    decoded = records.select(F.from_json(F.col("value").cast("string"), schema).alias("click"))
+    clicks = decoded.select("click.*").dropna()
     grouped = (
         clicks.withWatermark("timestamp", f"{settings.watermark_delay_ms} milliseconds")
         .groupBy(*names, F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window"))

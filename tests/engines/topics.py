@@ -1,0 +1,126 @@
+"""The topics of one engine under test, their load, and the exact count of what came out: no engine code is asked."""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from generator import config
+from testbed.broker import EmbeddedBroker
+
+Contribution = tuple[str, int, int]
+"""Page, window start in ms since the epoch, id."""
+PARTITIONS = 2
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One record of the output topic."""
+
+    page: str
+    window_start_ms: int
+    ids: tuple[int, ...]
+    appended_ms: int
+
+
+class Topics:
+    """Input, output and late topic of one run."""
+
+    def __init__(self, broker: EmbeddedBroker, name: str) -> None:
+        self.broker = broker
+        run = f"{name}-{uuid.uuid4().hex[:8]}"
+        self.input, self.output, self.late = f"{run}-click", f"{run}-output", f"{run}-late"
+        broker.create_topics({topic: PARTITIONS for topic in (self.input, self.output, self.late)})
+        self._ends = self._consumer()
+
+    def load(self, **more: object) -> config.GeneratorConfig:
+        """Paced load: event time runs with the clock, and a last event closes all windows."""
+        return config.parse(
+            {
+                "kafka": {"bootstrap_servers": self.broker.bootstrap_servers},
+                "topic": self.input,
+                "events_per_window": 400,
+                "start": "now",
+                "rate": {"shape": "event_time", "speed": 1},
+                "flush_windows": True,
+                "delivery": {"linger": "5ms"},
+                **more,
+            }
+        )
+
+    def results_end(self) -> int:
+        """Offsets in the output topic, all partitions together."""
+        found = (self._ends.get_watermark_offsets(TopicPartition(self.output, p), 10) for p in range(PARTITIONS))
+        return sum(high for _, high in found if high is not None)
+
+    def results(self) -> list[Answer]:
+        """What is in the output topic now, at read_committed."""
+        answers = []
+        for message in self._read(self.output):
+            data = json.loads(message.value() or b"")
+            ids = (*data["clickIds"], *data["updateIds"])
+            answers.append(Answer(data["page"], time_ms(data["windowStart"]), ids, message.timestamp()[1]))
+        return answers
+
+    def answered(self) -> Counter[Contribution]:
+        """How often each id was answered in each cell."""
+        return Counter((a.page, a.window_start_ms, i) for a in self.results() for i in a.ids)
+
+    def late_ids(self) -> Counter[int]:
+        """How often each id is on the late topic."""
+        return Counter(json.loads(message.value() or b"")["clickId"] for message in self._read(self.late))
+
+    def expected(self, window_ms: int) -> Counter[Contribution]:
+        """The contributions of the input whose windows the newest event has closed."""
+        clicks = [json.loads(message.value() or b"") for message in self._read(self.input)]
+        cells = [(c["page"], time_ms(c["timestamp"]) // window_ms * window_ms, c["id"]) for c in clicks]
+        newest = max(start for _, start, _ in cells)
+        return Counter(cell for cell in cells if cell[1] < newest)
+
+    def _read(self, topic: str) -> list[Message]:
+        consumer = self._consumer()
+        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        found: list[Message] = []
+        ended: set[int | None] = set()
+        while len(ended) < PARTITIONS:
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ended.add(message.partition())
+        consumer.close()
+        return found
+
+    def _consumer(self) -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap_servers,
+                "group.id": "offline-count",
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+
+
+def time_ms(text: str) -> int:
+    """PGVal's time, UTC without a zone, as milliseconds since the epoch."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def until(holds: Callable[[], bool], seconds: float, complaint: Callable[[], object]) -> None:
+    """Wait until ``holds``; fail with ``complaint`` where it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, complaint()
+        time.sleep(0.002)
