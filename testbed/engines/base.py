@@ -10,6 +10,7 @@ import os
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,6 +36,8 @@ class Instance:
     pid: int | None
     alive: bool
     log_path: Path
+    role: str = "worker"
+    """What it is in its engine: worker, standby, jobmanager, nimbus ..."""
 
 
 class Engine(Protocol):
@@ -66,33 +69,39 @@ class Engine(Protocol):
         """Start what is not running; returns at once."""
 
 
-class ProcessEngine:
-    """An engine whose instances are ``python -m <module> engine.json --instance N``.
+class ProcessEngine(ABC):
+    """An engine of processes, one for each of ``roles``: workers first, then what directs them.
 
     Used as a context manager it is killed at the end.
     """
 
-    module: str
     name: str
 
-    def __init__(
-        self, settings: EngineSettings, folder: Path, *, instances: int = 1, arguments: Sequence[str] = ()
-    ) -> None:
-        """``folder`` takes the configuration and the logs; ``arguments`` are further flags of the command line."""
-        self.settings = settings
+    def __init__(self, folder: Path, *, roles: Sequence[str]) -> None:
+        """``folder`` takes the configuration and the logs."""
         self._folder = folder
-        self._arguments = tuple(arguments)
-        self._running: list[OwnedProcess | None] = [None] * instances
-        self._log_starts = [0] * instances
+        self._roles = tuple(roles)
+        self._running: list[OwnedProcess | None] = [None] * len(self._roles)
+        self._log_starts = [0] * len(self._roles)
         folder.mkdir(parents=True, exist_ok=True)
-        self._config = folder / f"{self.name}.json"
-        self._config.write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+
+    @abstractmethod
+    def _command(self, instance: int) -> list[str | Path]:
+        """The command line of an instance, asked for at each of its starts."""
+
+    @abstractmethod
+    def _environment(self, instance: int) -> dict[str, str]:
+        """What is added to our environment."""
+
+    @abstractmethod
+    def _is_ready(self, instance: int) -> bool:
+        """Whether a live instance does its part; may raise EngineError where it never will."""
 
     @property
     def instances(self) -> tuple[Instance, ...]:
         """The instances, in order."""
         return tuple(
-            Instance(i, None if p is None else p.pid, p is not None and p.is_running, self._log(i))
+            Instance(i, None if p is None else p.pid, p is not None and p.is_running, self._log(i), self._roles[i])
             for i, p in enumerate(self._running)
         )
 
@@ -116,10 +125,11 @@ class ProcessEngine:
             log = self._log(i)
             self._log_starts[i] = log.stat().st_size if log.exists() else 0
             self._running[i] = OwnedProcess(
-                [sys.executable, "-m", self.module, self._config, "--instance", str(i), *self._arguments],
+                self._command(i),
                 log=log,
-                name=f"{self.name}-{i}",
-                environment={"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])},
+                name=self._log(i).stem,
+                environment=self._environment(i),
+                folder=self._working_folder(i),
             )
 
     def ready(self, timeout: float = 60.0) -> None:
@@ -127,7 +137,7 @@ class ProcessEngine:
         deadline = time.monotonic() + timeout
         for i, process in enumerate(self._running):
             if process is None:
-                raise EngineError(f"{self.name}-{i} was not started.")
+                raise EngineError(f"{self._log(i).stem} was not started.")
             while not self._is_ready(i):
                 if not process.is_running:
                     raise EngineError(f"{process.name} ended with {process.returncode}:\n{process.last_lines()}")
@@ -179,23 +189,55 @@ class ProcessEngine:
     def _log(self, instance: int) -> Path:
         return self._folder / f"{self.name}-{instance}.log"
 
-    def _is_ready(self, instance: int) -> bool:
+    def _working_folder(self, instance: int) -> Path | None:
+        """The folder that an instance runs in; None: ours."""
+        del instance
+        return None
+
+    def _log_since_start(self, instance: int) -> str:
+        """What the latest start of an instance has logged."""
         with self._log(instance).open("rb") as log:
             log.seek(self._log_starts[instance])
-            return any(line.startswith(READY.encode()) for line in log)
+            return log.read().decode(errors="replace")
 
     def _processes(self, instance: int | None) -> list[OwnedProcess]:
         return [p for i in self._numbers(instance) if (p := self._running[i]) is not None]
 
 
-class ReferenceEngine(ProcessEngine):
+class PythonEngine(ProcessEngine):
+    """An engine whose instances are ``python -m <module> engine.json --instance N``."""
+
+    module: str
+
+    def __init__(
+        self, settings: EngineSettings, folder: Path, *, instances: int = 1, arguments: Sequence[str] = ()
+    ) -> None:
+        """``arguments`` are further flags of the command line."""
+        super().__init__(folder, roles=["worker"] * instances)
+        self.settings = settings
+        self._arguments = tuple(arguments)
+        self._config = folder / f"{self.name}.json"
+        self._config.write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+
+    def _command(self, instance: int) -> list[str | Path]:
+        return [sys.executable, "-m", self.module, self._config, "--instance", str(instance), *self._arguments]
+
+    def _environment(self, instance: int) -> dict[str, str]:
+        del instance
+        return {"PYTHONPATH": os.pathsep.join([str(_ROOT), *_python_path()])}
+
+    def _is_ready(self, instance: int) -> bool:
+        return any(line.startswith(READY) for line in self._log_since_start(instance).splitlines())
+
+
+class ReferenceEngine(PythonEngine):
     """The engine that keeps its guarantee."""
 
     module = "testbed.engines.reference"
     name = "reference"
 
 
-class MutantEngine(ProcessEngine):
+class MutantEngine(PythonEngine):
     """The engine that breaks it, and tells (``settings.truth``)."""
 
     module = "testbed.engines.mutant"

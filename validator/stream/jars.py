@@ -239,7 +239,7 @@ def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
         '<ibiblio name="public" m2compatible="true" usepoms="false"/></resolvers></ivysettings>',
         encoding="utf-8",
     )
-    command: list[str | Path] = [find_java().executable, "-jar", _ivy_jar(), "-warn"]
+    command: list[str | Path] = [find_java().executable, "-jar", ivy_jar(), "-warn"]
     command += ["-settings", os.environ.get("STREAMPROOF_IVY_SETTINGS") or folder / "settings.xml"]
     command += ["-ivy", folder / "ivy.xml", "-cache", folder / "cache", "-types", "jar"]
     command += ["-retrieve", f"{folder}/out/[organisation]/[artifact]-[revision].[ext]"]
@@ -258,7 +258,8 @@ def _run_ivy(jars: Iterable[LockedJar], folder: Path) -> str:
     return " | ".join([line for line in lines if re.search(r"[A-Za-z]", line)][-6:]) or f"exit status {run.returncode}."
 
 
-def _ivy_jar() -> Path:
+def ivy_jar() -> Path:
+    """The Ivy that PySpark ships. Raises :class:`JarDownloadError` where there is none."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
         raise JarDownloadError("PySpark, whose Ivy fetches the jars, is not installed: run scripts/setup.")

@@ -1,0 +1,41 @@
+"""The real engines by name: what makes one, and what the machine must have for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
+from testbed.engines.settings import Guarantee
+
+
+@dataclass(frozen=True)
+class Entry:
+    """An engine that can be asked for by name."""
+
+    make: Callable[[RealEngineSettings, Path], RealEngine]
+    guarantees: tuple[Guarantee, ...]
+    require: Callable[[], None]
+    """Raises a PrerequisiteError, whose one sentence says what the machine lacks; fetches nothing."""
+    prepare: Callable[[], object]
+    """Fetches and compiles what is missing; raises as ``require`` does."""
+
+
+CATALOGUE: Final[Mapping[str, Entry]] = {
+    "kafka_streams": Entry(
+        KafkaStreamsEngine, KafkaStreamsEngine.guarantees, KafkaStreamsEngine.require, KafkaStreamsEngine.class_path
+    ),
+}
+
+
+def make_engine(name: str, settings: RealEngineSettings, folder: Path) -> RealEngine:
+    """The engine ``name``, not started. Raises EngineRefused, PrerequisiteError."""
+    entry = CATALOGUE.get(name)
+    if entry is None:
+        raise EngineRefused(f"There is no engine {name}; use one of {', '.join(CATALOGUE)}.")
+    entry.require()
+    entry.prepare()
+    return entry.make(settings, folder)

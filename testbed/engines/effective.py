@@ -1,0 +1,99 @@
+"""What a running engine really guarantees, read back from it and not from what it was asked for.
+
+Kafka's clients log the whole configuration that each of them was made with (``ProducerConfig values:`` and a line an
+option). That is what runs, after all that an engine changes, adds and overrides on the way; an engine's own
+administration interface adds its checkpoints.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from testbed.engines.settings import Guarantee
+
+ClientKind = Literal["ProducerConfig", "ConsumerConfig", "StreamsConfig"]
+
+CLIENT_LOGGERS: Final = (
+    "org.apache.kafka.clients.producer.ProducerConfig",
+    "org.apache.kafka.clients.consumer.ConsumerConfig",
+    "org.apache.kafka.streams.StreamsConfig",
+)
+"""The loggers that must log at INFO."""
+
+_ORDER: Final[tuple[Guarantee, ...]] = ("at_most_once", "at_least_once", "exactly_once")
+_HEADING: Final = re.compile(r"\b(ProducerConfig|ConsumerConfig|StreamsConfig) values:\s*$")
+_OPTION: Final = re.compile(r"^\t([A-Za-z0-9._]+) = (.*)$")
+
+
+@dataclass(frozen=True)
+class ClientConfig:
+    """The configuration of one Kafka client, as it logged it; values as it wrote them (``null``, ``[]``)."""
+
+    kind: ClientKind
+    options: dict[str, str]
+
+    @property
+    def transactional(self) -> bool:
+        """Whether a producer writes in transactions."""
+        return self.options.get("transactional.id", "null") not in ("null", "")
+
+    @property
+    def acknowledged(self) -> bool:
+        """Whether a producer waits until all replicas have what it sent."""
+        return self.options.get("acks") in ("-1", "all")
+
+    @property
+    def reads_committed(self) -> bool:
+        """Whether a consumer leaves out what was aborted."""
+        return self.options.get("isolation.level") == "read_committed"
+
+
+@dataclass(frozen=True)
+class Effective:
+    """The guarantee that the running configuration gives, and why; durations are seconds, None: not set there."""
+
+    engine: str
+    guarantee: Guarantee
+    evidence: tuple[str, ...]
+    commit_interval_seconds: float | None = None
+    """Between commits or checkpoints."""
+    transaction_timeout_seconds: float | None = None
+    checkpoint_mode: str | None = None
+
+    def mismatch(self, declared: Guarantee) -> str | None:
+        """One sentence where less is guaranteed than was declared; None otherwise."""
+        if _ORDER.index(self.guarantee) >= _ORDER.index(declared):
+            return None
+        return (
+            f"{self.engine} is declared {_words(declared)} but runs {_words(self.guarantee)}: "
+            f"{'; '.join(self.evidence)}."
+        )
+
+
+def client_configs(log: str) -> tuple[ClientConfig, ...]:
+    """The clients' configurations in the text of a log, in order."""
+    found: list[ClientConfig] = []
+    options: dict[str, str] | None = None
+    for line in log.splitlines():
+        if heading := _HEADING.search(line):
+            options = {}
+            kind = heading.group(1)
+            assert kind in ("ProducerConfig", "ConsumerConfig", "StreamsConfig")
+            found.append(ClientConfig(kind, options))  # type: ignore[arg-type]
+        elif options is not None and (option := _OPTION.match(line)):
+            options[option.group(1)] = option.group(2).strip()
+        else:
+            options = None
+    return tuple(found)
+
+
+def seconds(options: dict[str, str], name: str) -> float | None:
+    """A duration in ms among a client's options, as seconds; None where it is not there."""
+    text = options.get(name, "")
+    return int(text) / 1000 if text.isdigit() else None
+
+
+def _words(guarantee: Guarantee) -> str:
+    return guarantee.replace("_", " ")

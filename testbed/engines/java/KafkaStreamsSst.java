@@ -1,0 +1,296 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
+import java.time.format.DateTimeFormatter;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.Optional;
+import java.util.Properties;
+import java.util.Set;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.common.serialization.Serde;
+import org.apache.kafka.common.serialization.Serdes;
+import org.apache.kafka.common.utils.Bytes;
+import org.apache.kafka.common.utils.Utils;
+import org.apache.kafka.streams.KafkaStreams;
+import org.apache.kafka.streams.StreamsBuilder;
+import org.apache.kafka.streams.Topology;
+import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
+import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.Produced;
+import org.apache.kafka.streams.kstream.Repartitioned;
+import org.apache.kafka.streams.processor.PunctuationType;
+import org.apache.kafka.streams.processor.api.Processor;
+import org.apache.kafka.streams.processor.api.ProcessorContext;
+import org.apache.kafka.streams.processor.api.Record;
+import org.apache.kafka.streams.state.KeyValueIterator;
+import org.apache.kafka.streams.state.KeyValueStore;
+import org.apache.kafka.streams.state.Stores;
+
+/**
+ * PGVal's SST on Kafka Streams: clicks, shuffled by page, tumbling event-time window, one result with the ids; late
+ * clicks to a topic of their own. The Processor API, since the DSL drops late events without a word.
+ *
+ * <p>Stream time of Kafka Streams is that of a task, so that after a shuffle the partition that was read fastest would
+ * decide what is late. Here each source partition tells all tasks behind the shuffle how far it is, by a mark that
+ * travels with its clicks, and a window closes when all partitions have passed it.
+ *
+ * <p>Argument: a properties file; {@code job.*} are ours, the rest is given to Kafka Streams as it is.
+ */
+public final class KafkaStreamsSst {
+  private static final ObjectMapper JSON = new ObjectMapper();
+  private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
+  private static final String EPOCH = "1970-01-01T00:00:00.000";
+  private static final String MARK = "\u0000"; // begins the key of a mark; no page begins so
+  private static final long IDLE = Long.MAX_VALUE;
+  private static final long UNKNOWN = Long.MIN_VALUE;
+
+  private record Job(
+      String input, String output, String late, long windowMs, long behindMs, long idleAfterMs, int partitions) {}
+
+  private record Click(String page, String id, long timeMs) {
+    /** The click in a JSON text; null where there is none. */
+    static Click of(String text) {
+      try {
+        JsonNode node = JSON.readTree(text);
+        LocalDateTime time = LocalDateTime.parse(node.get("timestamp").asText());
+        String id = node.get("id").toString();
+        return new Click(node.get("page").toString(), id, time.toInstant(ZoneOffset.UTC).toEpochMilli());
+      } catch (IOException | RuntimeException e) {
+        return null;
+      }
+    }
+  }
+
+  private record Answer(String topic, String json) {}
+
+  /** Keys clicks by page, and marks how far the source partition is whenever another window has been passed. */
+  private static final class Split implements Processor<byte[], String, String, String> {
+    private final Job job;
+    private ProcessorContext<String, String> context;
+    private long newestMs = UNKNOWN;
+    private long passedMs = UNKNOWN;
+    private long lastRecordAt = System.currentTimeMillis();
+    private boolean idle;
+
+    Split(Job job) {
+      this.job = job;
+    }
+
+    @Override
+    public void init(ProcessorContext<String, String> given) {
+      context = given;
+      if (job.idleAfterMs > 0) {
+        context.schedule(Duration.ofMillis(200), PunctuationType.WALL_CLOCK_TIME, this::noticeIdle);
+      }
+    }
+
+    @Override
+    public void process(Record<byte[], String> record) {
+      Click click = Click.of(record.value());
+      if (click == null) {
+        System.out.println("undecodable: " + context.recordMetadata().map(Object::toString).orElse("?"));
+        return;
+      }
+      lastRecordAt = System.currentTimeMillis();
+      context.forward(new Record<>(click.page, record.value(), record.timestamp()));
+      newestMs = Math.max(newestMs, click.timeMs);
+      long passed = Math.floorDiv(newestMs - job.behindMs, job.windowMs) * job.windowMs;
+      if (passed > passedMs || idle) {
+        passedMs = Math.max(passed, passedMs);
+        idle = false;
+        mark(passedMs, record.timestamp());
+      }
+    }
+
+    private void noticeIdle(long now) {
+      if (!idle && System.currentTimeMillis() - lastRecordAt >= job.idleAfterMs) {
+        idle = true;
+        mark(IDLE, now);
+      }
+    }
+
+    private void mark(long ms, long timestamp) {
+      context.forward(new Record<>(MARK + context.taskId().partition(), Long.toString(ms), timestamp));
+    }
+  }
+
+  /** The windows of the pages of one task. */
+  private static final class Windows implements Processor<String, String, String, Answer> {
+    private final Job job;
+    private ProcessorContext<String, Answer> context;
+    private KeyValueStore<Bytes, byte[]> entries; // end of window, page, a number that grows -> id
+    private KeyValueStore<String, Long> marks;
+    private long closedMs;
+    private long lastNumber;
+
+    Windows(Job job) {
+      this.job = job;
+    }
+
+    @Override
+    public void init(ProcessorContext<String, Answer> given) {
+      context = given;
+      entries = context.getStateStore("entries");
+      marks = context.getStateStore("marks");
+      closedMs = Optional.ofNullable(marks.get("closed")).orElse(0L);
+    }
+
+    @Override
+    public void process(Record<String, String> record) {
+      if (record.key().startsWith(MARK)) {
+        advance(record.key(), Long.parseLong(record.value()), record.timestamp());
+        return;
+      }
+      Click click = Click.of(record.value());
+      long end = (Math.floorDiv(click.timeMs, job.windowMs) + 1) * job.windowMs;
+      if (end <= closedMs) {
+        String late = "{\"page\":" + click.page + ",\"clickId\":" + click.id + ",\"clickTimestamp\":\""
+            + text(click.timeMs) + "\",\"updateId\":0,\"updateTimestamp\":\"" + EPOCH + "\"}";
+        context.forward(new Record<>(click.page, new Answer(job.late, late), record.timestamp()));
+        return;
+      }
+      // One entry for each time that the click is processed, as in a list: what comes twice is answered twice.
+      lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
+      byte[] page = click.page.getBytes(StandardCharsets.UTF_8);
+      ByteBuffer key = ByteBuffer.allocate(16 + page.length).putLong(end).put(page).putLong(lastNumber);
+      entries.put(Bytes.wrap(key.array()), click.id.getBytes(StandardCharsets.UTF_8));
+    }
+
+    private void advance(String partition, long ms, long timestamp) {
+      marks.put(partition, ms);
+      long least = IDLE;
+      for (int i = 0; i < job.partitions; i++) {
+        least = Math.min(least, Optional.ofNullable(marks.get(MARK + i)).orElse(UNKNOWN));
+      }
+      if (least == IDLE || least <= closedMs) {
+        return;
+      }
+      closedMs = least;
+      marks.put("closed", least);
+      answer(timestamp);
+    }
+
+    private void answer(long timestamp) {
+      Bytes from = Bytes.wrap(new byte[8]);
+      Bytes to = Bytes.wrap(ByteBuffer.allocate(8).putLong(closedMs + 1).array());
+      List<Bytes> gone = new ArrayList<>();
+      StringBuilder ids = new StringBuilder();
+      long end = 0;
+      String page = null;
+      try (KeyValueIterator<Bytes, byte[]> found = entries.range(from, to)) {
+        while (found.hasNext()) {
+          var entry = found.next();
+          byte[] key = entry.key.get();
+          long nextEnd = ByteBuffer.wrap(key).getLong();
+          String nextPage = new String(key, 8, key.length - 16, StandardCharsets.UTF_8);
+          if (page != null && (nextEnd != end || !nextPage.equals(page))) {
+            emit(page, end, ids, timestamp);
+          }
+          end = nextEnd;
+          page = nextPage;
+          ids.append(ids.isEmpty() ? "" : ",").append(new String(entry.value, StandardCharsets.UTF_8));
+          gone.add(entry.key);
+        }
+      }
+      if (page != null) {
+        emit(page, end, ids, timestamp);
+      }
+      gone.forEach(entries::delete);
+    }
+
+    private void emit(String page, long end, StringBuilder ids, long timestamp) {
+      String result = "{\"page\":" + page + ",\"windowStart\":\"" + text(end - job.windowMs) + "\",\"windowEnd\":\""
+          + text(end) + "\",\"clickIds\":[" + ids + "],\"updateIds\":[]}";
+      context.forward(new Record<>(page, new Answer(job.output, result), timestamp));
+      ids.setLength(0);
+    }
+  }
+
+  private static String text(long ms) {
+    return LocalDateTime.ofEpochSecond(Math.floorDiv(ms, 1000), Math.floorMod(ms, 1000) * 1_000_000, ZoneOffset.UTC)
+        .format(TIME);
+  }
+
+  private static Topology topology(Job job, Properties options) {
+    Set<Integer> all = new HashSet<>();
+    for (int i = 0; i < job.partitions; i++) {
+      all.add(i);
+    }
+    Serde<Answer> answers = Serdes.serdeFrom(
+        (topic, answer) -> answer.json.getBytes(StandardCharsets.UTF_8),
+        (topic, bytes) -> {
+          throw new UnsupportedOperationException("answers are written only");
+        });
+    StreamsBuilder builder = new StreamsBuilder();
+    builder.addStateStore(
+        Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("entries"), Serdes.Bytes(), Serdes.ByteArray()));
+    builder.addStateStore(
+        Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("marks"), Serdes.String(), Serdes.Long()));
+    builder.stream(job.input, Consumed.with(Serdes.ByteArray(), Serdes.String()))
+        .process(() -> new Split(job))
+        .repartition(Repartitioned.with(Serdes.String(), Serdes.String())
+            .withName("by-page")
+            .withNumberOfPartitions(job.partitions)
+            .withStreamPartitioner((topic, key, value, count) -> Optional.of(key.startsWith(MARK) ? all
+                : Set.of(Utils.toPositive(Utils.murmur2(key.getBytes(StandardCharsets.UTF_8))) % count))))
+        .process(() -> new Windows(job), "entries", "marks")
+        .to((key, answer, context) -> answer.topic, Produced.with(Serdes.String(), answers));
+    return builder.build(options);
+  }
+
+  /** One line a change: which state, and how many tasks are ours. */
+  private static void announce(KafkaStreams streams) {
+    String last = "";
+    while (true) {
+      long tasks = streams.metadataForLocalThreads().stream().mapToLong(t -> t.activeTasks().size()).sum();
+      String now = streams.state() == KafkaStreams.State.RUNNING && tasks > 0
+          ? "ready with " + tasks + " tasks" : "state " + streams.state();
+      if (!now.equals(last)) {
+        System.out.println(now);
+        last = now;
+      }
+      if (streams.state() == KafkaStreams.State.ERROR) {
+        Runtime.getRuntime().halt(1);
+      }
+      try {
+        Thread.sleep(50);
+      } catch (InterruptedException e) {
+        return;
+      }
+    }
+  }
+
+  public static void main(String[] arguments) throws Exception {
+    Properties options = new Properties();
+    try (var reader = Files.newBufferedReader(Path.of(arguments[0]))) {
+      options.load(reader);
+    }
+    String input = options.getProperty("job.input");
+    int partitions;
+    try (Admin admin = Admin.create(Map.of("bootstrap.servers", options.getProperty("bootstrap.servers")))) {
+      partitions = admin.describeTopics(List.of(input)).allTopicNames().get().get(input).partitions().size();
+    }
+    Job job = new Job(input, options.getProperty("job.output"), options.getProperty("job.late"),
+        Long.parseLong(options.getProperty("job.window.ms")), Long.parseLong(options.getProperty("job.behind.ms")),
+        Long.parseLong(options.getProperty("job.idle.ms")), partitions);
+    options.keySet().removeIf(name -> ((String) name).startsWith("job."));
+    KafkaStreams streams = new KafkaStreams(topology(job, options), options);
+    streams.setUncaughtExceptionHandler(error -> {
+      error.printStackTrace();
+      return StreamThreadExceptionResponse.REPLACE_THREAD;
+    });
+    Runtime.getRuntime().addShutdownHook(new Thread(() -> streams.close(Duration.ofSeconds(10))));
+    streams.start();
+    announce(streams);
+  }
+}

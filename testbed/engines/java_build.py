@@ -1,0 +1,85 @@
+"""Java sources of ours, compiled when first used: one small file an engine, kept as a jar in the user's cache.
+
+The jar's name holds the hash of the source and of the lock file of the jars that it was compiled against, so that a
+change of either compiles anew, and nothing else does.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import tempfile
+import zipfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from validator.stream.jars import PrerequisiteError, default_cache, find_java
+
+JAVA_RELEASE: Final = 17
+"""The oldest Java that the project runs on."""
+_COMPILE_SECONDS_MAX: Final = 180
+_ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
+"""The same classes give the same jar, byte for byte."""
+
+
+class JavacNotFoundError(PrerequisiteError):
+    """There is a Java, but none that compiles."""
+
+
+class CompileError(Exception):
+    """Java does not compile; our bug, or jars that do not go with the source."""
+
+
+def find_javac() -> Path:
+    """The compiler beside the Java in use, else the first one on the PATH.
+
+    Raises :class:`JavacNotFoundError`, or :class:`validator.stream.jars.JavaNotFoundError`.
+    """
+    java = find_java().executable
+    beside = java.resolve().with_name("javac")
+    if os.access(beside, os.X_OK):
+        return beside
+    found = shutil.which("javac")
+    if found is None:
+        raise JavacNotFoundError(
+            f"The Java at {java} has no compiler (javac), which this engine needs; install it with "
+            "`sudo apt-get install openjdk-17-jdk-headless` (Debian, Ubuntu) or `brew install openjdk@17` (macOS)."
+        )
+    return Path(found)
+
+
+def job_jar(source: Path, lock: Path, jars: Sequence[Path], *, cache: Path | None = None) -> Path:
+    """The jar of ``source``, compiled against ``jars``, which ``lock`` names; ``cache`` is a folder.
+
+    Raises JavacNotFoundError, JavaNotFoundError, CompileError.
+    """
+    cache = default_cache().parent / "engines" if cache is None else cache
+    digest = hashlib.sha256(source.read_bytes() + lock.read_bytes()).hexdigest()[:16]
+    jar = cache / f"{source.stem}-{digest}.jar"
+    if jar.exists():
+        return jar
+    javac = find_javac()
+    cache.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=".compile-", dir=cache) as name:
+        classes = Path(name, "classes")
+        command: list[str | Path] = [javac, "-proc:none", "--release", str(JAVA_RELEASE), "-encoding", "UTF-8"]
+        command += ["-cp", os.pathsep.join(map(str, jars)), "-d", classes, source]
+        try:
+            run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_COMPILE_SECONDS_MAX)
+        except subprocess.TimeoutExpired as error:
+            raise CompileError(f"{javac} did not compile {source.name} in {_COMPILE_SECONDS_MAX} s.") from error
+        if run.returncode != 0:
+            raise CompileError(f"{javac} does not compile {source.name}:\n{run.stderr}{run.stdout}")
+        packed = Path(name, jar.name)
+        _pack(classes, packed)
+        packed.replace(jar)  # two processes at once place equal files
+    return jar
+
+
+def _pack(classes: Path, jar: Path) -> None:
+    with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in sorted(classes.rglob("*.class")):
+            archive.writestr(zipfile.ZipInfo(path.relative_to(classes).as_posix(), _ZIP_TIME), path.read_bytes())

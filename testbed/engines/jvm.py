@@ -1,0 +1,66 @@
+"""Engines that run on Java: jars by a lock of their own, a job in one source file, processes of a few hundred MB."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from testbed.engines.java_build import find_javac, job_jar
+from testbed.engines.real import RealEngine
+from validator.stream.jars import find_java, resolve
+
+HERE: Final = Path(__file__).parent
+SOURCES: Final = HERE / "java"
+
+
+class JvmEngine(RealEngine):
+    """An engine of Java processes. What it needs is fetched and compiled when the engine is made."""
+
+    lock: Path
+    """Its jars, ``group:artifact:version sha256`` a line."""
+    source: Path
+    """Its job."""
+
+    @classmethod
+    def require(cls) -> None:
+        """Raise a PrerequisiteError where this machine lacks what the engine needs. Fetches nothing."""
+        find_javac()
+
+    @classmethod
+    def class_path(cls) -> list[Path]:
+        """The job's jar, then the engine's; missing ones are fetched and compiled.
+
+        Raises PrerequisiteError, CompileError.
+        """
+        cls.require()
+        jars = cls.engine_jars()
+        return [job_jar(cls.source, cls.lock, jars), *jars]
+
+    @classmethod
+    def engine_jars(cls) -> list[Path]:
+        """The engine's jars, fetched where they are missing."""
+        return resolve(cls.lock)
+
+    def _java(self, main: str, *arguments: str, heap_mb: int, options: Sequence[str] = ()) -> list[str | Path]:
+        """A command line. The JVM keeps its temporary files in the engine's folder."""
+        scratch = self._folder / "tmp"
+        scratch.mkdir(exist_ok=True)
+        return [
+            find_java().executable,
+            f"-Xmx{heap_mb}m",
+            "-XX:+UseSerialGC",
+            "-XX:-UsePerfData",
+            "-XX:+ExitOnOutOfMemoryError",
+            f"-Djava.io.tmpdir={scratch}",
+            *options,
+            "-cp",
+            os.pathsep.join(map(str, self.class_path())),
+            main,
+            *arguments,
+        ]
+
+    def _environment(self, instance: int) -> dict[str, str]:
+        del instance
+        return {}

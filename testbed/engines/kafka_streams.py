@@ -1,0 +1,110 @@
+"""Kafka Streams: instances that share the partitions of a group and keep their state on the broker as well."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from testbed.engines.base import EngineError
+from testbed.engines.effective import CLIENT_LOGGERS, ClientConfig, Effective, client_configs, seconds
+from testbed.engines.jvm import HERE, SOURCES, JvmEngine
+from testbed.engines.real import EngineRefused, RealEngineSettings
+from testbed.engines.settings import Guarantee
+
+_HEAP_MB: Final = 384
+_PROCESSING: Final[dict[Guarantee, str]] = {"exactly_once": "exactly_once_v2", "at_least_once": "at_least_once"}
+_MESSAGE_BYTES_MAX: Final = 8_000_000
+
+
+class KafkaStreamsEngine(JvmEngine):
+    """``parallelism`` instances, each one process with one stream thread and its own state folder."""
+
+    name = "kafka_streams"
+    guarantees = ("exactly_once", "at_least_once")
+    lock = HERE / "kafka_streams.lock"
+    source = SOURCES / "KafkaStreamsSst.java"
+
+    def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
+        """Raises EngineRefused."""
+        if settings.standby:
+            raise EngineRefused("kafka_streams has no standby workers of its own kind; raise parallelism instead.")
+        super().__init__(settings, folder, roles=["worker"] * settings.parallelism)
+
+    def _command(self, instance: int) -> list[str | Path]:
+        properties = self._folder / f"{self.name}-{instance}.properties"
+        options = {**self._options(), "state.dir": str(self._folder / f"state-{instance}"),
+                   "client.id": f"{self.settings.group}-{instance}"}  # fmt: skip
+        properties.write_text("".join(f"{name}={value}\n" for name, value in options.items()), encoding="utf-8")
+        logger = "-Dorg.slf4j.simpleLogger."
+        logging = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
+                   *(f"{logger}log.{name}=info" for name in CLIENT_LOGGERS)]  # fmt: skip
+        return self._java("KafkaStreamsSst", str(properties), heap_mb=_HEAP_MB, options=logging)
+
+    def _options(self) -> dict[str, str]:
+        settings, times = self.settings, self.settings.timeouts
+        return {
+            "bootstrap.servers": settings.bootstrap_servers,
+            "application.id": settings.group,
+            "processing.guarantee": _PROCESSING[settings.guarantee],
+            "commit.interval.ms": _ms(times.commit_interval_seconds),
+            "num.stream.threads": "1",
+            "replication.factor": "1",
+            "consumer.auto.offset.reset": "earliest",
+            "consumer.session.timeout.ms": _ms(times.session_timeout_seconds),
+            "consumer.heartbeat.interval.ms": _ms(times.heartbeat_interval_seconds),
+            "consumer.fetch.max.wait.ms": "50",
+            "producer.transaction.timeout.ms": _ms(times.transaction_timeout_seconds),
+            "producer.max.request.size": str(_MESSAGE_BYTES_MAX),
+            "job.input": settings.input,
+            "job.output": settings.output,
+            "job.late": settings.late,
+            "job.window.ms": str(settings.window_ms),
+            "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
+            "job.idle.ms": _ms(settings.idle_after_seconds or 0),
+        }
+
+    def _is_ready(self, instance: int) -> bool:
+        states = [
+            line for line in self._log_since_start(instance).splitlines() if line.startswith(("ready ", "state "))
+        ]
+        return bool(states) and states[-1].startswith("ready ")
+
+    def effective(self) -> Effective:
+        """From the clients that the live instances have made. Raises EngineError where none has made any."""
+        configs = [c for i in self.instances if i.alive for c in client_configs(self._log_since_start(i.number))]
+        return effective_of(configs)
+
+
+def effective_of(configs: list[ClientConfig]) -> Effective:
+    """The guarantee of an application whose clients have ``configs``. Raises EngineError where some are missing."""
+    streams = [c.options for c in configs if c.kind == "StreamsConfig"]
+    producers = [c for c in configs if c.kind == "ProducerConfig"]
+    # Restore consumers have no group; they read what the application itself has written.
+    consumers = [c for c in configs if c.kind == "ConsumerConfig" and c.options.get("group.id", "null") != "null"]
+    if not streams or not producers or not consumers:
+        raise EngineError("No live instance of kafka_streams has logged the configuration of its clients.")
+    processing = {options.get("processing.guarantee", "?") for options in streams}
+    transactional = all(p.transactional for p in producers)
+    acknowledged = all(p.acknowledged for p in producers)
+    committed = all(c.reads_committed for c in consumers)
+    guarantee: Guarantee = "at_most_once"
+    if acknowledged and not any(c.options.get("enable.auto.commit") == "true" for c in consumers):
+        guarantee = "at_least_once"
+        if transactional and committed and processing == {"exactly_once_v2"}:
+            guarantee = "exactly_once"
+    return Effective(
+        engine="kafka_streams",
+        guarantee=guarantee,
+        evidence=(
+            f"processing.guarantee {', '.join(sorted(processing))}",
+            f"transactional.id {'set' if transactional else 'not set'} in the producers",
+            f"isolation.level {'read_committed' if committed else 'read_uncommitted'} in the consumers",
+            f"acks {'all' if acknowledged else 'not all'}",
+        ),
+        commit_interval_seconds=seconds(streams[-1], "commit.interval.ms"),
+        transaction_timeout_seconds=seconds(producers[-1].options, "transaction.timeout.ms") if transactional else None,
+    )
+
+
+def _ms(duration_seconds: float) -> str:
+    return str(round(duration_seconds * 1000))

@@ -1,0 +1,144 @@
+"""Real engines: what they are configured with, the named profiles of timeouts, and the base that they share.
+
+All run PGVal's SST on one input topic, with late events on a topic of their own where the engine has them.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from testbed.engines.base import ProcessEngine
+from testbed.engines.effective import Effective
+from testbed.engines.settings import Guarantee
+
+
+class Timeouts(BaseModel):
+    """How long an engine waits for what. All are seconds."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    commit_interval_seconds: float = Field(default=1.0, gt=0)
+    """Between commits (Kafka Streams), checkpoints (Flink) or micro-batches (Spark)."""
+    transaction_timeout_seconds: float = Field(default=30.0, gt=0)
+    """Of the sink's producers; the broker must allow it (15 minutes by default)."""
+    session_timeout_seconds: float = Field(default=6.0, gt=0)
+    """Silence after which a member of a group, or a process of a cluster, is taken for dead."""
+    heartbeat_interval_seconds: float = Field(default=1.5, gt=0)
+
+
+LOCAL: Final = Timeouts()
+"""Ours: short enough that a fault is over in seconds, long enough for a busy machine."""
+
+PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
+    # Flink: checkpoints each 5 s, sink transactions of 30 s; all: TO = 3 s, heartbeats each second. The transaction
+    # timeout of Kafka Streams is not set there: its default.
+    "pgval": {
+        "flink": Timeouts(
+            commit_interval_seconds=5,
+            transaction_timeout_seconds=30,
+            session_timeout_seconds=3,
+            heartbeat_interval_seconds=1,
+        ),
+        "kafka_streams": Timeouts(
+            commit_interval_seconds=1,
+            transaction_timeout_seconds=10,
+            session_timeout_seconds=3,
+            heartbeat_interval_seconds=1,
+        ),
+    },
+    # Checkpoints each 10 s and transactions of an hour, which a broker refuses unless its transaction.max.timeout.ms
+    # is raised; else Flink's and Kafka's defaults.
+    "ospbench": {
+        "flink": Timeouts(
+            commit_interval_seconds=10,
+            transaction_timeout_seconds=3600,
+            session_timeout_seconds=50,
+            heartbeat_interval_seconds=10,
+        ),
+    },
+    # Vogel et al.: checkpoints and commits each 2 s; else the defaults, Flink's transactions under the broker's limit.
+    "shufflebench": {
+        "flink": Timeouts(
+            commit_interval_seconds=2,
+            transaction_timeout_seconds=900,
+            session_timeout_seconds=50,
+            heartbeat_interval_seconds=10,
+        ),
+        "kafka_streams": Timeouts(
+            commit_interval_seconds=2,
+            transaction_timeout_seconds=10,
+            session_timeout_seconds=45,
+            heartbeat_interval_seconds=3,
+        ),
+    },
+}
+"""Profile -> engine -> its timeouts, as the papers or their code set them (PGVal, OSPBench, Vogel et al.)."""
+
+
+class EngineRefused(Exception):
+    """An engine cannot do what was asked of it; one sentence with the mend."""
+
+    exit_status = 2
+
+
+def timeouts(profile: str, engine: str) -> Timeouts:
+    """Those of a named profile; ``local`` is for every engine. Raises EngineRefused."""
+    if profile == "local":
+        return LOCAL
+    known = PROFILES.get(profile)
+    if known is None:
+        raise EngineRefused(f"There is no profile {profile} of timeouts; use local, {', '.join(PROFILES)}.")
+    if engine not in known:
+        raise EngineRefused(f"The profile {profile} says nothing of {engine}; use it for {', '.join(known)}, or local.")
+    return known[engine]
+
+
+class RealEngineSettings(BaseModel):
+    """Topics, window, guarantee and timeouts of one engine. Durations carry their unit."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    bootstrap_servers: str
+    input: str = "click"
+    output: str = "output"
+    late: str = "lateOutput"
+    group: str = "engine"
+    """Names all that the run leaves on the broker: consumer group, internal topics, transactional ids."""
+    guarantee: Guarantee = "exactly_once"
+    parallelism: int = Field(default=1, ge=1, le=3)
+    """Workers that share the partitions."""
+    standby: int = Field(default=0, ge=0, le=1)
+    """Further workers that wait to take over."""
+    window_ms: int = Field(default=60_000, gt=0)
+    max_disorder_ms: int = Field(default=0, ge=0)
+    allowed_lateness_ms: int = Field(default=0, ge=0)
+    """Event time by which a window answers after its end; it answers once."""
+    idle_after_seconds: float | None = Field(default=None, gt=0)
+    """A partition without data for so long leaves the watermark; None: never."""
+    timeouts: Timeouts = LOCAL
+
+
+class RealEngine(ProcessEngine):
+    """A production engine as processes of ours."""
+
+    guarantees: tuple[Guarantee, ...]
+    """Those that it can be asked for."""
+
+    def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
+        """Raises EngineRefused where ``settings`` ask for what the engine or its job has not."""
+        if settings.guarantee not in self.guarantees:
+            raise EngineRefused(
+                f"{self.name} cannot be asked for {settings.guarantee}; use {' or '.join(self.guarantees)}."
+            )
+        super().__init__(folder, roles=roles)
+        self.settings = settings
+        (folder / f"{self.name}.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
+
+    @abstractmethod
+    def effective(self) -> Effective:
+        """What the running engine guarantees, read back from it. Raises EngineError where it does not run."""
