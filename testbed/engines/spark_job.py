@@ -1,4 +1,4 @@
-"""The Spark driver of the engine: ``python -m testbed.engines.spark_job CONFIG.json --instance 0``.
+"""The driver of the Spark engine: ``python -m testbed.engines.spark_job spark.json``.
 
 One Structured Streaming query: clicks, grouped by key and tumbling event-time window, one result with the ids in append
 mode. Killed and started again it goes on from its checkpoint, which lies beside the configuration. Exit status: 0 when
@@ -15,14 +15,16 @@ import sys
 import tempfile
 import threading
 from collections.abc import Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from pydantic import ValidationError
 
+from testbed.engines.effective import CLIENT_LOGGERS
 from testbed.engines.job import READY, log
+from testbed.engines.spark import EFFECTIVE, RunningQuery, kafka_jars
 from testbed.engines.spark_settings import STATE_STORES, SparkSettings
-from validator.stream.jars import SIDECAR_LOCK, resolve
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,21 +32,29 @@ if TYPE_CHECKING:
 
 CHECKPOINT: Final = "checkpoint"
 """Folder beside the configuration."""
-EFFECTIVE: Final = "effective.json"
-"""File beside the configuration: what the running query says of itself."""
 _WAITING: Final = "Waiting for data to arrive"
 """What Spark says of a query that looked for input, found none, and has nothing left to do."""
 _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS"
 _POLL_SECONDS: Final = 0.05
 _BATCH_END_SECONDS_MAX: Final = 10.0
-_SIDECAR_ONLY: Final = ("io.delta",)
+_MESSAGE_BYTES_MAX: Final = 8_000_000
+_LOG: Final = """rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
+# A batch that takes longer than the trigger interval is a fact of a small machine.
+logger.trigger.name = org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor
+logger.trigger.level = error
+"""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point."""
     parser = argparse.ArgumentParser(prog="python -m testbed.engines.spark_job")
     parser.add_argument("config", type=Path, help="JSON file of testbed.engines.spark_settings.SparkSettings")
-    parser.add_argument("--instance", type=int, choices=[0], default=0, help="there is one driver")
     config: Path = parser.parse_args(arguments).config
     try:
         settings = SparkSettings.model_validate_json(config.read_text(encoding="utf-8"))
@@ -59,19 +69,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int:
     """Run the query until ``stopping`` is set or it fails; the exit status."""
-    from pyspark.errors import StreamingQueryException
-
     session = start_session(settings, folder)
     query = start_query(session, settings, folder / CHECKPOINT)
     ready = False
-    try:
-        while not (stopping.is_set() or query.awaitTermination(_POLL_SECONDS)):
-            if not ready and has_run(query):
-                ready = True
-                write_effective(session, query, settings, folder)
-                log(f"{READY} {settings.group}-0 batch {query.lastProgress['batchId'] if query.lastProgress else None}")
-    except StreamingQueryException as error:
-        log(f"failed: {error}")
+    while query.isActive and not stopping.wait(_POLL_SECONDS):
+        if not ready and has_run(query):
+            ready = True
+            write_effective(query, folder)
+            log(f"{READY} {settings.group} {query.id}")
+    if not query.isActive:
+        log(f"failed: {query.exception()}")
         return 1
     # A batch that is cut would only be repeated; one that is done need not.
     deadline = threading.Event()
@@ -93,17 +100,17 @@ def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
     scratch = folder / "tmp"
     scratch.mkdir(exist_ok=True)
     tempfile.tempdir = str(scratch)
+    log_settings = folder / "log4j2.properties"
+    log_settings.write_text(_LOG + "".join(_log_at_info(name) for name in CLIENT_LOGGERS), encoding="utf-8")
+    options = (*JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
     # Options of ours only: a collector chosen elsewhere, besides this one, would keep the JVM from starting.
-    os.environ["JAVA_TOOL_OPTIONS"] = f"-Djava.io.tmpdir={scratch}"
-    os.environ["JDK_JAVA_OPTIONS"] = " ".join(JAVA_OPTIONS)
+    os.environ.pop("JAVA_TOOL_OPTIONS", None)
+    os.environ["JDK_JAVA_OPTIONS"] = " ".join(options)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
-    jars = [jar for jar in resolve(SIDECAR_LOCK) if jar.parent.name not in _SIDECAR_ONLY]
     builder = SparkSession.builder.master(f"local[{settings.parallelism}]").appName(settings.group)
-    for name, value in spark_options(settings, jars, scratch).items():
+    for name, value in spark_options(settings, kafka_jars(), scratch).items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("WARN")
-    return session
+    return builder.getOrCreate()
 
 
 JAVA_OPTIONS: Final = (
@@ -114,6 +121,11 @@ JAVA_OPTIONS: Final = (
     "-Xss4m",
     "-XX:-UsePerfData",
 )
+
+
+def _log_at_info(name: str) -> str:
+    key = name.rpartition(".")[2]
+    return f"logger.{key}.name = {name}\nlogger.{key}.level = info\n"
 
 
 def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) -> dict[str, str]:
@@ -140,52 +152,51 @@ def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path
     source = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
-        "subscribe": ",".join(settings.inputs),
+        "subscribe": settings.input,
         "groupIdPrefix": settings.group,
         "startingOffsets": "earliest",
         # A start outside the log means lost input: fail, never skip.
         "failOnDataLoss": "true",
-        **{f"kafka.{name}": str(value) for name, value in settings.consumer_options.items()},
     }
     if settings.batch_records_max is not None:
         source["maxOffsetsPerTrigger"] = str(settings.batch_records_max)
     sink = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.compression.type": "lz4",
-        "kafka.max.request.size": str(settings.message_bytes_max),
+        "kafka.max.request.size": str(_MESSAGE_BYTES_MAX),
         "topic": settings.output,
         "checkpointLocation": str(checkpoint),
-        **{f"kafka.{name}": str(value) for name, value in settings.producer_options.items()},
     }
     records = session.readStream.format("kafka").options(**source).load()
     writer = results(records, settings).writeStream.format("kafka").options(**sink).outputMode("append")
-    return writer.trigger(processingTime=f"{int(settings.commit_interval_seconds * 1000)} milliseconds").start()
+    trigger_ms = round(settings.timeouts.commit_interval_seconds * 1000)
+    return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
 
 
 def results(records: DataFrame, settings: SparkSettings) -> DataFrame:
     """Kafka records -> (key, value) of the results, in PGVal's format. What cannot be decoded is left out."""
     from pyspark.sql import functions as F
 
-    names = settings.key_fields
-    schema = ", ".join(["`id` long", "`timestamp` timestamp", *[f"`{name}` string" for name in names]])
+    schema = "id long, timestamp timestamp, page string"
     decoded = records.select(F.from_json(F.col("value").cast("string"), schema).alias("click"))
     clicks = decoded.select("click.*").dropna()
     grouped = (
         clicks.withWatermark("timestamp", f"{settings.watermark_delay_ms} milliseconds")
-        .groupBy(*names, F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window"))
+        .groupBy("page", F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window"))
         .agg(F.collect_list("id").alias("clickIds"))
     )
-    fields = F.to_json(F.array(*names))
     value = F.struct(
-        *names,
+        "page",
         F.date_format("window.start", _TIME).alias("windowStart"),
         F.date_format("window.end", _TIME).alias("windowEnd"),
         "clickIds",
         F.array().cast("array<bigint>").alias("updateIds"),
     )
-    # The key of one field is its JSON; to_json takes no bare string, so the brackets of the array go.
-    key = F.substr(fields, F.lit(2), F.length(fields) - 2) if len(names) == 1 else fields
-    return grouped.select(key.alias("key"), F.to_json(value).alias("value"))
+    # The key is the JSON of the page; to_json takes no bare string, so the brackets of an array go.
+    listed = F.to_json(F.array("page"))
+    return grouped.select(
+        F.substr(listed, F.lit(2), F.length(listed) - 2).alias("key"), F.to_json(value).alias("value")
+    )
 
 
 def has_run(query: StreamingQuery) -> bool:
@@ -193,15 +204,16 @@ def has_run(query: StreamingQuery) -> bool:
     return query.lastProgress is not None or query.status["message"] == _WAITING
 
 
-def write_effective(session: SparkSession, query: StreamingQuery, settings: SparkSettings, folder: Path) -> None:
-    """Ask the running session and query what they run with, and write it to `EFFECTIVE`, whole or not at all."""
-    said = {
-        "query": str(query.id),
-        "sink": query._jsq.streamingQuery().sink().getClass().getName(),  # noqa: SLF001 - PySpark has no public way
-        "checkpoint": str(folder / CHECKPOINT),
-    }
+def write_effective(query: StreamingQuery, folder: Path) -> None:
+    """Ask the running query what it runs with, and write it to `EFFECTIVE`, whole or not at all."""
+    execution = query._jsq.streamingQuery()  # noqa: SLF001 - PySpark has no public way to the sink and the trigger
+    said = RunningQuery(
+        sink=execution.sink().getClass().getName(),
+        trigger_seconds=execution.trigger().intervalMs() / 1000,
+        checkpoint=execution.resolvedCheckpointRoot(),
+    )
     temporary = folder / f".{EFFECTIVE}"
-    temporary.write_text(json.dumps(said, indent=1), encoding="utf-8")
+    temporary.write_text(json.dumps(asdict(said), indent=1), encoding="utf-8")
     temporary.replace(folder / EFFECTIVE)
 
 

@@ -15,8 +15,8 @@ import pytest
 
 from generator import run
 from testbed.broker import EmbeddedBroker
+from testbed.engines.real import RealEngineSettings, Timeouts
 from testbed.engines.spark import SparkEngine
-from testbed.engines.spark_settings import SparkSettings
 from tests.engines.topics import Topics, until
 
 pytestmark = pytest.mark.timeout(400)
@@ -29,14 +29,15 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
     broker: EmbeddedBroker, tmp_path: Path
 ) -> None:
     topics = Topics(broker, "spark")
-    settings = SparkSettings(
+    settings = RealEngineSettings(
         bootstrap_servers=broker.bootstrap_servers,
-        inputs=(topics.input,),
+        input=topics.input,
         output=topics.output,
         late=topics.late,
         window_ms=WINDOW_MS,
         max_disorder_ms=1_000,
-        commit_interval_seconds=0.5,
+        group="spark-test",
+        timeouts=Timeouts(commit_interval_seconds=0.5),
     )
     with SparkEngine(settings, tmp_path / "engine") as engine:
         engine.start()
@@ -59,14 +60,18 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
 
         expected = topics.expected(WINDOW_MS)
         until(lambda: len(topics.answered()) >= len(expected), 90, engine.process(0).last_lines)
+        effective = engine.effective()
         engine.stop()
         assert engine.process(0).returncode == 0, engine.process(0).last_lines()
 
     answered = topics.answered()
     assert set(answered) == set(expected)  # each id in its own cell, none missing, none invented
-    assert {id for (_, _, id), count in answered.items() if count > 1} == set(repeated)
+    assert {i for (_, _, i), count in answered.items() if count > 1} == set(repeated)
     assert max(answered.values()) <= 2
-    print("repeated", len(repeated))
+    assert effective.guarantee == "at_least_once", effective
+    assert "transactional.id not set in the producers, acks all" in effective.evidence
+    assert effective.commit_interval_seconds == 0.5
+    assert "runs at least once" in (effective.mismatch("exactly_once") or "")
 
 
 def last_commit_seconds(checkpoint: Path) -> float:

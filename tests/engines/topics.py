@@ -37,7 +37,7 @@ class Topics:
         self.broker = broker
         run = f"{name}-{uuid.uuid4().hex[:8]}"
         self.input, self.output, self.late = f"{run}-click", f"{run}-output", f"{run}-late"
-        broker.create_topics({topic: PARTITIONS for topic in (self.input, self.output, self.late)})
+        broker.create_topics(dict.fromkeys((self.input, self.output, self.late), PARTITIONS))
         self._ends = self._consumer()
 
     def load(self, **more: object) -> config.GeneratorConfig:
