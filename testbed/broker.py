@@ -99,7 +99,7 @@ class EmbeddedBroker:
         new_ports = self._ports is None
         for attempt in range(1, _START_ATTEMPTS + 1):
             if self._ports is None:
-                self._ports = _free_ports()
+                self._ports = free_ports()
             self._launch(java.executable, jars)
             try:
                 self.wait_ready()
@@ -295,7 +295,8 @@ def _kafka_uuid() -> str:
             return text
 
 
-def _free_ports() -> tuple[int, int]:
+def free_ports() -> tuple[int, int]:
+    """Two ports of 127.0.0.1 that are free now, and that no outgoing connection takes later."""
     draw = random.SystemRandom()
     found: list[int] = []
     while len(found) < 2:

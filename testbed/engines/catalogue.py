@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
 from testbed.engines.settings import Guarantee
@@ -25,6 +26,7 @@ class Entry:
 
 
 CATALOGUE: Final[Mapping[str, Entry]] = {
+    "flink": Entry(FlinkEngine, FlinkEngine.guarantees, FlinkEngine.require, FlinkEngine.class_path),
     "kafka_streams": Entry(
         KafkaStreamsEngine, KafkaStreamsEngine.guarantees, KafkaStreamsEngine.require, KafkaStreamsEngine.class_path
     ),

@@ -16,6 +16,7 @@ from testbed.engines.settings import Guarantee
 ClientKind = Literal["ProducerConfig", "ConsumerConfig", "StreamsConfig"]
 
 CLIENT_LOGGERS: Final = (
+    "org.apache.kafka.common.config.AbstractConfig",
     "org.apache.kafka.clients.producer.ProducerConfig",
     "org.apache.kafka.clients.consumer.ConsumerConfig",
     "org.apache.kafka.streams.StreamsConfig",

@@ -1,0 +1,152 @@
+"""Flink as a cluster of processes: one JobManager that runs the job, and TaskManagers with one slot each.
+
+The JobManager has no standby (high availability needs ZooKeeper or Kubernetes): started again, it goes on from the
+newest checkpoint that was completed, as an operator would let it.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import urllib.error
+import urllib.request
+import uuid
+from pathlib import Path
+from typing import Any, Final
+
+from testbed.broker import free_ports
+from testbed.engines.base import EngineError
+from testbed.engines.effective import Effective, client_configs
+from testbed.engines.flink_config import JOBMANAGER_HEAP_MB, TASKMANAGER_JVM_OPTIONS, write_config, write_job
+from testbed.engines.flink_guarantee import effective_of
+from testbed.engines.flink_jars import flink_jars
+from testbed.engines.jvm import HERE, SOURCES, JvmEngine
+from testbed.engines.real import RealEngineSettings
+from validator.stream.jars import resolve
+
+_TASKMANAGER_HEAP_MB: Final = 512
+_ANSWER_SECONDS_MAX: Final = 5.0
+_CHECK_SECONDS: Final = 0.1
+# Flink looks into classes of the JDK that are closed to others by default; its own scripts open the same.
+_OPENS: Final = [
+    f"--add-opens=java.base/{package}=ALL-UNNAMED"
+    for package in (
+        "java.lang", "java.net", "java.io", "java.nio", "sun.nio.ch", "java.lang.reflect", "java.text", "java.time",
+        "java.util", "java.util.concurrent", "java.util.concurrent.atomic", "java.util.concurrent.locks",
+    )
+]  # fmt: skip
+
+
+class FlinkEngine(JvmEngine):
+    """Instances: ``parallelism`` TaskManagers, then ``standby`` more, then the JobManager."""
+
+    name = "flink"
+    guarantees = ("exactly_once", "at_least_once")
+    lock = HERE / "flink.lock"
+    source = SOURCES / "FlinkSst.java"
+
+    def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
+        """Raises EngineRefused."""
+        workers = ["worker"] * settings.parallelism + ["standby"] * settings.standby
+        super().__init__(settings, folder, roles=[*workers, "jobmanager"])
+        self.jobmanager = len(workers)
+        """The number of the JobManager among the instances."""
+        rpc_port, rest_port = free_ports()
+        self.rest_url = f"http://127.0.0.1:{rest_port}"
+        self._job_id = uuid.uuid4().hex
+        self._starts = [0] * len(self._roles)
+        write_config(settings, folder, rpc_port=rpc_port, rest_port=rest_port)
+        self._job = write_job(settings, folder)
+
+    @classmethod
+    def engine_jars(cls) -> list[Path]:
+        """Flink's own and its connector; 313 MB are fetched the first time."""
+        return [*flink_jars(), *resolve(cls.lock)]
+
+    def _command(self, instance: int) -> list[str | Path]:
+        logging = f"-Dlog4j2.configurationFile=file:{self._folder}/log4j2.properties"
+        self._starts[instance] += 1
+        if instance == self.jobmanager:
+            snapshot = self._latest_snapshot()
+            return self._java(
+                "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
+                "--configDir", str(self._folder), "--job-classname", "FlinkSst", "--job-id", self._job_id,
+                *(["--fromSavepoint", str(snapshot)] if snapshot else []),
+                str(self._job),
+                heap_mb=JOBMANAGER_HEAP_MB, options=[*_OPENS, logging],
+            )  # fmt: skip
+        return self._java(
+            "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
+            "--configDir", str(self._folder), "-D", f"taskmanager.resource-id={self._resource(instance)}",
+            heap_mb=_TASKMANAGER_HEAP_MB, options=[*_OPENS, *TASKMANAGER_JVM_OPTIONS, logging],
+        )  # fmt: skip
+
+    def _resource(self, instance: int) -> str:
+        """Another one at each start, so that a dead TaskManager is not taken for its successor."""
+        return f"taskmanager-{instance}-{self._starts[instance]}"
+
+    def _latest_snapshot(self) -> Path | None:
+        """The newest completed checkpoint or savepoint of this run."""
+        found = [*self._folder.glob("checkpoints/*/chk-*/_metadata"), *self._folder.glob("savepoints/*/_metadata")]
+        return max(found, key=lambda path: path.stat().st_mtime_ns).parent if found else None
+
+    def _is_ready(self, instance: int) -> bool:
+        """The JobManager: the job runs, all of it on TaskManagers that live. A TaskManager: it is registered."""
+        try:
+            if instance == self.jobmanager:
+                return self._runs_on_the_living()
+            return self._resource(instance) in self._registered()
+        except (urllib.error.URLError, OSError, ValueError, KeyError):
+            return False  # not up yet, or in the middle of a recovery
+
+    def _registered(self) -> set[str]:
+        return {manager["id"] for manager in self._rest("/taskmanagers")["taskmanagers"]}
+
+    def _runs_on_the_living(self) -> bool:
+        job = self._rest(f"/jobs/{self._job_id}")
+        if job["state"] != "RUNNING":
+            return False
+        living = {self._resource(i.number) for i in self.instances if i.alive and i.number != self.jobmanager}
+        for vertex in job["vertices"]:
+            for subtask in self._rest(f"/jobs/{self._job_id}/vertices/{vertex['id']}")["subtasks"]:
+                if subtask["status"] != "RUNNING" or subtask["taskmanager-id"] not in living:
+                    return False
+        return True
+
+    def effective(self) -> Effective:
+        """From the JobManager's REST interface and the Kafka clients of the TaskManagers. Raises EngineError."""
+        try:
+            checkpoints = self._rest(f"/jobs/{self._job_id}/checkpoints/config")
+        except (urllib.error.URLError, OSError) as error:
+            raise EngineError(f"The JobManager of flink does not answer: {error}.") from error
+        clients = [
+            client
+            for i in self.instances
+            if i.alive and i.number != self.jobmanager
+            for client in client_configs(self._log_since_start(i.number))
+        ]
+        return effective_of(str(checkpoints["mode"]), int(checkpoints["interval"]), clients)
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Stop the job with a savepoint, which commits what it has answered, then end the processes."""
+        deadline = time.monotonic() + timeout
+        try:
+            request = self._rest(
+                f"/jobs/{self._job_id}/stop", {"targetDirectory": f"file://{self._folder}/savepoints", "drain": False}
+            )
+            while time.monotonic() < deadline:
+                status = self._rest(f"/jobs/{self._job_id}/savepoints/{request['request-id']}")
+                if status["status"]["id"] == "COMPLETED":
+                    break
+                time.sleep(_CHECK_SECONDS)
+        except (urllib.error.URLError, OSError, ValueError):
+            pass  # the job does not run, or its JobManager has ended with it
+        super().stop(max(1.0, deadline - time.monotonic()))
+
+    def _rest(self, path: str, body: dict[str, object] | None = None) -> Any:
+        data = None if body is None else json.dumps(body).encode()
+        request = urllib.request.Request(  # noqa: S310 - our own address
+            self.rest_url + path, data, headers={"Content-Type": "application/json"}
+        )
+        with urllib.request.urlopen(request, timeout=_ANSWER_SECONDS_MAX) as answer:  # noqa: S310
+            return json.load(answer)

@@ -1,0 +1,120 @@
+"""The files that Flink's processes read: the cluster's configuration, the job's and that of the log."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from testbed.engines.real import RealEngineSettings
+
+JOBMANAGER_HEAP_MB: Final = 384
+_DELIVERY: Final = {"exactly_once": "EXACTLY_ONCE", "at_least_once": "AT_LEAST_ONCE"}
+_MESSAGE_BYTES_MAX: Final = 8_000_000
+
+# Without Flink's shell scripts nothing divides a TaskManager's memory: every part must be said, and the JVM be told.
+_MEMORY_MB: Final = {
+    "task.heap.size": 448,
+    "task.off-heap.size": 64,
+    "framework.heap.size": 64,
+    "framework.off-heap.size": 64,
+    "managed.size": 0,
+    "network.min": 64,
+    "network.max": 64,
+    "jvm-metaspace.size": 192,
+    "jvm-overhead.min": 64,
+    "jvm-overhead.max": 64,
+}
+TASKMANAGER_JVM_OPTIONS: Final = ["-XX:MaxDirectMemorySize=192m", "-XX:MaxMetaspaceSize=192m"]
+
+_LOG: Final = """\
+rootLogger.level = INFO
+rootLogger.appenderRef.console.ref = Console
+appender.console.name = Console
+appender.console.type = CONSOLE
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{HH:mm:ss.SSS} %-5p %c{1} - %m%n
+logger.shaded.name = org.apache.flink.kafka
+logger.shaded.level = WARN
+logger.kafka.name = org.apache.kafka
+logger.kafka.level = WARN
+"""
+# What their clients run with, for `effective`.
+_CONFIG_LOGGERS: Final = (
+    "common.config.AbstractConfig",
+    "clients.producer.ProducerConfig",
+    "clients.consumer.ConsumerConfig",
+)
+
+
+def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, rest_port: int) -> None:
+    """``config.yaml`` and ``log4j2.properties`` in ``folder``."""
+    (folder / "tmp").mkdir(parents=True, exist_ok=True)
+    times = settings.timeouts
+    options: dict[str, object] = {
+        "jobmanager.rpc.address": "127.0.0.1",
+        "jobmanager.rpc.port": rpc_port,
+        "jobmanager.bind-host": "127.0.0.1",
+        "rest.address": "127.0.0.1",
+        "rest.bind-address": "127.0.0.1",
+        "rest.port": rest_port,
+        "taskmanager.bind-host": "127.0.0.1",
+        "taskmanager.host": "127.0.0.1",
+        "taskmanager.numberOfTaskSlots": 1,
+        "taskmanager.cpu.cores": 1,
+        **{f"taskmanager.memory.{part}": f"{size}m" for part, size in _MEMORY_MB.items()},
+        "parallelism.default": settings.parallelism,
+        "state.backend.type": "hashmap",
+        "execution.checkpointing.storage": "filesystem",
+        "execution.checkpointing.dir": f"file://{folder}/checkpoints",
+        "execution.checkpointing.interval": _ms(times.commit_interval_seconds),
+        # The sink's guarantee is its own; the state's is exactly once under both, as Flink recommends.
+        "execution.checkpointing.mode": "EXACTLY_ONCE",
+        "execution.checkpointing.snapshot-compression": True,
+        "execution.checkpointing.externalized-checkpoint-retention": "RETAIN_ON_CANCELLATION",
+        "restart-strategy.type": "fixed-delay",
+        "restart-strategy.fixed-delay.attempts": 1000,
+        "restart-strategy.fixed-delay.delay": "300ms",
+        "heartbeat.interval": round(times.heartbeat_interval_seconds * 1000),
+        "heartbeat.timeout": round(times.session_timeout_seconds * 1000),
+        # A TaskManager that is up before its JobManager would try again only after ten seconds.
+        "cluster.registration.error-delay": "300ms",
+        "cluster.registration.initial-timeout": "300ms",
+        "cluster.registration.refused-registration-delay": "1s",
+        "resourcemanager.standalone.start-up-time": "60s",
+        "slot.request.timeout": "60000ms",
+        "io.tmp.dirs": str(folder / "tmp"),
+    }
+    (folder / "config.yaml").write_text(yaml.safe_dump(options, sort_keys=False), encoding="utf-8")
+    loggers = [
+        f"logger.config{prefix.count('flink')}{i}.name = {prefix}{name}\n"
+        f"logger.config{prefix.count('flink')}{i}.level = INFO\n"
+        for prefix in ("org.apache.kafka.", "org.apache.flink.kafka.shaded.org.apache.kafka.")
+        for i, name in enumerate(_CONFIG_LOGGERS)
+    ]
+    (folder / "log4j2.properties").write_text(_LOG + "".join(loggers), encoding="utf-8")
+
+
+def write_job(settings: RealEngineSettings, folder: Path) -> Path:
+    """The properties file that is the job's argument."""
+    options = {
+        "job.bootstrap.servers": settings.bootstrap_servers,
+        "job.input": settings.input,
+        "job.output": settings.output,
+        "job.late": settings.late,
+        "job.group": settings.group,
+        "job.guarantee": _DELIVERY[settings.guarantee],
+        "job.transaction.timeout.ms": str(round(settings.timeouts.transaction_timeout_seconds * 1000)),
+        "job.max.request.size": str(_MESSAGE_BYTES_MAX),
+        "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
+        "job.idle.ms": str(round((settings.idle_after_seconds or 0) * 1000)),
+        "job.window.ms": str(settings.window_ms),
+    }
+    job = folder / "job.properties"
+    job.write_text("".join(f"{name}={value}\n" for name, value in options.items()), encoding="utf-8")
+    return job
+
+
+def _ms(duration_seconds: float) -> str:
+    return f"{round(duration_seconds * 1000)}ms"

@@ -1,0 +1,45 @@
+"""Which guarantee a running Flink job gives, from its checkpoints and its Kafka clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from testbed.engines.base import EngineError
+from testbed.engines.effective import ClientConfig, Effective, seconds
+from testbed.engines.settings import Guarantee
+
+_DISABLED_MS: Final = (1 << 63) - 1
+"""The interval that Flink's REST interface tells where there are no checkpoints."""
+
+
+def effective_of(mode: str, interval_ms: int, clients: Sequence[ClientConfig]) -> Effective:
+    """From the checkpoints' mode and interval, and the TaskManagers' clients. Raises EngineError where some miss."""
+    producers = [c for c in clients if c.kind == "ProducerConfig"]
+    consumers = [c for c in clients if c.kind == "ConsumerConfig"]
+    if not producers or not consumers:
+        raise EngineError("No live TaskManager of flink has logged the configuration of its Kafka clients.")
+    checkpointed = 0 < interval_ms < _DISABLED_MS
+    transactional = all(p.transactional for p in producers)
+    acknowledged = all(p.acknowledged for p in producers)
+    committed = all(c.reads_committed for c in consumers)
+    guarantee: Guarantee = "at_most_once"
+    if checkpointed and acknowledged:
+        guarantee = "at_least_once"
+        if transactional and committed and mode.lower() == "exactly_once":
+            guarantee = "exactly_once"
+    return Effective(
+        engine="flink",
+        guarantee=guarantee,
+        evidence=(
+            f"checkpoints {f'{mode.lower()} every {interval_ms} ms' if checkpointed else 'off'}",
+            f"transactional.id {'set' if transactional else 'not set'} in the sinks' producers",
+            f"isolation.level {'read_committed' if committed else 'read_uncommitted'} in the source",
+            f"acks {'all' if acknowledged else 'not all'}",
+        ),
+        commit_interval_seconds=interval_ms / 1000 if checkpointed else None,
+        transaction_timeout_seconds=(
+            seconds(producers[-1].options, "transaction.timeout.ms") if transactional else None
+        ),
+        checkpoint_mode=mode.lower() if checkpointed else None,
+    )
