@@ -1,4 +1,4 @@
-"""The files of a small Storm cluster on this machine: one ZooKeeper, one Nimbus, one Supervisor with a few slots."""
+"""The files of a small Storm cluster on this machine: one ZooKeeper, one Nimbus, one Supervisor with one slot."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ LOOPBACK: Final = "127.0.0.1"
 
 @dataclass(frozen=True)
 class StormPorts:
-    """The ports of a cluster; one slot for each worker."""
+    """The ports of a cluster; ``slot`` is the worker's."""
 
     zookeeper: int
     nimbus: int
     supervisor: int
-    slots: tuple[int, ...]
+    slot: int
 
 
-def write_cluster(folder: Path, ports: StormPorts, jars: Sequence[Path], *, session_seconds: float) -> None:
-    """Make ``folder`` a Storm home. ``session_seconds`` of silence, and a worker is taken for dead."""
+def write_cluster(folder: Path, ports: StormPorts, jars: Sequence[Path], *, session_seconds: float, log: Path) -> None:
+    """Make ``folder`` a Storm home, whose worker logs to ``log`` and is taken for dead after ``session_seconds``."""
     for name in ("conf", "log4j2", "logs", "lib-worker", "zookeeper"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for jar in jars:
@@ -35,8 +35,8 @@ def write_cluster(folder: Path, ports: StormPorts, jars: Sequence[Path], *, sess
         yaml.safe_dump(storm_options(folder, ports, session_seconds)), encoding="utf-8"
     )
     (folder / "conf" / "zookeeper.cfg").write_text(zookeeper_options(folder, ports), encoding="utf-8")
-    (folder / "log4j2" / "daemon.xml").write_text(_DAEMON_LOG, encoding="utf-8")
-    (folder / "log4j2" / "worker.xml").write_text(worker_log(folder), encoding="utf-8")
+    (folder / "log4j2" / "daemon.xml").write_text(_logging(_CONSOLE), encoding="utf-8")
+    (folder / "log4j2" / "worker.xml").write_text(_logging(_file(log)), encoding="utf-8")
 
 
 def storm_options(folder: Path, ports: StormPorts, session_seconds: float) -> dict[str, object]:
@@ -59,7 +59,7 @@ def storm_options(folder: Path, ports: StormPorts, session_seconds: float) -> di
         "nimbus.monitor.freq.secs": 2,
         "nimbus.task.timeout.secs": 5 * session,
         "supervisor.thrift.port": ports.supervisor,
-        "supervisor.slots.ports": list(ports.slots),
+        "supervisor.slots.ports": [ports.slot],
         "supervisor.monitor.frequency.secs": 1,
         "supervisor.worker.timeout.secs": session,
         "supervisor.worker.start.timeout.secs": 120,
@@ -86,16 +86,17 @@ def zookeeper_options(folder: Path, ports: StormPorts) -> str:
     )
 
 
-def worker_log(folder: Path) -> str:
-    """Workers log to a file for each slot; the process that watches a worker is named to the same file."""
-    return _LOG.format(
-        appender=f'<File name="A" fileName="{folder}/storm-slot-${{sys:worker.port}}.log" append="true">{_LAYOUT}</File>'
-    )
-
-
 _LAYOUT: Final = '<PatternLayout pattern="%d{ISO8601} %p %c{1} %m%n"/>'
-_LOG: Final = (
-    "<Configuration><Appenders>{appender}</Appenders>"
-    '<Loggers><Root level="info"><AppenderRef ref="A"/></Root></Loggers></Configuration>'
-)
-_DAEMON_LOG: Final = _LOG.format(appender=f'<Console name="A">{_LAYOUT}</Console>')
+_CONSOLE: Final = f'<Console name="A">{_LAYOUT}</Console>'
+
+
+def _file(log: Path) -> str:
+    """The process that watches a worker is given the same file."""
+    return f'<File name="A" fileName="{log}" append="true">{_LAYOUT}</File>'
+
+
+def _logging(appender: str) -> str:
+    return (
+        f"<Configuration><Appenders>{appender}</Appenders>"
+        '<Loggers><Root level="info"><AppenderRef ref="A"/></Root></Loggers></Configuration>'
+    )

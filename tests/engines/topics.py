@@ -84,6 +84,18 @@ class Topics:
         newest = max(start for _, start, _ in cells)
         return Counter(cell for cell in cells if cell[1] < newest)
 
+    def read_again(self, group: str) -> set[int]:
+        """The ids of the input at and past the offsets that ``group`` has committed."""
+        consumer = self._consumer(group)
+        partitions = [TopicPartition(self.input, p) for p in range(PARTITIONS)]
+        committed = {p.partition: p.offset for p in consumer.committed(partitions, timeout=30)}
+        consumer.close()
+        return {
+            json.loads(message.value() or b"")["id"]
+            for message in self._read(self.input)
+            if (message.offset() or 0) >= committed[message.partition() or 0]
+        }
+
     def _read(self, topic: str) -> list[Message]:
         consumer = self._consumer()
         consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
@@ -100,11 +112,11 @@ class Topics:
         consumer.close()
         return found
 
-    def _consumer(self) -> Consumer:
+    def _consumer(self, group: str = "offline-count") -> Consumer:
         return Consumer(
             {
                 "bootstrap.servers": self.broker.bootstrap_servers,
-                "group.id": "offline-count",
+                "group.id": group,
                 "enable.auto.commit": False,
                 "enable.partition.eof": True,
                 "isolation.level": "read_committed",

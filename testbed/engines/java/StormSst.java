@@ -54,6 +54,7 @@ public final class StormSst {
     private static final DateTimeFormatter TIME =
         DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS").withZone(ZoneOffset.UTC);
     private static final String NO_UPDATE = TIME.format(Instant.EPOCH);
+    private static final int FETCH_BYTES_MAX = 16_384;
     private static final int MESSAGE_TIMEOUT_SECONDS_MIN = 300;
     private static final long RETRY_MS = 200;
 
@@ -80,10 +81,10 @@ public final class StormSst {
     }
 
     private static Config config(JsonNode settings) {
-        int workers = settings.get("parallelism").asInt();
         Config config = new Config();
-        config.setNumWorkers(workers);
-        config.setNumAckers(atMostOnce(settings) ? 0 : workers);
+        // With more, what is on its way to one that died would come again only after the timeout.
+        config.setNumWorkers(1);
+        config.setNumAckers(atMostOnce(settings) ? 0 : 1);
         // A window's clicks are acknowledged when the next window answers: before the timeout, else they come again.
         int window = settings.get("window_ms").asInt() / 1000;
         config.setMessageTimeoutSecs(Math.max(MESSAGE_TIMEOUT_SECONDS_MIN, 5 * window));
@@ -95,7 +96,9 @@ public final class StormSst {
         int parallelism = settings.get("parallelism").asInt();
         int lagMs = settings.get("max_disorder_ms").asInt() + settings.get("allowed_lateness_ms").asInt();
         TopologyBuilder builder = new TopologyBuilder();
-        builder.setSpout("clicks", new Clicks(spout(settings)), parallelism);
+        // One reader keeps the partitions abreast: the watermark follows the newest click of all readers, and a click
+        // that falls behind by more than the lag is late, or lost.
+        builder.setSpout("clicks", new Clicks(spout(settings)), 1);
         BaseWindowedBolt windows = new Windows(settings.get("window_ms").asLong())
             .withTumblingWindow(BaseWindowedBolt.Duration.of(settings.get("window_ms").asInt()))
             .withTimestampField("end_inclusive_ms")
@@ -120,9 +123,8 @@ public final class StormSst {
                 .setProp("group.id", settings.get("group").asText())
                 .setProp("auto.offset.reset", "earliest")
                 .setProp("isolation.level", "read_committed")
-                // The watermark follows the newest click of all partitions. Small portions keep the partitions abreast
-                // when there is a backlog; a click that falls behind by more than the lag is late, or lost.
-                .setProp("max.partition.fetch.bytes", settings.get("fetch_bytes_max").asInt())
+                // Small portions of each partition in turn, when there is a backlog.
+                .setProp("max.partition.fetch.bytes", FETCH_BYTES_MAX)
                 .setProp("fetch.max.wait.ms", 50)
                 .setFirstPollOffsetStrategy(FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST)
                 .setOffsetCommitPeriodMs((long) (1000 * timeouts.get("commit_interval_seconds").asDouble()))

@@ -1,0 +1,84 @@
+"""Storm against a real broker: its worker SIGKILLed between a window's results and the commit of its offsets.
+
+Expected, before any run, at least once: nothing is missing, since the spout reads again from its committed offsets.
+Twice come exactly the ids that had been answered when the worker died and lie at or past those offsets.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from generator import run
+from testbed.broker import EmbeddedBroker
+from testbed.engines.real import RealEngineSettings, Timeouts
+from testbed.engines.storm import WORKER, StormEngine
+from tests.engines.topics import Topics, until
+
+pytestmark = pytest.mark.timeout(500)
+
+WINDOW_MS = 2_000
+GROUP = "storm-test"
+
+
+def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    topics = Topics(broker, "storm")
+    settings = RealEngineSettings(
+        bootstrap_servers=broker.bootstrap_servers,
+        input=topics.input,
+        output=topics.output,
+        late=topics.late,
+        group=GROUP,
+        guarantee="at_least_once",
+        window_ms=WINDOW_MS,
+        max_disorder_ms=1_000,
+        timeouts=Timeouts(commit_interval_seconds=0.5),
+    )
+    with StormEngine(settings, tmp_path / "engine") as engine:
+        engine.start()
+        engine.ready(180)
+        load = topics.load(window=f"{WINDOW_MS}ms", limit={"duration": "12s"})
+        generating = threading.Thread(target=run.generate, args=(load,))
+        generating.start()
+
+        until(lambda: topics.results_end() >= 12, 60, engine.process(3).last_lines)
+        seen = topics.results_end()
+        until(lambda: topics.results_end() > seen, 60, engine.process(3).last_lines)
+        before = engine.instances[WORKER].pid
+        engine.kill(WORKER)
+        handled = set(by_id(topics))
+        again = topics.read_again(GROUP)
+        engine.restart(WORKER)
+        engine.ready(120)
+        assert engine.instances[WORKER].pid != before
+        generating.join()
+
+        expected = topics.expected(WINDOW_MS)
+        ids = {i for _, _, i in expected}
+        until(lambda: ids <= set(by_id(topics)), 60, lambda: sorted(ids - set(by_id(topics))))
+        effective = engine.effective()
+        engine.stop()
+
+    assert not any(instance.alive for instance in engine.instances)
+    assert set(topics.answered()) <= set(expected)  # each in its own cell, none invented
+    counts = by_id(topics)
+    assert {i for i, count in counts.items() if count > 1} == handled & again
+    assert handled & again
+    assert max(counts.values()) == 2
+    assert effective.guarantee == "at_least_once", effective
+    assert "the spout works AT_LEAST_ONCE" in effective.evidence
+    assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+
+
+def by_id(topics: Topics) -> Counter[int]:
+    """How often each id came out, in results and late records together."""
+    counts = Counter[int]()
+    for (_, _, i), count in topics.answered().items():
+        counts[i] += count
+    counts.update(topics.late_ids())
+    return counts
