@@ -25,9 +25,10 @@ from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
 from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
     EVENTS_PER_SECOND,
-    MISSING_AFTER_SECONDS,
     TOPICS,
     engine_settings,
+    missing_after_seconds,
+    real_settings,
     write_load,
     write_prometheus,
     write_sidecar,
@@ -38,14 +39,18 @@ from testbed.demo_screen import Screen
 from testbed.demo_sidecar import ROOT, DemoSidecar, python_path, streamproof
 from testbed.demo_stop import Stop, stop_on_signals
 from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
+from testbed.engines.catalogue import CATALOGUE, make_engine
+from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
 from validator.publish import text
 from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
 from validator.stream.jars import SIDECAR_LOCK, resolve
 
 LOAD_END_SECONDS_MAX: Final = 20.0
-SETTLE_SECONDS_MAX: Final = MISSING_AFTER_SECONDS + 110.0
-"""A quiet machine needs a few; a busy one may still be starting Spark when a short load ends."""
+SETTLE_SECONDS_MAX: Final = 110.0
+"""After the time in which an answer is waited for. A quiet machine needs a few; a busy one may still be starting Spark
+when a short load ends."""
+ENGINE_READY_SECONDS_MAX: Final = 120.0
 LOOK_SECONDS: Final = 0.5
 SIDECAR_END_SECONDS_MAX: Final = 30.0
 _UNSETTLED: Final = ("overdue", "blocked", "unconsumed", "unresolved")
@@ -73,6 +78,8 @@ def run(given: argparse.Namespace) -> int:
         with stop.at_once():
             resolve(JARS_LOCK)
             resolve(SIDECAR_LOCK)
+            if plan.is_real:
+                _prepare(plan, screen)
         try:
             with DemoFolder() as folder:
                 return Demo(plan, folder.path, screen, stop).run()
@@ -89,6 +96,7 @@ class Demo:
         self._folder = folder
         self._screen = screen
         self._stop = stop
+        self._pool: ThreadPoolExecutor | None = None
         self._watched: list[OwnedProcess] = []
         self._sidecar: DemoSidecar | None = None
         self._url: str | None = None
@@ -98,7 +106,7 @@ class Demo:
     def run(self) -> int:
         """Start, break, settle, tell. Whatever happens, all processes have ended when this returns or raises."""
         with ExitStack() as stack:
-            pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
+            pool = self._pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
             stack.callback(self._stop.event.set)  # the fault's thread waits for nothing any more
             broker = self._start_broker(stack, pool)
             engine = self._start_engine(stack, broker)
@@ -137,10 +145,29 @@ class Demo:
         self._watched.append(self._sidecar.process)
 
     def _start_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> ProcessEngine:
+        if self._plan.is_real:
+            return self._start_real_engine(stack, broker)
         kind = MutantEngine if self._plan.engine == "mutant" else ReferenceEngine
         engine = kind(engine_settings(self._plan, broker.bootstrap_servers, self._folder), self._folder / "engine")
         stack.callback(engine.kill)
         engine.start()
+        return engine
+
+    def _start_real_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> RealEngine:
+        """A real engine takes its time to start; the load waits until it is ready."""
+        self._screen.say(f"starting {self._plan.engine}")
+        settings = real_settings(self._plan, broker.bootstrap_servers)
+        engine = make_engine(self._plan.engine, settings, self._folder / "engine")
+        stack.callback(engine.kill)
+        engine.start()
+        assert self._pool is not None
+        ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
+        self._stop.result(ready, meanwhile=self._look)
+        effective = engine.effective()
+        self._screen.say(f"{self._plan.engine} is ready: {', '.join(i.role for i in engine.instances)}")
+        self._screen.say(f"it runs {effective.guarantee.replace('_', ' ')}: {'; '.join(effective.evidence)}")
+        if (finding := effective.mismatch("exactly_once")) is not None:
+            self._screen.say(f"FINDING: {finding}")
         return engine
 
     def _start_load(self, stack: ExitStack, broker: EmbeddedBroker) -> OwnedProcess:
@@ -195,13 +222,14 @@ class Demo:
         sent = _load_json(self._folder / "journal" / "summary.json")
         expected, left_open = sent["acknowledged"], sent["kinds"].get("flush", 0)
         self._screen.say(f"the load has ended with {expected:,} clicks; waiting until the last windows are judged")
-        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        patience = missing_after_seconds(self._plan) + SETTLE_SECONDS_MAX
+        deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             self._look()
             if self._report is not None and _is_settled(self._report, expected, left_open):
                 return
             self._stop.pause()
-        self._screen.say(f"not everything settled within {SETTLE_SECONDS_MAX:g} s; the report says what is open")
+        self._screen.say(f"not everything settled within {patience:g} s; the report says what is open")
 
     def _verdict(self) -> int:
         """End the sidecar in order and print what it wrote last."""
@@ -240,6 +268,14 @@ class Demo:
         self._report = self._sidecar.report() or self._report
         if self._report is not None:
             self._screen.show(self._report)
+
+
+def _prepare(plan: DemoPlan, screen: Screen) -> None:
+    """Fetch and compile what a real engine needs. Raises PrerequisiteError."""
+    entry = CATALOGUE[plan.engine]
+    entry.require()
+    screen.say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
+    entry.prepare()
 
 
 def _is_settled(report: dict[str, Any], expected: int, left_open: int) -> bool:

@@ -21,6 +21,7 @@ DOWN_SECONDS: Final = 1.0
 """From the death of the engine to its restart, as an orchestrator would need."""
 PAUSE_SECONDS: Final = 4.0
 """Below the engine's session timeout: it is slow, not replaced."""
+READY_SECONDS_MAX: Final = 120.0
 _VERIFY_SECONDS_MAX: Final = 5.0
 _POLL_SECONDS: Final = 0.05
 _NAMES: Final = {"kill": ("kill-the-engine", "process_kill"), "pause": ("pause-the-engine", "process_pause")}
@@ -69,7 +70,7 @@ class DemoFault:
             return
         self._tell("heal_started")
         self._engine.restart(0)
-        self._engine.ready()
+        self._engine.ready(READY_SECONDS_MAX)
         self._tell("healed")
         self._say("healed: the engine was started again and has its partitions")
 

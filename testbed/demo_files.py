@@ -11,6 +11,7 @@ from typing import Final
 import yaml
 
 from testbed.demo_options import DemoPlan
+from testbed.engines.real import RealEngineSettings
 from testbed.engines.settings import EngineSettings
 
 TOPICS: Final = {"click": 2, "output": 2, "lateOutput": 1, "faults": 1}
@@ -21,6 +22,10 @@ EVENTS_PER_SECOND: Final = 3_000
 PAGES: Final = 6
 OVERDUE_AFTER_SECONDS: Final = 3
 MISSING_AFTER_SECONDS: Final = 10
+REAL_MISSING_AFTER_SECONDS: Final = 45
+"""A real engine answers again 5 to 20 s after a kill; what it owes until then is late, not lost."""
+REAL_WORKERS: Final = 2
+"""The one that is killed leaves the other one."""
 
 
 def window_seconds(plan: DemoPlan) -> int:
@@ -50,6 +55,23 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
         mutation_seed=plan.seed,
         truth=folder / "truth" if plan.engine == "mutant" else None,
     )
+
+
+def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
+    """Those of a real engine."""
+    return RealEngineSettings(
+        bootstrap_servers=bootstrap_servers,
+        group=GROUP,
+        guarantee=plan.guarantee,
+        parallelism=REAL_WORKERS,
+        window_ms=window_seconds(plan) * 1000,
+        idle_after_seconds=5.0,
+    )
+
+
+def missing_after_seconds(plan: DemoPlan) -> int:
+    """How long the sidecar waits for an answer before it calls it lost."""
+    return REAL_MISSING_AFTER_SECONDS if plan.is_real else MISSING_AFTER_SECONDS
 
 
 def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
@@ -108,7 +130,7 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
             "timing": {
                 "idle_after": "2s",
                 "overdue_after": f"{OVERDUE_AFTER_SECONDS}s",
-                "missing_after": f"{MISSING_AFTER_SECONDS}s",
+                "missing_after": f"{missing_after_seconds(plan)}s",
             },
             "state": {"path": "./state"},
             "spark": {"options": {**_SHORT_RUN, "spark.local.dir": str(folder / "tmp")}},

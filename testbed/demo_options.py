@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, cast
 
+from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.mutations import Mutation
 from testbed.engines.settings import Guarantee
 
@@ -14,7 +15,7 @@ Fault = Literal["kill", "pause", "none"]
 
 SECONDS_DEFAULT: Final = 60
 SECONDS_MIN: Final = 10
-LATER_ENGINES: Final = ("flink", "kafka_streams", "storm", "spark")
+LATER_ENGINES: Final = tuple(sorted({"storm", "spark"} - CATALOGUE.keys()))
 FAULTS: Final = ("kill", "pause", "none")
 GUARANTEES: Final = ("exactly_once", "at_least_once", "at_most_once")
 MUTATIONS_DEFAULT: Final[dict[Mutation, float]] = {
@@ -36,7 +37,8 @@ class DemoRefused(Exception):
 class DemoPlan:
     """A checked demo. The pipeline always *claims* exactly once; ``guarantee`` is what its engine really does."""
 
-    engine: Literal["reference", "mutant"] = "reference"
+    engine: str = "reference"
+    """``reference``, ``mutant`` or a real engine of the catalogue."""
     guarantee: Guarantee = "at_least_once"
     fault: Fault = "kill"
     seconds: int = SECONDS_DEFAULT
@@ -45,22 +47,28 @@ class DemoPlan:
     mutations: dict[Mutation, float] = field(default_factory=dict)
 
     @property
+    def is_real(self) -> bool:
+        """Whether the engine is a production engine and not a stand-in of ours."""
+        return self.engine in CATALOGUE
+
+    @property
     def title(self) -> str:
         """The engine in words."""
         kept = self.guarantee.replace("_", " ")
         if self.engine == "mutant":
             rates = ", ".join(f"{name}={rate:g}" for name, rate in self.mutations.items())
             return f"mutant ({kept}, then {rates})"
-        return f"reference ({kept})"
+        return f"{self.engine} ({kept})"
 
 
 def plan_of(given: argparse.Namespace) -> DemoPlan:
     """The plan in the arguments of ``streamproof demo``. Raises DemoRefused."""
     name, _, details = (given.engine or "reference").partition(":")
+    others = ", ".join(CATALOGUE)
     if name in LATER_ENGINES:
-        raise DemoRefused(f"demo: --engine {name} is not built yet; use reference or mutant.")
-    if name not in ("reference", "mutant"):
-        raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference or mutant.")
+        raise DemoRefused(f"demo: --engine {name} is not built yet; use reference, mutant or one of {others}.")
+    if name not in ("reference", "mutant", *CATALOGUE):
+        raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference, mutant or one of {others}.")
     # A mutant needs no fault to break; what it breaks would look like the fault's doing.
     fault = given.fault or ("none" if name == "mutant" else "kill")
     if fault not in FAULTS:
@@ -71,6 +79,8 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
             f"demo: --seconds {seconds} is too short for a fault and its healing; use {SECONDS_MIN} or more."
         )
     shared = {"fault": fault, "seconds": seconds, "seed": given.seed, "opens_page": given.open}
+    if name in CATALOGUE:
+        return DemoPlan(engine=name, guarantee=_real_guarantee(name, details), **shared)
     if name == "mutant":
         mutations = _mutations(details) if details else dict(MUTATIONS_DEFAULT)
         return DemoPlan(engine="mutant", guarantee="exactly_once", mutations=mutations, **shared)
@@ -79,13 +89,21 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     return DemoPlan(guarantee=cast("Guarantee", details or "at_least_once"), **shared)
 
 
+def _real_guarantee(name: str, details: str) -> Guarantee:
+    """What a real engine is set to: the most that it can, unless it was said."""
+    guarantees = CATALOGUE[name].guarantees
+    if details and details not in guarantees:
+        raise DemoRefused(f"demo: --engine {name}:{details} cannot be had; use one of {', '.join(guarantees)}.")
+    return cast("Guarantee", details) if details else guarantees[0]
+
+
 def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
     """What a reader should take home from ``report``, in lines of at most 100 characters."""
     broken = report["outcome"] == "fail"
     lines: tuple[str, ...] = ()
     if plan.engine == "mutant":
         lines = ("This engine breaks its answers on purpose, whether or not a fault strikes.",)
-    elif broken and plan.fault == "kill" and plan.guarantee == "at_least_once":
+    elif broken and plan.fault == "kill" and plan.guarantee == "at_least_once" and not plan.is_real:
         lines = (
             "Why: this engine sends its answers at once and commits its progress only now and then. Killed in",
             "between, it read the same clicks again and answered them a second time.",
@@ -99,8 +117,9 @@ def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
         lines = ("Nothing was lost, counted again or invented: the claim held in this run.",)
     if report["contributions"]["pending"]:
         lines += ("The events that are not due yet were sent last, only to close the windows before them.",)
-    if plan.guarantee != "exactly_once":
-        lines += ("The same with transactions: streamproof demo --engine reference:exactly_once",)
+    better = CATALOGUE[plan.engine].guarantees if plan.is_real else GUARANTEES
+    if plan.guarantee != "exactly_once" and "exactly_once" in better:
+        lines += (f"The same with transactions: streamproof demo --engine {plan.engine}:exactly_once",)
     return lines
 
 

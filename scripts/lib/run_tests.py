@@ -27,6 +27,7 @@ BUDGET_SECONDS = {
     "integration": 600,
     "e2e": 300,
     "faults": 600,
+    "engines": 600,
     "pages": 240,
 }
 EXTENDED = "extended"

@@ -177,7 +177,7 @@ def javas(running: Demo) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (("--engine", "flink"), "--engine flink is not built yet; use reference or mutant."),
+        (("--engine", "flink:at_most_once"), "--engine flink:at_most_once cannot be had; use one of exactly_once,"),
         (("--engine", "nothing"), "--engine nothing is no engine of the demo"),
         (("--engine", "reference:perhaps"), "--engine reference:perhaps is no guarantee"),
         (("--engine", "mutant:drop=2"), "the rate of drop must lie above 0 and be at most 1"),

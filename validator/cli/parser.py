@@ -12,7 +12,9 @@ from validator.cli.exits import USAGE
 from validator.cli.refused import CONFIG_INIT, REFUSED
 from validator.config.examples import EXAMPLES
 
-ENGINES_HELP: Final = "engine to check: reference[:GUARANTEE] or mutant[:MUTATION=SHARE,...]"
+ENGINES_HELP: Final = (
+    "engine to check: reference[:GUARANTEE], mutant[:MUTATION=SHARE,...] or ENGINE[:GUARANTEE], see docs/engines.md"
+)
 EXITS: Final = """\
 exit status: 0 verdict pass; 1 fail; 2 bad usage or configuration; 3 unknown (could not verify); 130 interrupted"""
 

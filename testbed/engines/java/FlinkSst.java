@@ -10,6 +10,7 @@ import java.time.format.DateTimeFormatter;
 import java.util.Properties;
 import org.apache.flink.api.common.eventtime.WatermarkStrategy;
 import org.apache.flink.api.common.serialization.AbstractDeserializationSchema;
+import org.apache.flink.api.common.serialization.SerializationSchema;
 import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.typeinfo.Types;
 import org.apache.flink.api.java.tuple.Tuple2;
@@ -79,6 +80,20 @@ public final class FlinkSst {
     }
   }
 
+  /** Page or JSON of an answer as bytes; a class, since the sink looks for its type argument. */
+  private static final class Part implements SerializationSchema<Tuple2<String, String>> {
+    private final int field;
+
+    Part(int field) {
+      this.field = field;
+    }
+
+    @Override
+    public byte[] serialize(Tuple2<String, String> answer) {
+      return answer.<String>getField(field).getBytes(StandardCharsets.UTF_8);
+    }
+  }
+
   private static Tuple2<String, String> late(Click click) {
     return Tuple2.of(click.page, "{\"page\":" + click.page + ",\"clickId\":" + click.id + ",\"clickTimestamp\":\""
         + text(click.timeMs) + "\",\"updateId\":0,\"updateTimestamp\":\"" + EPOCH + "\"}");
@@ -98,8 +113,8 @@ public final class FlinkSst {
         .setProperty("max.request.size", job.getProperty("job.max.request.size"))
         .setRecordSerializer(KafkaRecordSerializationSchema.<Tuple2<String, String>>builder()
             .setTopic(topic)
-            .setKeySerializationSchema(answer -> answer.f0.getBytes(StandardCharsets.UTF_8))
-            .setValueSerializationSchema(answer -> answer.f1.getBytes(StandardCharsets.UTF_8))
+            .setKeySerializationSchema(new Part(0))
+            .setValueSerializationSchema(new Part(1))
             .build())
         .build();
   }

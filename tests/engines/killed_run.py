@@ -1,0 +1,113 @@
+"""One run of a real engine on the project's own load, with a SIGKILL between an answer and its commit."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+from generator import config, run
+from testbed.broker import EmbeddedBroker
+from testbed.engines.catalogue import make_engine
+from testbed.engines.real import RealEngine, RealEngineSettings
+from tests.engines.offline_count import Count, count, records
+
+WINDOW_MS = 2000
+PARTITIONS = 3
+READY_SECONDS_MAX = 120.0
+SETTLE_SECONDS_MAX = 90.0
+LOAD_SECONDS = 12
+"""Event time runs with the wall clock: paced, so that which events are late depends on the engine and not on us."""
+EVENTS_PER_WINDOW = 300
+
+
+class KilledRun:
+    """Topics, load and count of one run."""
+
+    def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> None:
+        self.bootstrap_servers = broker.bootstrap_servers
+        self.input, self.output, self.late = topic_names("click"), topic_names("output"), topic_names("late")
+        broker.create_topics(dict.fromkeys((self.input, self.output, self.late), PARTITIONS))
+        self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        self._half_way = threading.Event()
+        self._summaries: list[run.GenerationSummary] = []
+        self._load = threading.Thread(target=self._generate)
+
+    def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
+        """The engine ``name`` with two workers on this run's topics, not started."""
+        settings = RealEngineSettings(
+            bootstrap_servers=self.bootstrap_servers,
+            input=self.input,
+            output=self.output,
+            late=self.late,
+            group=self.input,
+            window_ms=WINDOW_MS,
+            max_disorder_ms=300,
+            **{"parallelism": 2, **more},
+        )
+        return make_engine(name, settings, folder)
+
+    def start_load(self) -> None:
+        self._load.start()
+
+    def await_half_way(self) -> None:
+        assert self._half_way.wait(READY_SECONDS_MAX)
+
+    def await_answers(self, *, uncommitted: bool) -> None:
+        """Return right after more has been produced to the output topic, ``uncommitted``: in an open transaction."""
+        before = self._ends(IsolationLevel.READ_UNCOMMITTED)
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while True:
+            now = self._ends(IsolationLevel.READ_UNCOMMITTED)
+            baseline = self._ends(IsolationLevel.READ_COMMITTED) if uncommitted else before
+            if sum(now) > sum(baseline):
+                return
+            assert time.monotonic() < deadline, "the engine answers no more"
+
+    def finish(self) -> None:
+        """Wait until the load has ended and every event that is due has come out, or the time is over."""
+        self._load.join()
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while self.count().missing and time.monotonic() < deadline:
+            pass  # counting reads the topics, which paces this loop
+
+    def count(self) -> Count:
+        clicks, results, late = (records(self.bootstrap_servers, t) for t in (self.input, self.output, self.late))
+        return count(clicks, results, late, WINDOW_MS)
+
+    def sent(self) -> int:
+        return self._summaries[0].acknowledged
+
+    def _generate(self) -> None:
+        load = config.parse(
+            {
+                "kafka": {"bootstrap_servers": self.bootstrap_servers},
+                "topic": self.input,
+                "window": f"{WINDOW_MS}ms",
+                "events_per_window": EVENTS_PER_WINDOW,
+                "start": "now",
+                "rate": {"shape": "event_time", "speed": 1},
+                "limit": {"duration": f"{LOAD_SECONDS}s"},
+                "flush_windows": True,
+                "disorder": {"share": 0.1, "within": "300ms"},
+                "lateness": {"share": 0.01, "beyond": "3s"},
+                "delivery": {"linger": "5ms"},
+            }
+        )
+        half = EVENTS_PER_WINDOW * 6 * LOAD_SECONDS * 1000 // WINDOW_MS // 2
+
+        def on_progress(progress: run.Progress) -> None:
+            if progress.sent >= half:
+                self._half_way.set()
+
+        self._summaries.append(run.generate(load, on_progress=on_progress))
+
+    def _ends(self, isolation: IsolationLevel) -> list[int]:
+        asked = {TopicPartition(self.output, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}
+        answers = self._admin.list_offsets(asked, isolation_level=isolation, request_timeout=10)
+        return [answer.result().offset for answer in answers.values()]

@@ -1,0 +1,90 @@
+"""An exact count of what a pipeline did, from the topics alone and after the fact: every id, where it came out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaError, TopicPartition
+
+Record = Mapping[str, Any]
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+@dataclass(frozen=True)
+class Count:
+    """Per id; a window that is answered twice with different ids is no error, and counted aside."""
+
+    events: int
+    missing: int
+    duplicates: int
+    """Times an id came out again."""
+    misplaced: int
+    """Ids in a result of another page or window than theirs, or of no input."""
+    late: int
+    second_results: int
+
+
+def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Record], window_ms: int) -> Count:
+    """Compare the clicks whose windows had to close with the results and the late records."""
+    cell_of = {e["id"]: (e["page"], _window(e["timestamp"], window_ms)) for e in clicks}
+    handled: Counter[int] = Counter()
+    answers: Counter[tuple[str, int]] = Counter()
+    misplaced = 0
+    for result in results:
+        cell = (result["page"], _window(result["windowStart"], window_ms))
+        answers[cell] += 1
+        for event in result["clickIds"]:
+            handled[event] += 1
+            misplaced += cell_of.get(event) != cell
+    set_aside = 0
+    for record in late:
+        handled[record["clickId"]] += 1
+        set_aside += 1
+        misplaced += record["clickId"] not in cell_of
+    newest = max(cell[1] for cell in cell_of.values())  # that of the events that closed all others
+    due = {event for event, cell in cell_of.items() if cell[1] < newest}
+    return Count(
+        events=len(due),
+        missing=len(due - handled.keys()),
+        duplicates=sum(n - 1 for n in handled.values()),
+        misplaced=misplaced,
+        late=set_aside,
+        second_results=sum(n - 1 for n in answers.values()),
+    )
+
+
+def records(bootstrap_servers: str, topic: str) -> list[Record]:
+    """All that a reader of committed records finds in ``topic`` now."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": bootstrap_servers,
+            "group.id": "offline-count",
+            "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_committed",
+        }
+    )
+    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
+    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
+    found: list[Record] = []
+    ended: set[int | None] = set()
+    while len(ended) < len(partitions):
+        for message in consumer.consume(1000, 0.2):
+            error = message.error()
+            if error is None:
+                found.append(json.loads(message.value() or b""))
+            else:
+                assert error.code() == KafkaError._PARTITION_EOF, error
+                ended.add(message.partition())
+    consumer.close()
+    return found
+
+
+def _window(timestamp: str, window_ms: int) -> int:
+    since = datetime.fromisoformat(timestamp).replace(tzinfo=UTC) - _EPOCH
+    return since // timedelta(milliseconds=window_ms)

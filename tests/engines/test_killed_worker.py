@@ -1,0 +1,56 @@
+"""A worker of each real engine is SIGKILLed between an answer and its commit, and comes back.
+
+What must hold was written down before the first run:
+
+- exactly once: for a reader of committed records nothing is missing and no id comes out twice;
+- at least once: nothing is missing; ids may come out again, how many depends on the instant;
+- both: no id in a result of another page or window. A window may be answered twice with different ids: watermarks of
+  Flink are not part of its checkpoints, so that a late event after recovery opens a window again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.broker import EmbeddedBroker
+from testbed.engines.settings import Guarantee
+from tests.engines.killed_run import READY_SECONDS_MAX, KilledRun
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("name", ["kafka_streams", "flink"])
+def test_a_killed_worker_costs_what_the_guarantee_allows(
+    broker: EmbeddedBroker,
+    topic_names: Callable[[str], str],
+    tmp_path: Path,
+    name: str,
+    guarantee: Guarantee,
+    record_property: Callable[[str, object], None],
+) -> None:
+    run = KilledRun(broker, topic_names)
+    with run.engine(name, tmp_path / "engine", guarantee=guarantee) as engine:
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
+        assert effective.guarantee == guarantee, effective
+        assert (effective.mismatch("exactly_once") is None) == (guarantee == "exactly_once")
+        run.start_load()
+        run.await_half_way()
+        run.await_answers(uncommitted=guarantee == "exactly_once")
+        engine.kill(0)
+        assert not engine.instances[0].alive
+        engine.restart(0)
+        engine.ready(READY_SECONDS_MAX)
+        run.finish()
+        engine.stop()
+    counted = run.count()
+    record_property("count", str(counted))
+    assert counted.events == run.sent() - 6, "six events came last, only to close the windows before them"
+    assert (counted.missing, counted.misplaced) == (0, 0), counted
+    assert counted.late > 0, "the load has late events, and they have a topic of their own"
+    if guarantee == "exactly_once":
+        assert counted.duplicates == 0, counted

@@ -1,0 +1,84 @@
+"""Faults other than the death of a worker, under exactly once. What must hold was written down before the first run:
+
+- the JobManager is SIGKILLed and goes on from its newest checkpoint: nothing missing, no id twice;
+- a worker sleeps (SIGSTOP) until it was taken for dead and replaced, then wakes: what it still writes belongs to
+  transactions that were fenced and aborted, hence nothing missing, no id twice.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from confluent_kafka.admin import AdminClient
+
+from testbed.broker import EmbeddedBroker
+from testbed.engines.flink import FlinkEngine
+from testbed.engines.real import RealEngine
+from tests.engines.killed_run import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
+
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def run(broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> KilledRun:
+    return KilledRun(broker, topic_names)
+
+
+def assert_exactly_once(run: KilledRun) -> None:
+    counted = run.count()
+    assert counted.events == run.sent() - 6
+    assert (counted.missing, counted.duplicates, counted.misplaced) == (0, 0, 0), counted
+
+
+def test_a_killed_jobmanager_loses_and_repeats_nothing(run: KilledRun, tmp_path: Path) -> None:
+    with run.engine("flink", tmp_path / "engine") as engine:
+        assert isinstance(engine, FlinkEngine)
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        run.start_load()
+        run.await_half_way()
+        run.await_answers(uncommitted=True)
+        engine.kill(engine.jobmanager)
+        engine.restart(engine.jobmanager)
+        engine.ready(READY_SECONDS_MAX)
+        run.finish()
+        engine.stop()
+    assert_exactly_once(run)
+
+
+@pytest.mark.parametrize("name", ["kafka_streams", "flink"])
+def test_a_worker_that_sleeps_past_its_heartbeat_loses_and_repeats_nothing(
+    run: KilledRun, tmp_path: Path, name: str
+) -> None:
+    with run.engine(name, tmp_path / "engine", **({"standby": 1} if name == "flink" else {})) as engine:
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        workers = workers_known(engine)
+        run.start_load()
+        run.await_half_way()
+        run.await_answers(uncommitted=True)
+        engine.process(0).send_signal(signal.SIGSTOP)
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while workers_known(engine) >= workers:
+            assert time.monotonic() < deadline, "the sleeping worker was never missed"
+        engine.process(0).send_signal(signal.SIGCONT)
+        run.finish()
+        engine.ready(READY_SECONDS_MAX)
+        engine.stop()
+    assert_exactly_once(run)
+
+
+def workers_known(engine: RealEngine) -> int:
+    """How many workers the engine itself takes for alive."""
+    if isinstance(engine, FlinkEngine):
+        with urllib.request.urlopen(engine.rest_url + "/taskmanagers", timeout=10) as answer:
+            return len(json.load(answer)["taskmanagers"])
+    group = engine.settings.group
+    admin = AdminClient({"bootstrap.servers": engine.settings.bootstrap_servers})
+    return len(admin.describe_consumer_groups([group])[group].result(10).members)

@@ -1,0 +1,104 @@
+"""The guarantee that an engine runs with is read from what its clients logged, whatever it was asked for."""
+
+from __future__ import annotations
+
+import pytest
+
+from testbed.engines import flink_guarantee, kafka_streams
+from testbed.engines.base import EngineError
+from testbed.engines.effective import client_configs
+from testbed.engines.settings import Guarantee
+
+PRODUCER = """\
+1542 [main] INFO org.apache.kafka.common.config.AbstractConfig - ProducerConfig values:\x20
+\tacks = {acks}
+\tenable.idempotence = true
+\ttransaction.timeout.ms = 30000
+\ttransactional.id = {transactional_id}
+
+"""
+CONSUMER = """\
+12:00:00.123 INFO  AbstractConfig - ConsumerConfig values:\x20
+\tenable.auto.commit = {auto_commit}
+\tgroup.id = {group}
+\tisolation.level = {isolation}
+
+"""
+STREAMS = """\
+3 [main] INFO org.apache.kafka.streams.StreamsConfig - StreamsConfig values:\x20
+\tcommit.interval.ms = 1000
+\tprocessing.guarantee = {processing}
+
+"""
+
+
+def producer(acks: str = "-1", transactional_id: str = "app-1") -> str:
+    return PRODUCER.format(acks=acks, transactional_id=transactional_id)
+
+
+def consumer(isolation: str = "read_committed", auto_commit: str = "false", group: str = "app") -> str:
+    return CONSUMER.format(isolation=isolation, auto_commit=auto_commit, group=group)
+
+
+def streams(processing: str = "exactly_once_v2") -> str:
+    return STREAMS.format(processing=processing)
+
+
+def test_configurations_are_found_among_other_lines() -> None:
+    configs = client_configs(f"starting\n{producer()}\tat java.lang.Thread\n{consumer()}\ndone\n\tlater = no option\n")
+    assert [c.kind for c in configs] == ["ProducerConfig", "ConsumerConfig"]
+    assert configs[0].options["transactional.id"] == "app-1"
+    assert "later" not in configs[1].options
+
+
+@pytest.mark.parametrize(
+    ("log", "guarantee"),
+    [
+        (streams() + producer() + consumer(), "exactly_once"),
+        (streams() + producer() + consumer() + consumer("read_uncommitted", group="null"), "exactly_once"),
+        (streams("at_least_once") + producer(transactional_id="null") + consumer("read_uncommitted"), "at_least_once"),
+        (streams() + producer() + consumer("read_uncommitted"), "at_least_once"),
+        (streams() + producer() + producer(transactional_id="null") + consumer(), "at_least_once"),
+        (streams("at_least_once") + producer("1", "null") + consumer(), "at_most_once"),
+        (streams("at_least_once") + producer(transactional_id="null") + consumer(auto_commit="true"), "at_most_once"),
+    ],
+)
+def test_kafka_streams_guarantees_what_its_clients_do(log: str, guarantee: Guarantee) -> None:
+    effective = kafka_streams.effective_of(list(client_configs(log)))
+    assert effective.guarantee == guarantee
+    assert effective.commit_interval_seconds == 1.0
+
+
+@pytest.mark.parametrize(
+    ("mode", "interval_ms", "log", "guarantee"),
+    [
+        ("exactly_once", 1000, producer() + consumer(), "exactly_once"),
+        ("exactly_once", 1000, producer(transactional_id="null") + consumer(), "at_least_once"),
+        ("at_least_once", 1000, producer() + consumer(), "at_least_once"),
+        ("exactly_once", 1000, producer() + consumer("read_uncommitted"), "at_least_once"),
+        ("exactly_once", (1 << 63) - 1, producer() + consumer(), "at_most_once"),
+        ("exactly_once", 1000, producer("0", "null") + consumer(), "at_most_once"),
+    ],
+)
+def test_flink_guarantees_what_checkpoints_and_clients_do(
+    mode: str, interval_ms: int, log: str, guarantee: Guarantee
+) -> None:
+    effective = flink_guarantee.effective_of(mode, interval_ms, client_configs(log))
+    assert effective.guarantee == guarantee
+
+
+def test_less_than_declared_is_a_finding_and_as_much_is_none() -> None:
+    clients = client_configs(producer(transactional_id="null") + consumer())
+    effective = flink_guarantee.effective_of("exactly_once", 1000, clients)
+    assert effective.mismatch("at_least_once") is None
+    assert effective.mismatch("exactly_once") == (
+        "flink is declared exactly once but runs at least once: checkpoints exactly_once every 1000 ms; "
+        "transactional.id not set in the sinks' producers; isolation.level read_committed in the source; acks all."
+    )
+
+
+def test_nothing_is_claimed_of_an_engine_that_has_logged_nothing() -> None:
+    with pytest.raises(EngineError):
+        kafka_streams.effective_of(list(client_configs(streams() + consumer())))
+    with pytest.raises(EngineError):
+        flink_guarantee.effective_of("exactly_once", 1000, client_configs(producer()))

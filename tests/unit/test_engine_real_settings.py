@@ -1,0 +1,79 @@
+"""Settings of the real engines: profiles of timeouts, what is refused, and what reaches the engines' own files."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from testbed.demo_options import DemoRefused, plan_of
+from testbed.engines.catalogue import make_engine
+from testbed.engines.flink import FlinkEngine
+from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.real import PROFILES, EngineRefused, RealEngineSettings, timeouts
+
+
+def settings(**more: Any) -> RealEngineSettings:
+    return RealEngineSettings(bootstrap_servers="127.0.0.1:1", **more)
+
+
+def test_pgvals_profile_holds_the_values_of_its_code() -> None:
+    flink, streams = timeouts("pgval", "flink"), timeouts("pgval", "kafka_streams")
+    assert (flink.commit_interval_seconds, flink.transaction_timeout_seconds) == (5, 30)
+    assert (flink.session_timeout_seconds, flink.heartbeat_interval_seconds) == (3, 1)
+    assert (streams.commit_interval_seconds, streams.session_timeout_seconds) == (1, 3)
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_in_each_profile_several_heartbeats_fit_into_a_session(profile: str) -> None:
+    for times in PROFILES[profile].values():
+        assert times.session_timeout_seconds >= 3 * times.heartbeat_interval_seconds
+
+
+def test_an_unknown_profile_or_engine_is_refused() -> None:
+    with pytest.raises(EngineRefused, match="There is no profile papers"):
+        timeouts("papers", "flink")
+    with pytest.raises(EngineRefused, match="ospbench says nothing of kafka_streams; use it for flink, or local"):
+        timeouts("ospbench", "kafka_streams")
+    with pytest.raises(EngineRefused, match="There is no engine samza"):
+        make_engine("samza", settings(), Path())
+
+
+@pytest.mark.parametrize("parallelism", [0, 4])
+def test_parallelism_is_one_to_three(parallelism: int) -> None:
+    with pytest.raises(ValidationError):
+        settings(parallelism=parallelism)
+
+
+def test_what_an_engine_cannot_do_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(EngineRefused, match="flink cannot be asked for at_most_once"):
+        FlinkEngine(settings(guarantee="at_most_once"), tmp_path)
+    with pytest.raises(EngineRefused, match="no standby workers"):
+        KafkaStreamsEngine(settings(standby=1), tmp_path)
+
+
+def test_flinks_cluster_is_workers_then_standby_then_jobmanager(tmp_path: Path) -> None:
+    engine = FlinkEngine(settings(parallelism=2, standby=1, timeouts=timeouts("pgval", "flink")), tmp_path)
+    assert [i.role for i in engine.instances] == ["worker", "worker", "standby", "jobmanager"]
+    assert engine.instances[engine.jobmanager].role == "jobmanager"
+    options = yaml.safe_load((tmp_path / "config.yaml").read_text())
+    assert options["parallelism.default"] == 2
+    assert options["execution.checkpointing.interval"] == "5000ms"
+    assert (options["heartbeat.interval"], options["heartbeat.timeout"]) == (1000, 3000)
+    assert "job.transaction.timeout.ms=30000\n" in (tmp_path / "job.properties").read_text()
+
+
+def plan(engine: str) -> Any:
+    return plan_of(Namespace(engine=engine, fault=None, seconds=None, seed=1, open=False))
+
+
+@pytest.mark.parametrize("engine", ["flink", "kafka_streams"])
+def test_the_demo_takes_a_real_engine_at_its_best_unless_told(engine: str) -> None:
+    assert (plan(engine).guarantee, plan(engine).fault) == ("exactly_once", "kill")
+    assert plan(f"{engine}:at_least_once").guarantee == "at_least_once"
+    with pytest.raises(DemoRefused, match=f"{engine}:at_most_once cannot be had"):
+        plan(f"{engine}:at_most_once")
