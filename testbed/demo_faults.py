@@ -75,18 +75,20 @@ class DemoFault:
         self._say("healed: the engine was started again and has its partitions")
 
     def _pause(self) -> None:
-        process = self._engine.process(0)
+        pid = self._engine.instances[0].pid
+        if pid is None:
+            raise FaultFailed("There is no engine to pause: it has ended.")
         self._say(f"FAULT: pausing the engine for {PAUSE_SECONDS:g} s (SIGSTOP)")
         self._tell("injected")
-        process.send_signal(signal.SIGSTOP)
+        self._engine.send_signal(0, signal.SIGSTOP)
         try:
-            self._await_stopped(process.pid, stopped=True)
+            self._await_stopped(pid, stopped=True)
             self._tell("verified")
             self._stop.wait(PAUSE_SECONDS)
             self._tell("heal_started")
         finally:
-            process.send_signal(signal.SIGCONT)
-        self._await_stopped(process.pid, stopped=False)
+            self._engine.send_signal(0, signal.SIGCONT)
+        self._await_stopped(pid, stopped=False)
         self._tell("healed")
         self._say("healed: the engine goes on (SIGCONT)")
 

@@ -133,10 +133,11 @@ class StormEngine(JvmEngine):
         if instance is None and self._submitter is not None:
             self._submitter.kill()
 
-    def signal_worker(self, number: signal.Signals) -> None:
-        """Send a signal to the worker that lives, if one does."""
-        pid = self._worker()
-        if pid is not None:
+    def send_signal(self, instance: int, number: signal.Signals) -> None:
+        """Send a signal to an instance; to the worker that lives, if one does."""
+        if instance != WORKER:
+            super().send_signal(instance, number)
+        elif (pid := self._worker()) is not None:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 

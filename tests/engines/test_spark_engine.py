@@ -7,22 +7,19 @@ checkpoint had not committed: the sink has no transactions, so exactly once is n
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from generator import run
 from testbed.broker import EmbeddedBroker
 from testbed.engines.real import RealEngineSettings, Timeouts
 from testbed.engines.spark import SparkEngine
-from tests.engines.topics import Topics, until
+from tests.engines.topics import PacedLoad, Topics, now_ms, until
 
 pytestmark = pytest.mark.timeout(400)
 
 WINDOW_MS = 2_000
-LOAD_SECONDS = 12
 
 
 def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
@@ -42,9 +39,7 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
     with SparkEngine(settings, tmp_path / "engine") as engine:
         engine.start()
         engine.ready(180)
-        load = topics.load(window=f"{WINDOW_MS}ms", limit={"duration": f"{LOAD_SECONDS}s"})
-        generating = threading.Thread(target=run.generate, args=(load,))
-        generating.start()
+        load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms"))
 
         until(lambda: topics.results_end() >= 12, 120, engine.process(0).last_lines)  # two windows are committed
         seen = topics.results_end()
@@ -56,7 +51,10 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
                 repeated.update(result.ids)
         engine.restart()
         engine.ready(180)
-        generating.join()
+        back_ms = now_ms()
+        # Only when it has caught up: the last events would overtake what is still unread in the other partition.
+        until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(0).last_lines)
+        load.finish()
 
         expected = topics.expected(WINDOW_MS)
         until(lambda: len(topics.answered()) >= len(expected), 90, engine.process(0).last_lines)

@@ -6,17 +6,15 @@ Twice come exactly the ids that had been answered when the worker died and lie a
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from generator import run
 from testbed.broker import EmbeddedBroker
 from testbed.engines.real import RealEngineSettings, Timeouts
 from testbed.engines.storm import WORKER, StormEngine
-from tests.engines.topics import Topics, until
+from tests.engines.topics import PacedLoad, Topics, now_ms, until
 
 pytestmark = pytest.mark.timeout(500)
 
@@ -42,9 +40,7 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
     with StormEngine(settings, tmp_path / "engine") as engine:
         engine.start()
         engine.ready(180)
-        load = topics.load(window=f"{WINDOW_MS}ms", limit={"duration": "12s"})
-        generating = threading.Thread(target=run.generate, args=(load,))
-        generating.start()
+        load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms"))
 
         until(lambda: topics.results_end() >= 12, 60, engine.process(3).last_lines)
         seen = topics.results_end()
@@ -56,7 +52,10 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
         engine.restart(WORKER)
         engine.ready(120)
         assert engine.instances[WORKER].pid != before
-        generating.join()
+        back_ms = now_ms()
+        # Only when it has caught up: the last events would overtake what is still unread in the other partition.
+        until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(3).last_lines)
+        load.finish()
 
         expected = topics.expected(WINDOW_MS)
         ids = {i for _, _, i in expected}

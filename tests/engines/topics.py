@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import uuid
 from collections import Counter
@@ -12,7 +13,7 @@ from datetime import UTC, datetime
 
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
-from generator import config
+from generator import config, run
 from testbed.broker import EmbeddedBroker
 
 Contribution = tuple[str, int, int]
@@ -35,13 +36,13 @@ class Topics:
 
     def __init__(self, broker: EmbeddedBroker, name: str) -> None:
         self.broker = broker
-        run = f"{name}-{uuid.uuid4().hex[:8]}"
-        self.input, self.output, self.late = f"{run}-click", f"{run}-output", f"{run}-late"
+        prefix = f"{name}-{uuid.uuid4().hex[:8]}"
+        self.input, self.output, self.late = f"{prefix}-click", f"{prefix}-output", f"{prefix}-late"
         broker.create_topics(dict.fromkeys((self.input, self.output, self.late), PARTITIONS))
         self._ends = self._consumer()
 
     def load(self, **more: object) -> config.GeneratorConfig:
-        """Paced load: event time runs with the clock, and a last event closes all windows."""
+        """Paced load until it is stopped: event time runs with the clock, and a last event closes all windows."""
         return config.parse(
             {
                 "kafka": {"bootstrap_servers": self.broker.bootstrap_servers},
@@ -51,6 +52,7 @@ class Topics:
                 "rate": {"shape": "event_time", "speed": 1},
                 "flush_windows": True,
                 "delivery": {"linger": "5ms"},
+                "limit": {"duration": "200s"},
                 **more,
             }
         )
@@ -72,6 +74,10 @@ class Topics:
     def answered(self) -> Counter[Contribution]:
         """How often each id was answered in each cell."""
         return Counter((a.page, a.window_start_ms, i) for a in self.results() for i in a.ids)
+
+    def newest_answer_ms(self) -> int:
+        """The start of the newest window that was answered; 0 before the first one."""
+        return max((a.window_start_ms for a in self.results()), default=0)
 
     def late_ids(self) -> Counter[int]:
         """How often each id is on the late topic."""
@@ -123,6 +129,25 @@ class Topics:
                 "log_level": 0,
             }
         )
+
+
+class PacedLoad:
+    """A load in a thread of its own, from its making until `finish`."""
+
+    def __init__(self, load: config.GeneratorConfig) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=run.generate, args=(load,), kwargs={"stop": self._stop}, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Send the last events and wait until all is acknowledged."""
+        self._stop.set()
+        self._thread.join()
+
+
+def now_ms() -> int:
+    """The clock that the load's event time runs with."""
+    return time.time_ns() // 1_000_000
 
 
 def time_ms(text: str) -> int:
