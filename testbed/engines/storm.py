@@ -54,10 +54,7 @@ class StormEngine(JvmEngine):
             raise EngineRefused("storm starts a dead worker again and has no standby; leave standby at 0.")
         super().__init__(settings, folder, roles=_ROLES)
         self._submitter: OwnedProcess | None = None
-        write_cluster(
-            folder, _ports(), self.engine_jars(),
-            session_seconds=settings.timeouts.session_timeout_seconds, log=self._log(WORKER),
-        )  # fmt: skip
+        self._ports = _ports()
 
     def _command(self, instance: int) -> list[str | Path]:
         role = self._roles[instance]
@@ -86,6 +83,11 @@ class StormEngine(JvmEngine):
 
         The worker is started by the Supervisor.
         """
+        if self._submitter is None:
+            write_cluster(
+                self._folder, self._ports, self.engine_jars(),
+                session_seconds=self.settings.timeouts.session_timeout_seconds, log=self._log(WORKER),
+            )  # fmt: skip
         for number in self._numbers(instance):
             if number != WORKER:
                 super().restart(number)
@@ -157,8 +159,8 @@ class StormEngine(JvmEngine):
     def _worker(self) -> int | None:
         """The pid of the worker that lives; the Supervisor keeps a file for each, also of those that died."""
         supervisor = self._running[_SUPERVISOR]
-        if supervisor is None:
-            return None
+        if supervisor is None or not supervisor.is_running:
+            return None  # its worker was in its group, and has ended with it
         for path in (self._folder / "local" / "workers").glob("*/pids/*"):
             with suppress(ProcessLookupError, PermissionError):
                 # Another process of this number is in another group.

@@ -11,14 +11,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, TopicPartition
 
 from generator import config, run
 from testbed.broker import EmbeddedBroker
 
 Contribution = tuple[str, int, int]
 """Page, window start in ms since the epoch, id."""
-PARTITIONS = 2
 
 
 @dataclass(frozen=True)
@@ -34,11 +33,12 @@ class Answer:
 class Topics:
     """Input, output and late topic of one run."""
 
-    def __init__(self, broker: EmbeddedBroker, name: str) -> None:
+    def __init__(self, broker: EmbeddedBroker, name: str, *, input_partitions: int = 2) -> None:
         self.broker = broker
         prefix = f"{name}-{uuid.uuid4().hex[:8]}"
         self.input, self.output, self.late = f"{prefix}-click", f"{prefix}-output", f"{prefix}-late"
-        broker.create_topics(dict.fromkeys((self.input, self.output, self.late), PARTITIONS))
+        self._partitions = {self.input: input_partitions, self.output: 2, self.late: 1}
+        broker.create_topics(self._partitions)
         self._ends = self._consumer()
 
     def load(self, **more: object) -> config.GeneratorConfig:
@@ -59,7 +59,7 @@ class Topics:
 
     def results_end(self) -> int:
         """Offsets in the output topic, all partitions together."""
-        found = (self._ends.get_watermark_offsets(TopicPartition(self.output, p), 10) for p in range(PARTITIONS))
+        found = (self._ends.get_watermark_offsets(partition, 10) for partition in self._of(self.output))
         return sum(high for _, high in found if high is not None)
 
     def results(self) -> list[Answer]:
@@ -93,8 +93,7 @@ class Topics:
     def read_again(self, group: str) -> set[int]:
         """The ids of the input at and past the offsets that ``group`` has committed."""
         consumer = self._consumer(group)
-        partitions = [TopicPartition(self.input, p) for p in range(PARTITIONS)]
-        committed = {p.partition: p.offset for p in consumer.committed(partitions, timeout=30)}
+        committed = {p.partition: p.offset for p in consumer.committed(self._of(self.input), timeout=30)}
         consumer.close()
         return {
             json.loads(message.value() or b"")["id"]
@@ -102,12 +101,15 @@ class Topics:
             if (message.offset() or 0) >= committed[message.partition() or 0]
         }
 
+    def _of(self, topic: str, offset: int = OFFSET_INVALID) -> list[TopicPartition]:
+        return [TopicPartition(topic, p, offset) for p in range(self._partitions[topic])]
+
     def _read(self, topic: str) -> list[Message]:
         consumer = self._consumer()
-        consumer.assign([TopicPartition(topic, p, 0) for p in range(PARTITIONS)])
+        consumer.assign(self._of(topic, 0))
         found: list[Message] = []
         ended: set[int | None] = set()
-        while len(ended) < PARTITIONS:
+        while len(ended) < self._partitions[topic]:
             for message in consumer.consume(1000, 0.2):
                 error = message.error()
                 if error is None:

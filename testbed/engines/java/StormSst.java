@@ -54,7 +54,7 @@ public final class StormSst {
     private static final DateTimeFormatter TIME =
         DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS").withZone(ZoneOffset.UTC);
     private static final String NO_UPDATE = TIME.format(Instant.EPOCH);
-    private static final int FETCH_BYTES_MAX = 16_384;
+    private static final int FETCH_BYTES_MAX = 2_048;
     private static final int MESSAGE_TIMEOUT_SECONDS_MIN = 300;
     private static final long RETRY_MS = 200;
 
