@@ -67,7 +67,6 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
         parallelism=REAL_WORKERS,
         window_ms=window_seconds(plan) * 1000,
         max_disorder_ms=CATALOGUE[plan.engine].slack_ms,
-        idle_after_seconds=5.0,
     )
 
 

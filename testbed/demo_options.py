@@ -91,7 +91,7 @@ def _real_guarantee(name: str, details: str) -> Guarantee:
     guarantees = CATALOGUE[name].guarantees
     if details and details not in guarantees:
         raise DemoRefused(f"demo: --engine {name}:{details} cannot be had; use one of {', '.join(guarantees)}.")
-    return cast("Guarantee", details) if details else guarantees[0]
+    return next((g for g in guarantees if g == details), guarantees[0])
 
 
 def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:

@@ -24,16 +24,22 @@ SETTLE_SECONDS_MAX = 90.0
 LOAD_SECONDS = 12
 """Event time runs with the wall clock: paced, so that which events are late depends on the engine and not on us."""
 EVENTS_PER_WINDOW = 300
+PAGES = 6
+FLUSHING_EVENTS = PAGES
+"""Come last, only to close the windows before them."""
 
 
 class KilledRun:
     """Topics, load and count of one run."""
 
-    def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> None:
+    def __init__(
+        self, broker: EmbeddedBroker, topic_names: Callable[[str], str], load_seconds: int = LOAD_SECONDS
+    ) -> None:
         self.bootstrap_servers = broker.bootstrap_servers
         self.input, self.output, self.late = topic_names("click"), topic_names("output"), topic_names("late")
         broker.create_topics(dict.fromkeys((self.input, self.output, self.late), PARTITIONS))
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
+        self._load_seconds = load_seconds
         self._half_way = threading.Event()
         self._summaries: list[run.GenerationSummary] = []
         self._load = threading.Thread(target=self._generate)
@@ -63,18 +69,27 @@ class KilledRun:
         before = self._ends(IsolationLevel.READ_UNCOMMITTED)
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         while True:
-            now = self._ends(IsolationLevel.READ_UNCOMMITTED)
-            baseline = self._ends(IsolationLevel.READ_COMMITTED) if uncommitted else before
-            if sum(now) > sum(baseline):
+            if self.uncommitted() if uncommitted else sum(self._ends(IsolationLevel.READ_UNCOMMITTED)) > sum(before):
                 return
             assert time.monotonic() < deadline, "the engine answers no more"
 
-    def finish(self) -> None:
-        """Wait until the load has ended and every event that is due has come out, or the time is over."""
+    def uncommitted(self) -> int:
+        """Offsets of the output topic that readers of committed records cannot pass yet."""
+        return sum(self._ends(IsolationLevel.READ_UNCOMMITTED)) - sum(self._ends(IsolationLevel.READ_COMMITTED))
+
+    def loads(self) -> bool:
+        """Whether the load still runs."""
+        return self._load.is_alive()
+
+    def finish(self, *, settle: bool = True) -> None:
+        """Wait until the load has ended and all is answered: every event that is due, or as many as there will be."""
         self._load.join()
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
-        while self.count().missing and time.monotonic() < deadline:
-            pass  # counting reads the topics, which paces this loop
+        newest = self._summaries[0].acknowledged - FLUSHING_EVENTS
+        while time.monotonic() < deadline:
+            counted = self.count()  # reads the topics, which paces this loop
+            if counted.newest >= newest and (not settle or not counted.missing):
+                return
 
     def count(self) -> Count:
         clicks, results, late = (records(self.bootstrap_servers, t) for t in (self.input, self.output, self.late))
@@ -89,17 +104,18 @@ class KilledRun:
                 "kafka": {"bootstrap_servers": self.bootstrap_servers},
                 "topic": self.input,
                 "window": f"{WINDOW_MS}ms",
+                "keys": {"pages": PAGES},
                 "events_per_window": EVENTS_PER_WINDOW,
                 "start": "now",
                 "rate": {"shape": "event_time", "speed": 1},
-                "limit": {"duration": f"{LOAD_SECONDS}s"},
+                "limit": {"duration": f"{self._load_seconds}s"},
                 "flush_windows": True,
                 "disorder": {"share": 0.1, "within": "300ms"},
                 "lateness": {"share": 0.01, "beyond": "3s"},
                 "delivery": {"linger": "5ms"},
             }
         )
-        half = EVENTS_PER_WINDOW * 6 * LOAD_SECONDS * 1000 // WINDOW_MS // 2
+        half = EVENTS_PER_WINDOW * PAGES * self._load_seconds * 1000 // WINDOW_MS // 2
 
         def on_progress(progress: run.Progress) -> None:
             if progress.sent >= half:

@@ -27,6 +27,8 @@ class Count:
     """Ids in a result of another page or window than theirs, or of no input."""
     late: int
     second_results: int
+    newest: int
+    """The highest id that came out."""
 
 
 def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Record], window_ms: int) -> Count:
@@ -55,6 +57,7 @@ def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Re
         misplaced=misplaced,
         late=set_aside,
         second_results=sum(n - 1 for n in answers.values()),
+        newest=max(handled, default=0),
     )
 
 

@@ -20,7 +20,7 @@ from confluent_kafka.admin import AdminClient
 from testbed.broker import EmbeddedBroker
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.real import RealEngine
-from tests.engines.killed_run import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
+from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
 
 pytestmark = [pytest.mark.extended, pytest.mark.timeout(300)]
 
@@ -32,7 +32,7 @@ def run(broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> KilledRun:
 
 def assert_exactly_once(run: KilledRun) -> None:
     counted = run.count()
-    assert counted.events == run.sent() - 6
+    assert counted.events == run.sent() - FLUSHING_EVENTS
     assert (counted.missing, counted.duplicates, counted.misplaced) == (0, 0, 0), counted
 
 

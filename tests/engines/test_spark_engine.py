@@ -52,7 +52,7 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
         engine.restart()
         engine.ready(180)
         back_ms = now_ms()
-        # Only when it has caught up: one batch with the last events and what they close would have no late rows to drop.
+        # Only when it has caught up, so that no last event comes while older ones are unread.
         until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(0).last_lines)
         load.finish()
 

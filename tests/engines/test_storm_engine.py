@@ -3,7 +3,7 @@
 Expected, before any run, at least once: nothing is missing, since the spout reads again from its committed offsets.
 Twice come exactly the ids that had been answered when the worker died and lie at or past those offsets.
 
-One input partition: with more, Storm loses what is read behind another partition by more than the lag (docs/engines.md).
+One input partition: with more, Storm may lose what it reads behind another one by more than its lag (docs/engines.md).
 """
 
 from __future__ import annotations

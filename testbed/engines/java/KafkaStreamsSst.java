@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.time.Instant;
 import java.time.LocalDateTime;
 import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
@@ -51,6 +52,7 @@ public final class KafkaStreamsSst {
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
   private static final String EPOCH = "1970-01-01T00:00:00.000";
   private static final String MARK = "\u0000"; // begins the key of a mark; no page begins so
+  private static final long LOOK_MS = 200;
   private static final long IDLE = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
 
@@ -79,7 +81,7 @@ public final class KafkaStreamsSst {
     private ProcessorContext<String, String> context;
     private long newestMs = UNKNOWN;
     private long passedMs = UNKNOWN;
-    private long lastRecordAt = System.currentTimeMillis();
+    private long quietMs;
     private boolean idle;
 
     Split(Job job) {
@@ -90,7 +92,7 @@ public final class KafkaStreamsSst {
     public void init(ProcessorContext<String, String> given) {
       context = given;
       if (job.idleAfterMs > 0) {
-        context.schedule(Duration.ofMillis(200), PunctuationType.WALL_CLOCK_TIME, this::noticeIdle);
+        context.schedule(Duration.ofMillis(LOOK_MS), PunctuationType.WALL_CLOCK_TIME, this::noticeIdle);
       }
     }
 
@@ -101,7 +103,7 @@ public final class KafkaStreamsSst {
         System.out.println("undecodable: " + context.recordMetadata().map(Object::toString).orElse("?"));
         return;
       }
-      lastRecordAt = System.currentTimeMillis();
+      quietMs = 0;
       context.forward(new Record<>(click.page, record.value(), record.timestamp()));
       newestMs = Math.max(newestMs, click.timeMs);
       long passed = Math.floorDiv(newestMs - job.behindMs, job.windowMs) * job.windowMs;
@@ -112,8 +114,10 @@ public final class KafkaStreamsSst {
       }
     }
 
+    /** Counts looks, not time: while a task is moved or restored, nobody looks and nothing comes, and it is not idle. */
     private void noticeIdle(long now) {
-      if (!idle && System.currentTimeMillis() - lastRecordAt >= job.idleAfterMs) {
+      quietMs += LOOK_MS;
+      if (!idle && quietMs >= job.idleAfterMs) {
         idle = true;
         mark(IDLE, now);
       }
@@ -256,7 +260,7 @@ public final class KafkaStreamsSst {
       String now = streams.state() == KafkaStreams.State.RUNNING && tasks > 0
           ? "ready with " + tasks + " tasks" : "state " + streams.state();
       if (!now.equals(last)) {
-        System.out.println(now);
+        System.out.println(now + " at " + Instant.now());
         last = now;
       }
       if (streams.state() == KafkaStreams.State.ERROR) {

@@ -1,0 +1,51 @@
+"""Five SIGKILLs an engine, their instants spread over the commit or checkpoint cycle; what must hold is that of one."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.broker import EmbeddedBroker
+from testbed.engines.real import LOCAL
+from testbed.engines.settings import Guarantee
+from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, KilledRun
+
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(420)]
+KILLS = 5
+LOAD_SECONDS = 90
+
+
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("name", ["kafka_streams", "flink"])
+def test_kills_at_any_instant_cost_what_the_guarantee_allows(
+    broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path, name: str, guarantee: Guarantee
+) -> None:
+    run = KilledRun(broker, topic_names, LOAD_SECONDS)
+    draw = random.Random(name)
+    kills = 0
+    with run.engine(name, tmp_path / "engine", guarantee=guarantee) as engine:
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        run.start_load()
+        while kills < KILLS and run.loads():
+            run.await_answers(uncommitted=False)
+            # The instant is what this test varies: so long after an answer.
+            threading.Event().wait(LOCAL.commit_interval_seconds * kills / KILLS)
+            victim = draw.randrange(2)
+            engine.kill(victim)
+            engine.restart(victim)
+            engine.ready(READY_SECONDS_MAX)
+            kills += 1
+        run.finish()
+        engine.stop()
+    counted = run.count()
+    print(name, guarantee, kills, "kills;", counted)
+    assert kills == KILLS, "the load ended before the last kill"
+    assert counted.events == run.sent() - FLUSHING_EVENTS
+    assert (counted.missing, counted.misplaced) == (0, 0), counted
+    if guarantee == "exactly_once":
+        assert counted.duplicates == 0, counted

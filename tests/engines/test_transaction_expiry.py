@@ -1,0 +1,78 @@
+"""A sink's transaction that expires before it could be committed: a real loss under exactly once, which Flink tells.
+
+Written down before the first run: the cluster dies after a checkpoint was completed and before its transactions were
+committed, and stays away until the broker has aborted them. The checkpoint says that those clicks are done; their
+results are gone. So ids are missing, none comes out twice, and the log says "data loss".
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.broker import EmbeddedBroker
+from testbed.engines.flink import FlinkEngine
+from testbed.engines.real import Timeouts
+from tests.engines.killed_run import READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
+
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(420)]
+ATTEMPTS_MAX = 5
+LOAD_SECONDS = 100
+"""An attempt takes up to 20 s."""
+
+
+def test_an_expired_transaction_loses_what_its_checkpoint_calls_done(
+    broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    run = KilledRun(broker, topic_names, LOAD_SECONDS)
+    times = Timeouts(commit_interval_seconds=1, transaction_timeout_seconds=6)
+    attempts = 0
+    with run.engine("flink", tmp_path / "engine", timeouts=times, parallelism=1) as engine:
+        assert isinstance(engine, FlinkEngine)
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        run.start_load()
+        while attempts < ATTEMPTS_MAX and run.loads() and not tells_loss(engine):
+            attempts += 1
+            run.await_answers(uncommitted=True)
+            await_checkpoint(tmp_path / "engine")
+            # The JobManager first: it is the one that would tell the sinks to commit.
+            engine.process(engine.jobmanager).send_signal(signal.SIGSTOP)
+            engine.kill()
+            await_abort(run)
+            engine.restart()
+            engine.ready(READY_SECONDS_MAX)
+        run.finish(settle=not tells_loss(engine))
+        engine.stop()
+        told = tells_loss(engine)
+    counted = run.count()
+    print(attempts, "attempts;", counted)
+    assert told, f"in {attempts} attempts every transaction was committed before the kill"
+    assert counted.missing > 0, counted
+    assert (counted.duplicates, counted.misplaced) == (0, 0), counted
+
+
+def await_checkpoint(folder: Path) -> None:
+    """Return as soon as another checkpoint is complete."""
+    before = completed(folder)
+    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    while completed(folder) <= before:
+        assert time.monotonic() < deadline, "no checkpoint is completed any more"
+
+
+def completed(folder: Path) -> set[Path]:
+    return set(folder.glob("checkpoints/*/chk-*/_metadata"))
+
+
+def await_abort(run: KilledRun) -> None:
+    deadline = time.monotonic() + SETTLE_SECONDS_MAX
+    while run.uncommitted():
+        assert time.monotonic() < deadline, "the broker has not aborted the transaction"
+
+
+def tells_loss(engine: FlinkEngine) -> bool:
+    return any("data loss" in i.log_path.read_text(errors="replace") for i in engine.instances)
