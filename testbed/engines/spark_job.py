@@ -14,6 +14,7 @@ import signal
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -81,12 +82,9 @@ def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int
         log(f"failed: {query.exception()}")
         return 1
     # A batch that is cut would only be repeated; one that is done need not.
-    deadline = threading.Event()
-    timer = threading.Timer(_BATCH_END_SECONDS_MAX, deadline.set)
-    timer.start()
-    while query.status["isTriggerActive"] and not deadline.wait(_POLL_SECONDS):
-        pass
-    timer.cancel()
+    deadline = time.monotonic() + _BATCH_END_SECONDS_MAX
+    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
     query.stop()
     session.stop()
     log("stopped")

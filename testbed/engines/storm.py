@@ -135,6 +135,12 @@ class StormEngine(JvmEngine):
         if instance is None and self._submitter is not None:
             self._submitter.kill()
 
+    def process(self, instance: int) -> OwnedProcess:
+        """The latest process of a daemon. Raises EngineError for the worker, which is not ours."""
+        if instance == WORKER:
+            raise EngineError("The worker of storm is a process of its Supervisor; use kill and send_signal for it.")
+        return super().process(instance)
+
     def send_signal(self, instance: int, number: signal.Signals) -> None:
         """Send a signal to an instance; to the worker that lives, if one does."""
         if instance != WORKER:

@@ -84,6 +84,8 @@ def test_storm_before_its_start_has_no_worker_and_is_not_ready(tmp_path: Path) -
         engine.ready(0.1)
     with pytest.raises(EngineError, match="No worker"):
         engine.effective()
+    with pytest.raises(EngineError, match="use kill and send_signal"):
+        engine.process(storm.WORKER)
 
 
 def test_storms_cluster_is_on_the_loopback_interface_and_in_its_folder(tmp_path: Path) -> None:
@@ -133,7 +135,3 @@ def test_the_demos_sidecar_expects_no_late_records_of_an_engine_that_drops_them(
         assert [late["topic"] for late in config.get("late", [])] == topics
         assert (config["timing"]["late_policy"], config["timing"]["max_disorder"]) == (policy, "1000ms")
         assert real_settings(plan, "127.0.0.1:1").max_disorder_ms == 1000
-
-
-def test_the_demos_engines_commit_each_second() -> None:
-    assert real_settings(DemoPlan(engine="spark"), "127.0.0.1:1").timeouts == Timeouts()
