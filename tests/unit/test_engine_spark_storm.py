@@ -14,7 +14,7 @@ from testbed.demo_options import DemoPlan
 from testbed.engines import spark, storm
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig
-from testbed.engines.real import EngineRefused, RealEngineSettings, Timeouts
+from testbed.engines.real import EngineRefused, RealEngineSettings
 from testbed.engines.spark import RunningQuery, SparkEngine
 from testbed.engines.spark_job import main, spark_options
 from testbed.engines.spark_settings import SparkSettings
