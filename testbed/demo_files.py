@@ -12,7 +12,7 @@ import yaml
 
 from testbed.demo_options import DemoPlan
 from testbed.engines.catalogue import CATALOGUE
-from testbed.engines.real import RealEngineSettings
+from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.settings import EngineSettings
 
 TOPICS: Final = {"click": 2, "output": 2, "lateOutput": 1, "faults": 1}
@@ -25,6 +25,8 @@ OVERDUE_AFTER_SECONDS: Final = 3
 MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
 """A real engine answers again 5 to 20 s after a kill; what it owes until then is late, not lost."""
+ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
+"""Real engines that answer as soon as a window closes, whenever they commit."""
 REAL_WORKERS: Final = 2
 """The one that is killed leaves the other one."""
 
@@ -58,6 +60,13 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
     )
 
 
+def real_timeouts(plan: DemoPlan) -> Timeouts:
+    """The local ones; where repeats are allowed they shall show: no commit before the kill, so that all that was
+    answered until then is answered again."""
+    repeats = plan.engine in ANSWER_BEFORE_COMMIT and plan.guarantee == "at_least_once"
+    return Timeouts(commit_interval_seconds=plan.seconds) if repeats else LOCAL
+
+
 def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
     """Those of a real engine."""
     return RealEngineSettings(
@@ -67,6 +76,7 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
         parallelism=REAL_WORKERS,
         window_ms=window_seconds(plan) * 1000,
         max_disorder_ms=CATALOGUE[plan.engine].slack_ms,
+        timeouts=real_timeouts(plan),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from pathlib import Path
 from typing import Any
@@ -77,3 +78,14 @@ def test_the_demo_takes_a_real_engine_at_its_best_unless_told(engine: str) -> No
     assert plan(f"{engine}:at_least_once").guarantee == "at_least_once"
     with pytest.raises(DemoRefused, match=f"{engine}:at_most_once cannot be had"):
         plan(f"{engine}:at_most_once")
+
+
+def test_a_jobmanager_that_comes_back_goes_on_from_the_newest_snapshot(tmp_path: Path) -> None:
+    engine = FlinkEngine(settings(), tmp_path)
+    assert engine._latest_snapshot() is None
+    for age, name in enumerate(("checkpoints/job/chk-9", "savepoints/savepoint-1", "checkpoints/job/chk-10")):
+        (tmp_path / name).mkdir(parents=True)
+        (tmp_path / name / "_metadata").touch()
+        os.utime(tmp_path / name / "_metadata", (age, age))
+    (tmp_path / "checkpoints/job/chk-11").mkdir()  # never completed
+    assert engine._latest_snapshot() == tmp_path / "checkpoints/job/chk-10"
