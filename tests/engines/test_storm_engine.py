@@ -9,12 +9,14 @@ One input partition: with more, Storm may lose what it reads behind another one 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from testbed.broker import EmbeddedBroker
 from testbed.engines.real import RealEngineSettings, Timeouts
+from testbed.engines.settings import Guarantee
 from testbed.engines.storm import WORKER, StormEngine
 from tests.engines.topics import PacedLoad, Topics, now_ms, until
 
@@ -22,24 +24,14 @@ pytestmark = pytest.mark.timeout(500)
 
 WINDOW_MS = 2_000
 GROUP = "storm-test"
+LATE_IDS = (10_000_001, 10_000_002, 10_000_003)
 
 
 def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
-    broker: EmbeddedBroker, tmp_path: Path
+    broker: EmbeddedBroker, tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     topics = Topics(broker, "storm", input_partitions=1)
-    settings = RealEngineSettings(
-        bootstrap_servers=broker.bootstrap_servers,
-        input=topics.input,
-        output=topics.output,
-        late=topics.late,
-        group=GROUP,
-        guarantee="at_least_once",
-        window_ms=WINDOW_MS,
-        max_disorder_ms=1_000,
-        timeouts=Timeouts(commit_interval_seconds=0.5),
-    )
-    with StormEngine(settings, tmp_path / "engine") as engine:
+    with StormEngine(settings_for(topics, "at_least_once"), tmp_path / "engine") as engine:
         engine.start()
         engine.ready(180)
         load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms"))
@@ -68,12 +60,48 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
     assert not any(instance.alive for instance in engine.instances)
     assert set(topics.answered()) <= set(expected)  # each in its own cell, none invented
     counts = by_id(topics)
+    record_property("ids that came twice", len(handled & again))
     assert {i for i, count in counts.items() if count > 1} == handled & again
     assert handled & again
     assert max(counts.values()) == 2
     assert effective.guarantee == "at_least_once", effective
     assert "the spout works AT_LEAST_ONCE" in effective.evidence
     assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+
+
+def test_a_late_click_goes_to_its_topic_and_nowhere_else(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    topics = Topics(broker, "storm-late", input_partitions=1)
+    with StormEngine(settings_for(topics, "at_most_once"), tmp_path / "engine") as engine:
+        engine.start()
+        engine.ready(180)
+        assert engine.effective().guarantee == "at_most_once"
+        started_ms = now_ms()
+        load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms"))
+        # A watermark that has passed a window is what makes a click late; half a minute behind, any has.
+        until(lambda: topics.newest_answer_ms() > started_ms, 60, engine.process(3).last_lines)
+        for number in LATE_IDS:
+            topics.send_click(number, "/help", started_ms - 30_000)
+        until(lambda: len(topics.late_ids()) == len(LATE_IDS), 60, topics.late_ids)
+        load.finish()
+        expected = {cell for cell in topics.expected(WINDOW_MS) if cell[2] not in LATE_IDS}
+        until(lambda: set(topics.answered()) >= expected, 60, lambda: sorted(expected - set(topics.answered())))
+        engine.stop()
+    assert topics.late_ids() == dict.fromkeys(LATE_IDS, 1)
+    assert topics.answered() == dict.fromkeys(expected, 1)  # without a kill each once, also at most once
+
+
+def settings_for(topics: Topics, guarantee: Guarantee) -> RealEngineSettings:
+    return RealEngineSettings(
+        bootstrap_servers=topics.broker.bootstrap_servers,
+        input=topics.input,
+        output=topics.output,
+        late=topics.late,
+        group=GROUP,
+        guarantee=guarantee,
+        window_ms=WINDOW_MS,
+        max_disorder_ms=1_000,
+        timeouts=Timeouts(commit_interval_seconds=0.5),
+    )
 
 
 def by_id(topics: Topics) -> Counter[int]:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, TopicPartition
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, Producer, TopicPartition
 
 from generator import config, run
 from testbed.broker import EmbeddedBroker
@@ -56,6 +56,14 @@ class Topics:
                 **more,
             }
         )
+
+    def send_click(self, number: int, page: str, event_time_ms: int) -> None:
+        """One click of our own, beside the load's."""
+        event_time = datetime.fromtimestamp(event_time_ms / 1000, UTC).replace(tzinfo=None)
+        click = {"id": number, "timestamp": event_time.isoformat(timespec="milliseconds"), "page": page}
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
+        producer.produce(self.input, json.dumps(click), json.dumps(page))
+        assert producer.flush(30) == 0
 
     def results_end(self) -> int:
         """Offsets in the output topic, all partitions together."""
