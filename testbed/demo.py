@@ -26,10 +26,10 @@ from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
     EFFECTIVE_FILE,
     EVENTS_PER_SECOND,
-    TOPICS,
     engine_settings,
     missing_after_seconds,
     real_settings,
+    topics,
     write_load,
     write_prometheus,
     write_sidecar,
@@ -132,9 +132,9 @@ class Demo:
         self._stop.result(starting)
         if broker.bootstrap_servers != address:  # its port was taken by another, and it moved
             self._start_sidecar(stack, broker.bootstrap_servers)
-        broker.create_topics(TOPICS)
+        broker.create_topics(topics(self._plan))
         self._watched.append(broker.process)
-        self._screen.say(f"the broker is at {broker.bootstrap_servers}, topics {', '.join(TOPICS)}")
+        self._screen.say(f"the broker is at {broker.bootstrap_servers}, topics {', '.join(topics(self._plan))}")
         return broker
 
     def _start_sidecar(self, stack: ExitStack, bootstrap_servers: str) -> None:
@@ -182,7 +182,7 @@ class Demo:
             folder=self._folder,
         )
         stack.callback(load.kill)
-        self._screen.say(f"{EVENTS_PER_SECOND:,} clicks/s go in for {self._plan.seconds} s; the engine counts them")
+        self._screen.say(f"{EVENTS_PER_SECOND:,} events/s go in for {self._plan.seconds} s; the engine counts them")
         self._start_prometheus(stack)
         return load
 
@@ -223,7 +223,7 @@ class Demo:
         """Wait until everything sent was read and judged; the flushing events' own windows stay open."""
         sent = _load_json(self._folder / "journal" / "summary.json")
         expected, left_open = sent["acknowledged"], sent["kinds"].get("flush", 0)
-        self._screen.say(f"the load has ended with {expected:,} clicks; waiting until the last windows are judged")
+        self._screen.say(f"the load has ended with {expected:,} events; waiting until the last windows are judged")
         patience = missing_after_seconds(self._plan) + SETTLE_SECONDS_MAX
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:

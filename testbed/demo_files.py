@@ -17,6 +17,9 @@ from testbed.engines.settings import EngineSettings
 
 TOPICS: Final = {"click": 2, "output": 2, "lateOutput": 1, "faults": 1}
 """Topic -> partitions."""
+JOIN_TOPICS: Final = {**TOPICS, "update": 2, "lateUpdates": 1}
+"""With workload `mst`."""
+UPDATE_PERCENT: Final = 5
 EFFECTIVE_FILE: Final = "effective.json"
 """Where a real engine's guarantee is told to the sidecar."""
 PIPELINE: Final = "demo"
@@ -31,6 +34,11 @@ ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that answer as soon as a window closes, whenever they commit."""
 REAL_WORKERS: Final = 2
 """The one that is killed leaves the other one."""
+
+
+def topics(plan: DemoPlan) -> dict[str, int]:
+    """Topic -> partitions."""
+    return JOIN_TOPICS if plan.workload == "mst" else TOPICS
 
 
 def window_seconds(plan: DemoPlan) -> int:
@@ -51,6 +59,8 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
     """Those of the engine under test."""
     return EngineSettings(
         bootstrap_servers=bootstrap_servers,
+        inputs=("click", "update") if plan.workload == "mst" else ("click",),
+        join="inner" if plan.workload == "mst" else None,
         group=GROUP,
         guarantee=plan.guarantee,
         window_ms=window_seconds(plan) * 1000,
@@ -73,6 +83,7 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
     """Those of a real engine."""
     return RealEngineSettings(
         bootstrap_servers=bootstrap_servers,
+        workload=plan.workload,
         group=GROUP,
         guarantee=plan.guarantee,
         parallelism=REAL_WORKERS,
@@ -94,6 +105,8 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
         folder / "load.yaml",
         {
             "kafka": {"bootstrap_servers": bootstrap_servers},
+            "workload": plan.workload,
+            **({"update_topic": "update", "update_percent": UPDATE_PERCENT} if plan.workload == "mst" else {}),
             "topic": "click",
             "window": f"{window}s",
             "keys": {"pages": PAGES},
@@ -121,29 +134,43 @@ _LATE: Final = {
     "topic": "lateOutput",
     "fields": {"id": "clickId", "key": "page", "event_time": "clickTimestamp"},
 }
+_LATE_UPDATES: Final = {
+    "topic": "lateUpdates",
+    "input": "update",
+    "fields": {"id": "updateId", "key": "page", "event_time": "updateTimestamp"},
+}
+_JOIN: Final = {"kind": "windowed_join", "join": "inner", "left": "click", "right": "update"}
 
 
 def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
     """The sidecar's configuration file: what a user would write for this pipeline, with short times."""
     entry = CATALOGUE.get(plan.engine)
     drops_late = entry is not None and entry.drops_late
+    joins = plan.workload == "mst"
+    window = f"{window_seconds(plan)}s"
+    ids: list[object] = ["clickIds", "updateIds"]
+    if joins:
+        ids = [{"path": "clickIds", "input": "click"}, {"path": "updateIds", "input": "update"}]
     return _write(
         folder / "pipeline.yaml",
         {
             "pipeline": PIPELINE,
             "guarantee": "exactly_once",
             "kafka": {"bootstrap_servers": bootstrap_servers},
-            "inputs": [{"topic": "click", "fields": {"id": "id", "key": "page", "event_time": "timestamp"}}],
+            "inputs": [
+                {"topic": topic, "fields": {"id": "id", "key": "page", "event_time": "timestamp"}}
+                for topic in (("click", "update") if joins else ("click",))
+            ],
             "outputs": [
                 {
                     "topic": "output",
-                    "fields": {"key": "page", "window_start": "windowStart", "ids": ["clickIds", "updateIds"]},
+                    "fields": {"key": "page", "window_start": "windowStart", "ids": ids},
                 }
             ],
-            **({} if drops_late else {"late": [_LATE]}),
+            **({} if drops_late else {"late": [{**_LATE, "input": "click"}, _LATE_UPDATES] if joins else [_LATE]}),
             "faults": {"topic": "faults"},
             **({"engine": {"effective": f"./{EFFECTIVE_FILE}"}} if plan.is_real else {}),
-            "oracle": {"kind": "tumbling_window", "size": f"{window_seconds(plan)}s"},
+            "oracle": {**_JOIN, "size": window} if joins else {"kind": "tumbling_window", "size": window},
             "timing": {
                 "idle_after": "2s",
                 "max_disorder": f"{entry.slack_ms if entry else 0}ms",

@@ -9,13 +9,14 @@ from typing import Any, Final, Literal, cast
 
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.mutations import Mutation
-from testbed.engines.settings import Guarantee
+from testbed.engines.settings import Guarantee, Workload
 
 Fault = Literal["kill", "pause", "none"]
 
 SECONDS_DEFAULT: Final = 60
 SECONDS_MIN: Final = 10
 FAULTS: Final = ("kill", "pause", "none")
+WORKLOADS: Final = ("sst", "mst")
 GUARANTEES: Final = ("exactly_once", "at_least_once", "at_most_once")
 MUTATIONS_DEFAULT: Final[dict[Mutation, float]] = {
     Mutation.DROP: 0.0005,
@@ -39,6 +40,7 @@ class DemoPlan:
     engine: str = "reference"
     """``reference``, ``mutant`` or a real engine of the catalogue."""
     guarantee: Guarantee = "at_least_once"
+    workload: Workload = "sst"
     fault: Fault = "kill"
     seconds: int = SECONDS_DEFAULT
     seed: int = 1
@@ -53,7 +55,7 @@ class DemoPlan:
     @property
     def title(self) -> str:
         """The engine in words."""
-        kept = self.guarantee.replace("_", " ")
+        kept = self.guarantee.replace("_", " ") + (", joins" if self.workload == "mst" else "")
         if self.engine == "mutant":
             rates = ", ".join(f"{name}={rate:g}" for name, rate in self.mutations.items())
             return f"mutant ({kept}, then {rates})"
@@ -76,6 +78,7 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
             f"demo: --seconds {seconds} is too short for a fault and its healing; use {SECONDS_MIN} or more."
         )
     shared = {"fault": fault, "seconds": seconds, "seed": given.seed, "opens_page": given.open}
+    shared["workload"] = _workload(name, given.workload or "sst")
     if name in CATALOGUE:
         return DemoPlan(engine=name, guarantee=_real_guarantee(name, details), **shared)
     if name == "mutant":
@@ -84,6 +87,16 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     if details and details not in GUARANTEES:
         raise DemoRefused(f"demo: --engine reference:{details} is no guarantee; use one of {', '.join(GUARANTEES)}.")
     return DemoPlan(guarantee=cast("Guarantee", details or "at_least_once"), **shared)
+
+
+def _workload(name: str, workload: str) -> Workload:
+    known = next((w for w in WORKLOADS if w == workload), None)
+    if known is None:
+        raise DemoRefused(f"demo: --workload {workload} is no workload of the demo; use one of {', '.join(WORKLOADS)}.")
+    if name in CATALOGUE and known not in CATALOGUE[name].workloads:
+        others = [other for other, entry in CATALOGUE.items() if known in entry.workloads]
+        raise DemoRefused(f"demo: --engine {name} has no job for {known}; use reference, {' or '.join(others)}.")
+    return cast("Workload", known)
 
 
 def _real_guarantee(name: str, details: str) -> Guarantee:

@@ -10,7 +10,7 @@ from typing import Final
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
-from testbed.engines.settings import Guarantee
+from testbed.engines.settings import Guarantee, Workload
 from testbed.engines.spark import SparkEngine, kafka_jars
 from testbed.engines.storm import StormEngine
 
@@ -25,6 +25,8 @@ class Entry:
     """Raises a PrerequisiteError, whose one sentence says what the machine lacks; fetches nothing."""
     prepare: Callable[[], object]
     """Fetches and compiles what is missing; raises as ``require`` does."""
+    workloads: tuple[Workload, ...] = ("sst",)
+    """What its job computes; anything else is refused."""
     slack_ms: int = 0
     """Disorder that the engine must allow even for ordered partitions: its watermark follows the newest event of all of
     them, and one that is read a little later than another is late."""
@@ -33,14 +35,33 @@ class Entry:
 
 
 CATALOGUE: Final[Mapping[str, Entry]] = {
-    "flink": Entry(FlinkEngine, FlinkEngine.guarantees, FlinkEngine.require, FlinkEngine.class_path),
+    "flink": Entry(
+        FlinkEngine, FlinkEngine.guarantees, FlinkEngine.require, FlinkEngine.class_path, FlinkEngine.workloads
+    ),
     "kafka_streams": Entry(
-        KafkaStreamsEngine, KafkaStreamsEngine.guarantees, KafkaStreamsEngine.require, KafkaStreamsEngine.class_path
+        KafkaStreamsEngine,
+        KafkaStreamsEngine.guarantees,
+        KafkaStreamsEngine.require,
+        KafkaStreamsEngine.class_path,
+        KafkaStreamsEngine.workloads,
     ),
     "spark": Entry(
-        SparkEngine, SparkEngine.guarantees, SparkEngine.require, kafka_jars, slack_ms=1000, drops_late=True
+        SparkEngine,
+        SparkEngine.guarantees,
+        SparkEngine.require,
+        kafka_jars,
+        SparkEngine.workloads,
+        slack_ms=1000,
+        drops_late=True,
     ),
-    "storm": Entry(StormEngine, StormEngine.guarantees, StormEngine.require, StormEngine.class_path, slack_ms=1000),
+    "storm": Entry(
+        StormEngine,
+        StormEngine.guarantees,
+        StormEngine.require,
+        StormEngine.class_path,
+        StormEngine.workloads,
+        slack_ms=1000,
+    ),
 }
 
 

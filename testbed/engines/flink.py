@@ -42,8 +42,9 @@ class FlinkEngine(JvmEngine):
 
     name = "flink"
     guarantees = ("exactly_once", "at_least_once")
+    workloads = ("sst", "mst")
     lock = HERE / "flink.lock"
-    source = SOURCES / "FlinkSst.java"
+    source = SOURCES / "FlinkJob.java"
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
@@ -70,7 +71,7 @@ class FlinkEngine(JvmEngine):
             snapshot = self._latest_snapshot()
             return self._java(
                 "org.apache.flink.container.entrypoint.StandaloneApplicationClusterEntryPoint",
-                "--configDir", str(self._folder), "--job-classname", "FlinkSst", "--job-id", self._job_id,
+                "--configDir", str(self._folder), "--job-classname", "FlinkJob", "--job-id", self._job_id,
                 *(["--fromSavepoint", str(snapshot)] if snapshot else []),
                 str(self._job),
                 heap_mb=JOBMANAGER_HEAP_MB, options=[*_OPENS, logging],

@@ -100,9 +100,9 @@ def write_job(settings: RealEngineSettings, folder: Path) -> Path:
     """The properties file that is the job's argument."""
     options = {
         "job.bootstrap.servers": settings.bootstrap_servers,
-        "job.input": settings.input,
+        "job.inputs": ",".join(settings.inputs),
         "job.output": settings.output,
-        "job.late": settings.late,
+        "job.late": ",".join(settings.late_topics),
         "job.group": settings.group,
         "job.guarantee": _DELIVERY[settings.guarantee],
         "job.transaction.timeout.ms": str(round(settings.timeouts.transaction_timeout_seconds * 1000)),

@@ -21,8 +21,9 @@ class KafkaStreamsEngine(JvmEngine):
 
     name = "kafka_streams"
     guarantees = ("exactly_once", "at_least_once")
+    workloads = ("sst", "mst")
     lock = HERE / "kafka_streams.lock"
-    source = SOURCES / "KafkaStreamsSst.java"
+    source = SOURCES / "KafkaStreamsJob.java"
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
@@ -38,7 +39,7 @@ class KafkaStreamsEngine(JvmEngine):
         logger = "-Dorg.slf4j.simpleLogger."
         logging = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
                    *(f"{logger}log.{name}=info" for name in CLIENT_LOGGERS)]  # fmt: skip
-        return self._java("KafkaStreamsSst", str(properties), heap_mb=_HEAP_MB, options=logging)
+        return self._java("KafkaStreamsJob", str(properties), heap_mb=_HEAP_MB, options=logging)
 
     def _options(self) -> dict[str, str]:
         settings, times = self.settings, self.settings.timeouts
@@ -55,9 +56,9 @@ class KafkaStreamsEngine(JvmEngine):
             "consumer.fetch.max.wait.ms": "50",
             "producer.transaction.timeout.ms": _ms(times.transaction_timeout_seconds),
             "producer.max.request.size": str(_MESSAGE_BYTES_MAX),
-            "job.input": settings.input,
+            "job.inputs": ",".join(settings.inputs),
             "job.output": settings.output,
-            "job.late": settings.late,
+            "job.late": ",".join(settings.late_topics),
             "job.window.ms": str(settings.window_ms),
             "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
             "job.idle.ms": _ms(settings.idle_after_seconds or 0),

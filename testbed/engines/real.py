@@ -1,6 +1,7 @@
 """Real engines: what they are configured with, the named profiles of timeouts, and the base that they share.
 
-All run PGVal's SST on one input topic, with late events on a topic of their own where the engine has them.
+All run PGVal's SST on one input topic, some its MST on two, with late events on topics of their own where the engine
+has them.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from testbed.engines.base import ProcessEngine
 from testbed.engines.effective import Effective
-from testbed.engines.settings import Guarantee
+from testbed.engines.settings import Guarantee, Workload
 
 
 class Timeouts(BaseModel):
@@ -104,9 +105,14 @@ class RealEngineSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bootstrap_servers: str
+    workload: Workload = "sst"
     input: str = "click"
+    update_input: str = "update"
+    """With `mst`: the input that is joined with ``input``."""
     output: str = "output"
     late: str = "lateOutput"
+    late_updates: str = "lateUpdates"
+    """With `mst`: topic for late updates; ``late`` is that of late clicks."""
     group: str = "engine"
     """Names all that the run leaves on the broker: consumer group, internal topics, transactional ids."""
     guarantee: Guarantee = "exactly_once"
@@ -122,18 +128,35 @@ class RealEngineSettings(BaseModel):
     """A partition without data for so long leaves the watermark; None: never."""
     timeouts: Timeouts = LOCAL
 
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The input topics, that of the clicks first."""
+        return (self.input,) if self.workload == "sst" else (self.input, self.update_input)
+
+    @property
+    def late_topics(self) -> tuple[str, ...]:
+        """The topic for late events of each of ``inputs``."""
+        return (self.late,) if self.workload == "sst" else (self.late, self.late_updates)
+
 
 class RealEngine(ProcessEngine):
     """A production engine as processes of ours."""
 
     guarantees: tuple[Guarantee, ...]
     """Those that it can be asked for."""
+    workloads: tuple[Workload, ...] = ("sst",)
+    """Those that its job has."""
 
     def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
         """Raises EngineRefused where ``settings`` ask for what the engine or its job has not."""
         if settings.guarantee not in self.guarantees:
             raise EngineRefused(
                 f"{self.name} cannot be asked for {settings.guarantee}; use {' or '.join(self.guarantees)}."
+            )
+        if settings.workload not in self.workloads:
+            raise EngineRefused(
+                f"{self.name} has no job for workload {settings.workload}; use {' or '.join(self.workloads)}, "
+                "or another engine."
             )
         super().__init__(folder, roles=roles)
         self.settings = settings

@@ -11,6 +11,8 @@ from testbed.engines.join import side_prefix
 from testbed.engines.mutations import Mutation, Rates
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
+Workload = Literal["sst", "mst"]
+"""PGVal's: clicks counted per page and window, or joined there with the updates of the page (an inner join)."""
 
 
 class EngineSettings(BaseModel):

@@ -98,23 +98,25 @@ class KilledRun:
     def sent(self) -> int:
         return self._summaries[0].acknowledged
 
+    def load(self) -> dict[str, Any]:
+        """The generator's configuration."""
+        return {
+            "kafka": {"bootstrap_servers": self.bootstrap_servers},
+            "topic": self.input,
+            "window": f"{WINDOW_MS}ms",
+            "keys": {"pages": PAGES},
+            "events_per_window": EVENTS_PER_WINDOW,
+            "start": "now",
+            "rate": {"shape": "event_time", "speed": 1},
+            "limit": {"duration": f"{self._load_seconds}s"},
+            "flush_windows": True,
+            "disorder": {"share": 0.1, "within": "300ms"},
+            "lateness": {"share": 0.01, "beyond": "3s"},
+            "delivery": {"linger": "5ms"},
+        }
+
     def _generate(self) -> None:
-        load = config.parse(
-            {
-                "kafka": {"bootstrap_servers": self.bootstrap_servers},
-                "topic": self.input,
-                "window": f"{WINDOW_MS}ms",
-                "keys": {"pages": PAGES},
-                "events_per_window": EVENTS_PER_WINDOW,
-                "start": "now",
-                "rate": {"shape": "event_time", "speed": 1},
-                "limit": {"duration": f"{self._load_seconds}s"},
-                "flush_windows": True,
-                "disorder": {"share": 0.1, "within": "300ms"},
-                "lateness": {"share": 0.01, "beyond": "3s"},
-                "delivery": {"linger": "5ms"},
-            }
-        )
+        load = config.parse(self.load())
         half = EVENTS_PER_WINDOW * PAGES * self._load_seconds * 1000 // WINDOW_MS // 2
 
         def on_progress(progress: run.Progress) -> None:

@@ -33,12 +33,12 @@ class Count:
 
 def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Record], window_ms: int) -> Count:
     """Compare the clicks whose windows had to close with the results and the late records."""
-    cell_of = {e["id"]: (e["page"], _window(e["timestamp"], window_ms)) for e in clicks}
+    cell_of = {e["id"]: (e["page"], window_of(e["timestamp"], window_ms)) for e in clicks}
     handled: Counter[int] = Counter()
     answers: Counter[tuple[str, int]] = Counter()
     misplaced = 0
     for result in results:
-        cell = (result["page"], _window(result["windowStart"], window_ms))
+        cell = (result["page"], window_of(result["windowStart"], window_ms))
         answers[cell] += 1
         for event in result["clickIds"]:
             handled[event] += 1
@@ -88,6 +88,6 @@ def records(bootstrap_servers: str, topic: str) -> list[Record]:
     return found
 
 
-def _window(timestamp: str, window_ms: int) -> int:
+def window_of(timestamp: str, window_ms: int) -> int:
     since = datetime.fromisoformat(timestamp).replace(tzinfo=UTC) - _EPOCH
     return since // timedelta(milliseconds=window_ms)

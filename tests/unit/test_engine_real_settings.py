@@ -11,11 +11,14 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from generator import config as generator_config
+from testbed.demo_files import engine_settings, real_settings, topics, write_load, write_sidecar
 from testbed.demo_options import DemoRefused, plan_of
-from testbed.engines.catalogue import make_engine
+from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import PROFILES, EngineRefused, RealEngineSettings, timeouts
+from validator.config.load import load
 
 
 def settings(**more: Any) -> RealEngineSettings:
@@ -57,6 +60,37 @@ def test_what_an_engine_cannot_do_is_refused(tmp_path: Path) -> None:
         KafkaStreamsEngine(settings(standby=1), tmp_path)
 
 
+def test_an_engine_without_a_join_refuses_it_as_the_catalogue_says(tmp_path: Path) -> None:
+    joining = {name for name, entry in CATALOGUE.items() if "mst" in entry.workloads}
+    assert joining == {"flink", "kafka_streams"}
+    for name in CATALOGUE.keys() - joining:
+        with pytest.raises(EngineRefused, match=f"{name} has no job for workload mst; use sst, or another engine"):
+            CATALOGUE[name].make(settings(workload="mst", guarantee="at_least_once"), tmp_path)
+        with pytest.raises(DemoRefused, match=f"--engine {name} has no job for mst; use reference, flink or kafka_s"):
+            plan(name, "mst")
+    with pytest.raises(DemoRefused, match="--workload join is no workload of the demo; use one of sst, mst"):
+        plan("flink", "join")
+
+
+def test_a_join_has_two_inputs_and_a_late_topic_for_each(tmp_path: Path) -> None:
+    FlinkEngine(settings(workload="mst", update_input="news", late_updates="late-news"), tmp_path)
+    written = (tmp_path / "job.properties").read_text()
+    assert "job.inputs=click,news\n" in written
+    assert "job.late=lateOutput,late-news\n" in written
+
+
+@pytest.mark.parametrize("engine", ["reference:exactly_once", "flink"])
+def test_the_demos_files_of_a_join_fit_together(engine: str, tmp_path: Path) -> None:
+    joins = plan(engine, "mst")
+    config = load(write_sidecar("127.0.0.1:1", joins, tmp_path), environment={})
+    generated = generator_config.load(write_load(joins, "127.0.0.1:1", tmp_path))
+    made = real_settings(joins, "127.0.0.1:1") if joins.is_real else engine_settings(joins, "127.0.0.1:1", tmp_path)
+    assert tuple(read.topic for read in config.inputs) == made.inputs == (generated.topic, generated.update_topic)
+    assert [late.topic for late in config.late] == [made.late, made.late_updates]
+    assert {topic for _, topic in config.topics_by_place()} == topics(joins).keys()
+    assert config.oracle.kind == "windowed_join"
+
+
 def test_flinks_cluster_is_workers_then_standby_then_jobmanager(tmp_path: Path) -> None:
     engine = FlinkEngine(settings(parallelism=2, standby=1, timeouts=timeouts("pgval", "flink")), tmp_path)
     assert [i.role for i in engine.instances] == ["worker", "worker", "standby", "jobmanager"]
@@ -68,8 +102,8 @@ def test_flinks_cluster_is_workers_then_standby_then_jobmanager(tmp_path: Path) 
     assert "job.transaction.timeout.ms=30000\n" in (tmp_path / "job.properties").read_text()
 
 
-def plan(engine: str) -> Any:
-    return plan_of(Namespace(engine=engine, fault=None, seconds=None, seed=1, open=False))
+def plan(engine: str, workload: str | None = None) -> Any:
+    return plan_of(Namespace(engine=engine, workload=workload, fault=None, seconds=None, seed=1, open=False))
 
 
 @pytest.mark.parametrize("engine", ["flink", "kafka_streams"])

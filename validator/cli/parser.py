@@ -114,6 +114,9 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
         commands, shared, "demo", "the whole thing on this machine: a broker, load, an engine, a fault, the verdict"
     )
     parser.add_argument("--engine", metavar="E", help=ENGINES_HELP)
+    parser.add_argument(
+        "--workload", metavar="W", help="sst: clicks counted per page and window; mst: joined with updates"
+    )
     parser.add_argument("--fault", metavar="F", help="fault to inject: kill (default), pause or none")
     parser.add_argument("--seconds", type=_positive, metavar="N", help="how long the load runs")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of load and fault (default: 1)")

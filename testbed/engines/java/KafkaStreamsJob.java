@@ -11,7 +11,9 @@ import java.time.LocalDateTime;
 import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
+import java.util.Collection;
 import java.util.HashSet;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
@@ -27,6 +29,7 @@ import org.apache.kafka.streams.StreamsBuilder;
 import org.apache.kafka.streams.Topology;
 import org.apache.kafka.streams.errors.StreamsUncaughtExceptionHandler.StreamThreadExceptionResponse;
 import org.apache.kafka.streams.kstream.Consumed;
+import org.apache.kafka.streams.kstream.KStream;
 import org.apache.kafka.streams.kstream.Produced;
 import org.apache.kafka.streams.kstream.Repartitioned;
 import org.apache.kafka.streams.processor.PunctuationType;
@@ -38,16 +41,18 @@ import org.apache.kafka.streams.state.KeyValueStore;
 import org.apache.kafka.streams.state.Stores;
 
 /**
- * PGVal's SST on Kafka Streams: clicks, shuffled by page, tumbling event-time window, one result with the ids; late
- * clicks to a topic of their own. The Processor API, since the DSL drops late events without a word.
+ * PGVal's SST and MST on Kafka Streams. SST: clicks, shuffled by page, tumbling event-time window, one result with the
+ * ids. MST: clicks and updates in the same windows, a result with the ids of both, each once, where there are both (an
+ * inner join). Late events go to a topic of their own, one for each input. The Processor API, since the DSL drops late
+ * events without a word, and its join answers each pair.
  *
  * <p>Stream time of Kafka Streams is that of a task, so that after a shuffle the partition that was read fastest would
  * decide what is late. Here each source partition tells all tasks behind the shuffle how far it is, by a mark that
- * travels with its clicks, and a window closes when all partitions have passed it.
+ * travels with its events, and a window closes when all partitions of all inputs have passed it.
  *
  * <p>Argument: a properties file; {@code job.*} are ours, the rest is given to Kafka Streams as it is.
  */
-public final class KafkaStreamsSst {
+public final class KafkaStreamsJob {
   private static final ObjectMapper JSON = new ObjectMapper();
   private static final DateTimeFormatter TIME = DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS");
   private static final String EPOCH = "1970-01-01T00:00:00.000";
@@ -56,17 +61,23 @@ public final class KafkaStreamsSst {
   private static final long IDLE = Long.MAX_VALUE;
   private static final long UNKNOWN = Long.MIN_VALUE;
 
-  private record Job(
-      String input, String output, String late, long windowMs, long behindMs, long idleAfterMs, int partitions) {}
+  /** What was asked for. Inputs, their partitions and topics for late events go by side: 0 clicks, 1 updates. */
+  private record Job(List<String> inputs, List<Integer> partitions, String output, List<String> late, long windowMs,
+      long behindMs, long idleAfterMs) {
+    boolean joins() {
+      return inputs.size() > 1;
+    }
+  }
 
-  private record Click(String page, String id, long timeMs) {
-    /** The click in a JSON text; null where there is none. */
-    static Click of(String text) {
+  /** A click or an update; page and id are JSON. */
+  private record Event(String page, String id, long timeMs) {
+    /** The event in a JSON text; null where there is none. */
+    static Event of(String text) {
       try {
         JsonNode node = JSON.readTree(text);
         LocalDateTime time = LocalDateTime.parse(node.get("timestamp").asText());
         String id = node.get("id").toString();
-        return new Click(node.get("page").toString(), id, time.toInstant(ZoneOffset.UTC).toEpochMilli());
+        return new Event(node.get("page").toString(), id, time.toInstant(ZoneOffset.UTC).toEpochMilli());
       } catch (IOException | RuntimeException e) {
         return null;
       }
@@ -75,17 +86,19 @@ public final class KafkaStreamsSst {
 
   private record Answer(String topic, String json) {}
 
-  /** Keys clicks by page, and marks how far the source partition is whenever another window has been passed. */
+  /** Keys events by page, puts their side first, and marks how far the partition is when it has passed a window. */
   private static final class Split implements Processor<byte[], String, String, String> {
     private final Job job;
+    private final int side;
     private ProcessorContext<String, String> context;
     private long newestMs = UNKNOWN;
     private long passedMs = UNKNOWN;
     private long quietMs;
     private boolean idle;
 
-    Split(Job job) {
+    Split(Job job, int side) {
       this.job = job;
+      this.side = side;
     }
 
     @Override
@@ -98,14 +111,14 @@ public final class KafkaStreamsSst {
 
     @Override
     public void process(Record<byte[], String> record) {
-      Click click = Click.of(record.value());
-      if (click == null) {
+      Event event = Event.of(record.value());
+      if (event == null) {
         System.out.println("undecodable: " + context.recordMetadata().map(Object::toString).orElse("?"));
         return;
       }
       quietMs = 0;
-      context.forward(new Record<>(click.page, record.value(), record.timestamp()));
-      newestMs = Math.max(newestMs, click.timeMs);
+      context.forward(new Record<>(event.page, side + record.value(), record.timestamp()));
+      newestMs = Math.max(newestMs, event.timeMs);
       long passed = Math.floorDiv(newestMs - job.behindMs, job.windowMs) * job.windowMs;
       if (passed > passedMs || idle) {
         passedMs = Math.max(passed, passedMs);
@@ -124,7 +137,7 @@ public final class KafkaStreamsSst {
     }
 
     private void mark(long ms, long timestamp) {
-      context.forward(new Record<>(MARK + context.taskId().partition(), Long.toString(ms), timestamp));
+      context.forward(new Record<>(markOf(side, context.taskId().partition()), Long.toString(ms), timestamp));
     }
   }
 
@@ -132,8 +145,9 @@ public final class KafkaStreamsSst {
   private static final class Windows implements Processor<String, String, String, Answer> {
     private final Job job;
     private ProcessorContext<String, Answer> context;
-    private KeyValueStore<Bytes, byte[]> entries; // end of window, page, a number that grows -> id
+    private KeyValueStore<Bytes, byte[]> entries; // end of window, page, a number that grows -> side, id
     private KeyValueStore<String, Long> marks;
+    private List<Collection<String>> ids; // of the result in the making, by side; for a join each once
     private long closedMs;
     private long lastNumber;
 
@@ -146,6 +160,7 @@ public final class KafkaStreamsSst {
       context = given;
       entries = context.getStateStore("entries");
       marks = context.getStateStore("marks");
+      ids = job.joins() ? List.of(new LinkedHashSet<>(), new LinkedHashSet<>()) : List.of(new ArrayList<>(), List.of());
       closedMs = Optional.ofNullable(marks.get("closed")).orElse(0L);
     }
 
@@ -155,26 +170,28 @@ public final class KafkaStreamsSst {
         advance(record.key(), Long.parseLong(record.value()), record.timestamp());
         return;
       }
-      Click click = Click.of(record.value());
-      long end = (Math.floorDiv(click.timeMs, job.windowMs) + 1) * job.windowMs;
+      int side = record.value().charAt(0) - '0';
+      Event event = Event.of(record.value().substring(1));
+      long end = (Math.floorDiv(event.timeMs, job.windowMs) + 1) * job.windowMs;
       if (end <= closedMs) {
-        String late = "{\"page\":" + click.page + ",\"clickId\":" + click.id + ",\"clickTimestamp\":\""
-            + text(click.timeMs) + "\",\"updateId\":0,\"updateTimestamp\":\"" + EPOCH + "\"}";
-        context.forward(new Record<>(click.page, new Answer(job.late, late), record.timestamp()));
+        Answer late = new Answer(job.late.get(side), late(side, event));
+        context.forward(new Record<>(event.page, late, record.timestamp()));
         return;
       }
-      // One entry for each time that the click is processed, as in a list: what comes twice is answered twice.
+      // One entry for each time that the event is processed, as in a list: what comes twice is answered twice by SST.
       lastNumber = Math.max(lastNumber + 1, System.currentTimeMillis() * 1000);
-      byte[] page = click.page.getBytes(StandardCharsets.UTF_8);
+      byte[] page = event.page.getBytes(StandardCharsets.UTF_8);
       ByteBuffer key = ByteBuffer.allocate(16 + page.length).putLong(end).put(page).putLong(lastNumber);
-      entries.put(Bytes.wrap(key.array()), click.id.getBytes(StandardCharsets.UTF_8));
+      entries.put(Bytes.wrap(key.array()), (side + event.id).getBytes(StandardCharsets.UTF_8));
     }
 
     private void advance(String partition, long ms, long timestamp) {
       marks.put(partition, ms);
       long least = IDLE;
-      for (int i = 0; i < job.partitions; i++) {
-        least = Math.min(least, Optional.ofNullable(marks.get(MARK + i)).orElse(UNKNOWN));
+      for (int side = 0; side < job.inputs.size(); side++) {
+        for (int i = 0; i < job.partitions.get(side); i++) {
+          least = Math.min(least, Optional.ofNullable(marks.get(markOf(side, i))).orElse(UNKNOWN));
+        }
       }
       if (least == IDLE || least <= closedMs) {
         return;
@@ -188,7 +205,6 @@ public final class KafkaStreamsSst {
       Bytes from = Bytes.wrap(new byte[8]);
       Bytes to = Bytes.wrap(ByteBuffer.allocate(8).putLong(closedMs + 1).array());
       List<Bytes> gone = new ArrayList<>();
-      StringBuilder ids = new StringBuilder();
       long end = 0;
       String page = null;
       try (KeyValueIterator<Bytes, byte[]> found = entries.range(from, to)) {
@@ -198,26 +214,46 @@ public final class KafkaStreamsSst {
           long nextEnd = ByteBuffer.wrap(key).getLong();
           String nextPage = new String(key, 8, key.length - 16, StandardCharsets.UTF_8);
           if (page != null && (nextEnd != end || !nextPage.equals(page))) {
-            emit(page, end, ids, timestamp);
+            emit(page, end, timestamp);
           }
           end = nextEnd;
           page = nextPage;
-          ids.append(ids.isEmpty() ? "" : ",").append(new String(entry.value, StandardCharsets.UTF_8));
+          String value = new String(entry.value, StandardCharsets.UTF_8);
+          ids.get(value.charAt(0) - '0').add(value.substring(1));
           gone.add(entry.key);
         }
       }
       if (page != null) {
-        emit(page, end, ids, timestamp);
+        emit(page, end, timestamp);
       }
       gone.forEach(entries::delete);
     }
 
-    private void emit(String page, long end, StringBuilder ids, long timestamp) {
+    private void emit(String page, long end, long timestamp) {
+      if (job.joins() && (ids.get(0).isEmpty() || ids.get(1).isEmpty())) {
+        ids.forEach(Collection::clear);
+        return;
+      }
       String result = "{\"page\":" + page + ",\"windowStart\":\"" + text(end - job.windowMs) + "\",\"windowEnd\":\""
-          + text(end) + "\",\"clickIds\":[" + ids + "],\"updateIds\":[]}";
+          + text(end) + "\",\"clickIds\":[" + String.join(",", ids.get(0)) + "],\"updateIds\":["
+          + String.join(",", ids.get(1)) + "]}";
       context.forward(new Record<>(page, new Answer(job.output, result), timestamp));
-      ids.setLength(0);
+      ids.forEach(Collection::clear);
     }
+  }
+
+  private static String markOf(int side, int partition) {
+    return MARK + side + "/" + partition;
+  }
+
+  /** PGVal's ClickUpdateEvent: the side that there is none of has id 0 and the epoch as its time. */
+  private static String late(int side, Event event) {
+    String click = "\"clickId\":%s,\"clickTimestamp\":\"%s\"";
+    String update = "\"updateId\":%s,\"updateTimestamp\":\"%s\"";
+    String of = side == 0 ? click : update;
+    String none = side == 0 ? update : click;
+    return "{\"page\":" + event.page + "," + of.formatted(event.id, text(event.timeMs)) + ","
+        + none.formatted("0", EPOCH) + "}";
   }
 
   private static String text(long ms) {
@@ -227,7 +263,8 @@ public final class KafkaStreamsSst {
 
   private static Topology topology(Job job, Properties options) {
     Set<Integer> all = new HashSet<>();
-    for (int i = 0; i < job.partitions; i++) {
+    int shuffled = job.partitions.get(0);
+    for (int i = 0; i < shuffled; i++) {
       all.add(i);
     }
     Serde<Answer> answers = Serdes.serdeFrom(
@@ -240,11 +277,17 @@ public final class KafkaStreamsSst {
         Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("entries"), Serdes.Bytes(), Serdes.ByteArray()));
     builder.addStateStore(
         Stores.keyValueStoreBuilder(Stores.persistentKeyValueStore("marks"), Serdes.String(), Serdes.Long()));
-    builder.stream(job.input, Consumed.with(Serdes.ByteArray(), Serdes.String()))
-        .process(() -> new Split(job))
-        .repartition(Repartitioned.with(Serdes.String(), Serdes.String())
+    KStream<String, String> events = null;
+    for (int i = 0; i < job.inputs.size(); i++) {
+      int side = i;
+      KStream<String, String> one = builder
+          .stream(job.inputs.get(side), Consumed.with(Serdes.ByteArray(), Serdes.String()))
+          .process(() -> new Split(job, side));
+      events = events == null ? one : events.merge(one);
+    }
+    events.repartition(Repartitioned.with(Serdes.String(), Serdes.String())
             .withName("by-page")
-            .withNumberOfPartitions(job.partitions)
+            .withNumberOfPartitions(shuffled)
             .withStreamPartitioner((topic, key, value, count) -> Optional.of(key.startsWith(MARK) ? all
                 : Set.of(Utils.toPositive(Utils.murmur2(key.getBytes(StandardCharsets.UTF_8))) % count))))
         .process(() -> new Windows(job), "entries", "marks")
@@ -279,14 +322,16 @@ public final class KafkaStreamsSst {
     try (var reader = Files.newBufferedReader(Path.of(arguments[0]))) {
       options.load(reader);
     }
-    String input = options.getProperty("job.input");
-    int partitions;
+    List<String> inputs = List.of(options.getProperty("job.inputs").split(","));
+    List<Integer> partitions = new ArrayList<>();
     try (Admin admin = Admin.create(Map.of("bootstrap.servers", options.getProperty("bootstrap.servers")))) {
-      partitions = admin.describeTopics(List.of(input)).allTopicNames().get().get(input).partitions().size();
+      var described = admin.describeTopics(inputs).allTopicNames().get();
+      inputs.forEach(input -> partitions.add(described.get(input).partitions().size()));
     }
-    Job job = new Job(input, options.getProperty("job.output"), options.getProperty("job.late"),
+    Job job = new Job(inputs, partitions, options.getProperty("job.output"),
+        List.of(options.getProperty("job.late").split(",")),
         Long.parseLong(options.getProperty("job.window.ms")), Long.parseLong(options.getProperty("job.behind.ms")),
-        Long.parseLong(options.getProperty("job.idle.ms")), partitions);
+        Long.parseLong(options.getProperty("job.idle.ms")));
     options.keySet().removeIf(name -> ((String) name).startsWith("job."));
     KafkaStreams streams = new KafkaStreams(topology(job, options), options);
     streams.setUncaughtExceptionHandler(error -> {

@@ -1,0 +1,88 @@
+"""One run of a real engine on PGVal's MST: the project's own load, the topics' count, and the sidecar's verdict."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.broker import EmbeddedBroker
+from testbed.demo_sidecar import python_path, streamproof
+from testbed.engines.effective import Effective
+from testbed.engines.real import RealEngine
+from testbed.processes import OwnedProcess
+from tests.engines import join_count
+from tests.engines.join_count import JoinCount
+from tests.engines.killed_run import PARTITIONS, SETTLE_SECONDS_MAX, WINDOW_MS, KilledRun
+from tests.engines.offline_count import records
+from validator.config.examples import EXAMPLES
+
+SIDECAR_SECONDS_MAX = 180.0
+
+
+class JoinedRun(KilledRun):
+    """Clicks and updates, and what becomes of them."""
+
+    def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> None:
+        super().__init__(broker, topic_names)
+        self.update_input, self.late_updates = topic_names("update"), topic_names("late-updates")
+        broker.create_topics(dict.fromkeys((self.update_input, self.late_updates), PARTITIONS))
+
+    def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
+        """The engine ``name`` with two workers that join, not started."""
+        topics = {"update_input": self.update_input, "late_updates": self.late_updates}
+        return super().engine(name, folder, workload="mst", **topics, **more)
+
+    def load(self) -> dict[str, Any]:
+        return {**super().load(), "workload": "mst", "update_topic": self.update_input, "update_percent": 5}
+
+    def joined(self) -> JoinCount:
+        clicks, updates, results, late, late_updates = (
+            records(self.bootstrap_servers, topic)
+            for topic in (self.input, self.update_input, self.output, self.late, self.late_updates)
+        )
+        return join_count.count([clicks, updates], results, [late, late_updates], WINDOW_MS)
+
+    def finish(self, *, settle: bool = True) -> None:
+        """Wait until the load has ended and all that is owed has come out."""
+        assert settle
+        self._load.join()
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while self.joined().missing and time.monotonic() < deadline:
+            pass  # reading the topics paces this loop
+
+    def validate(self, folder: Path, guarantee: str, effective: Effective) -> tuple[int, dict[str, Any]]:
+        """``streamproof validate --once`` on the topics at rest: its status and its report."""
+        given = yaml.safe_load(EXAMPLES["join"])
+        given |= {
+            "guarantee": guarantee,
+            "kafka": {"bootstrap_servers": self.bootstrap_servers},
+            "engine": {"effective": "./effective.json"},
+            "timing": {"max_disorder": "300ms"},
+            "state": {"path": "./state"},
+            "metrics": {"port": 0},
+        }
+        given["inputs"][0]["topic"], given["inputs"][1]["topic"] = self.input, self.update_input
+        given["outputs"][0]["topic"] = self.output
+        ids = [{"path": "clickIds", "input": self.input}, {"path": "updateIds", "input": self.update_input}]
+        given["outputs"][0]["fields"]["ids"] = ids
+        given["late"][0] |= {"topic": self.late, "input": self.input}
+        given["late"][1] |= {"topic": self.late_updates, "input": self.update_input}
+        given["oracle"] |= {"left": self.input, "right": self.update_input, "size": f"{WINDOW_MS}ms"}
+        folder.mkdir()
+        (folder / "pipeline.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
+        effective.write(folder / "effective.json")
+        command = streamproof("validate", folder / "pipeline.yaml", "--once", "--leave-open")
+        with OwnedProcess(command, log=folder / "sidecar.log", environment=python_path(), folder=folder) as sidecar:
+            try:
+                status = sidecar.wait(SIDECAR_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                raise AssertionError(f"the sidecar did not end:\n{sidecar.last_lines()}") from None
+            report = folder / "state" / "report.json"
+            assert report.exists(), sidecar.last_lines()
+        return status, json.loads(report.read_text(encoding="utf-8"))

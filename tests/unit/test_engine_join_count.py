@@ -1,0 +1,36 @@
+"""The count that engines which join are held to finds each thing that can go wrong, and only that."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.engines.join_count import JoinCount, count
+
+pytestmark = pytest.mark.unit
+
+
+def test_the_count_finds_each_deviation_of_a_join() -> None:
+    inputs = [
+        [at(1, 0), at(2, 1), at(3, 2), at(9, 8)],
+        [at(1, 0), at(2, 1), at(9, 8)],
+    ]
+    assert count(inputs, [answer(0, [1, 2], [1, 2])], [[], []], 2000) == JoinCount(4, 4, 0, 0, 0, 0, 0, 0)
+    assert count(inputs, [answer(0, [1], [1, 2])], [[], []], 2000) == JoinCount(4, 3, 0, 1, 0, 0, 0, 0)
+    assert count(inputs, [answer(0, [1], [1, 2])], [[late(2)], []], 2000) == JoinCount(3, 3, 1, 0, 0, 0, 0, 0)
+    assert count(inputs, [answer(0, [1, 2], [1, 2])], [[late(2)], []], 2000) == JoinCount(4, 4, 0, 0, 1, 0, 0, 0)
+    assert count(inputs, [answer(2, [3], [])], [[], []], 2000) == JoinCount(4, 1, 0, 4, 0, 0, 1, 0)
+    assert count(inputs, [answer(0, [1, 2, 3], [1, 2, 7])], [[], []], 2000) == JoinCount(4, 6, 0, 0, 0, 2, 0, 0)
+
+
+def at(number: int, second: int) -> dict[str, object]:
+    return {"id": number, "page": "/a", "timestamp": f"1970-01-01T00:00:0{second}.000"}
+
+
+def answer(second: int, clicks: list[int], updates: list[int]) -> dict[str, object]:
+    return {
+        "page": "/a", "windowStart": f"1970-01-01T00:00:0{second}.000", "clickIds": clicks, "updateIds": updates
+    }  # fmt: skip
+
+
+def late(number: int) -> dict[str, object]:
+    return {"clickId": number}
