@@ -160,7 +160,8 @@ public final class KafkaStreamsJob {
       context = given;
       entries = context.getStateStore("entries");
       marks = context.getStateStore("marks");
-      ids = job.joins() ? List.of(new LinkedHashSet<>(), new LinkedHashSet<>()) : List.of(new ArrayList<>(), new ArrayList<>());
+      ids = job.joins() ? List.of(new LinkedHashSet<>(), new LinkedHashSet<>())
+          : List.of(new ArrayList<>(), new ArrayList<>());
       closedMs = Optional.ofNullable(marks.get("closed")).orElse(0L);
     }
 
