@@ -224,3 +224,17 @@ def test_an_event_at_the_end_of_time_closes_nothing() -> None:
     cells.absorb(facts(fact("input", [1], batch=0, lookup_us=START_US, window_us=window_us)))
     close(cells, clock(START_US), RULES)
     assert cells["closed_us"].tolist() == [ABSENT]
+
+
+def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
+    """One entry per window and partition, for as long as the sidecar runs."""
+    run = Run(tmp_path / "state")
+    for number in range(4):
+        at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
+        window_us = number * MINUTE_US
+        event = fact("input", [number], batch=number, lookup_us=at, window_us=window_us)
+        run.batch(at, {**event, "reach_us": window_us})
+        if number:
+            run.retire()
+    assert run.judging.cells["window_start_us"].tolist() == [3 * MINUTE_US]
+    assert list(run.judging.cells.reaches["input", 0]) == [3 * MINUTE_US]

@@ -148,6 +148,12 @@ class Cells:
     def drop(self, goes: Bools) -> None:
         """Forget the cells for which ``goes`` holds; all row numbers change."""
         stay = np.flatnonzero(~goes)
+        starts = self["window_start_us"]
+        if goes.any():
+            # What comes for older windows than these is out of scope: nobody asks what went past their end.
+            oldest = min(int(starts[goes].max()) + 1, int(starts[stay].min(initial=NEVER)))
+            for place, of_place in self.reaches.items():
+                self.reaches[place] = {end: offset for end, offset in of_place.items() if end > oldest}
         self._columns = {name: self[name][stay] for name in self._columns}
         self.keys = [self.keys[row] for row in stay.tolist()]
         self._size = len(stay)
