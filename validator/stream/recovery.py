@@ -6,7 +6,8 @@ Nothing but the tables is read: no checkpoint, no file of an earlier process.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from deltalake.exceptions import DeltaError
 
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
@@ -34,6 +36,24 @@ Instants = dict[int, tuple[int, int | None]]
 """Batch -> its lookup instant, and the watermark when it began."""
 
 
+class StateDamaged(Exception):
+    """A table of the state cannot be read: a file of it is missing or broken."""
+
+    exit_status = 3
+
+
+@contextmanager
+def _whole(tables: StateTables) -> Iterator[None]:
+    try:
+        yield
+    except (DeltaError, pa.ArrowException, FileNotFoundError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise StateDamaged(
+            f"the tables of the state {tables.state} cannot be read, for files in it are missing or broken ({reason}): "
+            "bring the folder back from a copy, or give state.path a new folder"
+        ) from error
+
+
 @dataclass(frozen=True)
 class Recovered:
     """Without facts: empty books and no cells."""
@@ -44,7 +64,12 @@ class Recovered:
 
 
 def recover(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
-    """Fold the facts of a state; an empty state gives empty books."""
+    """Fold the facts of a state; an empty state gives empty books. Raises `StateDamaged`."""
+    with _whole(tables):
+        return _recovered(tables, rules, window_us)
+
+
+def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
     nothing = Recovered(Books(rules), new_cells(), Retired())
     if not has_rows(tables.state, Table.FACTS):
         return nothing
@@ -172,7 +197,12 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
 
 
 def restore_record(tables: StateTables, record: RunRecord) -> None:
-    """Counters, recent minutes and the latest violations from the derived tables."""
+    """Counters, recent minutes and the latest violations from the derived tables. Raises `StateDamaged`."""
+    with _whole(tables):
+        _restored(tables, record)
+
+
+def _restored(tables: StateTables, record: RunRecord) -> None:
     newest: list[dict[str, Any]] = []
     delays: dict[tuple[int, int], int] = {}
     for part in tables.scan(Table.VIOLATIONS):
