@@ -132,12 +132,13 @@ def _window(found: Mapping[str, object]) -> FaultWindow:
 
 
 def _row(value: bytes) -> dict[str, object] | None:
+    """A record as columns of the faults table; None for one that is none, or that the table cannot hold."""
     try:
         record = json.loads(value)
         time = datetime.fromisoformat(record["time"])
         if time.tzinfo is None or record["state"] not in ("injected", "verified", "heal_started", "healed"):
             return None
-        return {
+        row: dict[str, object] = {
             "id": str(record["id"]),
             "name": str(record.get("name") or record["kind"]),
             "kind": str(record["kind"]),
@@ -148,5 +149,8 @@ def _row(value: bytes) -> dict[str, object] | None:
             "seed": int(record.get("seed") or 0),
             "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
         }
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        # A text may be half a character (a lone surrogate), and no column holds that.
+        "".join(value for value in row.values() if isinstance(value, str)).encode()
+        return row if -(2**63) <= int(str(row["seed"])) < 2**63 else None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
