@@ -17,6 +17,8 @@ from testbed.engines.settings import EngineSettings
 
 TOPICS: Final = {"click": 2, "output": 2, "lateOutput": 1, "faults": 1}
 """Topic -> partitions."""
+EFFECTIVE_FILE: Final = "effective.json"
+"""Where a real engine's guarantee is told to the sidecar."""
 PIPELINE: Final = "demo"
 GROUP: Final = "demo-engine"
 EVENTS_PER_SECOND: Final = 3_000
@@ -140,6 +142,7 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
             ],
             **({} if drops_late else {"late": [_LATE]}),
             "faults": {"topic": "faults"},
+            **({"engine": {"effective": f"./{EFFECTIVE_FILE}"}} if plan.is_real else {}),
             "oracle": {"kind": "tumbling_window", "size": f"{window_seconds(plan)}s"},
             "timing": {
                 "idle_after": "2s",
