@@ -23,3 +23,7 @@ class Facts(Section):
     """Those that are hit, or that press on the machine."""
     round_trip_seconds: dict[str, float] = Field(default_factory=dict)
     """Link -> a small message there and back, before the fault."""
+    offsets: dict[str, int] = Field(default_factory=dict)
+    """Topic/partition -> offset of the last record that the fault wrote there."""
+    records: dict[str, int] = Field(default_factory=dict)
+    """Target -> records that the fault wrote and the broker acknowledged."""

@@ -6,12 +6,12 @@ import os
 import shutil
 from pathlib import Path
 
-from faults.backends import processes
+from faults.backends import kafka, processes
 from faults.backends.impairment import Impairment
 from faults.backends.proxy import ProxyControl
 from faults.config import FaultConfig
 from faults.errors import FaultError
-from faults.targets import FolderTarget, LinkTarget, ProcessTarget, Target
+from faults.targets import FolderTarget, LinkTarget, LocalProcess, Target, TopicTarget
 
 
 def inventory(config: FaultConfig) -> dict[str, str]:
@@ -21,7 +21,7 @@ def inventory(config: FaultConfig) -> dict[str, str]:
 
 def _found(name: str, target: Target, state: Path) -> str:
     match target:
-        case ProcessTarget():
+        case LocalProcess():
             return _process(target)
         case LinkTarget():
             return _link(name, target, state)
@@ -29,14 +29,16 @@ def _found(name: str, target: Target, state: Path) -> str:
             if not target.path.is_dir():
                 return f"there is no folder {target.path}"
             return f"{shutil.disk_usage(target.path).free} bytes are free in {target.path}"
+        case TopicTarget():
+            return kafka.found(target)
         case _:
             return f"{os.cpu_count()} processors"
 
 
-def _process(target: ProcessTarget) -> str:
+def _process(target: LocalProcess) -> str:
     seen = processes.leader_of(target)
     if seen is None:
-        return "does not run" if target.pid_file is None else f"does not run, by {target.pid_file}"
+        return "does not run" if target.pid is not None else f"does not run, by {processes.where_named(target)}"
     if seen.is_stopped:
         return f"process {seen.pid} is stopped"
     return f"process {seen.pid} runs" + ("" if processes.is_ready(target) else f", and {target.ready} does not answer")

@@ -60,6 +60,23 @@ class MemoryParameters(Section):
     bytes: Annotated[Bytes, Field(gt=0)]
 
 
+class TransactionParameters(Section):
+    """A transaction on ``partition``, which the broker itself ends after ``timeout``."""
+
+    partition: Annotated[int, Field(ge=0)] = 0
+    timeout: Annotated[Seconds, Field(ge=1)] = 900.0
+    """At most the broker's ``transaction.max.timeout.ms``, 15 minutes unless set."""
+
+
+class PoisonParameters(Section):
+    """Records of ``form``, ``per_second`` of them until ``at_most`` are sent."""
+
+    form: Literal["not_utf8", "not_json", "no_object", "empty", "null", "each"] = "not_json"
+    """``each``: all of them in turn."""
+    per_second: Annotated[float, Field(gt=0, le=1000)] = 10.0
+    at_most: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
+
+
 class DiskParameters(Section):
     """A file of at most ``bytes``; less where the file system is full before.
 
@@ -76,6 +93,8 @@ AnyParameters = (
     | DelayParameters
     | PartitionParameters
     | BandwidthParameters
+    | TransactionParameters
+    | PoisonParameters
     | CpuParameters
     | MemoryParameters
     | DiskParameters

@@ -8,16 +8,26 @@ from typing import Final
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import Injection, Maker
+from faults.kinds.broker import BrokerKill, BrokerPause
 from faults.kinds.disk import DiskFull
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
+from faults.kinds.poison import Poison
 from faults.kinds.pressure import CpuPressure, MemoryPressure
-from faults.kinds.process import Kill, Pause, RestartLoop
+from faults.kinds.process import Kill, Pause, Restart, RestartLoop
+from faults.kinds.transaction import TransactionHang
 
 MAKERS: Final[dict[str, Maker]] = {
     "process_kill": Kill,
     "process_pause": Pause,
     "restart_loop": RestartLoop,
     "node_loss": Kill,
+    "broker_kill": BrokerKill,
+    "broker_pause": BrokerPause,
+    "transaction_hang": TransactionHang,
+    "poison": Poison,
+    "sidecar_kill": Kill,
+    "sidecar_pause": Pause,
+    "sidecar_restart": Restart,
     "net_delay": Delay,
     "net_partition": Partition,
     "net_bandwidth": Bandwidth,
