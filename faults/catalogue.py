@@ -13,8 +13,10 @@ from typing import Final
 from faults.parameters import (
     AnyParameters,
     BandwidthParameters,
+    ContainerRestartParameters,
     CpuParameters,
     DelayParameters,
+    DisconnectParameters,
     DiskParameters,
     MemoryParameters,
     NoParameters,
@@ -66,6 +68,10 @@ _ALL: Final = (
     Kind("sidecar_kill", "sidecar", NoParameters, "SIGKILL to the sidecar; healed when it is back"),
     Kind("sidecar_pause", "sidecar", NoParameters, "SIGSTOP to the sidecar, then SIGCONT"),
     Kind("sidecar_restart", "sidecar", NoParameters, "SIGTERM to the sidecar; healed when it is back"),
+    Kind("container_kill", "container", NoParameters, "SIGKILL to a container; healed when it runs and is healthy"),
+    Kind("container_pause", "container", NoParameters, "a container is frozen by Docker, and let go"),
+    Kind("container_restart", "container", ContainerRestartParameters, "a container is stopped and started by Docker"),
+    Kind("container_disconnect", "container", DisconnectParameters, "a container is taken off its networks"),
     Kind("net_delay", "link", DelayParameters, "the bytes of a link come later, with jitter"),
     Kind("net_partition", "link", PartitionParameters, "no byte passes a link, both ways or one way"),
     Kind("net_bandwidth", "link", BandwidthParameters, "a link passes only so many bytes per second"),
@@ -91,10 +97,8 @@ ABSENT: Final = (
     Absent("clock_jump", "it needs a library preloaded into the process, such as faketime, which is not built"),
     Absent("pod_kill", _CONTAINER),
     Absent("pod_failure", _CONTAINER),
-    Absent("container_kill", "it needs the Docker backend, which is not built; process_kill reaches local processes"),
 )
 ABSENT_BACKENDS: Final = {
     "namespaces": "network namespaces are not built; use backend: local",
-    "docker": "Docker is not built; use backend: local on the machine of the processes",
     "kubernetes": "Kubernetes and Chaos Mesh are not built; use backend: local on the machine of the processes",
 }

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
+from faults.backends import docker
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import serve
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
@@ -63,7 +64,10 @@ def _list() -> None:
             print(f"  {kind.name:<{width}}{kind.why_not_here}")
     for absent in ABSENT:
         print(f"  {absent.name:<{width}}{absent.reason}")
-    print("Backends: local (processes, the TCP proxy, folders and this machine). Not here:")
+    print("Backends: local (processes, the TCP proxy, clients of Kafka, folders and this machine).")
+    here = docker.why_not_here()
+    print(f"Docker, for targets of type container: {'it answers' if here is None else here}")
+    print("Not here:")
     for name, reason in ABSENT_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")
 

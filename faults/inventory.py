@@ -7,11 +7,12 @@ import shutil
 from pathlib import Path
 
 from faults.backends import kafka, processes
+from faults.backends.docker import Docker
 from faults.backends.impairment import Impairment
 from faults.backends.proxy import ProxyControl
 from faults.config import FaultConfig
 from faults.errors import FaultError
-from faults.targets import FolderTarget, LinkTarget, LocalProcess, Target, TopicTarget
+from faults.targets import ContainerTarget, FolderTarget, LinkTarget, LocalProcess, Target, TopicTarget
 
 
 def inventory(config: FaultConfig) -> dict[str, str]:
@@ -29,6 +30,8 @@ def _found(name: str, target: Target, state: Path) -> str:
             if not target.path.is_dir():
                 return f"there is no folder {target.path}"
             return f"{shutil.disk_usage(target.path).free} bytes are free in {target.path}"
+        case ContainerTarget():
+            return _container(target)
         case TopicTarget():
             return kafka.found(target)
         case _:
@@ -42,6 +45,15 @@ def _process(target: LocalProcess) -> str:
     if seen.is_stopped:
         return f"process {seen.pid} is stopped"
     return f"process {seen.pid} runs" + ("" if processes.is_ready(target) else f", and {target.ready} does not answer")
+
+
+def _container(target: ContainerTarget) -> str:
+    try:
+        seen = Docker(target.socket).inspect(target.container)
+    except FaultError as error:
+        return str(error)
+    runs = "is paused" if seen.is_paused else "runs" if seen.is_running else "does not run"
+    return f"container {seen.id[:12]} {runs}, on {', '.join(seen.endpoints) or 'no network'}"
 
 
 def _link(name: str, target: LinkTarget, state: Path) -> str:

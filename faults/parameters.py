@@ -48,6 +48,18 @@ class BandwidthParameters(Section):
     direction: Direction = "both"
 
 
+class ContainerRestartParameters(Section):
+    """Docker asks the container to stop, and kills it after ``stop_within``, in whole seconds."""
+
+    stop_within: Annotated[Seconds, Field(le=25)] = 10.0
+
+
+class DisconnectParameters(Section):
+    """``network``: the one to be taken off; all of the container's unless named."""
+
+    network: str | None = None
+
+
 class CpuParameters(Section):
     """``workers`` processes that each try to keep one processor busy."""
 
@@ -95,6 +107,8 @@ AnyParameters = (
     | BandwidthParameters
     | TransactionParameters
     | PoisonParameters
+    | ContainerRestartParameters
+    | DisconnectParameters
     | CpuParameters
     | MemoryParameters
     | DiskParameters

@@ -92,6 +92,18 @@ class TopicTarget(Section):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
+class ContainerTarget(Section):
+    """A container of Docker on this machine."""
+
+    type: Literal["container"]
+    container: str
+    """Its name or id."""
+    socket: Path = Path("/var/run/docker.sock")
+    """Docker's."""
+    leader: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
 class LinkTarget(Section):
     """A TCP link that leads through our proxy (``streamproof faults proxy``)."""
 
@@ -122,7 +134,14 @@ class MachineTarget(Section):
 
 
 Target = Annotated[
-    ProcessTarget | BrokerTarget | SidecarTarget | TopicTarget | LinkTarget | FolderTarget | MachineTarget,
+    ProcessTarget
+    | BrokerTarget
+    | SidecarTarget
+    | TopicTarget
+    | ContainerTarget
+    | LinkTarget
+    | FolderTarget
+    | MachineTarget,
     Field(discriminator="type"),
 ]
-TargetType = Literal["process", "broker", "sidecar", "topic", "link", "folder", "machine"]
+TargetType = Literal["process", "broker", "sidecar", "topic", "container", "link", "folder", "machine"]

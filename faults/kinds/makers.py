@@ -9,6 +9,7 @@ from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import Injection, Maker
 from faults.kinds.broker import BrokerKill, BrokerPause
+from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
 from faults.kinds.poison import Poison
@@ -28,6 +29,10 @@ MAKERS: Final[dict[str, Maker]] = {
     "sidecar_kill": Kill,
     "sidecar_pause": Pause,
     "sidecar_restart": Restart,
+    "container_kill": ContainerKill,
+    "container_pause": ContainerPause,
+    "container_restart": ContainerRestart,
+    "container_disconnect": ContainerDisconnect,
     "net_delay": Delay,
     "net_partition": Partition,
     "net_bandwidth": Bandwidth,
