@@ -21,6 +21,14 @@ from faults.parameters import (
     MemoryParameters,
     NoParameters,
     PartitionParameters,
+    PodClockParameters,
+    PodCpuParameters,
+    PodDelayParameters,
+    PodDiskParameters,
+    PodLossParameters,
+    PodMemoryParameters,
+    PodParameters,
+    PodPartitionParameters,
     PoisonParameters,
     RestartLoopParameters,
     TransactionParameters,
@@ -79,12 +87,20 @@ _ALL: Final = (
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
     Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),
+    Kind("pod_kill", "pods", PodParameters, "pods are deleted at once; healed when as many are ready"),
+    Kind("pod_failure", "pods", PodParameters, "pods do not work, and stay"),
+    Kind("pod_net_delay", "pods", PodDelayParameters, "packets of pods come later, with jitter"),
+    Kind("pod_net_loss", "pods", PodLossParameters, "packets of pods are lost"),
+    Kind("pod_net_partition", "pods", PodPartitionParameters, "no packet passes between pods and others"),
+    Kind("pod_cpu_pressure", "pods", PodCpuParameters, "processors of pods are kept busy"),
+    Kind("pod_memory_pressure", "pods", PodMemoryParameters, "memory of pods is held"),
+    Kind("pod_disk_slow", "pods", PodDiskParameters, "calls on files of a volume take longer"),
+    Kind("pod_clock_skew", "pods", PodClockParameters, "the clock of pods is off"),
 )
 KINDS: Final = {kind.name: kind for kind in _ALL}
 """Name -> kind."""
 
 _NETEM: Final = "it needs tc netem in a network namespace of the target, a backend that is not built"
-_CONTAINER: Final = "it needs the Kubernetes backend, which is not built; process_kill does the same to a process"
 ABSENT: Final = (
     Absent("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
     Absent("net_corrupt", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
@@ -95,10 +111,7 @@ ABSENT: Final = (
     Absent("disk_error", "it needs a device-mapper backend, which is not built"),
     Absent("clock_skew", "it needs a library preloaded into the process, such as faketime, which is not built"),
     Absent("clock_jump", "it needs a library preloaded into the process, such as faketime, which is not built"),
-    Absent("pod_kill", _CONTAINER),
-    Absent("pod_failure", _CONTAINER),
 )
 ABSENT_BACKENDS: Final = {
     "namespaces": "network namespaces are not built; use backend: local",
-    "kubernetes": "Kubernetes and Chaos Mesh are not built; use backend: local on the machine of the processes",
 }

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
-from faults.backends import docker
+from faults.backends import docker, kubernetes
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import serve
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
@@ -67,6 +67,8 @@ def _list() -> None:
     print("Backends: local (processes, the TCP proxy, clients of Kafka, folders and this machine).")
     here = docker.why_not_here()
     print(f"Docker, for targets of type container: {'it answers' if here is None else here}")
+    around = kubernetes.why_not_here()
+    print(f"Chaos Mesh, for targets of type pods: {'we run inside a cluster' if around is None else around}")
     print("Not here:")
     for name, reason in ABSENT_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")

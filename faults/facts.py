@@ -36,5 +36,7 @@ class Facts(Section):
     """Link -> a small message there and back, before the fault."""
     offsets: dict[str, int] = Field(default_factory=dict)
     """Topic/partition -> offset of the last record that the fault wrote there."""
+    ready_pods: dict[str, int] = Field(default_factory=dict)
+    """Target -> pods that were ready before."""
     records: dict[str, int] = Field(default_factory=dict)
     """Target -> records that the fault wrote and the broker acknowledged."""

@@ -12,7 +12,7 @@ from faults.backends.impairment import Impairment
 from faults.backends.proxy import ProxyControl
 from faults.config import FaultConfig
 from faults.errors import FaultError
-from faults.targets import ContainerTarget, FolderTarget, LinkTarget, LocalProcess, Target, TopicTarget
+from faults.targets import ContainerTarget, FolderTarget, LinkTarget, LocalProcess, PodsTarget, Target, TopicTarget
 
 
 def inventory(config: FaultConfig) -> dict[str, str]:
@@ -32,6 +32,11 @@ def _found(name: str, target: Target, state: Path) -> str:
             return f"{shutil.disk_usage(target.path).free} bytes are free in {target.path}"
         case ContainerTarget():
             return _container(target)
+        case PodsTarget():
+            where = target.server or "the cluster that we run in"
+            return (
+                f"pods of {target.namespace} with {', '.join(f'{k}={v}' for k, v in target.match.items())}, at {where}"
+            )
         case TopicTarget():
             return kafka.found(target)
         case _:

@@ -60,6 +60,71 @@ class DisconnectParameters(Section):
     network: str | None = None
 
 
+class PodParameters(Section):
+    """``pods``: how many of the target's pods, drawn by Chaos Mesh: one, a number, a share (``50%``), or all."""
+
+    pods: Literal["one", "all"] | Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = (
+        "one"
+    )
+
+
+class _PodNetworkParameters(PodParameters):
+    """``direction``: what the pods send (``to``), get (``from``) or ``both``; ``peers``: labels of the other side."""
+
+    direction: Literal["to", "from", "both"] = "to"
+    peers: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_peers(self) -> Self:
+        if self.direction != "to" and not self.peers:
+            raise ValueError("direction from and both need peers, since Chaos Mesh must know whom to hold off")
+        return self
+
+
+class PodDelayParameters(_PodNetworkParameters):
+    """As a link's, to the millisecond, by netem in the pod's network."""
+
+    delay: Annotated[Seconds, Field(ge=0.001, le=60)]
+    jitter: Seconds = 0.0
+
+
+class PodLossParameters(_PodNetworkParameters):
+    """``percent`` of the packets are lost."""
+
+    percent: Annotated[float, Field(gt=0, le=100)]
+
+
+class PodPartitionParameters(_PodNetworkParameters):
+    """No packet passes."""
+
+
+class PodCpuParameters(PodParameters):
+    """``workers`` that each load a processor of the pod to ``load_percent``."""
+
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    load_percent: Annotated[int, Field(ge=1, le=100)] = 100
+
+
+class PodMemoryParameters(PodParameters):
+    """One worker that holds ``bytes``."""
+
+    bytes: Annotated[Bytes, Field(gt=0)]
+
+
+class PodDiskParameters(PodParameters):
+    """``percent`` of the calls on the files of ``volume``, a mount path, take ``delay`` longer."""
+
+    volume: Annotated[str, Field(pattern="^/")]
+    delay: Annotated[Seconds, Field(ge=0.001, le=60)]
+    percent: Annotated[int, Field(ge=1, le=100)] = 100
+
+
+class PodClockParameters(PodParameters):
+    """The pod's clock is off by ``offset``: ``-10m`` is behind, ``5s`` ahead."""
+
+    offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
+
+
 class CpuParameters(Section):
     """``workers`` processes that each try to keep one processor busy."""
 
@@ -109,6 +174,14 @@ AnyParameters = (
     | PoisonParameters
     | ContainerRestartParameters
     | DisconnectParameters
+    | PodParameters
+    | PodDelayParameters
+    | PodLossParameters
+    | PodPartitionParameters
+    | PodCpuParameters
+    | PodMemoryParameters
+    | PodDiskParameters
+    | PodClockParameters
     | CpuParameters
     | MemoryParameters
     | DiskParameters

@@ -104,6 +104,21 @@ class ContainerTarget(Section):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
+class PodsTarget(Section):
+    """Pods of a Kubernetes cluster that runs Chaos Mesh."""
+
+    type: Literal["pods"]
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    match: Annotated[dict[str, str], Field(min_length=1)]
+    """Labels that the pods carry."""
+    server: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] | None = None
+    """The API server; default: that of the cluster that we run in."""
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    leader: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
 class LinkTarget(Section):
     """A TCP link that leads through our proxy (``streamproof faults proxy``)."""
 
@@ -139,9 +154,10 @@ Target = Annotated[
     | SidecarTarget
     | TopicTarget
     | ContainerTarget
+    | PodsTarget
     | LinkTarget
     | FolderTarget
     | MachineTarget,
     Field(discriminator="type"),
 ]
-TargetType = Literal["process", "broker", "sidecar", "topic", "container", "link", "folder", "machine"]
+TargetType = Literal["process", "broker", "sidecar", "topic", "container", "pods", "link", "folder", "machine"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from faults.backends.chaos_mesh import KIND_OF
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import Injection, Maker
@@ -12,6 +13,7 @@ from faults.kinds.broker import BrokerKill, BrokerPause
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
+from faults.kinds.pods import Pods
 from faults.kinds.poison import Poison
 from faults.kinds.pressure import CpuPressure, MemoryPressure
 from faults.kinds.process import Kill, Pause, Restart, RestartLoop
@@ -40,6 +42,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "cpu_pressure": CpuPressure,
     "memory_pressure": MemoryPressure,
     "disk_full": DiskFull,
+    **dict.fromkeys(KIND_OF, Pods),
 }
 
 
