@@ -114,4 +114,6 @@ ABSENT: Final = (
 )
 ABSENT_BACKENDS: Final = {
     "namespaces": "network namespaces are not built; use backend: local",
+    "docker": "Docker needs no backend of its own; give targets of type container",
+    "kubernetes": "Kubernetes needs no backend of its own; give targets of type pods",
 }

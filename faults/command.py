@@ -54,22 +54,19 @@ def run(given: argparse.Namespace) -> int:
 
 def _list() -> None:
     width = max(len(name) for name in [*KINDS, *(absent.name for absent in ABSENT), *ABSENT_BACKENDS]) + 2
+    elsewhere = {"container": docker.why_not_here(), "pods": kubernetes.why_not_here()}
+    reasons = {kind.name: kind.why_not_here or elsewhere.get(kind.target) for kind in KINDS.values()}
     print("Kinds of faults that this host can do:")
     for kind in KINDS.values():
-        if kind.why_not_here is None:
-            print(f"  {kind.name:<{width}}{kind.target:<9}{kind.summary}")
+        if reasons[kind.name] is None:
+            print(f"  {kind.name:<{width}}{kind.target:<11}{kind.summary}")
     print("Not here:")
-    for kind in KINDS.values():
-        if kind.why_not_here is not None:
-            print(f"  {kind.name:<{width}}{kind.why_not_here}")
+    for name, reason in reasons.items():
+        if reason is not None:
+            print(f"  {name:<{width}}{reason}")
     for absent in ABSENT:
         print(f"  {absent.name:<{width}}{absent.reason}")
-    print("Backends: local (processes, the TCP proxy, clients of Kafka, folders and this machine).")
-    here = docker.why_not_here()
-    print(f"Docker, for targets of type container: {'it answers' if here is None else here}")
-    around = kubernetes.why_not_here()
-    print(f"Chaos Mesh, for targets of type pods: {'we run inside a cluster' if around is None else around}")
-    print("Not here:")
+    print("Backend: local, for targets of all types. Not backends:")
     for name, reason in ABSENT_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")
 

@@ -1,5 +1,7 @@
-"""Faults of pods, through Chaos Mesh. In when it says AllInjected; gone when it says AllRecovered, its object is deleted,
-and as many pods are ready as before.
+"""Faults of pods, through Chaos Mesh.
+
+In when it says AllInjected. Gone when it says AllRecovered, its object is deleted, and as many
+pods are ready as before.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Pods:
 
     def is_gone(self) -> bool:
         """Chaos Mesh has recovered all; the object, which is deleted then, is gone; and the pods are ready again."""
-        return all([self._is_removed(name) for name in self._targets]) and all(
+        removed = [self._is_removed(name) for name in self._targets]  # each is looked at: it may have to be deleted
+        return all(removed) and all(
             self._ready_pods(name) >= self.facts.ready_pods.get(name, 1) for name in self._targets
         )
 

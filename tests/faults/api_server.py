@@ -1,7 +1,7 @@
 """A server that speaks as much of the Kubernetes API as the faults use, plays Chaos Mesh, and records what it is asked.
 
 Objects are checked strictly against :mod:`tests.faults.chaos_mesh_schema`. What Chaos Mesh would do a moment later
-happens when somebody watches: it selects and injects, recovers what is paused, and lets the object go when it is deleted.
+happens when somebody watches: it selects and injects, recovers what is paused, and lets go of what is deleted.
 """
 
 from __future__ import annotations
