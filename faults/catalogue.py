@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+from faults.backends import namespaces
 from faults.parameters import (
     AnyParameters,
     BandwidthParameters,
@@ -19,6 +20,8 @@ from faults.parameters import (
     DisconnectParameters,
     DiskParameters,
     MemoryParameters,
+    NamespaceDelayParameters,
+    NamespaceLossParameters,
     NoParameters,
     PartitionParameters,
     PodClockParameters,
@@ -51,6 +54,8 @@ class Kind:
         """Why this host cannot do it; None where it can."""
         if self.linux_only and sys.platform != "linux":
             return "its probe reads /proc, which only Linux has"
+        if self.target == "namespace":
+            return namespaces.why_not_here() if self.parameters is NoParameters else namespaces.why_no_netem()
         if not hasattr(os, "killpg"):
             return "it needs a POSIX system"
         return None
@@ -84,6 +89,9 @@ _ALL: Final = (
     Kind("net_partition", "link", PartitionParameters, "no byte passes a link, both ways or one way"),
     Kind("net_bandwidth", "link", BandwidthParameters, "a link passes only so many bytes per second"),
     Kind("net_reset", "link", NoParameters, "connections of a link are reset, old ones and new ones"),
+    Kind("namespace_partition", "namespace", NoParameters, "no packet leaves a network namespace"),
+    Kind("namespace_delay", "namespace", NamespaceDelayParameters, "packets leave a namespace later, by netem"),
+    Kind("namespace_loss", "namespace", NamespaceLossParameters, "packets that leave a namespace are lost, by netem"),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
     Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),
@@ -100,12 +108,13 @@ _ALL: Final = (
 KINDS: Final = {kind.name: kind for kind in _ALL}
 """Name -> kind."""
 
-_NETEM: Final = "it needs tc netem in a network namespace of the target, a backend that is not built"
+_NETEM: Final = "a link is a proxy of bytes, which has no packets; namespace_loss and pod_net_loss have"
+_RARE: Final = "a link is a proxy of bytes, which has no packets, and in a namespace it is not built"
 ABSENT: Final = (
     Absent("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
-    Absent("net_corrupt", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
-    Absent("net_duplicate", f"{_NETEM}; TCP hides it from an application"),
-    Absent("net_reorder", f"{_NETEM}; TCP hides it from an application"),
+    Absent("net_corrupt", f"{_RARE}; under TCP, net_delay is what an application sees of it"),
+    Absent("net_duplicate", f"{_RARE}; TCP hides it from an application"),
+    Absent("net_reorder", f"{_RARE}; TCP hides it from an application"),
     Absent("leader_move", "the Kafka client has no request that moves a leader; broker_kill moves those of its broker"),
     Absent("disk_slow", "it needs a device-mapper or cgroup backend, which is not built"),
     Absent("disk_error", "it needs a device-mapper backend, which is not built"),
@@ -113,7 +122,7 @@ ABSENT: Final = (
     Absent("clock_jump", "it needs a library preloaded into the process, such as faketime, which is not built"),
 )
 ABSENT_BACKENDS: Final = {
-    "namespaces": "network namespaces are not built; use backend: local",
+    "namespaces": "network namespaces need no backend of their own; give targets of type namespace",
     "docker": "Docker needs no backend of its own; give targets of type container",
     "kubernetes": "Kubernetes needs no backend of its own; give targets of type pods",
 }

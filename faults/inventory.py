@@ -6,13 +6,22 @@ import os
 import shutil
 from pathlib import Path
 
-from faults.backends import kafka, processes
+from faults.backends import kafka, namespaces, processes
 from faults.backends.docker import Docker
 from faults.backends.impairment import Impairment
 from faults.backends.proxy import ProxyControl
 from faults.config import FaultConfig
 from faults.errors import FaultError
-from faults.targets import ContainerTarget, FolderTarget, LinkTarget, LocalProcess, PodsTarget, Target, TopicTarget
+from faults.targets import (
+    ContainerTarget,
+    FolderTarget,
+    LinkTarget,
+    LocalProcess,
+    NamespaceTarget,
+    PodsTarget,
+    Target,
+    TopicTarget,
+)
 
 
 def inventory(config: FaultConfig) -> dict[str, str]:
@@ -32,6 +41,8 @@ def _found(name: str, target: Target, state: Path) -> str:
             return f"{shutil.disk_usage(target.path).free} bytes are free in {target.path}"
         case ContainerTarget():
             return _container(target)
+        case NamespaceTarget():
+            return _namespace(target)
         case PodsTarget():
             where = target.server or "the cluster that we run in"
             return (
@@ -59,6 +70,17 @@ def _container(target: ContainerTarget) -> str:
         return str(error)
     runs = "is paused" if seen.is_paused else "runs" if seen.is_running else "does not run"
     return f"container {seen.id[:12]} {runs}, on {', '.join(seen.endpoints) or 'no network'}"
+
+
+def _namespace(target: NamespaceTarget) -> str:
+    why_not = namespaces.why_not_here()
+    if why_not is not None:
+        return why_not
+    try:
+        rule = namespaces.root_rule(target.namespace, target.device)
+    except FaultError as error:
+        return str(error)
+    return f"{target.device} of {target.namespace}, with the queueing rule {rule.get('kind', 'none')}"
 
 
 def _link(name: str, target: LinkTarget, state: Path) -> str:

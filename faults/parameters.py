@@ -60,6 +60,25 @@ class DisconnectParameters(Section):
     network: str | None = None
 
 
+class NamespaceDelayParameters(Section):
+    """What leaves the namespace comes later by ``delay``, more or less by up to ``jitter``; packets may overtake."""
+
+    delay: Annotated[Seconds, Field(ge=0.02, le=60)]
+    jitter: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.jitter > self.delay / 2:
+            raise ValueError("jitter is more than half of delay, so that no probe could tell the fault from none")
+        return self
+
+
+class NamespaceLossParameters(Section):
+    """``percent`` of the packets that leave the namespace are lost."""
+
+    percent: Annotated[float, Field(ge=1, le=100)]
+
+
 class PodParameters(Section):
     """``pods``: how many of the target's pods, drawn by Chaos Mesh: one, a number, a share (``50%``), or all."""
 
@@ -174,6 +193,8 @@ AnyParameters = (
     | PoisonParameters
     | ContainerRestartParameters
     | DisconnectParameters
+    | NamespaceDelayParameters
+    | NamespaceLossParameters
     | PodParameters
     | PodDelayParameters
     | PodLossParameters

@@ -119,6 +119,19 @@ class PodsTarget(Section):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
+class NamespaceTarget(Section):
+    """A named network namespace (``ip netns``), in which processes of the pipeline run."""
+
+    type: Literal["namespace"]
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$")]
+    """By which its traffic leaves."""
+    probe: Address
+    """What takes a connection from inside, through the device."""
+    leader: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
 class LinkTarget(Section):
     """A TCP link that leads through our proxy (``streamproof faults proxy``)."""
 
@@ -155,9 +168,12 @@ Target = Annotated[
     | TopicTarget
     | ContainerTarget
     | PodsTarget
+    | NamespaceTarget
     | LinkTarget
     | FolderTarget
     | MachineTarget,
     Field(discriminator="type"),
 ]
-TargetType = Literal["process", "broker", "sidecar", "topic", "container", "pods", "link", "folder", "machine"]
+TargetType = Literal[
+    "process", "broker", "sidecar", "topic", "container", "pods", "namespace", "link", "folder", "machine"
+]

@@ -12,6 +12,7 @@ from faults.kinds.base import Injection, Maker
 from faults.kinds.broker import BrokerKill, BrokerPause
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
+from faults.kinds.namespace import NamespaceDelay, NamespaceLoss, NamespacePartition
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
 from faults.kinds.pods import Pods
 from faults.kinds.poison import Poison
@@ -39,6 +40,9 @@ MAKERS: Final[dict[str, Maker]] = {
     "net_partition": Partition,
     "net_bandwidth": Bandwidth,
     "net_reset": Reset,
+    "namespace_partition": NamespacePartition,
+    "namespace_delay": NamespaceDelay,
+    "namespace_loss": NamespaceLoss,
     "cpu_pressure": CpuPressure,
     "memory_pressure": MemoryPressure,
     "disk_full": DiskFull,
