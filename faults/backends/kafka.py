@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from faults.errors import FaultRefused
@@ -16,6 +17,7 @@ ANSWER_SECONDS_MAX: Final = 1.0
 LOOK_SECONDS_MAX: Final = 10.0
 
 Options = dict[str, str | int | float | bool]
+Client = TypeVar("Client")
 
 
 def options(bootstrap_servers: str, file: Path | None) -> Options:
@@ -35,10 +37,28 @@ def options(bootstrap_servers: str, file: Path | None) -> Options:
     return {"log_level": 0, "reconnect.backoff.max.ms": 500, **read, "bootstrap.servers": bootstrap_servers}
 
 
+def admin(bootstrap_servers: str, file: Path | None) -> AdminClient:
+    """A client that looks. Raises FaultRefused where its options cannot be used."""
+    return _made(AdminClient, options(bootstrap_servers, file), file)
+
+
+def producer(bootstrap_servers: str, file: Path | None, more: Options) -> Producer:
+    """A client that writes. Raises as :func:`admin` does."""
+    return _made(Producer, {**options(bootstrap_servers, file), **more}, file)
+
+
+def _made(client: Callable[[Options], Client], given: Options, file: Path | None) -> Client:
+    try:
+        return client(given)
+    except KafkaException as error:
+        where = "its options" if file is None else str(file)
+        raise FaultRefused(f"options_file: no client can be made with {where} ({error.args[0].str()}).") from error
+
+
 def answers(broker: BrokerTarget) -> bool:
     """Whether this very broker, the only one that the client knows, tells its metadata."""
     try:
-        AdminClient(options(broker.address, broker.options_file)).list_topics(timeout=ANSWER_SECONDS_MAX)
+        admin(broker.address, broker.options_file).list_topics(timeout=ANSWER_SECONDS_MAX)
     except KafkaException:
         return False
     return True
@@ -49,7 +69,7 @@ class TopicClient:
 
     def __init__(self, name: str, target: TopicTarget) -> None:
         self.name, self.target = name, target
-        self._admin = AdminClient(options(target.bootstrap_servers, target.options_file))
+        self._admin = admin(target.bootstrap_servers, target.options_file)
 
     def partitions(self) -> int:
         """How many it has. Raises FaultRefused where there is no such topic or no broker answers."""

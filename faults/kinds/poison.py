@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import KafkaException, Message, Producer
 
 from faults.backends import processes
-from faults.backends.kafka import TopicClient, options
+from faults.backends.kafka import Options, TopicClient, producer
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownProcess
 from faults.fault import Fault
@@ -56,8 +56,8 @@ class Poison:
     def inject(self) -> None:
         """Send the first."""
         for name, target in self._targets.items():
-            more = {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
-            self._producers[name] = Producer({**options(target.bootstrap_servers, target.options_file), **more})
+            more: Options = {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
+            self._producers[name] = producer(target.bootstrap_servers, target.options_file, more)
         self._started = time.monotonic()
         self.hold()
 
@@ -67,22 +67,22 @@ class Poison:
         due = min(self._parameters.at_most, 1 + int(elapsed * self._parameters.per_second))
         while self._sent < due:
             value = next(self._values)
-            for name, producer in self._producers.items():
-                producer.produce(self._targets[name].topic, value, on_delivery=self._noted(name))
+            for name, writer in self._producers.items():
+                writer.produce(self._targets[name].topic, value, on_delivery=self._noted(name))
             self._sent += 1
-        for producer in self._producers.values():
-            producer.poll(0)
+        for writer in self._producers.values():
+            writer.poll(0)
 
     def is_in(self) -> bool:
         """Each topic's broker has acknowledged one, and its partition ends after it."""
-        for producer in self._producers.values():
-            producer.poll(0)
+        for writer in self._producers.values():
+            writer.poll(0)
         return all(self.facts.records.get(name, 0) > 0 for name in self._targets) and self._all_are_there()
 
     def heal(self) -> None:
         """Send no more, and wait for the last acknowledgement. Raises FaultRefused where the broker gives none."""
-        for name, producer in self._producers.items():
-            if producer.flush(_FLUSH_SECONDS_MAX) or self._failed is not None:
+        for name, writer in self._producers.items():
+            if writer.flush(_FLUSH_SECONDS_MAX) or self._failed is not None:
                 raise FaultRefused(
                     f"{name}: the broker did not acknowledge all ({self._failed or 'it does not answer'})"
                 )

@@ -11,7 +11,7 @@ from typing import Final
 
 from confluent_kafka import KafkaException, Message, Producer
 
-from faults.backends.kafka import LOOK_SECONDS_MAX, TopicClient, options
+from faults.backends.kafka import LOOK_SECONDS_MAX, TopicClient, producer
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
@@ -44,7 +44,7 @@ class TransactionHang:
     def inject(self) -> None:
         """Open, write, and wait until the broker has the record."""
         for name, target in self._targets.items():
-            producer = self._producer(name)
+            writer = self._producer(name)
             written: list[Message] = []
             failed: list[str] = []
 
@@ -57,17 +57,17 @@ class TransactionHang:
                     failed.append(str(error))
 
             try:
-                producer.init_transactions(LOOK_SECONDS_MAX)
-                producer.begin_transaction()
-                producer.produce(target.topic, _RECORD, partition=self._parameters.partition, on_delivery=note)
-                producer.flush(LOOK_SECONDS_MAX)
+                writer.init_transactions(LOOK_SECONDS_MAX)
+                writer.begin_transaction()
+                writer.produce(target.topic, _RECORD, partition=self._parameters.partition, on_delivery=note)
+                writer.flush(LOOK_SECONDS_MAX)
             except KafkaException as error:
                 raise FaultRefused(f"{name}: no transaction could be opened ({error.args[0].str()}).") from error
             if not written:
                 raise FaultRefused(f"{name}: the broker took no record ({'; '.join(failed) or 'it does not answer'}).")
             offset = written[0].offset()
             assert offset is not None
-            self._producers.append(producer)
+            self._producers.append(writer)
             self.facts = Facts(offsets={**self.facts.offsets, self._place(name): offset})
 
     def hold(self) -> None:
@@ -117,11 +117,12 @@ class TransactionHang:
 
     def _producer(self, name: str) -> Producer:
         target = self._targets[name]
-        return Producer(
+        return producer(
+            target.bootstrap_servers,
+            target.options_file,
             {
-                **options(target.bootstrap_servers, target.options_file),
                 "transactional.id": self._ids[name],
                 "transaction.timeout.ms": round(self._parameters.timeout * 1000),
                 "linger.ms": 0,
-            }
+            },
         )
