@@ -12,8 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from confluent_kafka import Producer
+from confluent_kafka import Consumer, Producer, TopicPartition
 
+from testbed.demo_files import TOPICS
 from testbed.demo_options import DemoPlan
 from testbed.engines.base import ProcessEngine
 
@@ -22,6 +23,9 @@ DOWN_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 4.0
 """Below the engine's session timeout: it is slow, not replaced."""
 READY_SECONDS_MAX: Final = 120.0
+ANSWER_SECONDS_MAX: Final = 15.0
+"""A few windows of the demo."""
+_LOOK_SECONDS: Final = 0.005
 _VERIFY_SECONDS_MAX: Final = 5.0
 _POLL_SECONDS: Final = 0.05
 _NAMES: Final = {"kill": ("kill-the-engine", "process_kill"), "pause": ("pause-the-engine", "process_pause")}
@@ -49,6 +53,7 @@ class DemoFault:
         self._stop = stop
         self._say = say
         self._id = str(uuid.uuid4())
+        self._bootstrap_servers = bootstrap_servers
         self._producer = Producer(
             {"bootstrap.servers": bootstrap_servers, "acks": "all", "linger.ms": 0, "log_level": 0}
         )
@@ -61,6 +66,8 @@ class DemoFault:
             self._pause()
 
     def _kill(self) -> None:
+        if self._plan.is_real:
+            self._await_answer()
         self._say("FAULT: killing the engine (SIGKILL)")
         self._tell("injected")
         self._engine.kill(0)
@@ -74,19 +81,30 @@ class DemoFault:
         self._tell("healed")
         self._say("healed: the engine was started again and has its partitions")
 
+    def _await_answer(self) -> None:
+        """Return right after an answer, or after a while without one: killed now, an engine has not committed it."""
+        reader = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": "demo-fault", "log_level": 0})
+        before = _results(reader)
+        deadline = time.monotonic() + ANSWER_SECONDS_MAX
+        while _results(reader) == before and time.monotonic() < deadline and not self._stop.wait(_LOOK_SECONDS):
+            pass
+        reader.close()
+
     def _pause(self) -> None:
-        process = self._engine.process(0)
+        pid = self._engine.instances[0].pid
+        if pid is None:
+            raise FaultFailed("There is no engine to pause: it has ended.")
         self._say(f"FAULT: pausing the engine for {PAUSE_SECONDS:g} s (SIGSTOP)")
         self._tell("injected")
-        process.send_signal(signal.SIGSTOP)
+        self._engine.send_signal(0, signal.SIGSTOP)
         try:
-            self._await_stopped(process.pid, stopped=True)
+            self._await_stopped(pid, stopped=True)
             self._tell("verified")
             self._stop.wait(PAUSE_SECONDS)
             self._tell("heal_started")
         finally:
-            process.send_signal(signal.SIGCONT)
-        self._await_stopped(process.pid, stopped=False)
+            self._engine.send_signal(0, signal.SIGCONT)
+        self._await_stopped(pid, stopped=False)
         self._tell("healed")
         self._say("healed: the engine goes on (SIGCONT)")
 
@@ -113,6 +131,12 @@ class DemoFault:
         self._producer.produce("faults", json.dumps(record), key=self._id)
         if self._producer.flush(_VERIFY_SECONDS_MAX) and not self._stop.is_set():
             raise FaultFailed("The faults topic took no record: the broker does not answer.")
+
+
+def _results(reader: Consumer) -> int:
+    """The end offsets of the output topic, together."""
+    partitions = [TopicPartition("output", p) for p in range(TOPICS["output"])]
+    return sum(reader.get_watermark_offsets(p, timeout=_VERIFY_SECONDS_MAX)[1] for p in partitions)
 
 
 def _is_stopped(pid: int) -> bool:

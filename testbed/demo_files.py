@@ -11,6 +11,7 @@ from typing import Final
 import yaml
 
 from testbed.demo_options import DemoPlan
+from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.settings import EngineSettings
 
@@ -74,6 +75,7 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
         guarantee=plan.guarantee,
         parallelism=REAL_WORKERS,
         window_ms=window_seconds(plan) * 1000,
+        max_disorder_ms=CATALOGUE[plan.engine].slack_ms,
         timeouts=real_timeouts(plan),
     )
 
@@ -113,8 +115,16 @@ _SHORT_RUN: Final = {
 }
 
 
+_LATE: Final = {
+    "topic": "lateOutput",
+    "fields": {"id": "clickId", "key": "page", "event_time": "clickTimestamp"},
+}
+
+
 def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
     """The sidecar's configuration file: what a user would write for this pipeline, with short times."""
+    entry = CATALOGUE.get(plan.engine)
+    drops_late = entry is not None and entry.drops_late
     return _write(
         folder / "pipeline.yaml",
         {
@@ -128,16 +138,13 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
                     "fields": {"key": "page", "window_start": "windowStart", "ids": ["clickIds", "updateIds"]},
                 }
             ],
-            "late": [
-                {
-                    "topic": "lateOutput",
-                    "fields": {"id": "clickId", "key": "page", "event_time": "clickTimestamp"},
-                }
-            ],
+            **({} if drops_late else {"late": [_LATE]}),
             "faults": {"topic": "faults"},
             "oracle": {"kind": "tumbling_window", "size": f"{window_seconds(plan)}s"},
             "timing": {
                 "idle_after": "2s",
+                "max_disorder": f"{entry.slack_ms if entry else 0}ms",
+                "late_policy": "drop" if drops_late else "report",
                 "overdue_after": f"{OVERDUE_AFTER_SECONDS}s",
                 "missing_after": f"{missing_after_seconds(plan)}s",
             },

@@ -177,6 +177,10 @@ class ProcessEngine(ABC):
             raise EngineError(f"{self.name}-{instance} was not started.")
         return process
 
+    def send_signal(self, instance: int, number: signal.Signals) -> None:
+        """Send a signal to an instance and all of its group. Raises EngineError before its first start."""
+        self.process(instance).send_signal(number)
+
     def __enter__(self) -> Self:
         return self
 

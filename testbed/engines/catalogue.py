@@ -11,6 +11,8 @@ from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
 from testbed.engines.settings import Guarantee
+from testbed.engines.spark import SparkEngine, kafka_jars
+from testbed.engines.storm import StormEngine
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Entry:
     """Raises a PrerequisiteError, whose one sentence says what the machine lacks; fetches nothing."""
     prepare: Callable[[], object]
     """Fetches and compiles what is missing; raises as ``require`` does."""
+    slack_ms: int = 0
+    """Disorder that the engine must allow even for ordered partitions: its watermark follows the newest event of all of
+    them, and one that is read a little later than another is late."""
+    drops_late: bool = False
+    """Late events go nowhere, since the engine has no side output."""
 
 
 CATALOGUE: Final[Mapping[str, Entry]] = {
@@ -30,6 +37,10 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
     "kafka_streams": Entry(
         KafkaStreamsEngine, KafkaStreamsEngine.guarantees, KafkaStreamsEngine.require, KafkaStreamsEngine.class_path
     ),
+    "spark": Entry(
+        SparkEngine, SparkEngine.guarantees, SparkEngine.require, kafka_jars, slack_ms=1000, drops_late=True
+    ),
+    "storm": Entry(StormEngine, StormEngine.guarantees, StormEngine.require, StormEngine.class_path, slack_ms=1000),
 }
 
 

@@ -1,0 +1,107 @@
+"""The Spark engine: one Structured Streaming driver as a process, killed and started again on its checkpoint."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from testbed.demo_sidecar import python_path
+from testbed.engines.base import EngineError
+from testbed.engines.effective import ClientConfig, Effective, client_configs
+from testbed.engines.job import READY
+from testbed.engines.real import EngineRefused, RealEngine, RealEngineSettings
+from testbed.engines.spark_settings import SparkSettings
+from validator.stream.jars import SIDECAR_LOCK, find_java, resolve
+
+EFFECTIVE: Final = "effective.json"
+"""File beside the configuration: what the running query says of itself."""
+_SIDECAR_ONLY: Final = ("io.delta",)
+
+
+@dataclass(frozen=True)
+class RunningQuery:
+    """What the driver read back from its query. The sink is its Java class, the interval seconds."""
+
+    sink: str
+    trigger_seconds: float
+    checkpoint: str
+
+
+class SparkEngine(RealEngine):
+    """PGVal's SST as PySpark runs it. The JVM is in the process group of its driver and is killed with it."""
+
+    name = "spark"
+    guarantees = ("exactly_once", "at_least_once")
+
+    def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
+        """``folder`` takes configuration, log, checkpoint and scratch files. Raises EngineRefused."""
+        if settings.standby:
+            raise EngineRefused("spark has no standby workers, its driver is one process; leave standby at 0.")
+        super().__init__(SparkSettings.of(settings), folder, roles=["driver"])
+
+    @classmethod
+    def require(cls) -> None:
+        """Raise a PrerequisiteError where this machine lacks what the engine needs. Fetches nothing."""
+        find_java()
+
+    def _command(self, instance: int) -> list[str | Path]:
+        del instance
+        return [sys.executable, "-m", "testbed.engines.spark_job", self._folder / f"{self.name}.json"]
+
+    def _environment(self, instance: int) -> dict[str, str]:
+        del instance
+        return python_path()
+
+    def _is_ready(self, instance: int) -> bool:
+        return any(line.startswith(READY) for line in self._log_since_start(instance).splitlines())
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """Ask the driver to end after its batch, and kill it where it does not. The JVM is ended by the driver."""
+        for instance in self.instances:
+            if instance.alive and instance.pid is not None:
+                with suppress(ProcessLookupError):
+                    os.kill(instance.pid, signal.SIGTERM)
+                with suppress(TimeoutError):
+                    self.process(instance.number).wait(timeout)
+        self.kill()
+
+    def effective(self) -> Effective:
+        """From the running query and its Kafka clients. Raises EngineError where the driver is not ready."""
+        if not (self.instances[0].alive and self._is_ready(0)):
+            raise EngineError("The driver of spark has no running query.")
+        said = RunningQuery(**json.loads((self._folder / EFFECTIVE).read_text(encoding="utf-8")))
+        return effective_of(said, client_configs(self._log_since_start(0)))
+
+
+def kafka_jars() -> list[Path]:
+    """Spark's connector for Kafka, from the sidecar's lock. Raises PrerequisiteError."""
+    return [jar for jar in resolve(SIDECAR_LOCK) if jar.parent.name not in _SIDECAR_ONLY]
+
+
+def effective_of(query: RunningQuery, configs: tuple[ClientConfig, ...]) -> Effective:
+    """The guarantee of a query whose clients have ``configs``. The sink's producer is made with the first result."""
+    producers = [c for c in configs if c.kind == "ProducerConfig"]
+    consumers = [c for c in configs if c.kind == "ConsumerConfig"]
+    evidence = [f"the sink {query.sink.rpartition('.')[2]} commits nothing with the batch"]
+    if producers:
+        transactional = "set" if all(p.transactional for p in producers) else "not set"
+        acknowledged = "all" if all(p.acknowledged for p in producers) else "not all"
+        evidence.append(f"transactional.id {transactional} in the producers, acks {acknowledged}")
+    if consumers:
+        committed = all(c.reads_committed for c in consumers)
+        evidence.append(f"isolation.level {'read_committed' if committed else 'read_uncommitted'} in the consumers")
+    evidence.append("a batch that is not in the checkpoint is run again")
+    return Effective(
+        engine="spark",
+        # A producer that does not wait for its acknowledgement may lose a result of a batch that is then committed.
+        guarantee="at_least_once" if all(p.acknowledged for p in producers) else "at_most_once",
+        evidence=tuple(evidence),
+        commit_interval_seconds=query.trigger_seconds,
+        checkpoint_mode="micro-batch: offsets before the results, commit after them",
+    )

@@ -1,0 +1,219 @@
+"""The driver of the Spark engine: ``python -m testbed.engines.spark_job spark.json``.
+
+One Structured Streaming query: clicks, grouped by key and tumbling event-time window, one result with the ids in append
+mode. Killed and started again it goes on from its checkpoint, which lies beside the configuration. Exit status: 0 when
+stopped, 1 when the query failed, 2 for a configuration that cannot be used.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Final
+
+from pydantic import ValidationError
+
+from testbed.engines.effective import CLIENT_LOGGERS
+from testbed.engines.job import READY, log
+from testbed.engines.spark import EFFECTIVE, RunningQuery, kafka_jars
+from testbed.engines.spark_settings import STATE_STORES, SparkSettings
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+CHECKPOINT: Final = "checkpoint"
+"""Folder beside the configuration."""
+_WAITING: Final = "Waiting for data to arrive"
+"""What Spark says of a query that looked for input, found none, and has nothing left to do."""
+_TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS"
+_POLL_SECONDS: Final = 0.05
+_BATCH_END_SECONDS_MAX: Final = 10.0
+_MESSAGE_BYTES_MAX: Final = 8_000_000
+_LOG: Final = """rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %p %c{1}: %m%n
+# A batch that takes longer than the trigger interval is a fact of a small machine.
+logger.trigger.name = org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor
+logger.trigger.level = error
+"""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point."""
+    parser = argparse.ArgumentParser(prog="python -m testbed.engines.spark_job")
+    parser.add_argument("config", type=Path, help="JSON file of testbed.engines.spark_settings.SparkSettings")
+    config: Path = parser.parse_args(arguments).config
+    try:
+        settings = SparkSettings.model_validate_json(config.read_text(encoding="utf-8"))
+    except (OSError, ValidationError) as error:
+        log(f"{config}: {' '.join(str(error).split())}")
+        return 2
+    stopping = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stopping.set())
+    return run(settings, config.parent, stopping)
+
+
+def run(settings: SparkSettings, folder: Path, stopping: threading.Event) -> int:
+    """Run the query until ``stopping`` is set or it fails; the exit status."""
+    session = start_session(settings, folder)
+    query = start_query(session, settings, folder / CHECKPOINT)
+    ready = False
+    while query.isActive and not stopping.wait(_POLL_SECONDS):
+        if not ready and has_run(query):
+            ready = True
+            write_effective(query, folder)
+            log(f"{READY} {settings.group} {query.id}")
+    if not query.isActive:
+        log(f"failed: {query.exception()}")
+        return 1
+    # A batch that is cut would only be repeated; one that is done need not.
+    deadline = time.monotonic() + _BATCH_END_SECONDS_MAX
+    while query.status["isTriggerActive"] and time.monotonic() < deadline:
+        time.sleep(_POLL_SECONDS)
+    query.stop()
+    session.stop()
+    log("stopped")
+    return 0
+
+
+def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
+    """Spark in this process and its JVM, with no file outside of ``folder``."""
+    from pyspark.sql import SparkSession
+
+    scratch = folder / "tmp"
+    scratch.mkdir(exist_ok=True)
+    tempfile.tempdir = str(scratch)
+    log_settings = folder / "log4j2.properties"
+    log_settings.write_text(_LOG + "".join(_log_at_info(name) for name in CLIENT_LOGGERS), encoding="utf-8")
+    options = (*JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
+    # Options of ours only: a collector chosen elsewhere, besides this one, would keep the JVM from starting.
+    os.environ.pop("JAVA_TOOL_OPTIONS", None)
+    os.environ["JDK_JAVA_OPTIONS"] = " ".join(options)
+    os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+    builder = SparkSession.builder.master(f"local[{settings.parallelism}]").appName(settings.group)
+    for name, value in spark_options(settings, kafka_jars(), scratch).items():
+        builder = builder.config(name, value)
+    return builder.getOrCreate()
+
+
+JAVA_OPTIONS: Final = (
+    "-XX:+UseSerialGC",
+    # A run of minutes ends before the second compiler pays.
+    "-XX:TieredStopAtLevel=1",
+    "-XX:ReservedCodeCacheSize=256m",
+    "-Xss4m",
+    "-XX:-UsePerfData",
+)
+
+
+def _log_at_info(name: str) -> str:
+    key = name.rpartition(".")[2]
+    return f"logger.{key}.name = {name}\nlogger.{key}.level = info\n"
+
+
+def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) -> dict[str, str]:
+    """The options of the session."""
+    return {
+        "spark.jars": ",".join(map(str, jars)),
+        "spark.driver.memory": f"{settings.driver_memory_mb}m",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.local.dir": str(scratch),
+        "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
+        "spark.sql.adaptive.enabled": "false",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": str(settings.parallelism),
+        "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state_store],
+        # Without it a window would answer only when the event after the one that closed it comes.
+        "spark.sql.streaming.noDataMicroBatches.enabled": "true",
+    }
+
+
+def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path) -> StreamingQuery:
+    """The query from the input topics to the output topic."""
+    source = {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "kafka.isolation.level": "read_committed",
+        "subscribe": settings.input,
+        "groupIdPrefix": settings.group,
+        "startingOffsets": "earliest",
+        # A start outside the log means lost input: fail, never skip.
+        "failOnDataLoss": "true",
+    }
+    if settings.batch_records_max is not None:
+        source["maxOffsetsPerTrigger"] = str(settings.batch_records_max)
+    sink = {
+        "kafka.bootstrap.servers": settings.bootstrap_servers,
+        "kafka.compression.type": "lz4",
+        "kafka.max.request.size": str(_MESSAGE_BYTES_MAX),
+        "topic": settings.output,
+        "checkpointLocation": str(checkpoint),
+    }
+    records = session.readStream.format("kafka").options(**source).load()
+    writer = results(records, settings).writeStream.format("kafka").options(**sink).outputMode("append")
+    trigger_ms = round(settings.timeouts.commit_interval_seconds * 1000)
+    return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
+
+
+def results(records: DataFrame, settings: SparkSettings) -> DataFrame:
+    """Kafka records -> (key, value) of the results, in PGVal's format. What cannot be decoded is left out."""
+    from pyspark.sql import functions as F
+
+    schema = "id long, timestamp timestamp, page string"
+    decoded = records.select(F.from_json(F.col("value").cast("string"), schema).alias("click"))
+    clicks = decoded.select("click.*").dropna()
+    grouped = (
+        clicks.withWatermark("timestamp", f"{settings.watermark_delay_ms} milliseconds")
+        .groupBy("page", F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window"))
+        .agg(F.collect_list("id").alias("clickIds"))
+    )
+    value = F.struct(
+        "page",
+        F.date_format("window.start", _TIME).alias("windowStart"),
+        F.date_format("window.end", _TIME).alias("windowEnd"),
+        "clickIds",
+        F.array().cast("array<bigint>").alias("updateIds"),
+    )
+    # The key is the JSON of the page; to_json takes no bare string, so the brackets of an array go.
+    listed = F.to_json(F.array("page"))
+    return grouped.select(
+        F.substr(listed, F.lit(2), F.length(listed) - 2).alias("key"), F.to_json(value).alias("value")
+    )
+
+
+def has_run(query: StreamingQuery) -> bool:
+    """Whether a trigger has done its work: a batch is committed, or there was no input for one."""
+    return query.lastProgress is not None or query.status["message"] == _WAITING
+
+
+def write_effective(query: StreamingQuery, folder: Path) -> None:
+    """Ask the running query what it runs with, and write it to `EFFECTIVE`, whole or not at all."""
+    execution = query._jsq.streamingQuery()  # noqa: SLF001 - PySpark has no public way to the sink and the trigger
+    said = RunningQuery(
+        sink=execution.sink().getClass().getName(),
+        trigger_seconds=execution.trigger().intervalMs() / 1000,
+        checkpoint=execution.resolvedCheckpointRoot(),
+    )
+    temporary = folder / f".{EFFECTIVE}"
+    temporary.write_text(json.dumps(asdict(said), indent=1), encoding="utf-8")
+    temporary.replace(folder / EFFECTIVE)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,221 @@
+"""Storm as a cluster of processes: ZooKeeper, Nimbus, a Supervisor, and the worker that the Supervisor starts.
+
+A worker that was killed is started again by its Supervisor, not by us. It has no state: the spout reads again from the
+offsets that it has committed, which are those of the clicks whose windows have answered and are over.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from testbed.broker import free_ports
+from testbed.engines.base import EngineError, Instance
+from testbed.engines.effective import ClientConfig, Effective, client_configs
+from testbed.engines.jvm import HERE, SOURCES, JvmEngine
+from testbed.engines.real import EngineRefused, RealEngineSettings
+from testbed.engines.settings import Guarantee
+from testbed.engines.storm_files import JAVA_OPTIONS, StormPorts, write_cluster
+from testbed.processes import OwnedProcess
+
+WORKER: Final = 0
+_ROLES: Final = ("worker", "zookeeper", "nimbus", "supervisor")
+_SUPERVISOR: Final = _ROLES.index("supervisor")
+_MAIN: Final = {
+    "zookeeper": ("org.apache.storm.shade.org.apache.zookeeper.server.ZooKeeperServerMain", 128),
+    "nimbus": ("org.apache.storm.daemon.nimbus.Nimbus", 192),
+    "supervisor": ("org.apache.storm.daemon.supervisor.Supervisor", 160),
+}
+"""Role -> class and heap in MB."""
+_SUBMIT_HEAP_MB: Final = 128
+_SUBMIT_SECONDS_MAX: Final = 120
+_DEATH_SECONDS_MAX: Final = 10.0
+_CHECK_SECONDS: Final = 0.05
+_READY: Final = "spout ready"
+
+
+class StormEngine(JvmEngine):
+    """Instance 0 is the worker, then come the daemons. ``parallelism`` is executors of the windows in the worker."""
+
+    name = "storm"
+    guarantees = ("at_least_once", "at_most_once")
+    lock = HERE / "storm.lock"
+    source = SOURCES / "StormSst.java"
+
+    def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
+        """Raises EngineRefused."""
+        if settings.standby:
+            raise EngineRefused("storm starts a dead worker again and has no standby; leave standby at 0.")
+        super().__init__(settings, folder, roles=_ROLES)
+        self._submitter: OwnedProcess | None = None
+        self._ports = _ports()
+
+    def _command(self, instance: int) -> list[str | Path]:
+        role = self._roles[instance]
+        main, heap_mb = _MAIN[role]
+        arguments = [str(self._folder / "conf" / "zookeeper.cfg")] if role == "zookeeper" else []
+        return self._java(main, *arguments, heap_mb=heap_mb, options=self._options())
+
+    def _options(self) -> list[str]:
+        home = self._folder
+        return [
+            *JAVA_OPTIONS,
+            f"-Dstorm.home={home}",
+            f"-Dstorm.log.dir={home / 'logs'}",
+            f"-Dstorm.conf.file={home / 'conf' / 'storm.yaml'}",
+            f"-Dlog4j2.configurationFile={home / 'log4j2' / 'daemon.xml'}",
+        ]
+
+    @property
+    def instances(self) -> tuple[Instance, ...]:
+        """The worker, whose pid is that of the one that lives, and the daemons."""
+        pid = self._worker()
+        return (Instance(WORKER, pid, pid is not None, self._log(WORKER), _ROLES[WORKER]), *super().instances[1:])
+
+    def restart(self, instance: int | None = None) -> None:
+        """Start the daemons that are not running, and hand in the topology the first time; returns at once.
+
+        The worker is started by the Supervisor.
+        """
+        if self._submitter is None:
+            write_cluster(
+                self._folder, self._ports, self.engine_jars(),
+                session_seconds=self.settings.timeouts.session_timeout_seconds, log=self._log(WORKER),
+            )  # fmt: skip
+        for number in self._numbers(instance):
+            if number != WORKER:
+                super().restart(number)
+        if self._submitter is None:
+            job = self.class_path()[0]
+            command = self._java(
+                "StormSst", str(self._folder / f"{self.name}.json"), str(_SUBMIT_SECONDS_MAX),
+                heap_mb=_SUBMIT_HEAP_MB, options=[*self._options(), f"-Dstorm.jar={job}"],
+            )  # fmt: skip
+            self._submitter = OwnedProcess(command, log=self._folder / "storm-submit.log", name="storm-submit")
+
+    def ready(self, timeout: float = 60.0) -> None:
+        """Wait until the worker's spout has polled its partitions. Raises EngineError."""
+        deadline = time.monotonic() + timeout
+        if self._submitter is None:
+            raise EngineError("storm was not started.")
+        while not self._is_ready(WORKER):
+            for process in self._processes(None):
+                if not process.is_running:
+                    raise EngineError(f"{process.name} ended with {process.returncode}:\n{process.last_lines()}")
+            if self._submitter.returncode not in (None, 0):
+                raise EngineError(f"The topology was not accepted:\n{self._submitter.last_lines()}")
+            if time.monotonic() > deadline:
+                raise EngineError(f"The worker of storm was not ready in {timeout} s; see {self._folder}.")
+            time.sleep(_CHECK_SECONDS)
+
+    def _is_ready(self, instance: int) -> bool:
+        assert instance == WORKER
+        return self._worker() is not None and self._log(WORKER).exists() and _READY in self._log_since_start(WORKER)
+
+    def stop(self, timeout: float = 30.0) -> None:
+        """End the Supervisor with its worker, then Nimbus and ZooKeeper, and kill those that do not end."""
+        deadline = time.monotonic() + timeout
+        for process in reversed(self._processes(None)):
+            process.terminate(max(0.0, deadline - time.monotonic()))
+        self.kill()
+
+    def kill(self, instance: int | None = None) -> None:
+        """SIGKILL, and wait until the kernel has taken the process away. The Supervisor's worker dies with it."""
+        if instance == WORKER:
+            self._kill_worker()
+            return
+        for number in reversed(self._numbers(instance)):
+            super().kill(number)
+        if instance is None and self._submitter is not None:
+            self._submitter.kill()
+
+    def process(self, instance: int) -> OwnedProcess:
+        """The latest process of a daemon. Raises EngineError for the worker, which is not ours."""
+        if instance == WORKER:
+            raise EngineError("The worker of storm is a process of its Supervisor; use kill and send_signal for it.")
+        return super().process(instance)
+
+    def send_signal(self, instance: int, number: signal.Signals) -> None:
+        """Send a signal to an instance; to the worker that lives, if one does."""
+        if instance != WORKER:
+            super().send_signal(instance, number)
+        elif (pid := self._worker()) is not None:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+
+    def _kill_worker(self) -> None:
+        pid = self._worker()
+        if pid is None:
+            return
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+        deadline = time.monotonic() + _DEATH_SECONDS_MAX
+        while self._worker() == pid:
+            if time.monotonic() > deadline:
+                raise EngineError(f"The worker of storm (process {pid}) was killed and is still there.")
+            time.sleep(_CHECK_SECONDS)
+        self._log_starts[WORKER] = self._log(WORKER).stat().st_size
+
+    def _worker(self) -> int | None:
+        """The pid of the worker that lives; the Supervisor keeps a file for each, also of those that died."""
+        supervisor = self._running[_SUPERVISOR]
+        if supervisor is None or not supervisor.is_running:
+            return None  # its worker was in its group, and has ended with it
+        for path in (self._folder / "local" / "workers").glob("*/pids/*"):
+            with suppress(ProcessLookupError, PermissionError):
+                # Another process of this number is in another group.
+                if os.getpgid(int(path.name)) == supervisor.pid:
+                    return int(path.name)
+        return None
+
+    def effective(self) -> Effective:
+        """From the log of the worker that lives. Raises EngineError where there is none."""
+        if not self._is_ready(WORKER):
+            raise EngineError("No worker of storm is ready.")
+        return effective_of(self._log_since_start(WORKER))
+
+
+def effective_of(log: str) -> Effective:
+    """The guarantee of a worker with this ``log``. Raises EngineError where it has not told all."""
+    configs = client_configs(log)
+    producers = [c for c in configs if c.kind == "ProducerConfig"]
+    consumers = [c for c in configs if c.kind == "ConsumerConfig"]
+    processing = re.search(r"KafkaSpoutConfig\[offsetCommitPeriodMs=(\d+).*processingGuarantee=(\w+)", log)
+    ackers = re.search(r"Worker has topology config \{.*\btopology\.acker\.executors=(\d+)", log)
+    if not producers or not consumers or processing is None or ackers is None:
+        raise EngineError("The worker of storm has not logged the configuration of its spout, ackers and clients.")
+    guarantee: Guarantee = "at_most_once"
+    if processing[2] == "AT_LEAST_ONCE" and int(ackers[1]) > 0 and _is_safe(producers, consumers):
+        guarantee = "at_least_once"
+    return Effective(
+        engine="storm",
+        guarantee=guarantee,
+        evidence=(
+            f"the spout works {processing[2]}",
+            f"{ackers[1]} ackers",
+            f"transactional.id {'set' if all(p.transactional for p in producers) else 'not set'} in the producers",
+            f"acks {'all' if all(p.acknowledged for p in producers) else 'not all'}",
+        ),
+        commit_interval_seconds=int(processing[1]) / 1000,
+        transaction_timeout_seconds=None,
+    )
+
+
+def _is_safe(producers: Sequence[ClientConfig], consumers: Sequence[ClientConfig]) -> bool:
+    return all(p.acknowledged for p in producers) and all(
+        c.options.get("enable.auto.commit") == "false" for c in consumers
+    )
+
+
+def _ports() -> StormPorts:
+    found: set[int] = set()
+    while len(found) < 4:
+        found.update(free_ports())
+    zookeeper, nimbus, supervisor, slot, *_ = found
+    return StormPorts(zookeeper, nimbus, supervisor, slot)

@@ -1,0 +1,102 @@
+"""The files of a small Storm cluster on this machine: one ZooKeeper, one Nimbus, one Supervisor with one slot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+WORKER_HEAP_MB: Final = 512
+LOOPBACK: Final = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class StormPorts:
+    """The ports of a cluster; ``slot`` is the worker's."""
+
+    zookeeper: int
+    nimbus: int
+    supervisor: int
+    slot: int
+
+
+def write_cluster(folder: Path, ports: StormPorts, jars: Sequence[Path], *, session_seconds: float, log: Path) -> None:
+    """Make ``folder`` a Storm home, whose worker logs to ``log`` and is taken for dead after ``session_seconds``."""
+    for name in ("conf", "log4j2", "logs", "lib-worker", "zookeeper"):
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for jar in jars:
+        link = folder / "lib-worker" / jar.name
+        if not link.is_symlink():
+            link.symlink_to(jar)
+    (folder / "conf" / "storm.yaml").write_text(
+        yaml.safe_dump(storm_options(folder, ports, session_seconds)), encoding="utf-8"
+    )
+    (folder / "conf" / "zookeeper.cfg").write_text(zookeeper_options(folder, ports), encoding="utf-8")
+    (folder / "log4j2" / "daemon.xml").write_text(_logging(_CONSOLE), encoding="utf-8")
+    (folder / "log4j2" / "worker.xml").write_text(_logging(_file(log)), encoding="utf-8")
+
+
+def storm_options(folder: Path, ports: StormPorts, session_seconds: float) -> dict[str, object]:
+    """``storm.yaml``: all on the loopback interface, and times short enough that a fault is over in seconds."""
+    session = max(2, round(session_seconds))
+    return {
+        "storm.zookeeper.servers": [LOOPBACK],
+        "storm.zookeeper.port": ports.zookeeper,
+        "storm.local.hostname": LOOPBACK,
+        "storm.local.dir": str(folder / "local"),
+        "storm.log.dir": str(folder / "logs"),
+        "storm.workers.artifacts.dir": str(folder / "logs" / "workers"),
+        "storm.log4j2.conf.dir": str(folder / "log4j2"),
+        "storm.health.check.dir": str(folder / "health"),
+        "storm.metrics.reporters": [],
+        # Nimbus works without a store of metrics, and RocksDB would be 73 MB of jar.
+        "storm.metricstore.class": "none",
+        "nimbus.seeds": [LOOPBACK],
+        "nimbus.thrift.port": ports.nimbus,
+        "nimbus.monitor.freq.secs": 2,
+        "nimbus.task.timeout.secs": 5 * session,
+        "supervisor.thrift.port": ports.supervisor,
+        "supervisor.slots.ports": [ports.slot],
+        "supervisor.monitor.frequency.secs": 1,
+        "supervisor.worker.timeout.secs": session,
+        "supervisor.worker.start.timeout.secs": 120,
+        "supervisor.memory.capacity.mb": 4096.0,
+        "worker.heartbeat.frequency.secs": 1,
+        "worker.heap.memory.mb": WORKER_HEAP_MB,
+        "worker.childopts": f"-Xmx%HEAP-MEM%m {' '.join(JAVA_OPTIONS)} -Dcom.sun.management.jmxremote=false",
+        "topology.worker.logwriter.childopts": "-Xmx64m -XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1",
+        "topology.worker.max.heap.size.mb": float(WORKER_HEAP_MB),
+        "topology.component.resources.onheap.memory.mb": 32.0,
+        "task.heartbeat.frequency.secs": 1,
+        "executor.metrics.frequency.secs": 60,
+    }
+
+
+JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+
+
+def zookeeper_options(folder: Path, ports: StormPorts) -> str:
+    """ZooKeeper's file."""
+    return (
+        f"dataDir={folder / 'zookeeper'}\nclientPort={ports.zookeeper}\nclientPortAddress={LOOPBACK}\n"
+        "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
+    )
+
+
+_LAYOUT: Final = '<PatternLayout pattern="%d{ISO8601} %p %c{1} %m%n"/>'
+_CONSOLE: Final = f'<Console name="A">{_LAYOUT}</Console>'
+
+
+def _file(log: Path) -> str:
+    """The process that watches a worker is given the same file."""
+    return f'<File name="A" fileName="{log}" append="true">{_LAYOUT}</File>'
+
+
+def _logging(appender: str) -> str:
+    return (
+        f"<Configuration><Appenders>{appender}</Appenders>"
+        '<Loggers><Root level="info"><AppenderRef ref="A"/></Root></Loggers></Configuration>'
+    )

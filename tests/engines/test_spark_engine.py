@@ -1,0 +1,79 @@
+"""Spark Structured Streaming against a real broker: SIGKILLed between a batch's results and its commit.
+
+Expected, before any run: nothing is missing, whenever the kill comes, since a batch that is not committed is read and
+answered again. Twice come exactly the ids of the results that were in the topic when the driver died and that its
+checkpoint had not committed: the sink has no transactions, so exactly once is not what this engine does.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.broker import EmbeddedBroker
+from testbed.engines.real import RealEngineSettings, Timeouts
+from testbed.engines.spark import SparkEngine
+from tests.engines.topics import PacedLoad, Topics, now_ms, until
+
+pytestmark = pytest.mark.timeout(400)
+
+WINDOW_MS = 2_000
+
+
+def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
+    broker: EmbeddedBroker, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> None:
+    topics = Topics(broker, "spark")
+    settings = RealEngineSettings(
+        bootstrap_servers=broker.bootstrap_servers,
+        input=topics.input,
+        output=topics.output,
+        late=topics.late,
+        window_ms=WINDOW_MS,
+        max_disorder_ms=1_000,
+        group="spark-test",
+        timeouts=Timeouts(commit_interval_seconds=0.5),
+    )
+    with SparkEngine(settings, tmp_path / "engine") as engine:
+        engine.start()
+        engine.ready(180)
+        load = PacedLoad(topics.load(window=f"{WINDOW_MS}ms"))
+
+        until(lambda: topics.results_end() >= 12, 120, engine.process(0).last_lines)  # two windows are committed
+        seen = topics.results_end()
+        until(lambda: topics.results_end() > seen, 60, engine.process(0).last_lines)
+        engine.kill()
+        repeated = Counter[int]()
+        for result in topics.results():
+            if result.appended_ms > 1000 * last_commit_seconds(tmp_path / "engine" / "checkpoint"):
+                repeated.update(result.ids)
+        engine.restart()
+        engine.ready(180)
+        back_ms = now_ms()
+        # Only when it has caught up, so that no last event comes while older ones are unread.
+        until(lambda: topics.newest_answer_ms() > back_ms, 90, engine.process(0).last_lines)
+        load.finish()
+
+        expected = topics.expected(WINDOW_MS)
+        until(lambda: len(topics.answered()) >= len(expected), 90, engine.process(0).last_lines)
+        effective = engine.effective()
+        engine.stop()
+        assert engine.process(0).returncode == 0, engine.process(0).last_lines()
+
+    answered = topics.answered()
+    assert set(answered) == set(expected)  # each id in its own cell, none missing, none invented
+    assert {i for (_, _, i), count in answered.items() if count > 1} == set(repeated)
+    assert max(answered.values()) <= 2
+    record_property("ids that came twice", len(repeated))
+    assert effective.guarantee == "at_least_once", effective
+    assert "transactional.id not set in the producers, acks all" in effective.evidence
+    assert effective.commit_interval_seconds == 0.5
+    assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+
+
+def last_commit_seconds(checkpoint: Path) -> float:
+    """When the newest batch was committed, in seconds since the epoch."""
+    return max(path.stat().st_mtime for path in (checkpoint / "commits").iterdir() if path.name.isdigit())

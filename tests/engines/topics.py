@@ -1,0 +1,173 @@
+"""The topics of one engine under test, their load, and the exact count of what came out: no engine code is asked."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, Producer, TopicPartition
+
+from generator import config, run
+from testbed.broker import EmbeddedBroker
+
+Contribution = tuple[str, int, int]
+"""Page, window start in ms since the epoch, id."""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One record of the output topic."""
+
+    page: str
+    window_start_ms: int
+    ids: tuple[int, ...]
+    appended_ms: int
+
+
+class Topics:
+    """Input, output and late topic of one run."""
+
+    def __init__(self, broker: EmbeddedBroker, name: str, *, input_partitions: int = 2) -> None:
+        self.broker = broker
+        prefix = f"{name}-{uuid.uuid4().hex[:8]}"
+        self.input, self.output, self.late = f"{prefix}-click", f"{prefix}-output", f"{prefix}-late"
+        self._partitions = {self.input: input_partitions, self.output: 2, self.late: 1}
+        broker.create_topics(self._partitions)
+        self._ends = self._consumer()
+
+    def load(self, **more: object) -> config.GeneratorConfig:
+        """Paced load until it is stopped: event time runs with the clock, and a last event closes all windows."""
+        return config.parse(
+            {
+                "kafka": {"bootstrap_servers": self.broker.bootstrap_servers},
+                "topic": self.input,
+                "events_per_window": 400,
+                "start": "now",
+                "rate": {"shape": "event_time", "speed": 1},
+                "flush_windows": True,
+                "delivery": {"linger": "5ms"},
+                "limit": {"duration": "200s"},
+                **more,
+            }
+        )
+
+    def send_click(self, number: int, page: str, event_time_ms: int) -> None:
+        """One click of our own, beside the load's."""
+        event_time = datetime.fromtimestamp(event_time_ms / 1000, UTC).replace(tzinfo=None)
+        click = {"id": number, "timestamp": event_time.isoformat(timespec="milliseconds"), "page": page}
+        producer = Producer({"bootstrap.servers": self.broker.bootstrap_servers, "log_level": 0})
+        producer.produce(self.input, json.dumps(click), json.dumps(page))
+        assert producer.flush(30) == 0
+
+    def results_end(self) -> int:
+        """Offsets in the output topic, all partitions together."""
+        found = (self._ends.get_watermark_offsets(partition, 10) for partition in self._of(self.output))
+        return sum(high for _, high in found if high is not None)
+
+    def results(self) -> list[Answer]:
+        """What is in the output topic now, at read_committed."""
+        answers = []
+        for message in self._read(self.output):
+            data = json.loads(message.value() or b"")
+            ids = (*data["clickIds"], *data["updateIds"])
+            answers.append(Answer(data["page"], time_ms(data["windowStart"]), ids, message.timestamp()[1]))
+        return answers
+
+    def answered(self) -> Counter[Contribution]:
+        """How often each id was answered in each cell."""
+        return Counter((a.page, a.window_start_ms, i) for a in self.results() for i in a.ids)
+
+    def newest_answer_ms(self) -> int:
+        """The start of the newest window that was answered; 0 before the first one."""
+        return max((a.window_start_ms for a in self.results()), default=0)
+
+    def late_ids(self) -> Counter[int]:
+        """How often each id is on the late topic."""
+        return Counter(json.loads(message.value() or b"")["clickId"] for message in self._read(self.late))
+
+    def expected(self, window_ms: int) -> Counter[Contribution]:
+        """The contributions of the input whose windows the newest event has closed."""
+        clicks = [json.loads(message.value() or b"") for message in self._read(self.input)]
+        cells = [(c["page"], time_ms(c["timestamp"]) // window_ms * window_ms, c["id"]) for c in clicks]
+        newest = max(start for _, start, _ in cells)
+        return Counter(cell for cell in cells if cell[1] < newest)
+
+    def read_again(self, group: str) -> set[int]:
+        """The ids of the input at and past the offsets that ``group`` has committed."""
+        consumer = self._consumer(group)
+        committed = {p.partition: p.offset for p in consumer.committed(self._of(self.input), timeout=30)}
+        consumer.close()
+        return {
+            json.loads(message.value() or b"")["id"]
+            for message in self._read(self.input)
+            if (message.offset() or 0) >= committed[message.partition() or 0]
+        }
+
+    def _of(self, topic: str, offset: int = OFFSET_INVALID) -> list[TopicPartition]:
+        return [TopicPartition(topic, p, offset) for p in range(self._partitions[topic])]
+
+    def _read(self, topic: str) -> list[Message]:
+        consumer = self._consumer()
+        consumer.assign(self._of(topic, 0))
+        found: list[Message] = []
+        ended: set[int | None] = set()
+        while len(ended) < self._partitions[topic]:
+            for message in consumer.consume(1000, 0.2):
+                error = message.error()
+                if error is None:
+                    found.append(message)
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    ended.add(message.partition())
+        consumer.close()
+        return found
+
+    def _consumer(self, group: str = "offline-count") -> Consumer:
+        return Consumer(
+            {
+                "bootstrap.servers": self.broker.bootstrap_servers,
+                "group.id": group,
+                "enable.auto.commit": False,
+                "enable.partition.eof": True,
+                "isolation.level": "read_committed",
+                "log_level": 0,
+            }
+        )
+
+
+class PacedLoad:
+    """A load in a thread of its own, from its making until `finish`."""
+
+    def __init__(self, load: config.GeneratorConfig) -> None:
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=run.generate, args=(load,), kwargs={"stop": self._stop}, daemon=True)
+        self._thread.start()
+
+    def finish(self) -> None:
+        """Send the last events and wait until all is acknowledged."""
+        self._stop.set()
+        self._thread.join()
+
+
+def now_ms() -> int:
+    """The clock that the load's event time runs with."""
+    return time.time_ns() // 1_000_000
+
+
+def time_ms(text: str) -> int:
+    """PGVal's time, UTC without a zone, as milliseconds since the epoch."""
+    return round(datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp() * 1000)
+
+
+def until(holds: Callable[[], bool], seconds: float, complaint: Callable[[], object]) -> None:
+    """Wait until ``holds``; fail with ``complaint`` where it does not in time."""
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline, complaint()
+        time.sleep(0.002)

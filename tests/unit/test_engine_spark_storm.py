@@ -1,0 +1,137 @@
+"""Spark and Storm without starting either: what is refused, what reaches their files, and the guarantee read back."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import ValidationError
+
+from testbed.demo_files import real_settings, write_sidecar
+from testbed.demo_options import DemoPlan
+from testbed.engines import spark, storm
+from testbed.engines.base import EngineError
+from testbed.engines.effective import ClientConfig
+from testbed.engines.real import EngineRefused, RealEngineSettings
+from testbed.engines.spark import RunningQuery, SparkEngine
+from testbed.engines.spark_job import main, spark_options
+from testbed.engines.spark_settings import SparkSettings
+from testbed.engines.storm import StormEngine
+from testbed.engines.storm_files import StormPorts, storm_options, write_cluster
+
+KAFKA_TABLE = "org.apache.spark.sql.kafka010.KafkaSourceProvider$KafkaTable"
+PORTS = StormPorts(zookeeper=1, nimbus=2, supervisor=3, slot=4)
+
+
+def settings(**more: Any) -> RealEngineSettings:
+    return RealEngineSettings(bootstrap_servers="127.0.0.1:1", **more)
+
+
+def test_spark_refuses_at_most_once_and_a_standby(tmp_path: Path) -> None:
+    with pytest.raises(EngineRefused, match="spark cannot be asked for at_most_once; use exactly_once or at_least"):
+        SparkEngine(settings(guarantee="at_most_once"), tmp_path)
+    with pytest.raises(EngineRefused, match="its driver is one process"):
+        SparkEngine(settings(standby=1), tmp_path)
+
+
+def test_spark_takes_the_common_settings_and_its_own() -> None:
+    common = SparkSettings.of(settings(max_disorder_ms=300, allowed_lateness_ms=200))
+    assert (common.watermark_delay_ms, common.state_store) == (500, "memory")
+    own = SparkSettings(bootstrap_servers="127.0.0.1:1", state_store="rocksdb", parallelism=3)
+    assert SparkSettings.of(own) is own
+    options = spark_options(own, [Path("a.jar"), Path("b.jar")], Path("scratch"))
+    assert options["spark.sql.streaming.stateStore.providerClass"].endswith("RocksDBStateStoreProvider")
+    assert (options["spark.sql.shuffle.partitions"], options["spark.jars"]) == ("3", "a.jar,b.jar")
+    with pytest.raises(ValidationError):
+        SparkSettings(bootstrap_servers="127.0.0.1:1", driver_memory_mb=100)
+
+
+def test_a_spark_configuration_that_cannot_be_used_ends_the_driver_with_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "spark.json"
+    config.write_text('{"bootstrap_servers": "127.0.0.1:1", "windows": 2}', encoding="utf-8")
+    assert main([str(config)]) == 2
+    assert "windows Extra inputs are not permitted" in capsys.readouterr().out
+
+
+def test_spark_is_never_more_than_at_least_once() -> None:
+    query = RunningQuery(sink=KAFKA_TABLE, trigger_seconds=0.5, checkpoint="checkpoint")
+    before_the_first_result = spark.effective_of(query, ())
+    assert before_the_first_result.guarantee == "at_least_once"
+    sentence = before_the_first_result.mismatch("exactly_once")
+    assert sentence is not None
+    assert sentence.startswith("spark is declared exactly once but runs at least once: the sink KafkaSourceProvider")
+    transactional = ClientConfig("ProducerConfig", {"acks": "-1", "transactional.id": "x"})
+    assert spark.effective_of(query, (transactional,)).guarantee == "at_least_once"
+    assert spark.effective_of(query, (ClientConfig("ProducerConfig", {"acks": "1"}),)).guarantee == "at_most_once"
+
+
+def test_storm_refuses_exactly_once_and_a_standby(tmp_path: Path) -> None:
+    with pytest.raises(EngineRefused, match="storm cannot be asked for exactly_once; use at_least_once or at_most"):
+        StormEngine(settings(guarantee="exactly_once"), tmp_path)
+    with pytest.raises(EngineRefused, match="leave standby at 0"):
+        StormEngine(settings(guarantee="at_least_once", standby=1), tmp_path)
+
+
+def test_storm_before_its_start_has_no_worker_and_is_not_ready(tmp_path: Path) -> None:
+    engine = StormEngine(settings(guarantee="at_least_once"), tmp_path)
+    assert [i.role for i in engine.instances] == ["worker", "zookeeper", "nimbus", "supervisor"]
+    assert not any(i.alive for i in engine.instances)
+    with pytest.raises(EngineError, match="was not started"):
+        engine.ready(0.1)
+    with pytest.raises(EngineError, match="No worker"):
+        engine.effective()
+    with pytest.raises(EngineError, match="use kill and send_signal"):
+        engine.process(storm.WORKER)
+
+
+def test_storms_cluster_is_on_the_loopback_interface_and_in_its_folder(tmp_path: Path) -> None:
+    write_cluster(tmp_path, PORTS, [tmp_path / "a.jar"], session_seconds=6, log=tmp_path / "worker.log")
+    written = yaml.safe_load((tmp_path / "conf" / "storm.yaml").read_text(encoding="utf-8"))
+    assert written == storm_options(tmp_path, PORTS, 6)
+    assert (written["storm.local.hostname"], written["supervisor.slots.ports"]) == ("127.0.0.1", [4])
+    assert written["supervisor.worker.timeout.secs"] == 6
+    assert written["storm.local.dir"].startswith(str(tmp_path))
+    assert "clientPortAddress=127.0.0.1\n" in (tmp_path / "conf" / "zookeeper.cfg").read_text(encoding="utf-8")
+    assert f'fileName="{tmp_path}/worker.log"' in (tmp_path / "log4j2" / "worker.xml").read_text(encoding="utf-8")
+
+
+def worker_log(processing: str = "AT_LEAST_ONCE", ackers: int = 1, acks: str = "-1") -> str:
+    return (
+        f"INFO Worker Worker has topology config {{topology.users=[null], topology.acker.executors={ackers}, x=1}}\n"
+        f"INFO ProducerConfig ProducerConfig values: \n\tacks = {acks}\n\ttransactional.id = null\n\n"
+        "INFO ConsumerConfig ConsumerConfig values: \n\tenable.auto.commit = false\n\n"
+        "INFO KafkaSpout Kafka Spout opened with the following configuration: KafkaSpoutConfig["
+        f"offsetCommitPeriodMs=500,maxUncommittedOffsets=1,processingGuarantee={processing},emitNullTuples=false]\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("log", "guarantee"),
+    [
+        (worker_log(), "at_least_once"),
+        (worker_log(processing="AT_MOST_ONCE"), "at_most_once"),
+        (worker_log(ackers=0), "at_most_once"),
+        (worker_log(acks="1"), "at_most_once"),
+    ],
+)
+def test_storms_guarantee_is_that_of_its_spout_ackers_and_producers(log: str, guarantee: str) -> None:
+    effective = storm.effective_of(log)
+    assert (effective.guarantee, effective.commit_interval_seconds) == (guarantee, 0.5)
+
+
+def test_a_worker_of_storm_that_has_not_told_all_has_no_guarantee() -> None:
+    with pytest.raises(EngineError, match="has not logged"):
+        storm.effective_of(worker_log().replace("KafkaSpoutConfig", "Other"))
+
+
+def test_the_demos_sidecar_expects_no_late_records_of_an_engine_that_drops_them(tmp_path: Path) -> None:
+    for name, topics, policy in (("spark", [], "drop"), ("storm", ["lateOutput"], "report")):
+        plan = DemoPlan(engine=name)
+        config = yaml.safe_load(write_sidecar("127.0.0.1:1", plan, tmp_path).read_text(encoding="utf-8"))
+        assert [late["topic"] for late in config.get("late", [])] == topics
+        assert (config["timing"]["late_policy"], config["timing"]["max_disorder"]) == (policy, "1000ms")
+        assert real_settings(plan, "127.0.0.1:1").max_disorder_ms == 1000
