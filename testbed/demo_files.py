@@ -15,7 +15,7 @@ from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.settings import EngineSettings
 from testbed.run_files import SidecarFile, Topics, write_yaml
 
-TOPICS: Final = Topics().partitions
+TOPICS: Final = Topics().partitions("sst")
 """Topic -> partitions."""
 PIPELINE: Final = "demo"
 GROUP: Final = "demo-engine"
@@ -89,7 +89,7 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
     return run_files.write_load(
         bootstrap_servers,
         folder,
-        topic="click",
+        topics=Topics(),
         window_ms=window_seconds(plan) * 1000,
         per_second=EVENTS_PER_SECOND,
         seconds=plan.seconds,

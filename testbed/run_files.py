@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, Literal, NamedTuple
 
 import yaml
 
@@ -22,6 +22,15 @@ _SHORT_RUN: Final = {
 }
 
 
+Workload = Literal["sst", "mst"]
+"""PGVal's: clicks counted by page and window, or clicks joined with updates."""
+UPDATE_PERCENT: Final = 10.0
+"""Updates among the events of MST, at the most that PGVal's scripts use: small windows must have some."""
+
+
+_UPDATES: Final[dict[str, object]] = {"workload": "mst", "update_percent": UPDATE_PERCENT}
+
+
 @dataclass(frozen=True)
 class Topics:
     """The names of a run's topics."""
@@ -30,11 +39,13 @@ class Topics:
     output: str = "output"
     late: str = "lateOutput"
     faults: str = "faults"
+    update: str = "update"
+    late_updates: str = "lateUpdates"
 
-    @property
-    def partitions(self) -> dict[str, int]:
-        """Name -> partitions."""
-        return {self.click: 2, self.output: 2, self.late: 1, self.faults: 1}
+    def partitions(self, workload: Workload) -> dict[str, int]:
+        """Name -> partitions of the topics that ``workload`` needs."""
+        both = {self.click: 2, self.output: 2, self.late: 1, self.faults: 1}
+        return both if workload == "sst" else {**both, self.update: 2, self.late_updates: 1}
 
 
 @dataclass(frozen=True)
@@ -48,6 +59,7 @@ class SidecarFile:
     overdue_after_ms: int
     missing_after_ms: int
     topics: Topics = field(default_factory=Topics)
+    workload: Workload = "sst"
     measures: Mapping[str, object] = field(default_factory=dict)
     """The section of that name."""
 
@@ -55,23 +67,19 @@ class SidecarFile:
         """``pipeline.yaml`` in ``folder``: what a user would write for this pipeline, with short times."""
         entry = CATALOGUE.get(self.engine)
         drops_late = entry is not None and entry.drops_late
-        topics = self.topics
-        fields = {"key": "page", "window_start": "windowStart", "ids": ["clickIds", "updateIds"]}
-        late = {
-            "topic": topics.late,
-            "fields": {"id": "clickId", "key": "page", "event_time": "clickTimestamp"},
-        }
+        inputs, ids, late, oracle = self._joined() if self.workload == "mst" else self._counted()
+        fields = {"key": "page", "window_start": "windowStart", "ids": ids}
         return write_yaml(
             folder / "pipeline.yaml",
             {
                 "pipeline": self.pipeline,
                 "guarantee": self.guarantee,
                 "kafka": {"bootstrap_servers": bootstrap_servers},
-                "inputs": [{"topic": topics.click, "fields": {"id": "id", "key": "page", "event_time": "timestamp"}}],
-                "outputs": [{"topic": topics.output, "fields": fields}],
-                **({} if drops_late else {"late": [late]}),
-                "faults": {"topic": topics.faults},
-                "oracle": {"kind": "tumbling_window", "size": f"{self.window_ms}ms"},
+                "inputs": inputs,
+                "outputs": [{"topic": self.topics.output, "fields": fields}],
+                **({} if drops_late else {"late": late}),
+                "faults": {"topic": self.topics.faults},
+                "oracle": {**oracle, "size": f"{self.window_ms}ms"},
                 "timing": {
                     "idle_after": "2s",
                     "max_disorder": f"{entry.slack_ms if entry else 0}ms",
@@ -86,16 +94,62 @@ class SidecarFile:
             },
         )
 
+    def _counted(self) -> _Sides:
+        """SST: clicks by page and window."""
+        late = {"id": "clickId", "key": "page", "event_time": "clickTimestamp"}
+        return _Sides(
+            [{"topic": self.topics.click, "fields": _EVENT}],
+            ["clickIds", "updateIds"],
+            [{"topic": self.topics.late, "fields": late}],
+            {"kind": "tumbling_window"},
+        )
+
+    def _joined(self) -> _Sides:
+        """MST: clicks and updates of a page and window, whose ids count apart."""
+        click, update = self.topics.click, self.topics.update
+        late = {"id": "clickId", "key": "page", "event_time": "clickTimestamp"}
+        late_update = {"id": "updateId", "key": "page", "event_time": "updateTimestamp"}
+        return _Sides(
+            [{"topic": click, "fields": _EVENT}, {"topic": update, "fields": _EVENT}],
+            [{"path": "clickIds", "input": click}, {"path": "updateIds", "input": update}],
+            [
+                {"topic": self.topics.late, "input": click, "fields": late},
+                {"topic": self.topics.late_updates, "input": update, "fields": late_update},
+            ],
+            {"kind": "windowed_join", "join": "inner", "left": click, "right": update},
+        )
+
+
+class _Sides(NamedTuple):
+    """The parts of a sidecar's configuration in which workloads differ."""
+
+    inputs: list[dict[str, object]]
+    ids: list[object]
+    late: list[dict[str, object]]
+    oracle: dict[str, object]
+
+
+_EVENT: Final = {"id": "id", "key": "page", "event_time": "timestamp"}
+
 
 def write_load(
-    bootstrap_servers: str, folder: Path, *, topic: str, window_ms: int, per_second: int, seconds: float, seed: int
+    bootstrap_servers: str,
+    folder: Path,
+    *,
+    topics: Topics,
+    window_ms: int,
+    per_second: int,
+    seconds: float,
+    seed: int,
+    workload: Workload = "sst",
 ) -> Path:
     """The generator's configuration file; its journal and ``summary.json`` go to ``folder/journal``."""
     return write_yaml(
         folder / "load.yaml",
         {
             "kafka": {"bootstrap_servers": bootstrap_servers},
-            "topic": topic,
+            "topic": topics.click,
+            **({} if workload == "sst" else _UPDATES | {"update_topic": topics.update}),
             "window": f"{window_ms}ms",
             "keys": {"pages": PAGES},
             "events_per_window": per_second * window_ms // (PAGES * 1000),

@@ -9,11 +9,12 @@ from itertools import product
 from random import Random
 from typing import Final
 
-from testbed.campaign.plan import REFERENCE, FaultName, Plan, PlanError, Workload
+from testbed.campaign.plan import REFERENCE, FaultName, Plan, PlanError
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.settings import Guarantee
+from testbed.run_files import Workload
 
-WORKLOADS_OF: Final[dict[str, tuple[Workload, ...]]] = {REFERENCE: ("sst",)}
+WORKLOADS_OF: Final[dict[str, tuple[Workload, ...]]] = {REFERENCE: ("sst", "mst")}
 """Engine -> workloads that a campaign can run on it; the other engines have SST."""
 _SST: Final[tuple[Workload, ...]] = ("sst",)
 _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")

@@ -42,6 +42,9 @@ _RATE_WINDOWS: Final = 4
 """The recovery detector's rate is the mean over so many windows: their results come in bursts."""
 
 
+_TOPICS: Final = ("click", "output", "late", "faults", "update", "late-updates")
+
+
 class RunFailed(Exception):
     """A run of which there is no result; the message says what ended it."""
 
@@ -60,7 +63,7 @@ class OneRun:
         self._folder = folder
         self._stop = stop
         self._say = say
-        self._topics = Topics(*(f"{run.name}-{name}" for name in ("click", "output", "late", "faults")))
+        self._topics = Topics(*(f"{run.name}-{name}" for name in _TOPICS))
         self._watched: list[OwnedProcess] = []
         self._ended = threading.Event()
 
@@ -74,7 +77,7 @@ class OneRun:
             with ExitStack() as stack:
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
                 stack.callback(self._ended.set)
-                self._broker.create_topics(self._topics.partitions)
+                self._broker.create_topics(self._topics.partitions(self._run.cell.workload))
                 sidecar = self._start_sidecar(stack)
                 engine = self._start_engine(stack, pool)
                 self._until_reported(sidecar)
@@ -101,6 +104,7 @@ class OneRun:
             overdue_after_ms=round(min(OVERDUE_AFTER_SECONDS, plan.missing_after) * 1000),
             missing_after_ms=round(plan.missing_after * 1000),
             topics=self._topics,
+            workload=cell.workload,
             measures={
                 "warm_up": f"{plan.phases.warm_up:g}s",
                 "control_least": f"{max(1.0, plan.phases.control / 2):g}s",
@@ -126,7 +130,9 @@ class OneRun:
         times, servers, folder = plan.timeouts_of(cell.engine), self._broker.bootstrap_servers, self._folder / "engine"
         if cell.engine == REFERENCE:
             settings = EngineSettings(
-                bootstrap_servers=servers, inputs=(topics.click,), output=topics.output, late=topics.late,
+                bootstrap_servers=servers, output=topics.output, late=topics.late, late_updates=topics.late_updates,
+                inputs=(topics.click, topics.update) if cell.workload == "mst" else (topics.click,),
+                join="inner" if cell.workload == "mst" else None,
                 group=self._run.name, guarantee=cell.guarantee, window_ms=plan.window_ms, idle_after_seconds=2.0,
                 commit_interval_seconds=times.commit_interval_seconds,
                 transaction_timeout_seconds=times.transaction_timeout_seconds,
@@ -151,8 +157,9 @@ class OneRun:
     def _start_load(self, stack: ExitStack) -> OwnedProcess:
         plan = self._plan
         config = write_load(
-            self._broker.bootstrap_servers, self._folder, topic=self._topics.click, window_ms=plan.window_ms,
+            self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
             per_second=plan.rate, seconds=plan.phases.seconds + plan.window, seed=self._run.seed,
+            workload=self._run.cell.workload,
         )  # fmt: skip
         load = OwnedProcess(
             streamproof("generate", config), log=self._folder / "load.log", name="load generator",

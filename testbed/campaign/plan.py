@@ -16,9 +16,8 @@ from faults.section import Seconds, Section
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
 from testbed.engines.settings import Guarantee
-from testbed.run_files import PAGES
+from testbed.run_files import PAGES, UPDATE_PERCENT, Workload
 
-Workload = Literal["sst", "mst"]
 FaultName = Literal["none", "pause_below_timeout", "pause_above_timeout", "crash"]
 
 REFERENCE: Final = "reference"
@@ -109,6 +108,8 @@ class Plan(Section):
             raise ValueError("phases.control is shorter than two windows and would be no baseline; lengthen it")
         if self.rate * self.window < PAGES:
             raise ValueError(f"rate leaves a window without an event of each of {PAGES} pages; raise it")
+        if "mst" in self.workloads and self.rate * self.window * UPDATE_PERCENT / 100 < PAGES:
+            raise ValueError(f"rate leaves a window of mst without an update of each of {PAGES} pages; raise it")
         if self.timeouts != "local" and self.timeouts not in PROFILES:
             raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
         if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:

@@ -31,6 +31,7 @@ ROOT = Path(__file__).parents[2]
         ({"engines": ["storm"], "timeouts": "shufflebench"}, "The profile shufflebench says nothing of storm"),
         ({"parallelism": 1, "faults": ["pause_above_timeout"]}, "leaves nobody to take over"),
         ({"rate": 6, "window": "500ms"}, "rate leaves a window without an event"),
+        ({"workloads": ["mst"], "rate": 20}, "rate leaves a window of mst without an update"),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
@@ -80,6 +81,16 @@ def test_a_value_without_any_cell_is_refused(changes: dict[str, Any], sentence: 
         return
     with pytest.raises(PlanError, match=sentence):
         matrix(plan(**changes))
+
+
+def test_the_reference_joins_and_the_others_are_left_out() -> None:
+    found = matrix(plan(engines=["reference", "flink"], workloads=["sst", "mst"]))
+    assert {(cell.engine, cell.workload) for cell in found.cells} == {
+        ("reference", "sst"),
+        ("reference", "mst"),
+        ("flink", "sst"),
+    }
+    assert found.left_out == ("flink has no mst job in a campaign yet; only sst.",)
 
 
 def test_every_cell_comes_once_before_any_comes_again() -> None:
