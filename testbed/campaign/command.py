@@ -56,17 +56,20 @@ def run(given: argparse.Namespace) -> int:
             nonlocal done
             done += 1
             what = _end(end)
-            forms.write(folder, made(plan, whole, everything))
+            forms.write(folder, made(plan))
             say(f"{done} of {len(left)}: {one.name}: {what}")
 
         def one_run(one: Run) -> RunResult:
             say(f"{done + 1} of {len(left)}: {one.name}, {_left(plan, folder, everything, len(left) - done)}")
             return stage.run(one)
 
-        with Stage(plan, stop, say) as stage:
-            journal.work(kept, folder, left, one_run, told)
-    found = made(plan, whole, everything)
-    forms.write(folder, found)
+        forms.write(folder, made(plan))
+        try:
+            with Stage(plan, stop, say) as stage:
+                journal.work(kept, folder, left, one_run, told)
+        finally:
+            forms.write(folder, made(plan))  # an interruption is a failure too, and a row
+    found = made(plan)
     print(f"{found.first_line}\nThe table: {', '.join(str(folder / name) for name in forms.FILES)}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
 
@@ -83,8 +86,10 @@ def shown(plan: Plan, whole: Matrix, chosen: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def made(plan: Plan, whole: Matrix, everything: Sequence[Run]) -> Table:
-    """The table of all that the plan wants, from what is in its folder."""
+def made(plan: Plan) -> Table:
+    """The table of all that the plan wants, from what is in its folder. Raises PlanError."""
+    whole = matrix(plan)
+    everything = runs(whole.cells, plan)
     lines = journal.read_lines(plan.results)
     results = {one.name: found for one in everything if (found := result.read(plan.results, one)) is not None}
     return table(

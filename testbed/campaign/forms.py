@@ -27,8 +27,13 @@ _NOTE: Final = (
 
 def write(folder: Path, table: Table) -> None:
     """All forms, each replaced whole. Raises OSError."""
-    for name, text in zip(FILES, (markdown(table), csv_text(table), html(table)), strict=True):
+    for name, text in rendered(table).items():
         replace_file(folder / name, text)
+
+
+def rendered(table: Table) -> dict[str, str]:
+    """File name -> text."""
+    return dict(zip(FILES, (markdown(table), csv_text(table), html(table)), strict=True))
 
 
 def shown(spread: Spread | None, column: Column, wanted: int) -> str:

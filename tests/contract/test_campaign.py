@@ -108,6 +108,17 @@ def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[Fa
     assert "OSError: no space left" in text
 
 
+def test_interrupted_it_ends_with_130_and_a_table_that_says_so(plan: Path, stage: type[FakeStage]) -> None:
+    def interrupted(run: Run) -> RunResult:
+        raise KeyboardInterrupt
+
+    stage.makes = staticmethod(interrupted)
+    assert main(["campaign", str(plan)]) == 130
+    text = (results(plan) / "table.md").read_text()
+    assert text.startswith(f"**NOT COMPLETE: 0 of {RUNS} runs are done; 1 attempts failed and are listed.**\n")
+    assert "The campaign was interrupted during this run." in text
+
+
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
