@@ -19,7 +19,7 @@ from testbed.campaign.result import RunResult
 from testbed.campaign.stage import Stage
 from testbed.campaign.table import Table, table
 from testbed.checkout import machine, version
-from testbed.demo_stop import stop_on_signals
+from testbed.demo_stop import Stop, stop_on_signals
 from testbed.engines.catalogue import CATALOGUE
 from validator.stream.jars import SIDECAR_LOCK, resolve
 
@@ -36,8 +36,7 @@ def run(given: argparse.Namespace) -> int:
     """
     plan = load(Path(given.plan))
     whole = matrix(plan)
-    everything = runs(whole.cells, plan)
-    chosen = only(everything, given.only)
+    chosen = only(runs(whole.cells, plan), given.only)
     folder = plan.results
     print(shown(plan, whole, chosen), flush=True)
     if given.dry_run:
@@ -46,38 +45,43 @@ def run(given: argparse.Namespace) -> int:
         with stop.at_once():
             _prepare(chosen)
         kept.begin(Heading(machine(), version()))
-        left = [one for one in chosen if result.read(folder, one) is None]
-        began, done = time.monotonic(), 0
-
-        def say(line: str) -> None:
-            print(f"{time.monotonic() - began:8.1f} s  {line}", flush=True)
-
-        def told(one: Run, end: RunResult | Failure) -> None:
-            nonlocal done
-            done += 1
-            what = _end(end)
-            forms.write(folder, made(plan))
-            say(f"{done} of {len(left)}: {one.name}: {what}")
-
-        def one_run(one: Run) -> RunResult:
-            say(f"{done + 1} of {len(left)}: {one.name}, {_left(plan, folder, everything, len(left) - done)}")
-            return stage.run(one)
-
-        forms.write(folder, made(plan))
-        try:
-            with Stage(plan, stop, say) as stage:
-                journal.work(kept, folder, left, one_run, told)
-        finally:
-            forms.write(folder, made(plan))  # an interruption is a failure too, and a row
+        _do(plan, chosen, kept, stop)
     found = made(plan)
     print(f"{found.first_line}\nThe table: {', '.join(str(folder / name) for name in forms.FILES)}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
 
 
+def _do(plan: Plan, chosen: Sequence[Run], kept: Journal, stop: Stop) -> None:
+    """Do what has no result, and tell and write the table after each."""
+    folder = plan.results
+    left = [one for one in chosen if result.read(folder, one) is None]
+    began, done = time.monotonic(), 0
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:8.1f} s  {line}", flush=True)
+
+    def one_run(one: Run) -> RunResult:
+        say(f"{done + 1} of {len(left)}: {one.name}, {_left(plan, chosen, len(left) - done)}")
+        return stage.run(one)
+
+    def told(one: Run, end: RunResult | Failure) -> None:
+        nonlocal done
+        done += 1
+        forms.write(folder, made(plan))
+        say(f"{done} of {len(left)}: {one.name}: {_end(end)}")
+
+    forms.write(folder, made(plan))
+    try:
+        with Stage(plan, stop, say) as stage:
+            journal.work(kept, folder, left, one_run, told)
+    finally:
+        forms.write(folder, made(plan))  # an interruption is a failure too, and a row
+
+
 def shown(plan: Plan, whole: Matrix, chosen: Sequence[Run]) -> str:
     """The matrix, what is done of it, and how long the rest may take."""
     done = {one.name for one in chosen if result.read(plan.results, one) is not None}
-    lines = [f"{len(chosen)} runs, {len(done)} done; {_left(plan, plan.results, chosen, len(chosen) - len(done))}"]
+    lines = [f"{len(chosen)} runs, {len(done)} done; {_left(plan, chosen, len(chosen) - len(done))}"]
     lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
     width = max(len(one.cell.name) for one in chosen)
     for cell in dict.fromkeys(one.cell for one in chosen):
@@ -98,9 +102,9 @@ def made(plan: Plan) -> Table:
     )  # fmt: skip
 
 
-def _left(plan: Plan, folder: Path, of: Sequence[Run], count: int) -> str:
+def _left(plan: Plan, of: Sequence[Run], count: int) -> str:
     """The expected time of ``count`` runs, from those that are done where there are some."""
-    seconds = [found.seconds for one in of if (found := result.read(folder, one)) is not None]
+    seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
     each = median(seconds) if seconds else plan.phases.seconds + AROUND_SECONDS
     basis = f"as the {len(seconds)} before" if seconds else "a guess"
     return f"about {text_of(round(each * count, -1))} to go ({text_of(round(each))} a run, {basis})"
