@@ -104,7 +104,7 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
     if beside:
         grids.append(
             (
-                "Beside PGVal's Table 4: failure cost",
+                "Beside PGVal's Table 4: failure cost (its delays are pauses here)",
                 [*_CELL, "here (s)", "PGVal (s)", "here / PGVal"],
                 beside,
             )

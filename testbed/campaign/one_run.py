@@ -38,8 +38,9 @@ SETTLE_SECONDS_MAX: Final = 120.0
 SIDECAR_END_SECONDS_MAX: Final = 60.0
 OVERDUE_AFTER_SECONDS: Final = 5.0
 _LOOK_SECONDS: Final = 0.5
-_RATE_WINDOWS: Final = 4
-"""The recovery detector's rate is the mean over so many windows: their results come in bursts."""
+_RATE_WINDOWS: Final = 8
+"""The recovery detector's rate is the mean over so many windows: their results come in bursts, and one burst more or
+less must stay within its band of 15 %."""
 
 
 _TOPICS: Final = ("click", "output", "late", "faults", "update", "late-updates")

@@ -5,6 +5,7 @@ Raises PlanError with one sentence that names the file, the field and the mend.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
@@ -76,7 +77,7 @@ class Plan(Section):
     phases: Phases = Phases()
     rate: Annotated[int, Field(ge=PAGES, le=200_000)] = 3000
     """Events a second."""
-    window: Annotated[Seconds, Field(gt=0)] = 2.0
+    window: Annotated[Seconds, Field(gt=0)] = 1.0
     parallelism: Annotated[int, Field(ge=1, le=3)] = 2
     timeouts: str = "local"
     """Profile of timeouts: local (ours) or one of docs/engines.md."""
@@ -139,7 +140,7 @@ def load(path: Path) -> Plan:
         raise PlanError(f"{path}: must hold a mapping with engines:, guarantees: and faults:.")
     plan = parse(data, str(path))
     results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
-    return plan.model_copy(update={"results": path.parent / results})
+    return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
 
 
 def parse(data: Mapping[str, object], source: str = "plan") -> Plan:

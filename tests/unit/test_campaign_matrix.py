@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
         ({"engines": ["flink", "flink"]}, "names something twice"),
         ({"faults": ["drought"]}, "faults.0: Input should be 'none'"),
         ({"repetition": 3}, "repetition: is no known key; docs/campaigns.md lists them"),
-        ({"phases": {"control": "3s"}}, "phases.control is shorter than two windows"),
+        ({"phases": {"control": "1s"}}, "phases.control is shorter than two windows"),
         ({"phases": {"control": 30}}, "phases.control: a duration is a number with ms, s, m or h"),
         (
             {"faults": ["pause_above_timeout"], "phases": {"failure": "8s"}},
@@ -31,7 +31,7 @@ ROOT = Path(__file__).parents[2]
         ({"engines": ["storm"], "timeouts": "shufflebench"}, "The profile shufflebench says nothing of storm"),
         ({"parallelism": 1, "faults": ["pause_above_timeout"]}, "leaves nobody to take over"),
         ({"rate": 6, "window": "500ms"}, "rate leaves a window without an event"),
-        ({"workloads": ["mst"], "rate": 20}, "rate leaves a window of mst without an update"),
+        ({"workloads": ["mst"], "rate": 40}, "rate leaves a window of mst without an update"),
     ],
 )
 def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
