@@ -24,8 +24,7 @@ from validator.codecs import scalars
 from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, UNDECODABLE
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.arrays import ints
-from validator.reconcile.facts import Side, aggregate
-from validator.state.tables import SCHEMAS, Table
+from validator.reconcile.facts import Side, aggregate, completed
 
 PARTITIONS: Final = 8
 """More partitions than a history has."""
@@ -74,14 +73,12 @@ def facts(spark: SparkSession, cases: Sequence[Case], folder: Path) -> list[list
     """The fact rows of every history, step by step, `batch` being the step. One Spark job for all."""
     coded = aggregate(
         decoded(spark, cases, folder),
-        SOURCES,
-        batch=0,
+        len(SOURCES),
         lookup_us=0,
-        epoch=0,
         max_ahead_us=as_number(F.col("sane_us")),
         with_first_event=True,
     )
-    table = coded.toArrow().cast(SCHEMAS[Table.FACTS])
+    table = completed(coded.toArrow(), SOURCES, batch=0, lookup_us=0, epoch=0)
     table = table.set_column(
         table.schema.get_field_index("key"), "key", pc.replace_substring_regex(table["key"], "^[0-9]+/", "")
     )

@@ -5,15 +5,19 @@ The facts table is the only truth (SEMANTICS section 7): everything else in a st
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
-from pyspark.sql import Column, DataFrame
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BooleanType,
-    DataType,
     IntegerType,
     LongType,
     StringType,
@@ -118,36 +122,28 @@ FACTS_TYPE: Final = StructType(
 """The facts table, column by column; docs/state.md says each in words. ``epoch`` partitions it."""
 
 
-def null_of(name: str) -> Column:
-    """A null of the facts column ``name``."""
-    return F.lit(None).cast(_TYPES[name]).alias(name)
-
-
-_TYPES: Final[dict[str, DataType]] = {field.name: field.dataType for field in FACTS_TYPE.fields}
+FACTS_SCHEMA: Final[pa.Schema] = to_arrow_schema(FACTS_TYPE)
+"""`FACTS_TYPE` for Arrow."""
 
 
 def aggregate(
-    decoded: DataFrame,
-    sources: list[tuple[Side, str]],
-    *,
-    batch: int,
-    lookup_us: int,
-    epoch: int,
-    max_ahead_us: int,
-    with_first_event: bool,
+    decoded: DataFrame, sources: int, *, lookup_us: int, max_ahead_us: int, with_first_event: bool
 ) -> DataFrame:
-    """Facts of one batch, in the shape of `FACTS_TYPE`.
+    """Facts of one batch but for what is the same in all of its rows, which `completed` adds.
 
-    ``sources[i]`` is the side and topic of source index i. Events later than ``lookup_us + max_ahead_us`` do not count
-    toward ``newest_event_time_us`` and ``reach_us``: a clock gone mad must not close every cell.
+    ``sources``: how many there are. Events later than ``lookup_us + max_ahead_us`` do not count toward
+    ``newest_event_time_us`` and ``reach_us``: a clock gone mad must not close every cell.
     ``with_first_event`` also keeps the event time at the first offset, which the horizon needs once per partition.
     """
-    sane = F.col("event_time_us") <= F.lit(lookup_us + max_ahead_us)
+    # A number in the plan is a constant in the code that Spark makes of it: another one in each batch is compiled
+    # and run cold in each batch. An element of a list is data.
+    limit = F.array(*[F.lit(lookup_us + max_ahead_us)] * sources)[F.col("source")]
+    sane = F.col("event_time_us") <= limit
     rows = decoded.withColumn("reach_us", F.when(sane, F.col("reach_us")))
     first_event = (
         F.min_by("event_time_us", "offset") if with_first_event else F.max(F.lit(None).cast("bigint"))
     ).alias("first_event_time_us")
-    grouped = rows.groupBy("source", "partition", "status", "window_start_us", "key", "reach_us").agg(
+    return rows.groupBy("source", "partition", "status", "window_start_us", "key", "reach_us").agg(
         F.count(F.lit(1)).alias("records"),
         F.sum("contributions").alias("contributions"),
         F.sum("hash_a").alias("hash_a"),
@@ -169,17 +165,36 @@ def aggregate(
         ),
         F.collect_list("result").alias("results"),
     )
-    side = F.element_at(F.array(*[F.lit(side.value) for side, _ in sources]), F.col("source") + 1)
-    topic = F.element_at(F.array(*[F.lit(topic) for _, topic in sources]), F.col("source") + 1)
-    known = {
-        "kind": F.lit(Kind.FACT.value),
-        "batch": F.lit(batch).cast("bigint"),
-        "lookup_us": F.lit(lookup_us).cast("bigint"),
-        "side": side,
-        "topic": topic,
-        "epoch": F.lit(epoch).cast("bigint"),
-        "ids": F.arrays_zip(F.col("id_list").alias("id"), F.col("offset_list").alias("offset")),
-        "frontier": null_of("frontier"),
-        "mark": null_of("mark"),
+
+
+def completed(
+    grouped: pa.Table, sources: Sequence[tuple[Side, str]], *, batch: int, lookup_us: int, epoch: int
+) -> pa.Table:
+    """Rows of `aggregate` as facts, in the shape of `FACTS_SCHEMA`. ``sources[i]``: side and topic of source i."""
+    size = grouped.num_rows
+    source = grouped["source"]
+    constant = {"kind": Kind.FACT.value, "batch": batch, "lookup_us": lookup_us, "epoch": epoch}
+    columns: dict[str, pa.Array | pa.ChunkedArray] = {
+        **{name: grouped[name] for name in grouped.column_names if name in FACTS_SCHEMA.names},
+        **{name: pa.repeat(pa.scalar(value), size) for name, value in constant.items()},
+        "side": pa.array([side.value for side, _ in sources]).take(source),
+        "topic": pa.array([topic for _, topic in sources]).take(source),
+        "ids": _zipped(grouped["id_list"], grouped["offset_list"]),
+        "frontier": pa.nulls(size, FACTS_SCHEMA.field("frontier").type),
+        "mark": pa.nulls(size, pa.string()),
     }
-    return grouped.select(*[known.get(name, F.col(name)).cast(_TYPES[name]).alias(name) for name in _TYPES])
+    ordered = [columns[field.name].cast(field.type) for field in FACTS_SCHEMA]
+    return pa.table(ordered, schema=FACTS_SCHEMA)
+
+
+def _zipped(ids: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.Array:
+    """Two columns of lists, of equal lengths row by row, as one column of lists of (id, offset)."""
+    of_rows = pc.list_value_length(ids).to_numpy()
+    ends = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(of_rows, dtype=np.int32)])
+    items = pa.StructArray.from_arrays([_flat(ids), _flat(offsets)], names=["id", "offset"])
+    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items)
+
+
+def _flat(lists: pa.ChunkedArray) -> pa.Array:
+    flat = pc.list_flatten(lists)
+    return flat.combine_chunks() if isinstance(flat, pa.ChunkedArray) else flat

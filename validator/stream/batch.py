@@ -21,7 +21,7 @@ from validator.measure.latency import latency_buckets
 from validator.model.books import Books
 from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
 from validator.reconcile.compare import Place, PlaceOffsets
-from validator.reconcile.facts import Side, aggregate
+from validator.reconcile.facts import Side, aggregate, completed
 from validator.reconcile.judge import Rules
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import retiring
@@ -209,18 +209,19 @@ class BatchRunner:
 
     def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
         """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""
-        return (
-            aggregate(
-                frame,
-                [(source.side, source.topic) for source in self.sources],
-                batch=books.batch,
-                lookup_us=books.lookup_us,
-                epoch=epoch_of(books.lookup_us, self._retention),
-                max_ahead_us=self.config.timing.max_ahead,
-                with_first_event=bool(books.hiding),
-            )
-            .toArrow()
-            .cast(SCHEMAS[Table.FACTS])
+        grouped = aggregate(
+            frame,
+            len(self.sources),
+            lookup_us=books.lookup_us,
+            max_ahead_us=self.config.timing.max_ahead,
+            with_first_event=bool(books.hiding),
+        )
+        return completed(
+            grouped.toArrow(),
+            [(source.side, source.topic) for source in self.sources],
+            batch=books.batch,
+            lookup_us=books.lookup_us,
+            epoch=epoch_of(books.lookup_us, self._retention),
         )
 
     def _places(self) -> dict[Place, PlaceOffsets]:
