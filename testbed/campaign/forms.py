@@ -194,7 +194,7 @@ _HEAD: Final = """<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
 <title>streamproof campaign</title><style>
 :root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
-body { margin: 2rem auto; max-width: 80rem; padding: 0 1rem; }
+body { margin: 2rem auto; max-width: 110rem; padding: 0 1rem; }
 .wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
 th, td { border: 1px solid #8886; padding: .3rem .5rem; text-align: left; vertical-align: top; }
 .incomplete { border: 2px solid #c60; padding: .5rem 1rem; font-weight: 600; }
