@@ -74,7 +74,7 @@ class Journal:
             return
         if not resumes:
             raise PlanError(f"{self._folder}: a campaign was begun there; add --resume, or name other results.")
-        before = self._lines[0]["settings"]
+        before = next((line["settings"] for line in self._lines if line["event"] == "campaign"), {})
         for name, value in self._plan.same_in_all.items():
             if before.get(name) != value:
                 raise PlanError(

@@ -66,7 +66,9 @@ class OneRun:
         self._say = say
         self._topics = Topics(*(f"{run.name}-{name}" for name in _TOPICS))
         self._watched: list[OwnedProcess] = []
+        self._engine: ProcessEngine | None = None
         self._ended = threading.Event()
+        """Set before the engine is killed: the fault's thread starts nothing any more."""
 
     def do(self) -> tuple[RunResult, str]:
         """The result, and the text of the report that it is from. Raises RunFailed, KeyboardInterrupt, and what the
@@ -76,8 +78,9 @@ class OneRun:
         began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         try:
             with ExitStack() as stack:
+                # Once more when the fault's thread has ended: it may just have been starting a worker again.
+                stack.callback(self._kill_engine)
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
-                stack.callback(self._ended.set)
                 self._broker.create_topics(self._topics.partitions(self._run.cell.workload))
                 sidecar = self._start_sidecar(stack)
                 engine = self._start_engine(stack, pool)
@@ -119,14 +122,19 @@ class OneRun:
         return sidecar
 
     def _start_engine(self, stack: ExitStack, pool: ThreadPoolExecutor) -> ProcessEngine:
-        engine = self._engine()
-        stack.callback(engine.kill)
+        engine = self._engine = self._make_engine()
+        stack.callback(self._kill_engine)
         engine.start()
         self._stop.result(pool.submit(engine.ready, READY_SECONDS_MAX), meanwhile=self._look)
         self._say(f"{engine.name} is ready: {', '.join(i.role for i in engine.instances)}")
         return engine
 
-    def _engine(self) -> ProcessEngine:
+    def _kill_engine(self) -> None:
+        self._ended.set()
+        if self._engine is not None:
+            self._engine.kill()
+
+    def _make_engine(self) -> ProcessEngine:
         plan, cell, topics = self._plan, self._run.cell, self._topics
         times, servers, folder = plan.timeouts_of(cell.engine), self._broker.bootstrap_servers, self._folder / "engine"
         if cell.engine == REFERENCE:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
@@ -59,10 +58,15 @@ class Stage:
         self._end_broker()
         self._brokers += 1
         folder: Path = self._scratch.path / f"broker-{self._brokers}"
-        self._broker = EmbeddedBroker(folder=folder, settings=_BROKER_SETTINGS)
-        with self._stop.at_once():
-            self._broker.start()
-        return self._broker
+        broker = EmbeddedBroker(folder=folder, settings=_BROKER_SETTINGS)
+        try:
+            with self._stop.at_once():
+                broker.start()
+        except BaseException:
+            broker.kill()
+            raise
+        self._broker = broker
+        return broker
 
     def _clear(self, broker: EmbeddedBroker) -> None:
         """Delete all topics, also those that an engine made for itself. A broker that cannot is not used again."""
@@ -76,8 +80,7 @@ class Stage:
 
     def _end_broker(self) -> None:
         if self._broker is not None:
-            with suppress(BrokerError):
-                self._broker.kill()
+            self._broker.kill()
             self._broker = None
 
     def __enter__(self) -> Self:
