@@ -74,7 +74,8 @@ class Journal:
             return
         if not resumes:
             raise PlanError(f"{self._folder}: a campaign was begun there; add --resume, or name other results.")
-        before = next((line["settings"] for line in self._lines if line["event"] == "campaign"), {})
+        settings = [line["settings"] for line in self._lines if line["event"] == "campaign"]
+        before: dict[str, Any] = settings[0] if settings else self._plan.same_in_all
         for name, value in self._plan.same_in_all.items():
             if before.get(name) != value:
                 raise PlanError(
