@@ -101,37 +101,6 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
 
 def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
     """The sidecar's configuration file: what a user would write for this pipeline, with short times."""
-    entry = CATALOGUE.get(plan.engine)
-    drops_late = entry is not None and entry.drops_late
-    return _write(
-        folder / "pipeline.yaml",
-        {
-            "pipeline": PIPELINE,
-            "guarantee": "exactly_once",
-            "kafka": {"bootstrap_servers": bootstrap_servers},
-            "inputs": [{"topic": "click", "fields": {"id": "id", "key": "page", "event_time": "timestamp"}}],
-            "outputs": [
-                {
-                    "topic": "output",
-                    "fields": {"key": "page", "window_start": "windowStart", "ids": ["clickIds", "updateIds"]},
-                }
-            ],
-            **({} if drops_late else {"late": [_LATE]}),
-            "faults": {"topic": "faults"},
-            **({"engine": {"effective": f"./{EFFECTIVE_FILE}"}} if plan.is_real else {}),
-            "oracle": {"kind": "tumbling_window", "size": f"{window_seconds(plan)}s"},
-            "timing": {
-                "idle_after": "2s",
-                "max_disorder": f"{entry.slack_ms if entry else 0}ms",
-                "late_policy": "drop" if drops_late else "report",
-                "overdue_after": f"{OVERDUE_AFTER_SECONDS}s",
-                "missing_after": f"{missing_after_seconds(plan)}s",
-            },
-            "state": {"path": "./state"},
-            "spark": {"options": {**_SHORT_RUN, "spark.local.dir": str(folder / "tmp")}},
-            "metrics": {"port": 0},
-        },
-    )
     return SidecarFile(
         pipeline=PIPELINE,
         guarantee="exactly_once",
@@ -139,6 +108,7 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
         window_ms=window_seconds(plan) * 1000,
         overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
         missing_after_ms=missing_after_seconds(plan) * 1000,
+        effective=EFFECTIVE_FILE if plan.is_real else None,
     ).write(bootstrap_servers, folder)
 
 
