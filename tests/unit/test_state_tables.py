@@ -9,7 +9,7 @@ from deltalake import DeltaTable
 
 from tests.unit.reconcile_rows import fact, facts
 from validator.state import tables as state_tables
-from validator.state.tables import StateTables, Table
+from validator.state.tables import SCHEMAS, StateTables, Table
 
 
 def _append(tables: StateTables, batch: int) -> None:
@@ -55,3 +55,9 @@ def test_the_state_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
     assert (tmp_path / name / "facts" / "_delta_log").is_dir()
     tables.delete_facts(0)
     assert _batches(tables) == []
+
+
+@pytest.mark.parametrize("table", [Table.FACTS, Table.VIOLATIONS, Table.FAULTS, Table.RUNS])
+def test_every_column_is_documented(table: Table) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
+    assert [name for name in SCHEMAS[table].names if f"`{name}`" not in page] == []
