@@ -8,8 +8,9 @@ import pytest
 from deltalake import DeltaTable
 
 from tests.unit.reconcile_rows import fact, facts
+from validator.cli.exits import status_of
 from validator.state import tables as state_tables
-from validator.state.tables import SCHEMAS, StateTables, Table
+from validator.state.tables import SCHEMAS, PathUnfit, StateTables, Table
 from validator.stream.retiring import drop_folders
 
 
@@ -81,3 +82,9 @@ def test_the_state_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
 def test_every_column_is_documented(table: Table) -> None:
     page = (Path(__file__).parents[2] / "docs" / "state.md").read_text()
     assert [name for name in SCHEMAS[table].names if f"`{name}`" not in page] == []
+
+
+def test_a_folder_that_would_be_taken_for_another_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(PathUnfit, match="name another folder") as refused:
+        StateTables(tmp_path / "a%20b")
+    assert status_of(refused.value) == 2
