@@ -6,6 +6,7 @@ who ran when. docs/state.md says every column in words.
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
@@ -205,6 +206,12 @@ def rows_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     return pa.Table.from_pylist([dict(row) for row in rows], SCHEMAS[table])
 
 
+class PathUnfit(Exception):
+    """The tables' library would take the folder's name for another."""
+
+    exit_status = 2
+
+
 class StateTables:
     """The tables of one state folder, read and appended to without Spark: a commit costs tens of milliseconds.
 
@@ -212,6 +219,9 @@ class StateTables:
     """
 
     def __init__(self, state: Path) -> None:
+        """Raises `PathUnfit` where a part of the path reads as an escape: ``%20`` would be looked for as a blank."""
+        if re.search("%[0-9A-Fa-f]{2}", str(state)):
+            raise PathUnfit(f"state.path {state}: a percent sign before two hex digits is misread; name another folder")
         self.state = state
         self._open: dict[Table, DeltaTable] = {}
 

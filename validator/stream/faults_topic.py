@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from validator.config.model import Config
 from validator.model.snapshot import FaultWindow
+from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.brokers import librdkafka_options
 
 _MOST_PER_POLL: Final = 1_000
@@ -109,6 +110,19 @@ class FaultsTopic:
         self._consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in metadata.partitions])
         self._assigned = True
         return True
+
+
+_PLACE: Final = ("topic", "partition", "offset", "id", "state", "time_us")
+
+
+def record(tables: StateTables, rows: list[dict[str, object]], batch: int) -> None:
+    """Append those of some records to the faults table that are not in it: every start reads the topic anew."""
+    told = {
+        tuple(row[name] for name in _PLACE) for part in tables.scan(Table.FAULTS, _PLACE) for row in part.to_pylist()
+    }
+    new = [{**row, "batch": batch} for row in rows if tuple(row[name] for name in _PLACE) not in told]
+    if new:
+        tables.append(rows_of(Table.FAULTS, new), Table.FAULTS, writer="topic", version=len(told) + len(new))
 
 
 def _window(found: Mapping[str, object]) -> FaultWindow:
