@@ -113,7 +113,9 @@ class Table:
     @property
     def first_line(self) -> str:
         """How much of the campaign the table is of."""
-        failed = f"; {len(self.failures)} attempts failed and are listed" if self.failures else ""
+        one = len(self.failures) == 1
+        how_many = "1 attempt failed and is" if one else f"{len(self.failures)} attempts failed and are"
+        failed = f"; {how_many} listed" if self.failures else ""
         if self.is_complete:
             return f"Complete: all {self.wanted} runs are done{failed}."
         return f"NOT COMPLETE: {self.done} of {self.wanted} runs are done{failed}."

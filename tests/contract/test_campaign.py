@@ -103,7 +103,7 @@ def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[Fa
     stage.makes = staticmethod(one_fails)
     assert main(["campaign", str(plan)]) == 3
     text = (results(plan) / "table.md").read_text()
-    assert text.startswith(f"**NOT COMPLETE: {RUNS - 1} of {RUNS} runs are done; 1 attempts failed and are listed.**\n")
+    assert text.startswith(f"**NOT COMPLETE: {RUNS - 1} of {RUNS} runs are done; 1 attempt failed and is listed.**\n")
     assert "| flink | sst | exactly_once | crash | 1 of 2, 1 failed |" in text
     assert "OSError: no space left" in text
 
@@ -115,7 +115,7 @@ def test_interrupted_it_ends_with_130_and_a_table_that_says_so(plan: Path, stage
     stage.makes = staticmethod(interrupted)
     assert main(["campaign", str(plan)]) == 130
     text = (results(plan) / "table.md").read_text()
-    assert text.startswith(f"**NOT COMPLETE: 0 of {RUNS} runs are done; 1 attempts failed and are listed.**\n")
+    assert text.startswith(f"**NOT COMPLETE: 0 of {RUNS} runs are done; 1 attempt failed and is listed.**\n")
     assert "The campaign was interrupted during this run." in text
 
 

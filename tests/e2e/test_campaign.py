@@ -94,4 +94,4 @@ def test_a_killed_campaign_is_resumed_and_its_table_tells_what_the_crash_did(tmp
     assert crashed.cost.failure_cost_seconds > 1.0, "its pages were not answered for the whole failure phase"
     (failure,) = journal.failures(journal.read_lines(loaded.results))
     assert (failure.run, failure.reason) == (first.name, journal.CUT_OFF)
-    assert (loaded.results / "table.md").read_text().startswith("Complete: all 2 runs are done; 1 attempts failed")
+    assert (loaded.results / "table.md").read_text().startswith("Complete: all 2 runs are done; 1 attempt failed")

@@ -48,7 +48,7 @@ def test_median_least_and_most_are_of_the_runs_that_have_the_measure() -> None:
 
 def test_a_table_that_is_not_complete_says_so_in_its_first_line() -> None:
     found = made(ALL[:5], (FAILURE,))
-    first = "NOT COMPLETE: 5 of 12 runs are done; 1 attempts failed and are listed."
+    first = "NOT COMPLETE: 5 of 12 runs are done; 1 attempt failed and is listed."
     assert forms.markdown(found).splitlines()[0] == f"**{first}**"
     assert forms.csv_text(found).splitlines()[0] == f"# {first}"
     assert forms.html(found).split("<body>\n")[1].startswith(f'<p class="incomplete" role="status">{first}')
