@@ -4,14 +4,13 @@ Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 
 once: a plain read of the topics, then `validate --once` on them, in one run. flat: the same from 3 M to 30 M events.
 live: the live job at a constant rate, with losses and repeats to be found. keys: a million keys a window.
+``scripts/bench campaign [NAME]`` is another thing: docs/campaigns.md.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import os
-import platform
 import re
 import subprocess
 import sys
@@ -23,10 +22,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench import table
+from bench import campaign, table
 from bench.measuring import Sampler
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
+from testbed.checkout import machine
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONFIG: Final = """
@@ -45,6 +45,8 @@ limits: {{records_per_batch: {batch}}}
 
 def main() -> int:
     """Run the named parts."""
+    if sys.argv[1:2] == ["campaign"]:
+        return campaign.main(sys.argv[2:])
     parser = argparse.ArgumentParser(prog="scripts/bench", description=__doc__)
     parser.add_argument("parts", nargs="*", default=["once", "live"])
     parser.add_argument("--events", type=int, default=12_000_000)
@@ -236,13 +238,6 @@ def _await_batches(state: Path, batches: int, process: subprocess.Popen[bytes]) 
             return
         time.sleep(0.2)
     raise SystemExit("bench: the sidecar ended before its first batch")
-
-
-def machine() -> str:
-    """One line on the machine."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
-    kind = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
-    return f"{os.cpu_count()} cores, {memory} GiB, {kind}"
 
 
 def _print(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
-import subprocess
 import sys
 import time
 import webbrowser
@@ -20,8 +19,8 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
-import validator
 from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
+from testbed.checkout import version
 from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
     EFFECTIVE_FILE,
@@ -37,7 +36,7 @@ from testbed.demo_files import (
 from testbed.demo_folder import DemoFolder
 from testbed.demo_options import DemoPlan, epilogue, plan_of
 from testbed.demo_screen import Screen
-from testbed.demo_sidecar import ROOT, DemoSidecar, python_path, streamproof
+from testbed.demo_sidecar import DemoSidecar, is_settled, python_path, streamproof
 from testbed.demo_stop import Stop, stop_on_signals
 from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
@@ -54,7 +53,6 @@ when a short load ends."""
 ENGINE_READY_SECONDS_MAX: Final = 120.0
 LOOK_SECONDS: Final = 0.5
 SIDECAR_END_SECONDS_MAX: Final = 30.0
-_UNSETTLED: Final = ("overdue", "blocked", "unconsumed", "unresolved")
 
 
 class DemoFailed(Exception):
@@ -69,10 +67,9 @@ def run(given: argparse.Namespace) -> int:
     """
     plan = plan_of(given)
     screen = Screen(sys.stdout)
-    commit = _commit()
-    version = f"streamproof {validator.__version__}" + (f" (commit {commit})" if commit else "")
     screen.write(
-        f"{version}, demo with seed {plan.seed}: engine {plan.title}, fault {plan.fault}, {plan.seconds} s of load\n"
+        f"streamproof {version()}, demo with seed {plan.seed}: engine {plan.title}, fault {plan.fault}, "
+        f"{plan.seconds} s of load\n"
         "The pipeline claims exactly once. Ctrl-C ends the demo and removes all that it started.\n"
     )
     with stop_on_signals() as stop:
@@ -228,7 +225,7 @@ class Demo:
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
             self._look()
-            if self._report is not None and _is_settled(self._report, expected, left_open):
+            if self._report is not None and is_settled(self._report, expected, left_open):
                 return
             self._stop.pause()
         self._screen.say(f"not everything settled within {patience:g} s; the report says what is open")
@@ -280,17 +277,6 @@ def _prepare(plan: DemoPlan, screen: Screen) -> None:
     entry.prepare()
 
 
-def _is_settled(report: dict[str, Any], expected: int, left_open: int) -> bool:
-    counts = report["contributions"]
-    return (
-        report["inputs"]["read"] >= expected
-        and (counts["pending"] or 0) <= left_open
-        and not any(counts[name] for name in _UNSETTLED)
-        and not any(report["violations"]["suspected"].values())
-        and not any(partition["lag_events"] for partition in report["coverage"]["partitions"])
-    )
-
-
 def _address(broker: EmbeddedBroker) -> str | None:
     with suppress(BrokerError):
         return broker.bootstrap_servers
@@ -310,15 +296,3 @@ def _load_json(path: Path) -> dict[str, Any]:
     loaded = json.loads(path.read_text(encoding="utf-8"))
     assert isinstance(loaded, dict), path
     return loaded
-
-
-def _commit() -> str | None:
-    """The commit of this checkout, short; None where it is none."""
-    if not (ROOT / ".git").exists():
-        return None
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
-    try:
-        answer = subprocess.run(command, check=False, capture_output=True, text=True)
-    except FileNotFoundError:
-        return None
-    return answer.stdout.strip() or None

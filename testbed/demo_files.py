@@ -8,24 +8,20 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-import yaml
-
+from testbed import run_files
 from testbed.demo_options import DemoPlan
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.settings import EngineSettings
+from testbed.run_files import SidecarFile, Topics, write_yaml
 
-TOPICS: Final = {"click": 2, "output": 2, "lateOutput": 1, "faults": 1}
+TOPICS: Final = Topics().partitions("sst")
 """Topic -> partitions."""
-JOIN_TOPICS: Final = {**TOPICS, "update": 2, "lateUpdates": 1}
-"""With workload `mst`."""
-UPDATE_PERCENT: Final = 5
 EFFECTIVE_FILE: Final = "effective.json"
 """Where a real engine's guarantee is told to the sidecar."""
 PIPELINE: Final = "demo"
 GROUP: Final = "demo-engine"
 EVENTS_PER_SECOND: Final = 3_000
-PAGES: Final = 6
 OVERDUE_AFTER_SECONDS: Final = 3
 MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
@@ -38,7 +34,7 @@ REAL_WORKERS: Final = 2
 
 def topics(plan: DemoPlan) -> dict[str, int]:
     """Topic -> partitions."""
-    return JOIN_TOPICS if plan.workload == "mst" else TOPICS
+    return Topics().partitions(plan.workload)
 
 
 def window_seconds(plan: DemoPlan) -> int:
@@ -100,97 +96,33 @@ def missing_after_seconds(plan: DemoPlan) -> int:
 
 def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
     """The generator's configuration file; its journal and ``summary.json`` go to ``folder/journal``."""
-    window = window_seconds(plan)
-    return _write(
-        folder / "load.yaml",
-        {
-            "kafka": {"bootstrap_servers": bootstrap_servers},
-            "workload": plan.workload,
-            **({"update_topic": "update", "update_percent": UPDATE_PERCENT} if plan.workload == "mst" else {}),
-            "topic": "click",
-            "window": f"{window}s",
-            "keys": {"pages": PAGES},
-            "events_per_window": EVENTS_PER_SECOND // PAGES * window,
-            "start": "now",
-            "rate": {"shape": "event_time", "speed": 1},
-            "limit": {"duration": f"{plan.seconds}s"},
-            "flush_windows": True,
-            "delivery": {"flush_deadline": "10s"},
-            "journal": "./journal",
-            "seed": plan.seed,
-        },
+    return run_files.write_load(
+        bootstrap_servers,
+        folder,
+        topics=Topics(),
+        workload=plan.workload,
+        window_ms=window_seconds(plan) * 1000,
+        per_second=EVENTS_PER_SECOND,
+        seconds=plan.seconds,
+        seed=plan.seed,
     )
-
-
-_SHORT_RUN: Final = {
-    "spark.driver.memory": "1g",
-    # A run of a minute ends before the second compiler pays: the first alone takes half the time to a verdict. It needs
-    # more room for its code than it would take by itself.
-    "spark.driver.extraJavaOptions": ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xss4m"),
-}
-
-
-_LATE: Final = {
-    "topic": "lateOutput",
-    "fields": {"id": "clickId", "key": "page", "event_time": "clickTimestamp"},
-}
-_LATE_UPDATES: Final = {
-    "topic": "lateUpdates",
-    "input": "update",
-    "fields": {"id": "updateId", "key": "page", "event_time": "updateTimestamp"},
-}
-_JOIN: Final = {"kind": "windowed_join", "join": "inner", "left": "click", "right": "update"}
 
 
 def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
     """The sidecar's configuration file: what a user would write for this pipeline, with short times."""
-    entry = CATALOGUE.get(plan.engine)
-    drops_late = entry is not None and entry.drops_late
-    joins = plan.workload == "mst"
-    window = f"{window_seconds(plan)}s"
-    ids: list[object] = ["clickIds", "updateIds"]
-    if joins:
-        ids = [{"path": "clickIds", "input": "click"}, {"path": "updateIds", "input": "update"}]
-    return _write(
-        folder / "pipeline.yaml",
-        {
-            "pipeline": PIPELINE,
-            "guarantee": "exactly_once",
-            "kafka": {"bootstrap_servers": bootstrap_servers},
-            "inputs": [
-                {"topic": topic, "fields": {"id": "id", "key": "page", "event_time": "timestamp"}}
-                for topic in (("click", "update") if joins else ("click",))
-            ],
-            "outputs": [
-                {
-                    "topic": "output",
-                    "fields": {"key": "page", "window_start": "windowStart", "ids": ids},
-                }
-            ],
-            **({} if drops_late else {"late": [{**_LATE, "input": "click"}, _LATE_UPDATES] if joins else [_LATE]}),
-            "faults": {"topic": "faults"},
-            **({"engine": {"effective": f"./{EFFECTIVE_FILE}"}} if plan.is_real else {}),
-            "oracle": {**_JOIN, "size": window} if joins else {"kind": "tumbling_window", "size": window},
-            "timing": {
-                "idle_after": "2s",
-                "max_disorder": f"{entry.slack_ms if entry else 0}ms",
-                "late_policy": "drop" if drops_late else "report",
-                "overdue_after": f"{OVERDUE_AFTER_SECONDS}s",
-                "missing_after": f"{missing_after_seconds(plan)}s",
-            },
-            "state": {"path": "./state"},
-            "spark": {"options": {**_SHORT_RUN, "spark.local.dir": str(folder / "tmp")}},
-            "metrics": {"port": 0},
-        },
-    )
+    return SidecarFile(
+        pipeline=PIPELINE,
+        guarantee="exactly_once",
+        engine=plan.engine,
+        workload=plan.workload,
+        window_ms=window_seconds(plan) * 1000,
+        overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
+        missing_after_ms=missing_after_seconds(plan) * 1000,
+        effective=EFFECTIVE_FILE if plan.is_real else None,
+    ).write(bootstrap_servers, folder)
 
 
 def write_prometheus(target: str, folder: Path) -> Path:
     """Prometheus's configuration file: scrape the sidecar at ``target`` (host:port) each second."""
     scrape = {"job_name": "streamproof", "static_configs": [{"targets": [target]}]}
-    return _write(folder / "prometheus.yaml", {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
-
-
-def _write(path: Path, content: dict[str, object]) -> Path:
-    path.write_text(yaml.safe_dump(content, sort_keys=False), encoding="utf-8")
-    return path
+    return write_yaml(folder / "prometheus.yaml", {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})

@@ -15,6 +15,7 @@ from testbed.processes import OwnedProcess
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 _ANSWER_SECONDS_MAX: Final = 2.0
+_UNSETTLED: Final = ("overdue", "blocked", "unconsumed", "unresolved")
 
 
 def streamproof(*arguments: str | Path) -> list[str | Path]:
@@ -75,3 +76,15 @@ class DemoSidecar:
         loaded = json.loads((self.state / name).read_text(encoding="utf-8"))
         assert isinstance(loaded, dict), name
         return loaded
+
+
+def is_settled(report: dict[str, Any], expected: int, left_open: int) -> bool:
+    """Whether ``expected`` inputs were read and all but ``left_open`` of them judged."""
+    counts = report["contributions"]
+    return (
+        report["inputs"]["read"] >= expected
+        and (counts["pending"] or 0) <= left_open
+        and not any(counts[name] for name in _UNSETTLED)
+        and not any(report["violations"]["suspected"].values())
+        and not any(partition["lag_events"] for partition in report["coverage"]["partitions"])
+    )

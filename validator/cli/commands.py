@@ -71,6 +71,12 @@ def faults(given: argparse.Namespace) -> int:
     return int(_room("faults.command", mend).run(given))
 
 
+def campaign(given: argparse.Namespace) -> int:
+    """Do a campaign; 0 where it is complete."""
+    mend = "campaign: the testbed is not part of this installation; run it from a checkout of streamproof."
+    return int(_room("testbed.campaign.command", mend).run(given))
+
+
 def _progress(stream: TextIO) -> Callable[[Any], None]:
     in_place = stream.isatty()
     next_line = 0.0
@@ -204,6 +210,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "demo": demo,
     "generate": generate,
     "faults": faults,
+    "campaign": campaign,
     "report": report,
     "explain": explain,
     "ack": ack,

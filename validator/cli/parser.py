@@ -51,6 +51,7 @@ def build() -> argparse.ArgumentParser:
     _demo(commands, shared)
     _generate(commands, shared)
     _faults(commands, shared)
+    _campaign(commands, shared)
     _report(commands, shared)
     _explain(commands, shared)
     _ack(commands, shared)
@@ -143,6 +144,27 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("plan", "run", "heal", "list", "proxy"), metavar="ACTION", help="what to do")
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="the faults' YAML file; list needs none")
     parser.add_argument("--seed", type=int, metavar="S", help="instead of the file's seed")
+
+
+def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
+    parser = _command(
+        commands,
+        shared,
+        "campaign",
+        "many runs over engines, workloads, guarantees and faults, and one table",
+        epilog="exit status: 0 every run that was asked for has a result; 2 bad usage or plan; 3 some have none;\n"
+        "130 interrupted",
+    )
+    parser.add_argument("plan", metavar="PLAN", help="the campaign's YAML file, see docs/campaigns.md")
+    parser.add_argument("--resume", action="store_true", help="go on where an earlier campaign of the plan ended")
+    parser.add_argument("--dry-run", action="store_true", help="print matrix and expected time, and do nothing")
+    parser.add_argument(
+        "--only",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE[,VALUE]",
+        help="only these runs, as in engine=flink,storm; may be given several times",
+    )
 
 
 def _report(commands: Any, shared: argparse.ArgumentParser) -> None:

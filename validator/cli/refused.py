@@ -19,7 +19,6 @@ REFUSED: Final[tuple[Refused, ...]] = (
     Refused("audit", "recompute everything in one batch", "run `streamproof validate --once` on a new state.path"),
     Refused("bundle", "the smallest set of records that shows a violation", "read violations.json in the state"),
     Refused("replay", "replay a bundle", "read violations.json in the state"),
-    Refused("campaign", "many runs over engines and faults", "run `streamproof demo` for each"),
 )
 """Flipped entry by entry: build the command, delete its line."""
 

@@ -1,0 +1,128 @@
+"""The command ``streamproof campaign``: show the matrix, do what is not done yet, keep the table."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+from typing import Final
+
+from faults.section import text_of
+from testbed.broker import JARS_LOCK
+from testbed.campaign import forms, journal, result
+from testbed.campaign.journal import Failure, Heading, Journal
+from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
+from testbed.campaign.plan import REFERENCE, Plan, load
+from testbed.campaign.result import RunResult
+from testbed.campaign.stage import Stage
+from testbed.campaign.table import Table, table
+from testbed.checkout import machine, version
+from testbed.demo_stop import Stop, stop_on_signals
+from testbed.engines.catalogue import CATALOGUE
+from validator.stream.jars import SIDECAR_LOCK, resolve
+
+AROUND_SECONDS: Final = 60.0
+"""What a run takes beside its load, until some have shown it."""
+_PASS: Final = 0
+_NOT_COMPLETE: Final = 3
+
+
+def run(given: argparse.Namespace) -> int:
+    """Do the campaign; 0 where every run that was asked for has a result, 3 where some have not.
+
+    Raises PlanError, PrerequisiteError; KeyboardInterrupt where a signal came, after everything was removed.
+    """
+    plan = load(Path(given.plan))
+    whole = matrix(plan)
+    chosen = only(runs(whole.cells, plan), given.only)
+    folder = plan.results
+    print(shown(plan, whole, chosen), flush=True)
+    if given.dry_run:
+        return _PASS
+    with stop_on_signals() as stop, Journal(folder, plan).open(resumes=given.resume) as kept:
+        with stop.at_once():
+            _prepare(chosen)
+        kept.begin(Heading(machine(), version()))
+        _do(plan, chosen, kept, stop)
+    found = made(plan)
+    print(f"{found.first_line}\nThe table: {', '.join(str(folder / name) for name in forms.FILES)}")
+    return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
+
+
+def _do(plan: Plan, chosen: Sequence[Run], kept: Journal, stop: Stop) -> None:
+    """Do what has no result, and tell and write the table after each."""
+    folder = plan.results
+    left = [one for one in chosen if result.read(folder, one) is None]
+    began, done = time.monotonic(), 0
+
+    def say(line: str) -> None:
+        print(f"{time.monotonic() - began:8.1f} s  {line}", flush=True)
+
+    def one_run(one: Run) -> RunResult:
+        say(f"{done + 1} of {len(left)}: {one.name}, {_left(plan, chosen, len(left) - done)}")
+        return stage.run(one)
+
+    def told(one: Run, end: RunResult | Failure) -> None:
+        nonlocal done
+        done += 1
+        forms.write(folder, made(plan))
+        say(f"{done} of {len(left)}: {one.name}: {_end(end)}")
+
+    forms.write(folder, made(plan))
+    try:
+        with Stage(plan, stop, say) as stage:
+            journal.work(kept, folder, left, one_run, told)
+    finally:
+        forms.write(folder, made(plan))  # an interruption is a failure too, and a row
+
+
+def shown(plan: Plan, whole: Matrix, chosen: Sequence[Run]) -> str:
+    """The matrix, what is done of it, and how long the rest may take."""
+    done = {one.name for one in chosen if result.read(plan.results, one) is not None}
+    lines = [f"{len(chosen)} runs, {len(done)} done; {_left(plan, chosen, len(chosen) - len(done))}"]
+    lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
+    width = max(len(one.cell.name) for one in chosen)
+    for cell in dict.fromkeys(one.cell for one in chosen):
+        marks = [f"{one.repetition}{' done' if one.name in done else ''}" for one in chosen if one.cell == cell]
+        lines.append(f"  {cell.name:<{width}}  repetitions {', '.join(marks)}")
+    return "\n".join(lines)
+
+
+def made(plan: Plan) -> Table:
+    """The table of all that the plan wants, from what is in its folder. Raises PlanError."""
+    whole = matrix(plan)
+    everything = runs(whole.cells, plan)
+    lines = journal.read_lines(plan.results)
+    results = {one.name: found for one in everything if (found := result.read(plan.results, one)) is not None}
+    return table(
+        everything, results, left_out=whole.left_out, failures=journal.failures(lines),
+        headings=journal.headings(lines), settings=plan.same_in_all,
+    )  # fmt: skip
+
+
+def _left(plan: Plan, of: Sequence[Run], count: int) -> str:
+    """The expected time of ``count`` runs, from those that are done where there are some."""
+    seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
+    each = median(seconds) if seconds else plan.phases.seconds + AROUND_SECONDS
+    basis = f"as the {len(seconds)} before" if seconds else "a guess"
+    return f"about {text_of(round(each * count, -1))} to go ({text_of(round(each))} a run, {basis})"
+
+
+def _end(end: RunResult | Failure) -> str:
+    if isinstance(end, Failure):
+        return f"FAILED: {' '.join(end.reason.split())[:300]}"
+    counts = f"{end.duplicate} duplicate, {end.missing} missing, {end.incorrect} incorrect"
+    finding = "" if end.read_back is None or end.read_back.mismatch is None else f"; FINDING: {end.read_back.mismatch}"
+    return f"{end.outcome}, {counts}, {text_of(round(end.seconds))}{finding}"
+
+
+def _prepare(chosen: Sequence[Run]) -> None:
+    """Fetch and compile what is missing before the first run. Raises PrerequisiteError."""
+    resolve(JARS_LOCK)
+    resolve(SIDECAR_LOCK)
+    for engine in dict.fromkeys(one.cell.engine for one in chosen):
+        if engine != REFERENCE:
+            CATALOGUE[engine].require()
+            CATALOGUE[engine].prepare()

@@ -1,0 +1,150 @@
+"""The fault of one run: one worker is paused or killed, seen to be so, mended, seen to be mended, and told.
+
+PGVal delays the packets of one worker by less and by more than the timeout, or takes it away. Here a worker is paused,
+which is what a delay comes to for the others: below the timeout it is slow, above it is taken for dead.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Final
+
+from faults.backends.processes import see
+from faults.config import KafkaSection
+from faults.fault import State, new_id, record
+from faults.topic import FaultsTopic
+from testbed.campaign.matrix import Run
+from testbed.engines.base import EngineError, ProcessEngine
+
+BELOW_TIMEOUT: Final = 0.5
+"""A pause below the timeout lasts this share of it, and so long the worker runs before the next one."""
+READY_SECONDS_MAX: Final = 120.0
+_VERIFY_SECONDS_MAX: Final = 10.0
+_POLL_SECONDS: Final = 0.02
+_WORKER: Final = 0
+_KIND: Final = {"pause_below_timeout": "process_pause", "pause_above_timeout": "process_pause", "crash": "process_kill"}
+
+
+class FaultFailed(Exception):
+    """The fault could not be injected, seen or mended; one sentence."""
+
+    exit_status = 3
+
+
+class RunFault:
+    """The fault of ``run`` on ``engine``, for ``lasts_seconds``. `do` is meant for a thread of its own; it ends early
+    when ``stop`` is set, and then the engine is about to be killed.
+    """
+
+    def __init__(
+        self, run: Run, engine: ProcessEngine, *, lasts_seconds: float, timeout_seconds: float,
+        bootstrap_servers: str, topic: str, stop: threading.Event, say: Callable[[str], None],
+    ) -> None:  # fmt: skip
+        self._run = run
+        self._engine = engine
+        self._lasts = lasts_seconds
+        self._timeout = timeout_seconds
+        self._stop = stop
+        self._say = say
+        self._id = new_id()
+        self._topic = FaultsTopic(KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic))
+
+    def do(self) -> None:
+        """Inject, verify, hold, heal, verify, tell. Raises FaultFailed, EngineError, NotTold."""
+        fault = self._run.cell.fault
+        if fault == "none":
+            return
+        if fault == "crash":
+            self._crash()
+        elif fault == "pause_above_timeout":
+            self._pause(self._lasts, 0.0)
+        else:
+            self._pause(BELOW_TIMEOUT * self._timeout, BELOW_TIMEOUT * self._timeout)
+        if not self._stop.is_set():
+            self._topic.flush()
+
+    def _crash(self) -> None:
+        """Kill the worker, and what would bring it back at once, for the whole failure phase."""
+        numbers = (_WORKER, *(i.number for i in self._engine.instances if i.role == "supervisor"))
+        pids = [i.pid for i in self._engine.instances if i.number in numbers and i.pid is not None]
+        self._tell("injected")
+        for number in reversed(numbers):
+            self._engine.kill(number)
+        self._await(lambda: not any(see(pid) for pid in pids), "was killed and is still there")
+        self._tell("verified")
+        self._stop.wait(self._lasts)
+        if self._stop.is_set():
+            return
+        self._tell("heal_started")
+        for number in numbers:
+            self._engine.restart(number)
+        self._engine.ready(READY_SECONDS_MAX)
+        self._tell("healed")
+
+    def _pause(self, stopped_seconds: float, between_seconds: float) -> None:
+        """Stop the worker for ``stopped_seconds``, let it run ``between_seconds``, and again while the phase lasts."""
+        until = time.monotonic() + self._lasts
+        self._tell("injected")
+        try:
+            pid = self._stop_worker()
+            self._tell("verified")
+            while not self._stop.wait(stopped_seconds):
+                if time.monotonic() + between_seconds + stopped_seconds > until:
+                    break
+                self._engine.send_signal(_WORKER, signal.SIGCONT)
+                self._stop.wait(between_seconds)
+                pid = self._stop_worker()
+            if not self._stop.is_set():
+                self._tell("heal_started")
+        finally:
+            self._engine.send_signal(_WORKER, signal.SIGCONT)
+        if self._stop.is_set():
+            return
+        self._await(lambda: not _is_stopped(pid), "did not go on when it was told to")
+        self._mend()
+        self._tell("healed")
+
+    def _stop_worker(self) -> int:
+        pid = self._engine.instances[_WORKER].pid
+        if pid is None:
+            raise FaultFailed(f"There is no worker of {self._engine.name} to pause: it has ended.")
+        self._engine.send_signal(_WORKER, signal.SIGSTOP)
+        self._await(lambda: _is_stopped(pid), "did not stop when it was told to")
+        return pid
+
+    def _mend(self) -> None:
+        """Start the worker again where it gave up, since it had been replaced; wait until the engine is whole."""
+        try:
+            self._engine.ready(READY_SECONDS_MAX)
+        except EngineError:
+            if self._engine.instances[_WORKER].alive:
+                raise
+            self._say("the paused worker ended by itself and is started again")
+            self._engine.restart(_WORKER)
+            self._engine.ready(READY_SECONDS_MAX)
+
+    def _await(self, holds: Callable[[], bool], complaint: str) -> None:
+        deadline = time.monotonic() + _VERIFY_SECONDS_MAX
+        while not holds():
+            if time.monotonic() > deadline:
+                raise FaultFailed(f"The worker of {self._engine.name} {complaint}.")
+            self._stop.wait(_POLL_SECONDS)
+
+    def _tell(self, state: State) -> None:
+        cell = self._run.cell
+        name, target = cell.fault.replace("_", "-"), f"{self._engine.name}-{_WORKER}"
+        told = record(
+            self._id, name, _KIND[cell.fault], target, state, datetime.now(UTC), "campaign", self._run.seed,
+            {"seconds": self._lasts},
+        )  # fmt: skip
+        self._topic.write(self._id, told)
+        self._say(f"{name}: {state}")
+
+
+def _is_stopped(pid: int) -> bool:
+    seen = see(pid)
+    return seen is not None and seen.is_stopped

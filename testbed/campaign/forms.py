@@ -1,0 +1,210 @@
+"""The table of a campaign as Markdown, CSV and HTML. All say in their first line where it is not complete."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Final
+
+from testbed.campaign.table import COLUMNS, GUARANTEES, Column, Row, Spread, Table, order_of_costs
+from validator.publish.atomic import replace_file
+
+FILES: Final = ("table.md", "table.csv", "table.html")
+_NONE: Final = "–"
+_CELL: Final = ("engine", "workload", "guarantee", "fault")
+_RELIABILITY: Final = COLUMNS[:7]
+_PHASES: Final = COLUMNS[7:]
+_NOTE: Final = (
+    "Medians over the repetitions, with the least and the most in brackets. "
+    f"{_NONE}: no run has that measure; the reasons are below. Counts are contributions of a whole run; "
+    "reliability is the handled share of what had to be answered; latencies are from the close of a window to its "
+    "result."
+)
+
+
+def write(folder: Path, table: Table) -> None:
+    """All forms, each replaced whole. Raises OSError."""
+    for name, text in rendered(table).items():
+        replace_file(folder / name, text)
+
+
+def rendered(table: Table) -> dict[str, str]:
+    """File name -> text."""
+    return dict(zip(FILES, (markdown(table), csv_text(table), html(table)), strict=True))
+
+
+def shown(spread: Spread | None, column: Column, wanted: int) -> str:
+    """A measure in the table: ``median (least to most)``, and of how many runs where not of all that were done."""
+    if spread is None:
+        return _NONE
+    text = _number(spread.median, column)
+    if spread.least != spread.most:
+        text += f" ({_number(spread.least, column)} to {_number(spread.most, column)})"
+    return text + (f" in {spread.runs} of {wanted}" if spread.runs < wanted else "")
+
+
+def _number(value: float, column: Column) -> str:
+    if column.unit == "ratio":
+        return f"{value:.6g}"  # 0.999996 must not be shown as 1
+    if column.unit == "seconds":
+        return f"{value:.1f}" if value >= 10 else f"{value:.2f}"
+    return f"{value:,.0f}"
+
+
+def _verdicts(row: Row, guarantee: str) -> str:
+    counts = row.verdicts[guarantee]
+    return ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items())) or _NONE
+
+
+def _runs(row: Row) -> str:
+    return f"{row.done} of {row.wanted}" + (f", {row.failed} failed" if row.failed else "")
+
+
+def _title(column: Column) -> str:
+    return {"seconds": f"{column.title} (s)", "per_second": f"{column.title} (1/s)"}.get(column.unit, column.title)
+
+
+def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
+    """Heading, column titles and rows of the grids, as text."""
+    grids = [
+        (
+            "What was kept, and what it cost",
+            [
+                *_CELL,
+                "runs",
+                "read back",
+                *(f"verdict {_words(name)}" for name in GUARANTEES),
+                *map(_title, _RELIABILITY),
+            ],
+            [
+                [*_cell(row), _runs(row), _words(", ".join(row.effective)) or _NONE]
+                + [_verdicts(row, name) for name in GUARANTEES]
+                + [shown(row.measures[column.name], column, row.done) for column in _RELIABILITY]
+                for row in table.rows
+            ],
+        ),
+        (
+            "Throughput and latency by phase",
+            [*_CELL, *map(_title, _PHASES)],
+            [
+                [*_cell(row), *(shown(row.measures[column.name], column, row.done) for column in _PHASES)]
+                for row in table.rows
+            ],
+        ),
+    ]
+    cost = next(column for column in COLUMNS if column.name == "failure_cost_seconds")
+    beside = [
+        [*_cell(row), shown(row.measures[cost.name], cost, row.done), str(row.pgval_failure_cost_seconds), _share(row)]
+        for row in table.rows
+        if row.pgval_failure_cost_seconds is not None
+    ]
+    if beside:
+        grids.append(
+            (
+                "Beside PGVal's Table 4: failure cost (its delays are pauses here)",
+                [*_CELL, "here (s)", "PGVal (s)", "here / PGVal"],
+                beside,
+            )
+        )
+    orders = [
+        [what, " < ".join(here), " < ".join(there), "agrees" if here == there else "differs"]
+        for what, here, there in order_of_costs(table.rows)
+    ]
+    if orders:
+        grids.append(("Engines by failure cost, the cheapest first", ["cell", "here", "PGVal", "order"], orders))
+    return grids
+
+
+def _share(row: Row) -> str:
+    here = row.measures["failure_cost_seconds"]
+    return _NONE if here is None else f"{here.median / (row.pgval_failure_cost_seconds or 1):.2g}"
+
+
+def _lists(table: Table) -> list[tuple[str, list[str]]]:
+    lists = [
+        ("Findings", list(table.findings)),
+        ("Not in the matrix", list(table.left_out)),
+        ("Why measures are absent", list(table.absent)),
+        ("Attempts that failed", [f"{f.run}, {f.time}: {' '.join(f.reason.split())}" for f in table.failures]),
+        ("Run on", [f"{heading.machine}; streamproof {heading.version}" for heading in table.headings]),
+        ("Settings", [f"{name}: {_setting(value)}" for name, value in table.settings.items()]),
+    ]
+    return [(heading, items) for heading, items in lists if items]
+
+
+def _setting(value: object) -> str:
+    return ", ".join(f"{name} {part}" for name, part in value.items()) if isinstance(value, Mapping) else str(value)
+
+
+def markdown(table: Table) -> str:
+    """For a repository."""
+    parts = [table.first_line if table.is_complete else f"**{table.first_line}**", "", _NOTE]
+    for heading, titles, rows in _grids(table):
+        parts += ["", f"## {heading}", "", _line(titles), "|" + "---|" * len(titles), *map(_line, rows)]
+    for heading, items in _lists(table):
+        parts += ["", f"## {heading}", *(f"- {item}" for item in items)]
+    return "\n".join(parts) + "\n"
+
+
+def _line(values: Sequence[str]) -> str:
+    return "| " + " | ".join(value.replace("|", "\\|") for value in values) + " |"
+
+
+def csv_text(table: Table) -> str:
+    """For other programs: base units, empty where there is nothing. A table that is not complete begins with ``#``."""
+    out = io.StringIO()
+    if not table.is_complete:
+        out.write(f"# {table.first_line}\n")
+    writer = csv.writer(out, lineterminator="\n")
+    names = [f"{column.name}_{part}" for column in COLUMNS for part in ("median", "min", "max", "runs")]
+    verdicts = [f"{name}_{verdict}" for name in GUARANTEES for verdict in ("pass", "fail", "unknown")]
+    writer.writerow([*_CELL, "runs_wanted", "runs_done", "attempts_failed", "effective_guarantee", *verdicts, *names,
+                     "pgval_failure_cost_seconds"])  # fmt: skip
+    for row in table.rows:
+        counts = [row.verdicts[name].get(verdict, 0) for name in GUARANTEES for verdict in ("pass", "fail", "unknown")]
+        measures: list[object] = []
+        for column in COLUMNS:
+            found = row.measures[column.name]
+            measures += ["", "", "", 0] if found is None else [found.median, found.least, found.most, found.runs]
+        writer.writerow([*_cell(row), row.wanted, row.done, row.failed, " ".join(row.effective), *counts, *measures,
+                         row.pgval_failure_cost_seconds])  # fmt: skip
+    return out.getvalue()
+
+
+def html(table: Table) -> str:
+    """For people: one file that loads nothing."""
+    kind = "complete" if table.is_complete else "incomplete"
+    parts = [f'<p class="{kind}" role="status">{escape(table.first_line)}</p>', "<h1>Campaign</h1>", f"<p>{_NOTE}</p>"]
+    for heading, titles, rows in _grids(table):
+        head = "".join(f'<th scope="col">{escape(title)}</th>' for title in titles)
+        body = "".join("<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>\n" for row in rows)
+        parts.append(
+            f'<h2>{escape(heading)}</h2>\n<div class="wide" tabindex="0"><table><thead><tr>{head}</tr></thead>\n'
+            f"<tbody>{body}</tbody></table></div>"
+        )
+    for heading, items in _lists(table):
+        parts.append(f"<h2>{escape(heading)}</h2>\n<ul>{''.join(f'<li>{escape(item)}</li>' for item in items)}</ul>")
+    return f"{_HEAD}{chr(10).join(parts)}\n</body></html>\n"
+
+
+_HEAD: Final = """<!doctype html>
+<html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width">
+<title>streamproof campaign</title><style>
+:root { color-scheme: light dark; font: 15px/1.45 system-ui, sans-serif; }
+body { margin: 2rem auto; max-width: 110rem; padding: 0 1rem; }
+.wide { overflow-x: auto; } table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+th, td { border: 1px solid #8886; padding: .3rem .5rem; text-align: left; vertical-align: top; }
+.incomplete { border: 2px solid #c60; padding: .5rem 1rem; font-weight: 600; }
+</style></head><body>
+"""
+
+
+def _cell(row: Row) -> list[str]:
+    return [getattr(row.cell, key) for key in _CELL]
+
+
+def _words(name: str) -> str:
+    return name.replace("_", " ")

@@ -1,0 +1,238 @@
+"""One run of a campaign: topics, sidecar, engine, load and fault of its own, on the broker of all.
+
+The load begins when engine and sidecar are ready, so that neither's start disturbs the control phase.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from testbed.broker import EmbeddedBroker
+from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
+from testbed.campaign.matrix import Run
+from testbed.campaign.plan import REFERENCE, Plan
+from testbed.campaign.result import ReadBack, RunResult, result_of
+from testbed.demo_sidecar import DemoSidecar, is_settled, python_path, streamproof
+from testbed.demo_stop import Stop
+from testbed.engines.base import ProcessEngine, ReferenceEngine
+from testbed.engines.catalogue import CATALOGUE, make_engine
+from testbed.engines.real import RealEngine, RealEngineSettings
+from testbed.engines.settings import EngineSettings
+from testbed.processes import OwnedProcess
+from testbed.run_files import SidecarFile, Topics, write_load
+from validator.publish.report import REPORT_FILE
+
+SIDECAR_READY_SECONDS_MAX: Final = 180.0
+LOAD_END_SECONDS_MAX: Final = 30.0
+SETTLE_SECONDS_MAX: Final = 120.0
+"""After the time in which an answer is waited for."""
+SIDECAR_END_SECONDS_MAX: Final = 60.0
+OVERDUE_AFTER_SECONDS: Final = 5.0
+_LOOK_SECONDS: Final = 0.5
+_RATE_WINDOWS: Final = 8
+"""The recovery detector's rate is the mean over so many windows: their results come in bursts, and one burst more or
+less must stay within its band of 15 %."""
+
+
+_TOPICS: Final = ("click", "output", "late", "faults", "update", "late-updates")
+
+
+class RunFailed(Exception):
+    """A run of which there is no result; the message says what ended it."""
+
+    exit_status = 3
+
+
+class OneRun:
+    """A run in its folder, which is removed at the end. Its processes have ended when `do` returns or raises."""
+
+    def __init__(
+        self, run: Run, plan: Plan, broker: EmbeddedBroker, folder: Path, stop: Stop, say: Callable[[str], None]
+    ) -> None:
+        self._run = run
+        self._plan = plan
+        self._broker = broker
+        self._folder = folder
+        self._stop = stop
+        self._say = say
+        self._topics = Topics(*(f"{run.name}-{name}" for name in _TOPICS))
+        self._watched: list[OwnedProcess] = []
+        self._engine: ProcessEngine | None = None
+        self._ended = threading.Event()
+        """Set before the engine is killed: the fault's thread starts nothing any more."""
+
+    def do(self) -> tuple[RunResult, str]:
+        """The result, and the text of the report that it is from. Raises RunFailed, KeyboardInterrupt, and what the
+        parts raise.
+        """
+        self._folder.mkdir(parents=True)
+        began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
+        try:
+            with ExitStack() as stack:
+                # Once more when the fault's thread has ended: it may just have been starting a worker again.
+                stack.callback(self._kill_engine)
+                pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
+                self._broker.create_topics(self._topics.partitions(self._run.cell.workload))
+                sidecar = self._start_sidecar(stack)
+                engine = self._start_engine(stack, pool)
+                self._until_reported(sidecar)
+                load = self._start_load(stack)
+                read_back = self._break_it(engine, pool)
+                self._until_load_ends(load)
+                sent, settled = self._until_settled(sidecar)
+                text = self._end_sidecar(sidecar)
+            return result_of(
+                self._run, json.loads(text), started=started, seconds=time.monotonic() - began, sent=sent,
+                settled=settled, read_back=read_back,
+            ), text  # fmt: skip
+        finally:
+            shutil.rmtree(self._folder, ignore_errors=True)
+
+    def _start_sidecar(self, stack: ExitStack) -> DemoSidecar:
+        plan, cell = self._plan, self._run.cell
+        rate_over = _RATE_WINDOWS * plan.window
+        file = SidecarFile(
+            pipeline=self._run.name,
+            guarantee=cell.guarantee,
+            engine=cell.engine,
+            window_ms=plan.window_ms,
+            overdue_after_ms=round(min(OVERDUE_AFTER_SECONDS, plan.missing_after) * 1000),
+            missing_after_ms=round(plan.missing_after * 1000),
+            topics=self._topics,
+            workload=cell.workload,
+            measures={
+                "warm_up": f"{plan.phases.warm_up:g}s",
+                "control_least": f"{max(1.0, plan.phases.control / 2):g}s",
+                "moving_rate": f"{rate_over:g}s",
+                "stable_for": f"{rate_over:g}s",
+            },
+        )
+        sidecar = DemoSidecar(file.write(self._broker.bootstrap_servers, self._folder))
+        stack.callback(sidecar.process.kill)
+        self._watched += [self._broker.process, sidecar.process]
+        return sidecar
+
+    def _start_engine(self, stack: ExitStack, pool: ThreadPoolExecutor) -> ProcessEngine:
+        engine = self._engine = self._make_engine()
+        stack.callback(self._kill_engine)
+        engine.start()
+        self._stop.result(pool.submit(engine.ready, READY_SECONDS_MAX), meanwhile=self._look)
+        self._say(f"{engine.name} is ready: {', '.join(i.role for i in engine.instances)}")
+        return engine
+
+    def _kill_engine(self) -> None:
+        self._ended.set()
+        if self._engine is not None:
+            self._engine.kill()
+
+    def _make_engine(self) -> ProcessEngine:
+        plan, cell, topics = self._plan, self._run.cell, self._topics
+        times, servers, folder = plan.timeouts_of(cell.engine), self._broker.bootstrap_servers, self._folder / "engine"
+        if cell.engine == REFERENCE:
+            settings = EngineSettings(
+                bootstrap_servers=servers, output=topics.output, late=topics.late, late_updates=topics.late_updates,
+                inputs=(topics.click, topics.update) if cell.workload == "mst" else (topics.click,),
+                join="inner" if cell.workload == "mst" else None,
+                group=self._run.name, guarantee=cell.guarantee, window_ms=plan.window_ms, idle_after_seconds=2.0,
+                commit_interval_seconds=times.commit_interval_seconds,
+                transaction_timeout_seconds=times.transaction_timeout_seconds,
+                session_timeout_seconds=times.session_timeout_seconds,
+            )  # fmt: skip
+            return ReferenceEngine(settings, folder, instances=plan.parallelism)
+        real = RealEngineSettings(
+            bootstrap_servers=servers, input=topics.click, output=topics.output, late=topics.late,
+            group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
+            max_disorder_ms=CATALOGUE[cell.engine].slack_ms, timeouts=times,
+        )  # fmt: skip
+        return make_engine(cell.engine, real, folder)
+
+    def _until_reported(self, sidecar: DemoSidecar) -> None:
+        deadline = time.monotonic() + SIDECAR_READY_SECONDS_MAX
+        while sidecar.report() is None:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"The sidecar gave no report in time:\n{sidecar.process.last_lines()}")
+            self._look()
+            self._stop.pause()
+
+    def _start_load(self, stack: ExitStack) -> OwnedProcess:
+        plan = self._plan
+        config = write_load(
+            self._broker.bootstrap_servers, self._folder, topics=self._topics, window_ms=plan.window_ms,
+            per_second=plan.rate, seconds=plan.phases.seconds + plan.window, seed=self._run.seed,
+            workload=self._run.cell.workload,
+        )  # fmt: skip
+        load = OwnedProcess(
+            streamproof("generate", config), log=self._folder / "load.log", name="load generator",
+            environment=python_path(), folder=self._folder,
+        )  # fmt: skip
+        stack.callback(load.kill)
+        return load
+
+    def _break_it(self, engine: ProcessEngine, pool: ThreadPoolExecutor) -> ReadBack | None:
+        """Let the control phase pass, ask the engine what it runs with, then do the fault."""
+        phases, times = self._plan.phases, self._plan.timeouts_of(self._run.cell.engine)
+        until = time.monotonic() + phases.warm_up + phases.control + self._run.instant_within(self._plan.window)
+        while time.monotonic() < until:
+            self._look()
+            self._stop.pause()
+        read_back = (
+            ReadBack.of(engine.effective(), self._run.cell.guarantee) if isinstance(engine, RealEngine) else None
+        )
+        fault = RunFault(
+            self._run, engine, lasts_seconds=phases.failure, timeout_seconds=times.session_timeout_seconds,
+            bootstrap_servers=self._broker.bootstrap_servers, topic=self._topics.faults, stop=self._ended,
+            say=self._say,
+        )  # fmt: skip
+        self._stop.result(pool.submit(fault.do), meanwhile=self._look)
+        return read_back
+
+    def _until_load_ends(self, load: OwnedProcess) -> None:
+        deadline = time.monotonic() + self._plan.phases.seconds + LOAD_END_SECONDS_MAX
+        while load.is_running:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"The load generator did not end in time:\n{load.last_lines()}")
+            self._look()
+            self._stop.pause()
+        if load.returncode != 0:
+            raise RunFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
+
+    def _until_settled(self, sidecar: DemoSidecar) -> tuple[int, bool]:
+        """Wait until everything sent was read and judged; how much was sent, and whether that came true."""
+        summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_text(encoding="utf-8"))
+        sent, left_open = summary["acknowledged"], summary["kinds"].get("flush", 0)
+        deadline = time.monotonic() + self._plan.missing_after + SETTLE_SECONDS_MAX
+        while time.monotonic() < deadline:
+            self._look()
+            report = sidecar.report()
+            if report is not None and is_settled(report, sent, left_open):
+                return sent, True
+            self._stop.pause(_LOOK_SECONDS)
+        self._say("not everything settled in time; the result says so")
+        return sent, False
+
+    def _end_sidecar(self, sidecar: DemoSidecar) -> str:
+        sidecar.ask_to_end()
+        deadline = time.monotonic() + SIDECAR_END_SECONDS_MAX
+        while sidecar.process.is_running:
+            if time.monotonic() > deadline:
+                raise RunFailed(f"The sidecar did not end in time:\n{sidecar.process.last_lines()}")
+            self._stop.pause()
+        path = sidecar.state / REPORT_FILE
+        if not path.exists():
+            raise RunFailed(f"The sidecar ended without a report:\n{sidecar.process.last_lines()}")
+        return path.read_text(encoding="utf-8")
+
+    def _look(self) -> None:
+        """Raise RunFailed where something that the run stands on has died."""
+        for process in self._watched:
+            if not process.is_running:
+                raise RunFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")

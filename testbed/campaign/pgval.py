@@ -1,0 +1,32 @@
+"""What PGVal measured, to stand beside ours: its Table 4, failure cost in seconds.
+
+From the paper (jawadtahir/DSPF-BM): three nodes, 90 s phases, windows of 60 s, packets of one worker delayed by 500 ms
+or 5 s, or the worker taken away for 60 s. No value for Storm under exactly once: Storm has none.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from testbed.campaign.matrix import Cell
+from testbed.campaign.plan import FaultName
+from testbed.engines.settings import Guarantee
+from testbed.run_files import Workload
+
+_ENGINES: Final = ("kafka_streams", "storm", "flink")
+_FAULTS: Final[tuple[FaultName, ...]] = ("pause_below_timeout", "pause_above_timeout", "crash")
+"""Our faults in the place of PD<TO, PD>TO and crash."""
+_TABLE_4: Final[dict[tuple[Workload, Guarantee], tuple[tuple[int | None, ...], ...]]] = {
+    ("sst", "at_least_once"): ((28, 164, 54), (3, 168, 71), (2, 427, 78)),
+    ("sst", "exactly_once"): ((27, None, 54), (3, None, 66), (4, None, 65)),
+    ("mst", "at_least_once"): ((29, 168, 67), (2, 178, 71), (3, 440, 81)),
+    ("mst", "exactly_once"): ((27, None, 58), (2, None, 69), (3, None, 75)),
+}
+
+
+def failure_cost_seconds(cell: Cell) -> int | None:
+    """PGVal's for the same engine, workload and guarantee under the fault that ours stands for; None: not measured."""
+    rows = _TABLE_4.get((cell.workload, cell.guarantee))
+    if rows is None or cell.engine not in _ENGINES or cell.fault not in _FAULTS:
+        return None
+    return rows[_FAULTS.index(cell.fault)][_ENGINES.index(cell.engine)]

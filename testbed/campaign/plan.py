@@ -1,0 +1,157 @@
+"""The plan of a campaign: a YAML file, read once, checked at the edge. See docs/campaigns.md.
+
+Raises PlanError with one sentence that names the file, the field and the mend.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal, Self, TypeVar
+
+import yaml
+from pydantic import AfterValidator, Field, ValidationError, model_validator
+
+from faults.section import Seconds, Section
+from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
+from testbed.engines.settings import Guarantee
+from testbed.run_files import PAGES, UPDATE_PERCENT, Workload
+
+FaultName = Literal["none", "pause_below_timeout", "pause_above_timeout", "crash"]
+
+REFERENCE: Final = "reference"
+ENGINES: Final = (REFERENCE, *CATALOGUE)
+ABOVE_TIMEOUT_LEAST: Final = 1.5
+"""A pause above the timeout must last so many timeouts, or a slow look at it decides whether it was seen."""
+
+_Item = TypeVar("_Item")
+
+
+class PlanError(Exception):
+    """The plan cannot be used; one sentence with the mend."""
+
+    exit_status = 2
+
+
+def _once_each(values: tuple[_Item, ...]) -> tuple[_Item, ...]:
+    if len(set(values)) != len(values):
+        raise ValueError("names something twice; name each once, and use repetitions for more runs")
+    return values
+
+
+def _known_engines(names: tuple[str, ...]) -> tuple[str, ...]:
+    for name in names:
+        if name not in ENGINES:
+            raise ValueError(f"there is no engine {name}; use {', '.join(ENGINES)}")
+    return names
+
+
+OnceEach = AfterValidator(_once_each)
+
+
+class Phases(Section):
+    """How long each part of a run lasts, in seconds. PGVal: 5, 90, 90, 90."""
+
+    warm_up: Seconds = 5.0
+    control: Seconds = 30.0
+    failure: Seconds = 12.0
+    recovery: Seconds = 40.0
+
+    @property
+    def seconds(self) -> float:
+        """The load of one run."""
+        return self.warm_up + self.control + self.failure + self.recovery
+
+
+class Plan(Section):
+    """A matrix of runs, and what all of them have in common."""
+
+    engines: Annotated[tuple[str, ...], Field(min_length=1), OnceEach, AfterValidator(_known_engines)]
+    workloads: Annotated[tuple[Workload, ...], Field(min_length=1), OnceEach] = ("sst",)
+    guarantees: Annotated[tuple[Guarantee, ...], Field(min_length=1), OnceEach]
+    """What the pipeline claims and the engine is set to. PGVal's A1 is at_least_once, E1 exactly_once."""
+    faults: Annotated[tuple[FaultName, ...], Field(min_length=1), OnceEach]
+    repetitions: Annotated[int, Field(ge=1, le=1000)] = 3
+    phases: Phases = Phases()
+    rate: Annotated[int, Field(ge=PAGES, le=200_000)] = 3000
+    """Events a second."""
+    window: Annotated[Seconds, Field(gt=0)] = 1.0
+    parallelism: Annotated[int, Field(ge=1, le=3)] = 2
+    timeouts: str = "local"
+    """Profile of timeouts: local (ours) or one of docs/engines.md."""
+    missing_after: Annotated[Seconds, Field(gt=0)] = 45.0
+    """How long the sidecar waits for an answer before it calls it lost."""
+    seed: int = 1
+    results: Path = Path()
+    """Folder of journal, results and tables; a relative one is relative to the file. None given: PLAN-results."""
+
+    def timeouts_of(self, engine: str) -> Timeouts:
+        """Those of an engine. Raises EngineRefused where the profile has none for it."""
+        return timeouts(self.timeouts, engine) if engine != REFERENCE else timeouts("local", engine)
+
+    @property
+    def window_ms(self) -> int:
+        """The window in milliseconds."""
+        return round(self.window * 1000)
+
+    @property
+    def same_in_all(self) -> dict[str, Any]:
+        """What a resumed campaign must not change: all that decides how one run goes."""
+        return self.model_dump(
+            mode="json", exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results"}
+        )
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.phases.control < 2 * self.window:
+            raise ValueError("phases.control is shorter than two windows and would be no baseline; lengthen it")
+        if self.rate * self.window < PAGES:
+            raise ValueError(f"rate leaves a window without an event of each of {PAGES} pages; raise it")
+        if "mst" in self.workloads and self.rate * self.window * UPDATE_PERCENT / 100 < PAGES:
+            raise ValueError(f"rate leaves a window of mst without an update of each of {PAGES} pages; raise it")
+        if self.timeouts != "local" and self.timeouts not in PROFILES:
+            raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
+        if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:
+            raise ValueError("parallelism 1 leaves nobody to take over from a paused instance; use 2 or 3")
+        for engine in self.engines:
+            try:
+                session = self.timeouts_of(engine).session_timeout_seconds
+            except EngineRefused as refused:
+                raise ValueError(str(refused).rstrip(".")) from refused
+            if "pause_above_timeout" in self.faults and self.phases.failure < ABOVE_TIMEOUT_LEAST * session:
+                raise ValueError(
+                    f"phases.failure is too short for pause_above_timeout: the timeout of {engine} is {session:g}s; "
+                    f"use {ABOVE_TIMEOUT_LEAST * session:g}s or more"
+                )
+        return self
+
+
+def load(path: Path) -> Plan:
+    """Read the YAML file at ``path``. Raises PlanError."""
+    try:
+        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise PlanError(f"{path}: cannot be read ({error.strerror}); name a plan, see docs/campaigns.md.") from error
+    except yaml.YAMLError as error:
+        raise PlanError(f"{path}: is no valid YAML ({' '.join(str(error).split())}).") from error
+    if not isinstance(data, dict):
+        raise PlanError(f"{path}: must hold a mapping with engines:, guarantees: and faults:.")
+    plan = parse(data, str(path))
+    results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
+    return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
+
+
+def parse(data: Mapping[str, object], source: str = "plan") -> Plan:
+    """The plan in ``data``; ``source`` names it in errors. Raises PlanError."""
+    try:
+        return Plan.model_validate(data)
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+        if first["type"] == "extra_forbidden":
+            reason = "is no known key; docs/campaigns.md lists them"
+        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        raise PlanError(f"{source}: {where + ': ' if where else ''}{reason}{more}.") from error

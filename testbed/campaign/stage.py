@@ -1,0 +1,92 @@
+"""What the runs of a campaign have in common: one broker, one temporary folder, and nothing left of either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, Self
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import AdminClient
+
+from testbed.broker import BrokerError, EmbeddedBroker
+from testbed.campaign.matrix import Run
+from testbed.campaign.one_run import OneRun
+from testbed.campaign.plan import Plan
+from testbed.campaign.result import RunResult
+from testbed.demo_folder import DemoFolder
+from testbed.demo_stop import Stop
+from validator.publish.atomic import replace_file
+
+_LIST_SECONDS_MAX: Final = 10.0
+_BROKER_SETTINGS: Final = {
+    # The papers' profiles: PGVal's sessions are shorter and OSPBench's transactions longer than a broker grants.
+    "group.min.session.timeout.ms": "1000",
+    "transaction.max.timeout.ms": "3600000",
+}
+
+
+class Stage:
+    """A context manager; `run` may be called again and again inside. The broker is started when first needed."""
+
+    def __init__(self, plan: Plan, stop: Stop, say: Callable[[str], None]) -> None:
+        self._plan = plan
+        self._stop = stop
+        self._say = say
+        self._scratch = DemoFolder()
+        self._broker: EmbeddedBroker | None = None
+        self._brokers = 0
+
+    def run(self, run: Run) -> RunResult:
+        """Do one run; its whole report is kept beside its result. Raises what `OneRun.do` raises."""
+        broker = self._running_broker()
+        try:
+            found, report = OneRun(
+                run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say
+            ).do()  # fmt: skip
+        finally:
+            self._clear(broker)
+        reports = self._plan.results / "reports"
+        reports.mkdir(parents=True, exist_ok=True)
+        replace_file(reports / f"{run.name}.json", report)
+        return found
+
+    def _running_broker(self) -> EmbeddedBroker:
+        """The broker, or a new one where it has died."""
+        if self._broker is not None and self._broker.process.is_running:
+            return self._broker
+        self._end_broker()
+        self._brokers += 1
+        folder: Path = self._scratch.path / f"broker-{self._brokers}"
+        broker = EmbeddedBroker(folder=folder, settings=_BROKER_SETTINGS)
+        try:
+            with self._stop.at_once():
+                broker.start()
+        except BaseException:
+            broker.kill()
+            raise
+        self._broker = broker
+        return broker
+
+    def _clear(self, broker: EmbeddedBroker) -> None:
+        """Delete all topics, also those that an engine made for itself. A broker that cannot is not used again."""
+        try:
+            admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
+            for name in list(admin.list_topics(timeout=_LIST_SECONDS_MAX).topics):
+                if not name.startswith("__"):
+                    broker.delete_topic(name)
+        except (KafkaException, BrokerError):
+            self._end_broker()
+
+    def _end_broker(self) -> None:
+        if self._broker is not None:
+            self._broker.kill()
+            self._broker = None
+
+    def __enter__(self) -> Self:
+        self._scratch.__enter__()
+        return self
+
+    def __exit__(self, *how: object) -> None:
+        self._end_broker()
+        self._scratch.__exit__(*how)

@@ -1,0 +1,212 @@
+"""The table of a campaign, as values: a row a cell, medians and spread over its repetitions, and what to say of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Final, Literal
+
+from testbed.campaign import pgval
+from testbed.campaign.journal import Failure, Heading
+from testbed.campaign.matrix import Cell, Run
+from testbed.campaign.result import RunResult
+
+Unit = Literal["ratio", "count", "seconds", "per_second"]
+GUARANTEES: Final = ("at_most_once", "at_least_once", "exactly_once")
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A measure over the repetitions that have it."""
+
+    median: float
+    least: float
+    most: float
+    runs: int
+
+
+@dataclass(frozen=True)
+class Column:
+    """A measure of the table. ``of``: its value in a run, None where it cannot be had."""
+
+    name: str
+    title: str
+    unit: Unit
+    of: Callable[[RunResult], float | None]
+
+
+def _cost(name: str) -> Callable[[RunResult], float | None]:
+    def of(found: RunResult) -> float | None:
+        value = None if found.cost is None else getattr(found.cost, name)
+        return None if value is None else float(value)
+
+    return of
+
+
+def _phase(phase: str, name: str) -> Callable[[RunResult], float | None]:
+    def of(found: RunResult) -> float | None:
+        value = next((getattr(measured, name) for measured in found.phases if measured.phase == phase), None)
+        return None if value is None else float(value)
+
+    return of
+
+
+def _per_phase(name: str, title: str, unit: Unit, of: str) -> tuple[Column, ...]:
+    return tuple(
+        Column(f"{name}_{phase}_{'per_second' if unit == 'per_second' else unit}", f"{title}, {phase}", unit,
+               _phase(phase, of))
+        for phase in ("control", "failure", "recovery")
+    )  # fmt: skip
+
+
+COLUMNS: Final = (
+    Column("handled_ratio", "reliability", "ratio", lambda found: found.handled_ratio),
+    Column("duplicate", "duplicates", "count", lambda found: found.duplicate),
+    Column("missing", "missing", "count", lambda found: found.missing),
+    Column("incorrect", "incorrect", "count", lambda found: found.incorrect),
+    Column("failure_cost_seconds", "failure cost", "seconds", _cost("failure_cost_seconds")),
+    Column("downtime_seconds", "downtime", "seconds", _cost("downtime_seconds")),
+    Column("recovery_seconds", "recovery time", "seconds", _cost("recovery_seconds")),
+    *_per_phase("throughput", "throughput", "per_second", "throughput_per_second"),
+    *_per_phase("latency_p50", "latency p50", "seconds", "latency_p50_seconds"),
+    *_per_phase("latency_p99", "latency p99", "seconds", "latency_p99_seconds"),
+)
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell. ``verdicts``: guarantee -> verdict -> runs. ``failed``: attempts without a result."""
+
+    cell: Cell
+    wanted: int
+    done: int
+    failed: int
+    verdicts: Mapping[str, Mapping[str, int]]
+    effective: tuple[str, ...]
+    """Guarantees read back from the engine, each once; empty for a stand-in or without a run."""
+    measures: Mapping[str, Spread | None]
+    pgval_failure_cost_seconds: int | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """All that the forms show."""
+
+    rows: tuple[Row, ...]
+    wanted: int
+    done: int
+    left_out: tuple[str, ...]
+    findings: tuple[str, ...]
+    absent: tuple[str, ...]
+    """Why measures are missing."""
+    failures: tuple[Failure, ...]
+    headings: tuple[Heading, ...]
+    settings: Mapping[str, object]
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every run that the plan wants has a result."""
+        return self.done == self.wanted
+
+    @property
+    def first_line(self) -> str:
+        """How much of the campaign the table is of."""
+        one = len(self.failures) == 1
+        how_many = "1 attempt failed and is" if one else f"{len(self.failures)} attempts failed and are"
+        failed = f"; {how_many} listed" if self.failures else ""
+        if self.is_complete:
+            return f"Complete: all {self.wanted} runs are done{failed}."
+        return f"NOT COMPLETE: {self.done} of {self.wanted} runs are done{failed}."
+
+
+def table(
+    wanted: Sequence[Run], results: Mapping[str, RunResult], *, left_out: Sequence[str], failures: Sequence[Failure],
+    headings: Sequence[Heading], settings: Mapping[str, object],
+) -> Table:  # fmt: skip
+    """The table of the ``wanted`` runs. ``results``: by name of the run; what has none is not done."""
+    cells = tuple(dict.fromkeys(run.cell for run in wanted))
+    found = [results[run.name] for run in wanted if run.name in results]
+    names = {run.name for run in wanted}
+    relevant = tuple(failure for failure in failures if failure.run in names)
+    rows = []
+    for cell in cells:
+        runs = [run for run in wanted if run.cell == cell]
+        done = [results[run.name] for run in runs if run.name in results]
+        failed = Counter(failure.run for failure in relevant)
+        rows.append(_row(cell, len(runs), done, sum(failed[run.name] for run in runs)))
+    return Table(
+        tuple(rows), len(wanted), len(found), tuple(left_out), tuple(_findings(found)), tuple(_absent(found)), relevant,
+        tuple(headings), settings,
+    )  # fmt: skip
+
+
+def _row(cell: Cell, wanted: int, done: Sequence[RunResult], failed: int) -> Row:
+    return Row(
+        cell=cell,
+        wanted=wanted,
+        done=len(done),
+        failed=failed,
+        verdicts={name: Counter(str(found.verdicts.get(name)) for found in done) for name in GUARANTEES},
+        effective=tuple(dict.fromkeys(found.read_back.guarantee for found in done if found.read_back is not None)),
+        measures={column.name: spread([column.of(found) for found in done]) for column in COLUMNS},
+        pgval_failure_cost_seconds=pgval.failure_cost_seconds(cell),
+    )
+
+
+def spread(values: Sequence[float | None]) -> Spread | None:
+    """Median, least and most of those that are there; None where none is."""
+    there = [value for value in values if value is not None]
+    return Spread(median(there), min(there), max(there), len(there)) if there else None
+
+
+def _findings(done: Sequence[RunResult]) -> list[str]:
+    """What a reader must not miss, one sentence each, with the runs that show it."""
+    by: dict[str, list[str]] = {}
+    for found in done:
+        effective = found.read_back
+        if effective is not None and effective.mismatch is not None:
+            by.setdefault(effective.mismatch.rstrip("."), []).append(found.run)
+        # What the engine runs with is what it can be held to; for a stand-in, what it was set to.
+        kept = effective.guarantee if effective is not None else found.guarantee
+        if found.verdicts.get(kept) == "fail":
+            by.setdefault(f"{found.engine} runs {_words(kept)} and broke it", []).append(found.run)
+        if not found.settled:
+            by.setdefault("Not everything that was sent was judged in time", []).append(found.run)
+        if not found.coverage_complete:
+            by.setdefault("The sidecar did not see all of the topics", []).append(found.run)
+    return [f"{what} ({', '.join(runs)})." for what, runs in by.items()]
+
+
+def _absent(done: Sequence[RunResult]) -> list[str]:
+    by: dict[str, list[str]] = {}
+    for found in done:
+        for reason in found.cost.absent_because if found.cost is not None else ():
+            by.setdefault(reason.rstrip("."), []).append(found.run)
+    return [f"{reason} ({', '.join(runs)})." for reason, runs in by.items()]
+
+
+def order_of_costs(rows: Sequence[Row]) -> list[tuple[str, list[str], list[str]]]:
+    """For each (workload, guarantee, fault) with two engines or more that both have measured: engines by failure cost,
+    the cheapest first, here and in PGVal.
+    """
+    groups: dict[tuple[str, str, str], list[tuple[str, float, int]]] = {}
+    for row in rows:
+        here, there = row.measures["failure_cost_seconds"], row.pgval_failure_cost_seconds
+        if here is not None and there is not None:
+            key = (row.cell.workload, row.cell.guarantee, row.cell.fault)
+            groups.setdefault(key, []).append((row.cell.engine, here.median, there))
+    return [
+        (
+            ", ".join(key),
+            [engine for engine, *_ in sorted(group, key=lambda measured: measured[1])],
+            [engine for engine, *_ in sorted(group, key=lambda measured: measured[2])],
+        )
+        for key, group in groups.items()
+        if len(group) > 1
+    ]
+
+
+def _words(guarantee: str) -> str:
+    return guarantee.replace("_", " ")

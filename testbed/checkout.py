@@ -1,0 +1,35 @@
+"""What a run says of where it comes from: the version with its commit, and the machine."""
+
+from __future__ import annotations
+
+import os
+import platform
+import subprocess
+
+from testbed.demo_sidecar import ROOT
+from validator import __version__
+
+
+def version() -> str:
+    """The version, and the commit of this checkout where it is one."""
+    commit = _commit()
+    return __version__ + (f" (commit {commit})" if commit else "")
+
+
+def machine() -> str:
+    """One line on the machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
+    kind = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
+    return f"{os.cpu_count()} cores, {memory} GiB, {kind}"
+
+
+def _commit() -> str | None:
+    """The commit of this checkout, short; None where it is none."""
+    if not (ROOT / ".git").exists():
+        return None
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    try:
+        answer = subprocess.run(command, check=False, capture_output=True, text=True)
+    except FileNotFoundError:
+        return None
+    return answer.stdout.strip() or None

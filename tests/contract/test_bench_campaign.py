@@ -1,0 +1,67 @@
+"""``scripts/bench campaign``: detached, resumed, and tables that are what their results say."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from bench import campaign
+from testbed.campaign.command import made
+from testbed.campaign.journal import Heading, Journal
+from testbed.campaign.matrix import matrix, runs
+from testbed.campaign.plan import load
+from testbed.campaign.result import write
+from tests.process_end import await_end, needs_pidfd
+from tests.unit.campaign_results import PLAN, fake
+
+
+@pytest.fixture
+def plan(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(campaign, "PLANS", tmp_path)
+    monkeypatch.setattr(campaign, "ROOT", tmp_path)
+    path = tmp_path / "night.yaml"
+    path.write_text(yaml.safe_dump(PLAN), encoding="utf-8")
+    return path
+
+
+def test_a_plan_that_is_not_there_is_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
+    assert campaign.main(["absent"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("bench: ")
+    assert len(error.splitlines()) == 1
+
+
+@needs_pidfd
+def test_it_leads_a_session_of_its_own_and_resumes(
+    plan: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    telling = "import os, sys; print(os.getpid(), os.getsid(0), *sys.argv[1:])"
+    monkeypatch.setattr(campaign, "streamproof", lambda *given: [sys.executable, "-c", telling, *map(str, given)])
+    assert campaign.main(["night", "--only", "engine=flink"]) == 0
+    said = capsys.readouterr().out
+    pid = int(re.search(r"process (\d+) ", said)[1])  # type: ignore[index]
+    assert await_end(pid)
+    told = (plan.parent / "night-results" / "campaign.log").read_text().split()
+    assert told == [str(pid), str(pid), "campaign", str(plan), "--resume", "--only", "engine=flink"]
+    assert os.getsid(0) != pid
+
+
+def test_a_table_that_is_not_what_its_results_say_is_told(plan: Path) -> None:
+    assert campaign.check() == []
+    loaded = load(plan)
+    first, second, *_ = runs(matrix(loaded).cells, loaded)
+    with Journal(loaded.results, loaded).open(resumes=False) as kept:
+        kept.begin(Heading("a machine", "0"))
+    write(loaded.results, first, fake(first))
+    campaign.write()
+    assert campaign.check() == []
+    assert made(loaded).done == 1
+    write(loaded.results, second, fake(second))
+    assert [sentence.split(" ")[0] for sentence in campaign.check()] == [
+        f"night-results/table.{form}" for form in ("md", "csv", "html")
+    ]

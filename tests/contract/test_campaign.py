@@ -1,0 +1,184 @@
+"""``streamproof campaign``: what it prints, writes and ends with; and that a kill in the middle loses no run."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Self
+
+import pytest
+import yaml
+
+from testbed.campaign import command, forms, journal
+from testbed.campaign.journal import CUT_OFF
+from testbed.campaign.matrix import Run
+from testbed.campaign.result import RunResult
+from testbed.demo_sidecar import ROOT, python_path
+from tests.unit.campaign_results import PLAN, fake
+from validator.cli.main import main
+
+CELLS = 2 * 2 * 2
+RUNS = 2 * CELLS
+
+
+class FakeStage:
+    """In the place of broker, engines and sidecars. ``makes`` is set by the tests."""
+
+    makes: Callable[[Run], RunResult]
+
+    def __init__(self, *_: Any) -> None:
+        self.run = type(self).makes
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        return None
+
+
+@pytest.fixture(autouse=True)
+def stage(monkeypatch: pytest.MonkeyPatch) -> type[FakeStage]:
+    monkeypatch.setattr(command, "Stage", FakeStage)
+    monkeypatch.setattr(command, "_prepare", lambda chosen: None)
+    monkeypatch.setattr(FakeStage, "makes", staticmethod(fake), raising=False)
+    return FakeStage
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    path = tmp_path / "night.yaml"
+    path.write_text(yaml.safe_dump(PLAN), encoding="utf-8")
+    return path
+
+
+def results(plan: Path) -> Path:
+    return plan.parent / "night-results"
+
+
+def run_names(plan: Path) -> set[str]:
+    return {path.stem for path in (results(plan) / "runs").glob("*.json")}
+
+
+def test_a_dry_run_shows_the_matrix_and_writes_nothing(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["campaign", str(plan), "--dry-run"]) == 0
+    said = capsys.readouterr().out
+    assert said.startswith(f"{RUNS} runs, 0 done; about 39m 10s to go (2m 27s a run, a guess)\n")
+    assert sum(line.endswith("repetitions 1, 2") for line in said.splitlines()) == CELLS
+    assert not results(plan).exists()
+
+
+def test_a_campaign_leaves_a_result_a_run_and_three_tables(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["campaign", str(plan)]) == 0
+    assert len(run_names(plan)) == RUNS
+    assert all((results(plan) / name).exists() for name in forms.FILES)
+    said = capsys.readouterr().out
+    assert f"{RUNS} of {RUNS}: flink-sst-exactly_once-crash-2: pass, 0 duplicate, 0 missing, 0 incorrect" in said
+    assert f"Complete: all {RUNS} runs are done." in said
+
+
+def test_what_is_there_is_not_overwritten_and_not_done_again(
+    plan: Path, stage: type[FakeStage], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["campaign", str(plan), "--only", "engine=flink", "--only", "repetition=1"]) == 0
+    assert len(run_names(plan)) == 4
+    assert (results(plan) / "table.md").read_text().startswith(f"**NOT COMPLETE: 4 of {RUNS} runs are done.**\n")
+    assert main(["campaign", str(plan)]) == 2
+    assert "add --resume" in capsys.readouterr().err
+    before, again = run_names(plan), []
+    stage.makes = staticmethod(lambda run: again.append(run.name) or fake(run))  # type: ignore[assignment]
+    assert main(["campaign", str(plan), "--resume"]) == 0
+    assert set(again) == run_names(plan) - before
+    assert len(again) == RUNS - 4
+
+
+def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[FakeStage]) -> None:
+    def one_fails(run: Run) -> RunResult:
+        if run.name == "flink-sst-exactly_once-crash-2":
+            raise OSError("no space left")
+        return fake(run)
+
+    stage.makes = staticmethod(one_fails)
+    assert main(["campaign", str(plan)]) == 3
+    text = (results(plan) / "table.md").read_text()
+    assert text.startswith(f"**NOT COMPLETE: {RUNS - 1} of {RUNS} runs are done; 1 attempt failed and is listed.**\n")
+    assert "| flink | sst | exactly_once | crash | 1 of 2, 1 failed |" in text
+    assert "OSError: no space left" in text
+
+
+def test_interrupted_it_ends_with_130_and_a_table_that_says_so(plan: Path, stage: type[FakeStage]) -> None:
+    def interrupted(run: Run) -> RunResult:
+        raise KeyboardInterrupt
+
+    stage.makes = staticmethod(interrupted)
+    assert main(["campaign", str(plan)]) == 130
+    text = (results(plan) / "table.md").read_text()
+    assert text.startswith(f"**NOT COMPLETE: 0 of {RUNS} runs are done; 1 attempt failed and is listed.**\n")
+    assert "The campaign was interrupted during this run." in text
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (["absent.yaml"], "absent.yaml: cannot be read (No such file or directory)"),
+        (["{plan}", "--only", "engine=spark"], "the plan has no engine spark"),
+    ],
+)
+def test_bad_usage_is_status_2(plan: Path, capsys: pytest.CaptureFixture[str], given: list[str], sentence: str) -> None:
+    assert main(["campaign", *(part.format(plan=plan) for part in given)]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("streamproof: ")
+    assert sentence in error
+    assert len(error.splitlines()) == 1
+
+
+CHILD = """
+import sys
+from pathlib import Path
+from testbed.campaign import journal
+from testbed.campaign.journal import Heading, Journal
+from testbed.campaign.matrix import matrix, runs
+from testbed.campaign.plan import load
+from tests.unit.campaign_results import fake
+
+def blocks(run):
+    if run.name == sys.argv[2]:
+        print("in", run.name, flush=True)
+        sys.stdin.read()
+    return fake(run)
+
+plan = load(Path(sys.argv[1]))
+with Journal(plan.results, plan).open(resumes=True) as kept:
+    kept.begin(Heading("a machine", "0"))
+    journal.work(kept, plan.results, runs(matrix(plan).cells, plan), blocks, lambda *_: None)
+"""
+
+
+def test_killed_in_the_middle_it_goes_on_and_tells_what_was_cut_off(
+    plan: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for cut in ("flink-sst-at_least_once-none-1", "flink-sst-exactly_once-crash-1"):
+        child = subprocess.Popen(
+            [sys.executable, "-c", CHILD, str(plan), cut], cwd=ROOT, env={**os.environ, **python_path()},
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        with child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == f"in {cut}\n"
+            assert main(["campaign", str(plan), "--resume"]) == 2, "the folder is the child's"
+            child.kill()
+    assert len(run_names(plan)) == CELLS - 1
+    capsys.readouterr()
+    assert main(["campaign", str(plan), "--dry-run"]) == 0
+    assert f"{RUNS} runs, {CELLS - 1} done" in capsys.readouterr().out
+    assert main(["campaign", str(plan), "--resume"]) == 0
+    lines = journal.read_lines(results(plan))
+    assert [(f.run, f.reason) for f in journal.failures(lines)] == [
+        ("flink-sst-at_least_once-none-1", CUT_OFF),
+        ("flink-sst-exactly_once-crash-1", CUT_OFF),
+    ]
+    assert sum(line["event"] == "started" for line in lines) == RUNS + 2
+    assert len(run_names(plan)) == RUNS
+    assert "2 attempts failed and are listed" in (results(plan) / "table.md").read_text().splitlines()[0]

@@ -1,0 +1,130 @@
+"""What a campaign remembers: a run counts when its result is whole, and no failure is lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from testbed.campaign import journal, result
+from testbed.campaign.journal import CUT_OFF, FILE, Failure, Heading, Journal
+from testbed.campaign.matrix import Run, matrix, runs
+from testbed.campaign.plan import PlanError
+from testbed.campaign.result import RunResult, result_of
+from tests.unit.campaign_results import fake, plan, report
+
+HEADING = Heading("a machine", "0")
+PLAN = plan(engines=["flink"], guarantees=["exactly_once"], repetitions=2)
+RUNS = runs(matrix(PLAN).cells, PLAN)
+
+
+def work(folder: Path, run_one: object = fake, *, resumes: bool = True) -> list[tuple[str, RunResult | Failure]]:
+    told: list[tuple[str, RunResult | Failure]] = []
+    with Journal(folder, PLAN).open(resumes=resumes) as kept:
+        kept.begin(HEADING)
+        journal.work(kept, folder, RUNS, run_one, lambda run, end: told.append((run.name, end)))  # type: ignore[arg-type]
+    return told
+
+
+def events(folder: Path) -> list[str]:
+    return [line["event"] for line in journal.read_lines(folder)]
+
+
+def test_every_run_is_done_once(tmp_path: Path) -> None:
+    assert [name for name, _ in work(tmp_path, resumes=False)] == [run.name for run in RUNS]
+    assert work(tmp_path) == []
+    assert events(tmp_path) == ["campaign", *["started", "done"] * 4, "campaign"]
+    assert [result.read(tmp_path, run) for run in RUNS] == [fake(run) for run in RUNS]
+
+
+def test_a_run_that_raises_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
+    def second_fails(run: Run) -> RunResult:
+        if run == RUNS[1]:
+            raise OSError("the broker is gone")
+        return fake(run)
+
+    told = work(tmp_path, second_fails, resumes=False)
+    assert [isinstance(end, Failure) for _, end in told] == [False, True, False, False]
+    (failure,) = journal.failures(journal.read_lines(tmp_path))
+    assert (failure.run, failure.reason) == (RUNS[1].name, "OSError: the broker is gone")
+    assert [name for name, _ in work(tmp_path)] == [RUNS[1].name]
+    assert len(journal.failures(journal.read_lines(tmp_path))) == 1, "the failure stays, also when the run is done"
+
+
+def test_an_interruption_is_the_end_and_is_told(tmp_path: Path) -> None:
+    def interrupted(run: Run) -> RunResult:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work(tmp_path, interrupted, resumes=False)
+    assert [f.run for f in journal.failures(journal.read_lines(tmp_path))] == [RUNS[0].name]
+    assert len(work(tmp_path)) == 4
+
+
+@pytest.mark.parametrize("torn", ["", "{", '{"schema":1}', '{"schema":1,"run":"x"}'])
+def test_a_result_that_is_not_whole_does_not_count(tmp_path: Path, torn: str) -> None:
+    work(tmp_path, resumes=False)
+    result.path_of(tmp_path, RUNS[2]).write_text(torn, encoding="utf-8")
+    assert [name for name, _ in work(tmp_path)] == [RUNS[2].name]
+
+
+def test_a_result_under_the_name_of_another_run_does_not_count(tmp_path: Path) -> None:
+    result.write(tmp_path, RUNS[0], fake(RUNS[1]))
+    assert result.read(tmp_path, RUNS[0]) is None
+
+
+def test_a_torn_line_loses_only_itself(tmp_path: Path) -> None:
+    work(tmp_path, resumes=False)
+    path = tmp_path / FILE
+    text = path.read_text(encoding="utf-8")
+    path.write_text(text[:-20], encoding="utf-8")
+    assert work(tmp_path) == []
+    # The torn line said that the last run was done; its result is whole, so it is.
+    assert events(tmp_path)[-2:] == ["campaign", "done"]
+    assert journal.failures(journal.read_lines(tmp_path)) == ()
+
+
+def test_a_run_that_was_cut_off_is_a_failure(tmp_path: Path) -> None:
+    with Journal(tmp_path, PLAN).open(resumes=False) as kept:
+        kept.begin(HEADING)
+        kept.append("started", run=RUNS[0].name)
+    half = tmp_path / "runs" / ".x.json.1.tmp"
+    half.parent.mkdir()
+    half.touch()
+    work(tmp_path)
+    assert [(f.run, f.reason) for f in journal.failures(journal.read_lines(tmp_path))] == [(RUNS[0].name, CUT_OFF)]
+    assert not half.exists()
+
+
+def test_a_folder_that_is_in_use_or_another_campaigns_is_refused(tmp_path: Path) -> None:
+    work(tmp_path, resumes=False)
+    with pytest.raises(PlanError, match="a campaign was begun there; add --resume"):
+        Journal(tmp_path, PLAN).open(resumes=False)
+    with pytest.raises(PlanError, match=r"rate: the runs in .* were made with 3000, not 50;"):
+        Journal(tmp_path, plan(rate=50)).open(resumes=True)
+    with (
+        Journal(tmp_path, plan(repetitions=7, engines=["flink", "storm"])).open(resumes=True),
+        pytest.raises(PlanError, match="another campaign is running there"),
+    ):
+        Journal(tmp_path, PLAN).open(resumes=True)
+
+
+def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:
+    larger = plan(engines=["kafka_streams", "flink"], repetitions=5)
+    assert set(RUNS) < set(runs(matrix(larger).cells, larger))
+
+
+def test_a_report_that_does_not_tell_of_the_fault_gives_no_result() -> None:
+    struck = next(run for run in RUNS if run.cell.fault == "crash")
+    told = {**report(struck), "faults": []}
+    with pytest.raises(ValueError, match="tells of 0 faults"):
+        result_of(struck, told, started="", seconds=1, sent=1, settled=True, read_back=None)
+
+
+def test_the_baseline_is_the_first_control_phase() -> None:
+    struck = next(run for run in RUNS if run.cell.fault == "crash")
+    assert [(p.phase, p.throughput_per_second) for p in fake(struck).phases] == [
+        ("control", 3000.0),
+        ("failure", 100.0),
+        ("recovery", 3100.0),
+    ]

@@ -1,0 +1,133 @@
+"""What a plan may say, and the runs that it comes to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from testbed.campaign.matrix import matrix, only, runs
+from testbed.campaign.plan import PlanError, load
+from tests.unit.campaign_results import plan
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"engines": ["kafka"]}, "engines: there is no engine kafka; use reference, flink"),
+        ({"engines": ["flink", "flink"]}, "names something twice"),
+        ({"faults": ["drought"]}, "faults.0: Input should be 'none'"),
+        ({"repetition": 3}, "repetition: is no known key; docs/campaigns.md lists them"),
+        ({"phases": {"control": "1s"}}, "phases.control is shorter than two windows"),
+        ({"phases": {"control": 30}}, "phases.control: a duration is a number with ms, s, m or h"),
+        (
+            {"faults": ["pause_above_timeout"], "phases": {"failure": "8s"}},
+            "the timeout of kafka_streams is 6s; use 9s",
+        ),
+        ({"timeouts": "vogel"}, "there is no profile vogel of timeouts; use local, pgval"),
+        ({"engines": ["storm"], "timeouts": "shufflebench"}, "The profile shufflebench says nothing of storm"),
+        ({"parallelism": 1, "faults": ["pause_above_timeout"]}, "leaves nobody to take over"),
+        ({"rate": 6, "window": "500ms"}, "rate leaves a window without an event"),
+        ({"workloads": ["mst"], "rate": 40}, "rate leaves a window of mst without an update"),
+    ],
+)
+def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(PlanError) as refused:
+        plan(**changes)
+    assert sentence in str(refused.value)
+    assert str(refused.value).endswith(".")
+    assert "\n" not in str(refused.value)
+
+
+def test_results_lie_beside_the_plan_under_its_name(tmp_path: Path) -> None:
+    path = tmp_path / "night.yaml"
+    path.write_text("engines: [reference]\nguarantees: [exactly_once]\nfaults: [none]\n", encoding="utf-8")
+    assert load(path).results == tmp_path / "night-results"
+
+
+def test_the_plans_that_ship_are_plans() -> None:
+    plans = {path.stem: load(path) for path in (ROOT / "bench" / "plans").glob("*.yaml")}
+    assert len(matrix(plans["pgval"]).cells) == 7 * 3  # Storm has no exactly once
+    assert plans["pgval"].repetitions == 3
+    assert len(runs(matrix(plans["crash"]).cells, plans["crash"])) == 4
+    assert matrix(plans["quick"]).cells
+
+
+def test_what_an_engine_cannot_do_is_left_out_with_its_sentence() -> None:
+    found = matrix(plan(engines=["storm", "flink"]))
+    assert {(cell.engine, cell.guarantee) for cell in found.cells} == {
+        ("storm", "at_least_once"),
+        ("flink", "at_least_once"),
+        ("flink", "exactly_once"),
+    }
+    assert found.left_out == ("storm cannot be asked for exactly_once, only for at_least_once or at_most_once.",)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"workloads": ["mst"]}, "kafka_streams has no mst job in a campaign yet"),
+        ({"workloads": ["sst", "mst"]}, "nothing of this plan can be run with mst; take it out"),
+        ({"engines": ["storm", "flink"], "guarantees": ["at_most_once", "exactly_once"], "faults": ["none"]}, None),
+        ({"engines": ["storm"], "guarantees": ["exactly_once"]}, "nothing of this plan can be run with storm"),
+    ],
+)
+def test_a_value_without_any_cell_is_refused(changes: dict[str, Any], sentence: str | None) -> None:
+    if sentence is None:
+        assert matrix(plan(**changes)).left_out
+        return
+    with pytest.raises(PlanError, match=sentence):
+        matrix(plan(**changes))
+
+
+def test_the_reference_joins_and_the_others_are_left_out() -> None:
+    found = matrix(plan(engines=["reference", "flink"], workloads=["sst", "mst"]))
+    assert {(cell.engine, cell.workload) for cell in found.cells} == {
+        ("reference", "sst"),
+        ("reference", "mst"),
+        ("flink", "sst"),
+    }
+    assert found.left_out == ("flink has no mst job in a campaign yet; only sst.",)
+
+
+def test_every_cell_comes_once_before_any_comes_again() -> None:
+    wanted = plan()
+    everything = runs(matrix(wanted).cells, wanted)
+    assert len({run.name for run in everything}) == len(everything) == 2 * 2 * 2 * 2
+    assert [run.repetition for run in everything] == [1] * 8 + [2] * 8
+
+
+def test_the_seed_decides_when_the_fault_strikes_and_spreads_it() -> None:
+    def instants(seed: int) -> list[float]:
+        wanted = plan(seed=seed, repetitions=30, engines=["flink"], guarantees=["exactly_once"], faults=["crash"])
+        return [run.instant_within(2.0) for run in runs(matrix(wanted).cells, wanted)]
+
+    assert instants(1) == instants(1) != instants(2)
+    assert min(instants(1)) < 0.5 < 1.5 < max(instants(1)) < 2.0
+
+
+def test_only_takes_the_runs_that_are_all_of_it() -> None:
+    wanted = plan()
+    everything = runs(matrix(wanted).cells, wanted)
+    assert [run.name for run in only(everything, ["engine=flink", "fault=crash", "repetition=2"])] == [
+        "flink-sst-at_least_once-crash-2",
+        "flink-sst-exactly_once-crash-2",
+    ]
+    assert only(everything, ["engine=flink,kafka_streams"]) == everything
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("flink", "write KEY=VALUE, as in --only engine=flink,storm"),
+        ("engine=storm", "the plan has no engine storm; it has flink, kafka_streams"),
+        ("rate=5", "keys are engine, workload"),
+    ],
+)
+def test_only_what_the_plan_has(text: str, sentence: str) -> None:
+    wanted = plan()
+    with pytest.raises(PlanError, match=sentence):
+        only(runs(matrix(wanted).cells, wanted), [text])

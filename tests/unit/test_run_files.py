@@ -1,0 +1,38 @@
+"""The files of a run are ones that generator and sidecar take, and name the same topics."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from generator.config import load as load_generator
+from testbed.run_files import SidecarFile, Topics, Workload, write_load
+from validator.config.load import load
+
+TOPICS = Topics("c", "o", "l", "f", "u", "lu")
+
+
+@pytest.mark.parametrize("engine", ["reference", "spark"])
+@pytest.mark.parametrize("workload", ["sst", "mst"])
+def test_sidecar_and_generator_agree(tmp_path: Path, workload: Workload, engine: str) -> None:
+    path = SidecarFile(
+        pipeline="run", guarantee="at_least_once", engine=engine, window_ms=1500, overdue_after_ms=1000,
+        missing_after_ms=9000, topics=TOPICS, workload=workload, measures={"moving_rate": "6s"},
+    ).write("127.0.0.1:1", tmp_path)  # fmt: skip
+    config = load(path)
+    sent = load_generator(
+        write_load(
+            "127.0.0.1:1", tmp_path, topics=TOPICS, window_ms=1500, per_second=1000, seconds=10, seed=3,
+            workload=workload,
+        )
+    )  # fmt: skip
+    inputs = ["c"] if workload == "sst" else ["c", "u"]
+    assert [one.topic for one in config.inputs] == inputs
+    assert inputs == ([sent.topic] if sent.workload == "sst" else [sent.topic, sent.update_topic])
+    late = [] if engine == "spark" else ["l"] if workload == "sst" else ["l", "lu"]
+    assert [one.topic for one in config.late] == late
+    read = {*inputs, *(one.topic for one in config.outputs), *late, "f"}
+    assert read <= set(TOPICS.partitions(workload))
+    assert sent.window == 1500
+    assert 0 < sent.events_per_event_second <= 1000 * 1.1
