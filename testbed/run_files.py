@@ -10,8 +10,7 @@ from typing import Final, NamedTuple
 import yaml
 
 from testbed.engines.catalogue import CATALOGUE
-from testbed.engines.settings import Guarantee
-from testbed.engines.settings import Workload as Workload
+from testbed.engines.settings import Guarantee, Workload
 
 PAGES: Final = 6
 """Keys of the load, as in PGVal."""

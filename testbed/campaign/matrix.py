@@ -11,8 +11,7 @@ from typing import Final
 
 from testbed.campaign.plan import REFERENCE, FaultName, Plan, PlanError
 from testbed.engines.catalogue import CATALOGUE
-from testbed.engines.settings import Guarantee
-from testbed.run_files import Workload
+from testbed.engines.settings import Guarantee, Workload
 
 WORKLOADS_OF: Final[dict[str, tuple[Workload, ...]]] = {REFERENCE: ("sst", "mst")}
 """Engine -> workloads that a campaign can run on it; the other engines have SST."""

@@ -10,8 +10,7 @@ from typing import Final
 
 from testbed.campaign.matrix import Cell
 from testbed.campaign.plan import FaultName
-from testbed.engines.settings import Guarantee
-from testbed.run_files import Workload
+from testbed.engines.settings import Guarantee, Workload
 
 _ENGINES: Final = ("kafka_streams", "storm", "flink")
 _FAULTS: Final[tuple[FaultName, ...]] = ("pause_below_timeout", "pause_above_timeout", "crash")

@@ -16,8 +16,8 @@ from pydantic import AfterValidator, Field, ValidationError, model_validator
 from faults.section import Seconds, Section
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
-from testbed.engines.settings import Guarantee
-from testbed.run_files import PAGES, UPDATE_PERCENT, Workload
+from testbed.engines.settings import Guarantee, Workload
+from testbed.run_files import PAGES, UPDATE_PERCENT
 
 FaultName = Literal["none", "pause_below_timeout", "pause_above_timeout", "crash"]
 

@@ -11,8 +11,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from testbed.campaign.matrix import Cell, Run
 from testbed.campaign.plan import FaultName
 from testbed.engines.effective import Effective
-from testbed.engines.settings import Guarantee
-from testbed.run_files import Workload
+from testbed.engines.settings import Guarantee, Workload
 from validator.publish.atomic import replace_file
 
 SCHEMA: Final = 1

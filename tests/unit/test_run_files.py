@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 
 from generator.config import load as load_generator
-from testbed.run_files import SidecarFile, Topics, Workload, write_load
+from testbed.engines.settings import Workload
+from testbed.run_files import SidecarFile, Topics, write_load
 from validator.config.load import load
 
 TOPICS = Topics("c", "o", "l", "f", "u", "lu")
