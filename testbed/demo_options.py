@@ -96,7 +96,7 @@ def _workload(name: str, workload: str) -> Workload:
     if name in CATALOGUE and known not in CATALOGUE[name].workloads:
         others = [other for other, entry in CATALOGUE.items() if known in entry.workloads]
         raise DemoRefused(f"demo: --engine {name} has no job for {known}; use reference, {' or '.join(others)}.")
-    return cast("Workload", known)
+    return known
 
 
 def _real_guarantee(name: str, details: str) -> Guarantee:
