@@ -10,16 +10,31 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+from faults.backends import namespaces
 from faults.parameters import (
     AnyParameters,
     BandwidthParameters,
+    ContainerRestartParameters,
     CpuParameters,
     DelayParameters,
+    DisconnectParameters,
     DiskParameters,
     MemoryParameters,
+    NamespaceDelayParameters,
+    NamespaceLossParameters,
     NoParameters,
     PartitionParameters,
+    PodClockParameters,
+    PodCpuParameters,
+    PodDelayParameters,
+    PodDiskParameters,
+    PodLossParameters,
+    PodMemoryParameters,
+    PodParameters,
+    PodPartitionParameters,
+    PoisonParameters,
     RestartLoopParameters,
+    TransactionParameters,
 )
 from faults.targets import TargetType
 
@@ -39,6 +54,8 @@ class Kind:
         """Why this host cannot do it; None where it can."""
         if self.linux_only and sys.platform != "linux":
             return "its probe reads /proc, which only Linux has"
+        if self.target == "namespace":
+            return namespaces.why_not_here() if self.parameters is NoParameters else namespaces.why_no_netem()
         if not hasattr(os, "killpg"):
             return "it needs a POSIX system"
         return None
@@ -57,34 +74,55 @@ _ALL: Final = (
     Kind("process_pause", "process", NoParameters, "SIGSTOP, then SIGCONT"),
     Kind("restart_loop", "process", RestartLoopParameters, "SIGKILL again and again, each time that it is back"),
     Kind("node_loss", "process", NoParameters, "SIGKILL to all processes of a host at once"),
+    Kind("broker_kill", "broker", NoParameters, "SIGKILL to a broker; healed when it answers clients again"),
+    Kind("broker_pause", "broker", NoParameters, "SIGSTOP to a broker, then SIGCONT"),
+    Kind("transaction_hang", "topic", TransactionParameters, "a transaction that stays open, so that readers wait"),
+    Kind("poison", "topic", PoisonParameters, "records that nobody can decode, written to a topic"),
+    Kind("sidecar_kill", "sidecar", NoParameters, "SIGKILL to the sidecar; healed when it is back"),
+    Kind("sidecar_pause", "sidecar", NoParameters, "SIGSTOP to the sidecar, then SIGCONT"),
+    Kind("sidecar_restart", "sidecar", NoParameters, "SIGTERM to the sidecar; healed when it is back"),
+    Kind("container_kill", "container", NoParameters, "SIGKILL to a container; healed when it runs and is healthy"),
+    Kind("container_pause", "container", NoParameters, "a container is frozen by Docker, and let go"),
+    Kind("container_restart", "container", ContainerRestartParameters, "a container is stopped and started by Docker"),
+    Kind("container_disconnect", "container", DisconnectParameters, "a container is taken off its networks"),
     Kind("net_delay", "link", DelayParameters, "the bytes of a link come later, with jitter"),
     Kind("net_partition", "link", PartitionParameters, "no byte passes a link, both ways or one way"),
     Kind("net_bandwidth", "link", BandwidthParameters, "a link passes only so many bytes per second"),
     Kind("net_reset", "link", NoParameters, "connections of a link are reset, old ones and new ones"),
+    Kind("namespace_partition", "namespace", NoParameters, "no packet leaves a network namespace"),
+    Kind("namespace_delay", "namespace", NamespaceDelayParameters, "packets leave a namespace later, by netem"),
+    Kind("namespace_loss", "namespace", NamespaceLossParameters, "packets that leave a namespace are lost, by netem"),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
     Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),
+    Kind("pod_kill", "pods", PodParameters, "pods are deleted at once; healed when as many are ready"),
+    Kind("pod_failure", "pods", PodParameters, "pods do not work, and stay"),
+    Kind("pod_net_delay", "pods", PodDelayParameters, "packets of pods come later, with jitter"),
+    Kind("pod_net_loss", "pods", PodLossParameters, "packets of pods are lost"),
+    Kind("pod_net_partition", "pods", PodPartitionParameters, "no packet passes between pods and others"),
+    Kind("pod_cpu_pressure", "pods", PodCpuParameters, "processors of pods are kept busy"),
+    Kind("pod_memory_pressure", "pods", PodMemoryParameters, "memory of pods is held"),
+    Kind("pod_disk_slow", "pods", PodDiskParameters, "calls on files of a volume take longer"),
+    Kind("pod_clock_skew", "pods", PodClockParameters, "the clock of pods is off"),
 )
 KINDS: Final = {kind.name: kind for kind in _ALL}
 """Name -> kind."""
 
-_NETEM: Final = "it needs tc netem in a network namespace of the target, a backend that is not built"
-_CONTAINER: Final = "it needs the Kubernetes backend, which is not built; process_kill does the same to a process"
+_NETEM: Final = "a link is a proxy of bytes, which has no packets; namespace_loss and pod_net_loss have"
+_RARE: Final = "a link is a proxy of bytes, which has no packets, and in a namespace it is not built"
 ABSENT: Final = (
     Absent("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
-    Absent("net_corrupt", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
-    Absent("net_duplicate", f"{_NETEM}; TCP hides it from an application"),
-    Absent("net_reorder", f"{_NETEM}; TCP hides it from an application"),
+    Absent("net_corrupt", f"{_RARE}; under TCP, net_delay is what an application sees of it"),
+    Absent("net_duplicate", f"{_RARE}; TCP hides it from an application"),
+    Absent("net_reorder", f"{_RARE}; TCP hides it from an application"),
+    Absent("leader_move", "the Kafka client has no request that moves a leader; broker_kill moves those of its broker"),
     Absent("disk_slow", "it needs a device-mapper or cgroup backend, which is not built"),
     Absent("disk_error", "it needs a device-mapper backend, which is not built"),
-    Absent("clock_skew", "it needs a time namespace or a preloaded library, which is not built"),
-    Absent("poison_event", "bad records are load, not a fault of a machine: they belong to the generator"),
-    Absent("pod_kill", _CONTAINER),
-    Absent("pod_failure", _CONTAINER),
-    Absent("container_kill", "it needs the Docker backend, which is not built; process_kill reaches local processes"),
+    Absent("clock_skew", "it needs a library preloaded into the process, such as faketime, which is not built"),
+    Absent("clock_jump", "it needs a library preloaded into the process, such as faketime, which is not built"),
 )
 ABSENT_BACKENDS: Final = {
-    "namespaces": "network namespaces are not built; use backend: local",
-    "docker": "Docker is not built; use backend: local on the machine of the processes",
-    "kubernetes": "Kubernetes and Chaos Mesh are not built; use backend: local on the machine of the processes",
+    "namespaces": "network namespaces need no backend of their own; give targets of type namespace",
+    "docker": "Docker needs no backend of its own; give targets of type container",
+    "kubernetes": "Kubernetes needs no backend of its own; give targets of type pods",
 }

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
+from faults.backends import docker, kubernetes
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import serve
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
@@ -53,17 +54,19 @@ def run(given: argparse.Namespace) -> int:
 
 def _list() -> None:
     width = max(len(name) for name in [*KINDS, *(absent.name for absent in ABSENT), *ABSENT_BACKENDS]) + 2
+    elsewhere = {"container": docker.why_not_here(), "pods": kubernetes.why_not_here()}
+    reasons = {kind.name: kind.why_not_here or elsewhere.get(kind.target) for kind in KINDS.values()}
     print("Kinds of faults that this host can do:")
     for kind in KINDS.values():
-        if kind.why_not_here is None:
-            print(f"  {kind.name:<{width}}{kind.target:<9}{kind.summary}")
+        if reasons[kind.name] is None:
+            print(f"  {kind.name:<{width}}{kind.target:<11}{kind.summary}")
     print("Not here:")
-    for kind in KINDS.values():
-        if kind.why_not_here is not None:
-            print(f"  {kind.name:<{width}}{kind.why_not_here}")
+    for name, reason in reasons.items():
+        if reason is not None:
+            print(f"  {name:<{width}}{reason}")
     for absent in ABSENT:
         print(f"  {absent.name:<{width}}{absent.reason}")
-    print("Backends: local (processes, the TCP proxy, folders and this machine). Not here:")
+    print("Backend: local, for targets of all types. Not backends:")
     for name, reason in ABSENT_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")
 

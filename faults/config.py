@@ -18,7 +18,7 @@ from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
 from faults.errors import FaultConfigError
 from faults.parameters import AnyParameters, NoParameters
 from faults.section import Seconds, Section
-from faults.targets import FolderTarget, ProcessTarget, Target
+from faults.targets import Target
 
 PlanName = Literal[
     "pgval-delay-below-timeout",
@@ -238,12 +238,6 @@ def _expand(text: str, file: Path) -> str:
 def _resolved(config: FaultConfig, folder: Path) -> FaultConfig:
     targets: dict[str, Any] = {}
     for name, target in config.targets.items():
-        changed: dict[str, Path] = {}
-        if isinstance(target, ProcessTarget):
-            changed["folder"] = folder / target.folder
-            if target.pid_file is not None:
-                changed["pid_file"] = folder / target.pid_file
-        elif isinstance(target, FolderTarget):
-            changed["path"] = folder / target.path
-        targets[name] = target.model_copy(update=changed)
+        paths = {field: value for field, value in target if isinstance(value, Path)}
+        targets[name] = target.model_copy(update={field: folder / path for field, path in paths.items()})
     return config.model_copy(update={"targets": targets, "state": folder / config.state})

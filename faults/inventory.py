@@ -6,12 +6,22 @@ import os
 import shutil
 from pathlib import Path
 
-from faults.backends import processes
+from faults.backends import kafka, namespaces, processes
+from faults.backends.docker import Docker
 from faults.backends.impairment import Impairment
 from faults.backends.proxy import ProxyControl
 from faults.config import FaultConfig
 from faults.errors import FaultError
-from faults.targets import FolderTarget, LinkTarget, ProcessTarget, Target
+from faults.targets import (
+    ContainerTarget,
+    FolderTarget,
+    LinkTarget,
+    LocalProcess,
+    NamespaceTarget,
+    PodsTarget,
+    Target,
+    TopicTarget,
+)
 
 
 def inventory(config: FaultConfig) -> dict[str, str]:
@@ -21,7 +31,7 @@ def inventory(config: FaultConfig) -> dict[str, str]:
 
 def _found(name: str, target: Target, state: Path) -> str:
     match target:
-        case ProcessTarget():
+        case LocalProcess():
             return _process(target)
         case LinkTarget():
             return _link(name, target, state)
@@ -29,17 +39,48 @@ def _found(name: str, target: Target, state: Path) -> str:
             if not target.path.is_dir():
                 return f"there is no folder {target.path}"
             return f"{shutil.disk_usage(target.path).free} bytes are free in {target.path}"
+        case ContainerTarget():
+            return _container(target)
+        case NamespaceTarget():
+            return _namespace(target)
+        case PodsTarget():
+            where = target.server or "the cluster that we run in"
+            return (
+                f"pods of {target.namespace} with {', '.join(f'{k}={v}' for k, v in target.match.items())}, at {where}"
+            )
+        case TopicTarget():
+            return kafka.found(target)
         case _:
             return f"{os.cpu_count()} processors"
 
 
-def _process(target: ProcessTarget) -> str:
+def _process(target: LocalProcess) -> str:
     seen = processes.leader_of(target)
     if seen is None:
-        return "does not run" if target.pid_file is None else f"does not run, by {target.pid_file}"
+        return "does not run" if target.pid is not None else f"does not run, by {processes.where_named(target)}"
     if seen.is_stopped:
         return f"process {seen.pid} is stopped"
     return f"process {seen.pid} runs" + ("" if processes.is_ready(target) else f", and {target.ready} does not answer")
+
+
+def _container(target: ContainerTarget) -> str:
+    try:
+        seen = Docker(target.socket).inspect(target.container)
+    except FaultError as error:
+        return str(error)
+    runs = "is paused" if seen.is_paused else "runs" if seen.is_running else "does not run"
+    return f"container {seen.id[:12]} {runs}, on {', '.join(seen.endpoints) or 'no network'}"
+
+
+def _namespace(target: NamespaceTarget) -> str:
+    why_not = namespaces.why_not_here()
+    if why_not is not None:
+        return why_not
+    try:
+        rule = namespaces.root_rule(target.namespace, target.device)
+    except FaultError as error:
+        return str(error)
+    return f"{target.device} of {target.namespace}, with the queueing rule {rule.get('kind', 'none')}"
 
 
 def _link(name: str, target: LinkTarget, state: Path) -> str:

@@ -48,6 +48,102 @@ class BandwidthParameters(Section):
     direction: Direction = "both"
 
 
+class ContainerRestartParameters(Section):
+    """Docker asks the container to stop, and kills it after ``stop_within``, in whole seconds."""
+
+    stop_within: Annotated[Seconds, Field(le=25)] = 10.0
+
+
+class DisconnectParameters(Section):
+    """``network``: the one to be taken off; all of the container's unless named."""
+
+    network: str | None = None
+
+
+class NamespaceDelayParameters(Section):
+    """What leaves the namespace comes later by ``delay``, more or less by up to ``jitter``; packets may overtake."""
+
+    delay: Annotated[Seconds, Field(ge=0.02, le=60)]
+    jitter: Seconds = 0.0
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.jitter > self.delay / 2:
+            raise ValueError("jitter is more than half of delay, so that no probe could tell the fault from none")
+        return self
+
+
+class NamespaceLossParameters(Section):
+    """``percent`` of the packets that leave the namespace are lost."""
+
+    percent: Annotated[float, Field(ge=1, le=100)]
+
+
+class PodParameters(Section):
+    """``pods``: how many of the target's pods, drawn by Chaos Mesh: one, a number, a share (``50%``), or all."""
+
+    pods: Literal["one", "all"] | Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = (
+        "one"
+    )
+
+
+class _PodNetworkParameters(PodParameters):
+    """``direction``: what the pods send (``to``), get (``from``) or ``both``; ``peers``: labels of the other side."""
+
+    direction: Literal["to", "from", "both"] = "to"
+    peers: dict[str, str] = Field(default_factory=dict)
+
+    @model_validator(mode="after")
+    def _has_peers(self) -> Self:
+        if self.direction != "to" and not self.peers:
+            raise ValueError("direction from and both need peers, since Chaos Mesh must know whom to hold off")
+        return self
+
+
+class PodDelayParameters(_PodNetworkParameters):
+    """As a link's, to the millisecond, by netem in the pod's network."""
+
+    delay: Annotated[Seconds, Field(ge=0.001, le=60)]
+    jitter: Seconds = 0.0
+
+
+class PodLossParameters(_PodNetworkParameters):
+    """``percent`` of the packets are lost."""
+
+    percent: Annotated[float, Field(gt=0, le=100)]
+
+
+class PodPartitionParameters(_PodNetworkParameters):
+    """No packet passes."""
+
+
+class PodCpuParameters(PodParameters):
+    """``workers`` that each load a processor of the pod to ``load_percent``."""
+
+    workers: Annotated[int, Field(ge=1, le=256)] = 1
+    load_percent: Annotated[int, Field(ge=1, le=100)] = 100
+
+
+class PodMemoryParameters(PodParameters):
+    """One worker that holds ``bytes``."""
+
+    bytes: Annotated[Bytes, Field(gt=0)]
+
+
+class PodDiskParameters(PodParameters):
+    """``percent`` of the calls on the files of ``volume``, a mount path, take ``delay`` longer."""
+
+    volume: Annotated[str, Field(pattern="^/")]
+    delay: Annotated[Seconds, Field(ge=0.001, le=60)]
+    percent: Annotated[int, Field(ge=1, le=100)] = 100
+
+
+class PodClockParameters(PodParameters):
+    """The pod's clock is off by ``offset``: ``-10m`` is behind, ``5s`` ahead."""
+
+    offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
+
+
 class CpuParameters(Section):
     """``workers`` processes that each try to keep one processor busy."""
 
@@ -58,6 +154,23 @@ class MemoryParameters(Section):
     """One process that holds ``bytes`` in memory."""
 
     bytes: Annotated[Bytes, Field(gt=0)]
+
+
+class TransactionParameters(Section):
+    """A transaction on ``partition``, which the broker itself ends after ``timeout``."""
+
+    partition: Annotated[int, Field(ge=0)] = 0
+    timeout: Annotated[Seconds, Field(ge=1)] = 900.0
+    """At most the broker's ``transaction.max.timeout.ms``, 15 minutes unless set."""
+
+
+class PoisonParameters(Section):
+    """Records of ``form``, ``per_second`` of them until ``at_most`` are sent."""
+
+    form: Literal["not_utf8", "not_json", "no_object", "empty", "null", "each"] = "not_json"
+    """``each``: all of them in turn."""
+    per_second: Annotated[float, Field(gt=0, le=1000)] = 10.0
+    at_most: Annotated[int, Field(ge=1, le=1_000_000)] = 1000
 
 
 class DiskParameters(Section):
@@ -76,6 +189,20 @@ AnyParameters = (
     | DelayParameters
     | PartitionParameters
     | BandwidthParameters
+    | TransactionParameters
+    | PoisonParameters
+    | ContainerRestartParameters
+    | DisconnectParameters
+    | NamespaceDelayParameters
+    | NamespaceLossParameters
+    | PodParameters
+    | PodDelayParameters
+    | PodLossParameters
+    | PodPartitionParameters
+    | PodCpuParameters
+    | PodMemoryParameters
+    | PodDiskParameters
+    | PodClockParameters
     | CpuParameters
     | MemoryParameters
     | DiskParameters

@@ -76,6 +76,8 @@ def _one(
                 stop.wait(min(left, POLL_SECONDS))
     finally:
         heal(entry, injected, journal, topic, config.limits.healed_within)
+        if injected.facts != entry.facts:
+            journal.add_facts(entry, injected.facts)
         say(f"healed: {where} is gone")
     if topic is not None:
         topic.flush()

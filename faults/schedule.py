@@ -10,11 +10,12 @@ from faults.catalogue import KINDS
 from faults.config import FaultConfig, FaultSpec, RandomSection, Range, ScheduleSection
 from faults.errors import FaultRefused
 from faults.fault import Fault, Step, Timeline, new_id
+from faults.parameters import TransactionParameters
 from faults.plans import schedule_of
 from faults.selection import select
-from faults.targets import ProcessTarget
+from faults.targets import LocalProcess
 
-_KILLS = ("process_kill", "restart_loop", "node_loss")
+_KILLS = ("process_kill", "restart_loop", "node_loss", "broker_kill", "sidecar_kill", "sidecar_restart")
 
 
 def timeline(config: FaultConfig, seed: int | None = None, id_of: Callable[[], str] = new_id) -> Timeline:
@@ -79,11 +80,16 @@ def _check(fault: Fault, lasts_seconds: float) -> None:
     reason = KINDS[fault.kind].why_not_here
     if reason is not None:
         raise FaultRefused(f"{fault.kind} cannot be done on this host: {reason}.")
+    if isinstance(fault.parameters, TransactionParameters) and lasts_seconds >= fault.parameters.timeout:
+        raise FaultRefused(
+            f"{fault.kind}: the broker ends a transaction after timeout, {fault.parameters.timeout:g} s; "
+            "make for: shorter, or timeout longer."
+        )
     if fault.kind not in _KILLS:
         return
     for name, target in fault.targets.items():
-        assert isinstance(target, ProcessTarget)
-        if target.pid_file is None or not (target.start or target.supervised):
+        assert isinstance(target, LocalProcess)
+        if target.pid is not None or not (target.start or target.supervised):
             raise FaultRefused(
                 f"{fault.kind}: nothing could bring {name} back; give it pid_file, and start or supervised: true."
             )

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from faults.config import FaultConfig, Selector
 from faults.errors import FaultRefused
-from faults.targets import ProcessTarget, Target
+from faults.targets import LocalProcess, Target
 
 NODE_LOSS = "node_loss"
 
@@ -74,12 +74,12 @@ def _on_lost_hosts(
     config: FaultConfig, matching: Mapping[str, Target], selector: Selector, draw: random.Random
 ) -> list[str]:
     chosen = {selector.name: matching[selector.name]} if selector.name is not None else matching
-    hosts = list(dict.fromkeys(t.host for t in chosen.values() if isinstance(t, ProcessTarget) and t.host))
+    hosts = list(dict.fromkeys(t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host))
     if not hosts:
         raise FaultRefused(f"{NODE_LOSS}: no target that matches has a host; give it one under targets: .")
     lost: list[str]
     if selector.pick == "leader":
-        leaders = [t.host for t in chosen.values() if isinstance(t, ProcessTarget) and t.leader and t.host]
+        leaders = [t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.leader and t.host]
         if len(set(leaders)) != 1:
             raise FaultRefused(f"{NODE_LOSS}: pick: leader needs one host with a target that has leader: true.")
         lost = leaders[:1]
@@ -88,4 +88,4 @@ def _on_lost_hosts(
         if count > len(hosts):
             raise FaultRefused(f"{NODE_LOSS}: pick: {selector.pick} is more than the {len(hosts)} hosts that match.")
         lost = draw.sample(hosts, count)
-    return [n for n, t in config.targets.items() if isinstance(t, ProcessTarget) and t.host in lost]
+    return [n for n, t in config.targets.items() if isinstance(t, LocalProcess) and t.host in lost]

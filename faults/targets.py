@@ -1,4 +1,4 @@
-"""What faults can be done to: processes, links through the proxy, folders, and the machine itself."""
+"""What faults can be done to: processes, brokers, topics, sidecars, links, folders, and the machine itself."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ Address = Annotated[str, Field(pattern=r"^[^:\s]+:[0-9]{1,5}$")]
 """``host:port``."""
 
 
-class ProcessTarget(Section):
+class LocalProcess(Section):
     """A process on this machine, with how to find it and how it comes back after a kill."""
 
-    type: Literal["process"]
     pid: Annotated[int, Field(gt=1)] | None = None
     """Its id. A restart gives it another one, so that a kill needs ``pid_file`` instead."""
     pid_file: Path | None = None
@@ -45,6 +44,92 @@ class ProcessTarget(Section):
         if self.start and self.pid_file is None:
             raise ValueError("start needs pid_file, since a new process has a new id")
         return self
+
+
+class ProcessTarget(LocalProcess):
+    """Any process."""
+
+    type: Literal["process"]
+
+
+class BrokerTarget(LocalProcess):
+    """A Kafka broker, which is a process that answers clients."""
+
+    type: Literal["broker"]
+    address: Address
+    """A listener of this very broker, where a client asks it for metadata."""
+    options_file: Path | None = None
+    """librdkafka options, ``name=value`` a line: how a client reaches it. A file, since options may be secret."""
+
+
+class SidecarTarget(LocalProcess):
+    """A ``streamproof validate``, found by the lock of its state folder or by a file with its process id."""
+
+    type: Literal["sidecar"]
+    state: Path | None = None
+    """Its state folder; who holds the lock of it is the process."""
+
+    @model_validator(mode="after")
+    def _one_way_each(self) -> Self:
+        if (self.state is None) + (self.pid is None) + (self.pid_file is None) != 2:
+            raise ValueError("a sidecar has one of state, pid_file and pid")
+        if self.start and self.supervised:
+            raise ValueError("start and supervised exclude each other; keep the one that brings the sidecar back")
+        if self.start and self.pid is not None:
+            raise ValueError("start needs state or pid_file, since a new process has a new id")
+        return self
+
+
+class TopicTarget(Section):
+    """A topic, for faults that a client of Kafka makes."""
+
+    type: Literal["topic"]
+    bootstrap_servers: str
+    topic: str
+    options_file: Path | None = None
+    """As a broker's."""
+    leader: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class ContainerTarget(Section):
+    """A container of Docker on this machine."""
+
+    type: Literal["container"]
+    container: str
+    """Its name or id."""
+    socket: Path = Path("/var/run/docker.sock")
+    """Docker's."""
+    leader: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class PodsTarget(Section):
+    """Pods of a Kubernetes cluster that runs Chaos Mesh."""
+
+    type: Literal["pods"]
+    namespace: Annotated[str, Field(pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")]
+    match: Annotated[dict[str, str], Field(min_length=1)]
+    """Labels that the pods carry."""
+    server: Annotated[str, Field(pattern=r"^https?://[^/\s]+$")] | None = None
+    """The API server; default: that of the cluster that we run in."""
+    token_file: Path | None = None
+    ca_file: Path | None = None
+    leader: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class NamespaceTarget(Section):
+    """A named network namespace (``ip netns``), in which processes of the pipeline run."""
+
+    type: Literal["namespace"]
+    namespace: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]*$")]
+    device: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.-]{0,14}$")]
+    """By which its traffic leaves."""
+    probe: Address
+    """What takes a connection from inside, through the device."""
+    leader: bool = False
+    labels: dict[str, str] = Field(default_factory=dict)
 
 
 class LinkTarget(Section):
@@ -76,5 +161,19 @@ class MachineTarget(Section):
     labels: dict[str, str] = Field(default_factory=dict)
 
 
-Target = Annotated[ProcessTarget | LinkTarget | FolderTarget | MachineTarget, Field(discriminator="type")]
-TargetType = Literal["process", "link", "folder", "machine"]
+Target = Annotated[
+    ProcessTarget
+    | BrokerTarget
+    | SidecarTarget
+    | TopicTarget
+    | ContainerTarget
+    | PodsTarget
+    | NamespaceTarget
+    | LinkTarget
+    | FolderTarget
+    | MachineTarget,
+    Field(discriminator="type"),
+]
+TargetType = Literal[
+    "process", "broker", "sidecar", "topic", "container", "pods", "namespace", "link", "folder", "machine"
+]

@@ -23,6 +23,7 @@ from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
 from testbed.checkout import version
 from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
+    EFFECTIVE_FILE,
     EVENTS_PER_SECOND,
     TOPICS,
     engine_settings,
@@ -161,6 +162,7 @@ class Demo:
         ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
         self._stop.result(ready, meanwhile=self._look)
         effective = engine.effective()
+        effective.write(self._folder / EFFECTIVE_FILE)
         self._screen.say(f"{self._plan.engine} is ready: {', '.join(i.role for i in engine.instances)}")
         self._screen.say(f"it runs {effective.guarantee.replace('_', ' ')}: {'; '.join(effective.evidence)}")
         if (finding := effective.mismatch("exactly_once")) is not None:

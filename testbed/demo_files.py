@@ -17,6 +17,8 @@ from testbed.run_files import SidecarFile, Topics, write_yaml
 
 TOPICS: Final = Topics().partitions("sst")
 """Topic -> partitions."""
+EFFECTIVE_FILE: Final = "effective.json"
+"""Where a real engine's guarantee is told to the sidecar."""
 PIPELINE: Final = "demo"
 GROUP: Final = "demo-engine"
 EVENTS_PER_SECOND: Final = 3_000
@@ -106,6 +108,7 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
         window_ms=window_seconds(plan) * 1000,
         overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
         missing_after_ms=missing_after_seconds(plan) * 1000,
+        effective=EFFECTIVE_FILE if plan.is_real else None,
     ).write(bootstrap_servers, folder)
 
 

@@ -62,6 +62,8 @@ class SidecarFile:
     workload: Workload = "sst"
     measures: Mapping[str, object] = field(default_factory=dict)
     """The section of that name."""
+    effective: str | None = None
+    """The file beside it where the guarantee that its engine was found to have is told."""
 
     def write(self, bootstrap_servers: str, folder: Path) -> Path:
         """``pipeline.yaml`` in ``folder``: what a user would write for this pipeline, with short times."""
@@ -79,6 +81,7 @@ class SidecarFile:
                 "outputs": [{"topic": self.topics.output, "fields": fields}],
                 **({} if drops_late else {"late": late}),
                 "faults": {"topic": self.topics.faults},
+                **({"engine": {"effective": f"./{self.effective}"}} if self.effective else {}),
                 "oracle": {**oracle, "size": f"{self.window_ms}ms"},
                 "timing": {
                     "idle_after": "2s",

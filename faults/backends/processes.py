@@ -15,7 +15,7 @@ from typing import Final
 
 from faults.errors import FaultRefused
 from faults.facts import KnownProcess
-from faults.targets import ProcessTarget
+from faults.targets import LocalProcess, SidecarTarget
 
 _CONNECT_SECONDS: Final = 1.0
 # The shell writes its own id, then becomes the command: the id is on disk before the command runs, so that a runner
@@ -67,29 +67,55 @@ def group_of(group: int) -> list[Seen]:
     return [seen for pid in pids if (seen := see(pid)) is not None and seen.group == group]
 
 
-def pid_of(target: ProcessTarget) -> int | None:
+def pid_of(target: LocalProcess) -> int | None:
     """The process id that the target names now; None where its file is absent or holds none."""
     if target.pid is not None:
         return target.pid
-    assert target.pid_file is not None
+    file = where_named(target)
     try:
-        pid = int(target.pid_file.read_text(encoding="utf-8").split()[0])
+        pid = int(file.read_text(encoding="utf-8").split()[0])
     except (FileNotFoundError, ValueError, IndexError):
+        return None
+    if isinstance(target, SidecarTarget) and target.state is not None and not _is_locked_by(pid, file):
         return None
     return pid if pid > 1 else None
 
 
-def leader_of(target: ProcessTarget) -> Seen | None:
+def where_named(target: LocalProcess) -> Path:
+    """The file that holds the target's process id: for a sidecar known by its state, the lock of that folder."""
+    if isinstance(target, SidecarTarget) and target.state is not None:
+        return target.state / "lock"
+    assert target.pid_file is not None
+    return target.pid_file
+
+
+def _is_locked_by(pid: int, file: Path) -> bool:
+    """Whether ``pid`` took the lock of ``file`` and it is still held; the file keeps the id of one that is gone.
+
+    Read from the kernel's list, since trying the lock could refuse a sidecar that starts at that moment. Other
+    systems have no such list; there the id alone counts.
+    """
+    if sys.platform != "linux":
+        return True
+    inode = str(file.stat().st_ino)
+    for line in Path("/proc/locks").read_text(encoding="utf-8").splitlines():
+        fields = line.split()
+        if fields[1] == "FLOCK" and fields[4] == str(pid) and fields[5].rpartition(":")[2] == inode:
+            return True
+    return False
+
+
+def leader_of(target: LocalProcess) -> Seen | None:
     """The target's process as it is now."""
     pid = pid_of(target)
     return None if pid is None else see(pid)
 
 
-def members(name: str, target: ProcessTarget) -> tuple[KnownProcess, ...]:
+def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
     """All processes of the target. Raises FaultRefused where there is none, or where one is ours."""
     leader = leader_of(target)
     if leader is None:
-        where = f"process {target.pid}" if target.pid is not None else f"the process named in {target.pid_file}"
+        where = f"process {target.pid}" if target.pid is not None else f"the process named in {where_named(target)}"
         raise FaultRefused(f"{name}: {where} does not run; start it, then run the faults.")
     found = group_of(leader.group) if target.group else [leader]
     ours = {os.getpid(), os.getppid()}
@@ -123,21 +149,22 @@ def send(process: KnownProcess, number: signal.Signals) -> None:
         ) from error
 
 
-def is_command(target: ProcessTarget) -> bool:
+def is_command(target: LocalProcess) -> bool:
     """Whether the target's start command is a program, in PATH or from its folder."""
     program = target.start[0]
     return shutil.which(target.folder / program if "/" in program else program) is not None
 
 
-def start(name: str, target: ProcessTarget, log: Path) -> subprocess.Popen[bytes]:
+def start(name: str, target: LocalProcess, log: Path) -> subprocess.Popen[bytes]:
     """Start the target's command in a session of its own, so that it outlives us; output goes to ``log``."""
-    assert target.pid_file is not None
-    target.pid_file.parent.mkdir(parents=True, exist_ok=True)
+    # A sidecar writes the lock of its state itself; a rename onto it would let a second one in.
+    pid_file = target.pid_file or log.with_suffix(".pid")
+    pid_file.parent.mkdir(parents=True, exist_ok=True)
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("ab") as output:
         try:
             return subprocess.Popen(
-                ["/bin/sh", "-c", _START, str(target.pid_file), *target.start],
+                ["/bin/sh", "-c", _START, str(pid_file), *target.start],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -150,7 +177,7 @@ def start(name: str, target: ProcessTarget, log: Path) -> subprocess.Popen[bytes
             ) from error
 
 
-def is_ready(target: ProcessTarget) -> bool:
+def is_ready(target: LocalProcess) -> bool:
     """Whether the target runs, goes on (is not stopped), and takes a connection where ``ready`` names an address."""
     seen = leader_of(target)
     if seen is None or seen.is_stopped:

@@ -5,26 +5,48 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
+from faults.backends.chaos_mesh import KIND_OF
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import Injection, Maker
+from faults.kinds.broker import BrokerKill, BrokerPause
+from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
+from faults.kinds.namespace import NamespaceDelay, NamespaceLoss, NamespacePartition
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
+from faults.kinds.pods import Pods
+from faults.kinds.poison import Poison
 from faults.kinds.pressure import CpuPressure, MemoryPressure
-from faults.kinds.process import Kill, Pause, RestartLoop
+from faults.kinds.process import Kill, Pause, Restart, RestartLoop
+from faults.kinds.transaction import TransactionHang
 
 MAKERS: Final[dict[str, Maker]] = {
     "process_kill": Kill,
     "process_pause": Pause,
     "restart_loop": RestartLoop,
     "node_loss": Kill,
+    "broker_kill": BrokerKill,
+    "broker_pause": BrokerPause,
+    "transaction_hang": TransactionHang,
+    "poison": Poison,
+    "sidecar_kill": Kill,
+    "sidecar_pause": Pause,
+    "sidecar_restart": Restart,
+    "container_kill": ContainerKill,
+    "container_pause": ContainerPause,
+    "container_restart": ContainerRestart,
+    "container_disconnect": ContainerDisconnect,
     "net_delay": Delay,
     "net_partition": Partition,
     "net_bandwidth": Bandwidth,
     "net_reset": Reset,
+    "namespace_partition": NamespacePartition,
+    "namespace_delay": NamespaceDelay,
+    "namespace_loss": NamespaceLoss,
     "cpu_pressure": CpuPressure,
     "memory_pressure": MemoryPressure,
     "disk_full": DiskFull,
+    **dict.fromkeys(KIND_OF, Pods),
 }
 
 

@@ -13,13 +13,13 @@ from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.parameters import RestartLoopParameters
-from faults.targets import ProcessTarget
+from faults.targets import LocalProcess
 
 
 class _OnProcesses:
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         self.facts = facts
-        self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, ProcessTarget)}
+        self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, LocalProcess)}
         self._state = state
 
     def prepare(self) -> None:
@@ -90,6 +90,14 @@ class Kill(_OnProcesses):
     def is_gone(self) -> bool:
         """All targets run and are ready."""
         return all(processes.is_ready(target) for target in self._targets.values())
+
+
+class Restart(Kill):
+    """SIGTERM, and a new one when it has ended in order."""
+
+    def inject(self) -> None:
+        """Ask all to end."""
+        self._send(signal.SIGTERM)
 
 
 class RestartLoop(Kill):

@@ -7,11 +7,14 @@ administration interface adds its checkpoints.
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Final, Literal
 
 from testbed.engines.settings import Guarantee
+from validator.publish.atomic import replace_file
 
 ClientKind = Literal["ProducerConfig", "ConsumerConfig", "StreamsConfig"]
 
@@ -23,7 +26,6 @@ CLIENT_LOGGERS: Final = (
 )
 """The loggers that must log at INFO."""
 
-_ORDER: Final[tuple[Guarantee, ...]] = ("at_most_once", "at_least_once", "exactly_once")
 _HEADING: Final = re.compile(r"\b(ProducerConfig|ConsumerConfig|StreamsConfig) values:\s*$")
 _OPTION: Final = re.compile(r"^\t([A-Za-z0-9._]+) = (.*)$")
 
@@ -64,13 +66,17 @@ class Effective:
     checkpoint_mode: str | None = None
 
     def mismatch(self, declared: Guarantee) -> str | None:
-        """One sentence where less is guaranteed than was declared; None otherwise."""
-        if _ORDER.index(self.guarantee) >= _ORDER.index(declared):
+        """One sentence where what was declared may be broken; None otherwise."""
+        if self.guarantee in (declared, "exactly_once"):
             return None
         return (
             f"{self.engine} is declared {_words(declared)} but runs {_words(self.guarantee)}: "
             f"{'; '.join(self.evidence)}."
         )
+
+    def write(self, path: Path) -> None:
+        """Tell a sidecar, whose configuration names ``path`` as `engine.effective`. Raises OSError."""
+        replace_file(path, json.dumps(asdict(self), indent=1) + "\n")
 
 
 def client_configs(log: str) -> tuple[ClientConfig, ...]:

@@ -26,7 +26,8 @@ STEPS = (
     "after_publishing:1",
 )
 """Each takes up where the one before was killed."""
-AT_REST = ("before_rest:1", "after_rest:1:jvm")
+AT_REST = ("before_rest:1", "after_rest:1")
+"""Without its JVM a sidecar would go on from there: what is left needs none."""
 RETIRING = ("before_retiring:1", "after_retiring:1")
 RETENTION = ("--set", "state.retention=5s", "--set", "timing.missing_after=4s")
 KILLED = -signal.SIGKILL

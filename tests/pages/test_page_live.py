@@ -308,3 +308,20 @@ def test_a_new_state_says_that_it_waits(page: Browser, tmp_path: Path) -> None:
         assert page.complaints == []
     finally:
         fresh.stop()
+
+
+def test_a_weaker_engine_than_declared_is_told_as_text(page: Browser, tmp_path: Path) -> None:
+    evil = "<img src=x onerror=alert(1)>"
+    (tmp_path / "engine.json").write_text(json.dumps({"engine": evil, "guarantee": "at_least_once"}))
+    settings = config(tmp_path)
+    engine = settings.engine.model_copy(update={"effective": tmp_path / "engine.json"})
+    publisher = Publisher(settings.model_copy(update={"engine": engine}), tmp_path)
+    port = publisher.start().port
+    try:
+        publisher.publish(clean())
+        page.open(f"http://127.0.0.1:{port}/")
+        page.wait_until("document.getElementById('engine').hidden === false", SHOWN_WITHIN_SECONDS)
+        shown = page.value("document.getElementById('effective').textContent")
+        assert shown.startswith(f"FINDING: {evil} is declared exactly once but runs at least once.")
+    finally:
+        publisher.stop()

@@ -21,7 +21,6 @@ from validator.model.snapshot import Snapshot
 from validator.publish.publisher import Publisher
 
 ROOT = Path(__file__).parents[2]
-NOW_US = time.time_ns() // 1000
 
 
 @pytest.fixture
@@ -31,10 +30,14 @@ def sidecar(tmp_path: Path) -> Iterator[Publisher]:
     one.stop()
 
 
-def published(sidecar: Publisher, snapshot: Snapshot, taken_us: int = NOW_US) -> str:
-    """The URL of a sidecar that shows ``snapshot``."""
+def now_us() -> int:
+    return time.time_ns() // 1000
+
+
+def published(sidecar: Publisher, snapshot: Snapshot, *, ago_us: int = 0) -> str:
+    """The URL of a sidecar that shows ``snapshot``, taken ``ago_us`` before now."""
     endpoint = sidecar.start()
-    sidecar.publish(replace(snapshot, taken_us=taken_us))
+    sidecar.publish(replace(snapshot, taken_us=now_us() - ago_us))
     return f"http://127.0.0.1:{endpoint.port}/"
 
 
@@ -60,7 +63,7 @@ def test_a_violation_counts_from_when_it_was_confirmed(sidecar: Publisher) -> No
 
 
 def test_the_last_word_of_a_dead_sidecar_is_no_verdict(sidecar: Publisher, tmp_path: Path) -> None:
-    published(sidecar, clean(), NOW_US - 120_000_000)
+    published(sidecar, clean(), ago_us=120_000_000)
     with pytest.raises(NoAnswer, match="s old"):
         probes.verdict(str(tmp_path))
     assert probes.verdict(str(tmp_path), fresh_within_seconds=None) == "pass"
@@ -88,7 +91,7 @@ def test_waiting_ends_when_nothing_is_undecided(sidecar: Publisher) -> None:
     url = published(sidecar, clean())
     assert actions.wait_until_judged(url, timeout_seconds=5, at_least_seconds=-10)["processed"] == 990
     undecided = {**clean().contributions, "overdue": 3}
-    sidecar.publish(replace(clean(), taken_us=NOW_US + 1, contributions=undecided))
+    sidecar.publish(replace(clean(), taken_us=now_us(), contributions=undecided))
     with pytest.raises(NoAnswer, match="overdue"):
         actions.wait_until_judged(url, timeout_seconds=0, at_least_seconds=-10)
 

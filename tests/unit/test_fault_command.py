@@ -58,7 +58,7 @@ def test_the_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["faults", "list"]) == 0
     out = capsys.readouterr().out
     shown = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
-    assert shown >= {*KINDS, *(absent.name for absent in ABSENT), "docker", "kubernetes", "namespaces"}
+    assert shown >= {*KINDS, *(absent.name for absent in ABSENT), "namespaces"}
 
 
 @pytest.mark.parametrize(

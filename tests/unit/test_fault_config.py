@@ -75,6 +75,13 @@ def test_a_backend_that_is_not_built_is_refused(backend: str) -> None:
         ({"type": "process", "pid": 5, "start": ["x"]}, "start needs pid_file"),
         ({"type": "process", "pid_file": "p", "start": ["x"], "supervised": True}, "exclude each other"),
         ({"type": "link", "listen": "here", "upstream": "127.0.0.1:1"}, "targets.t.link.listen"),
+        ({"type": "sidecar"}, "one of state, pid_file and pid"),
+        ({"type": "sidecar", "state": "s", "pid_file": "p"}, "one of state, pid_file and pid"),
+        ({"type": "sidecar", "pid": 5, "start": ["x"]}, "start needs state or pid_file"),
+        ({"type": "sidecar", "state": "s", "start": ["x"], "supervised": True}, "exclude each other"),
+        ({"type": "broker", "pid": 5, "address": "here"}, "targets.t.broker.address"),
+        ({"type": "pods", "namespace": "shop", "match": {}}, "targets.t.pods.match"),
+        ({"type": "pods", "namespace": "shop", "match": {"a": "b"}, "server": "shop:6443"}, "targets.t.pods.server"),
         ({"type": "pod"}, "targets.t"),
     ],
 )

@@ -51,6 +51,16 @@ def test_an_id_is_known_wherever_its_input_is(tables: StateTables, room_bytes: i
     assert texts == []
 
 
+def test_many_small_batches_are_held_as_few_tables(tables: StateTables) -> None:
+    """Two a second for days: comparing looks at each table."""
+    known = KnownFacts(tables, first_batch=0)
+    for batch in range(1_000):
+        known.add(_of(batch))
+    parts = list(known.of_windows(0, 0, 1_000 * MINUTE_US))
+    assert len(parts) < 20
+    assert [number for part in parts for number in part["batch"].to_pylist()] == list(range(1_000))
+
+
 def test_memory_is_bounded(tables: StateTables) -> None:
     assert not list(KnownFacts(tables, first_batch=BATCHES).of_windows(BATCHES, 0, 1))
     known = _known(tables, 700)

@@ -11,30 +11,33 @@ import pytest
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Clock, Frontier, PartitionId
-from validator.reconcile.judge import Rules
+from validator.reconcile.arrays import ABSENT
+from validator.reconcile.judge import Rules, close
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
-from validator.stream.judging import Judging
+from validator.stream.judging import Judging, new_cells
 from validator.stream.recovery import recover
 from validator.stream.retiring import Retired
 
 RETENTION_US = 24 * MINUTE_US
 RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
 TIME_RULES = TimeRules(0, MINUTE_US)
-START_US = 1_000 * epoch_length_us(RETENTION_US)
+EPOCH_US = epoch_length_us(RETENTION_US)
+START_US = 1_000 * EPOCH_US
+WATERMARK_US = 2**60
 
 
 def clock(at_us: int) -> Clock:
     """All read through at ``at_us``, every window closed."""
-    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
+    return Clock(at_us, WATERMARK_US, at_us, at_us, at_us, None, None, 0, False, False)
 
 
 def books(batch: int, at_us: int) -> Books:
     place = PartitionId("input", 0)
     frontier = Frontier("input", "input", 0, "topic", 0, 10, 0, 10, 10, at_us)
-    return Books(TIME_RULES, batch=batch, lookup_us=at_us, frontiers={place: frontier})
+    return Books(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=WATERMARK_US, frontiers={place: frontier})
 
 
 class Run:
@@ -148,3 +151,90 @@ def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> Non
     row = run.judging.cells.keys.index("done")
     assert not judged.in_scope[row]
     assert not judged.violated[row]
+
+
+def _of_a_restart(run: Run) -> Judging:
+    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
+    known = KnownFacts(run.tables, first_batch=again.books.batch + 1)
+    found = Judging(known, RULES, again.cells, retired=again.retired.sums)
+    for later in (1, 10):
+        found.absorb(None, clock(run.books.lookup_us + later), {})
+        run.judging.absorb(None, clock(run.books.lookup_us + later), {})
+    return found
+
+
+def _same(found: Judging, expected: Judging) -> None:
+    assert (found.sums.counts, found.sums.cells_seen) == (expected.sums.counts, expected.sums.cells_seen)
+
+
+def test_a_cell_read_across_two_epochs_leaves_whole(tmp_path: Path) -> None:
+    """Its events of the older epoch were written again while its answer kept it: they must go with it."""
+    run = Run(tmp_path / "state")
+    at = START_US
+    run.batch(at, fact("input", [1, 2], batch=0, lookup_us=at, key="across"))
+    run.batch(at + EPOCH_US, fact("output", [1, 2], batch=1, lookup_us=at + EPOCH_US, key="across"))
+    for number in (1, 2):
+        now = at + RETENTION_US + number * EPOCH_US
+        run.batch(now, fact("input", [9], batch=2 * number, lookup_us=now, window_us=number * MINUTE_US, key="new"))
+        run.retire()
+    assert "across" not in run.judging.cells.keys
+    found = _of_a_restart(run)
+    assert "across" not in found.cells.keys
+    _same(found, run.judging)
+
+
+def test_a_cell_is_counted_once_whenever_retention_comes(tmp_path: Path) -> None:
+    """Retention that comes late in an epoch finds cells older than itself in an epoch that is not dropped yet."""
+    run = Run(tmp_path / "state")
+    at = START_US
+    run.batch(at, fact("input", [1], batch=0, lookup_us=at, key="old"))
+    run.batch(at + EPOCH_US, fact("input", [2], batch=1, lookup_us=at + EPOCH_US, key="next"))
+    run.batch(
+        now := at + RETENTION_US + EPOCH_US + EPOCH_US // 2, fact("input", [3], batch=2, lookup_us=now, key="new")
+    )
+    run.retire()
+    found = _of_a_restart(run)
+    _same(found, run.judging)
+    assert found.sums.counts["expected"] == 3
+
+
+def test_an_event_far_in_the_future_does_not_hide_what_comes_after_retention(tmp_path: Path) -> None:
+    run = Run(tmp_path / "state")
+    far_us = WATERMARK_US * 2
+    at = START_US
+    run.batch(at, fact("input", [1], batch=0, lookup_us=at, window_us=far_us, key="far"))
+    later = at + RETENTION_US + 2 * EPOCH_US
+    run.batch(later, fact("input", [2], batch=1, lookup_us=later, key="new"))
+    run.retire()
+    at = run.books.lookup_us + 5
+    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+    coming = facts(fact("input", [3], batch=9, lookup_us=at, window_us=MINUTE_US, key="coming"))
+    run.judging.absorb(coming, now, {})
+    judged = run.judging.judged
+    assert judged is not None
+    assert judged.in_scope[run.judging.cells.keys.index("coming")]
+    # It stays, written again into an epoch that is kept.
+    assert "far" in run.judging.cells.keys
+    assert "far" in _of_a_restart(run).cells.keys
+
+
+def test_an_event_at_the_end_of_time_closes_nothing() -> None:
+    cells = new_cells()
+    window_us = 2**63 - 1 - MINUTE_US // 2
+    cells.absorb(facts(fact("input", [1], batch=0, lookup_us=START_US, window_us=window_us)))
+    close(cells, clock(START_US), RULES)
+    assert cells["closed_us"].tolist() == [ABSENT]
+
+
+def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
+    """One entry per window and partition, for as long as the sidecar runs."""
+    run = Run(tmp_path / "state")
+    for number in range(4):
+        at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
+        window_us = number * MINUTE_US
+        event = fact("input", [number], batch=number, lookup_us=at, window_us=window_us)
+        run.batch(at, {**event, "reach_us": window_us})
+        if number:
+            run.retire()
+    assert run.judging.cells["window_start_us"].tolist() == [3 * MINUTE_US]
+    assert list(run.judging.cells.reaches["input", 0]) == [3 * MINUTE_US]

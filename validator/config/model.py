@@ -83,11 +83,25 @@ class Kafka(Frozen):
         return options
 
 
+def _against_the_file(value: Any, info: ValidationInfo) -> Any:
+    folder = (info.context or {}).get("folder")
+    if isinstance(value, str) and not value.strip():
+        raise broken_rule("it is empty", "name a path")
+    return Path(folder) / Path(value).expanduser() if folder is not None and isinstance(value, (str, Path)) else value
+
+
+LocalPath = Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(str, return_type=str, when_used="json")]
+"""A path of the configuration; a relative one is relative to the file."""
+
+
 class Engine(Frozen):
     """What is known of the engine that is checked."""
 
     consumer_group: str | None = None
     """Its consumer group: events at or past its committed offsets are behind, not lost."""
+    effective: LocalPath | None = None
+    """JSON file in which whoever runs the engine tells what it really guarantees (docs/report.md); a mismatch with
+    `guarantee` is a finding in the report and changes no verdict."""
 
 
 class Timing(Frozen):
@@ -124,13 +138,6 @@ class Timing(Frozen):
         return self
 
 
-def _against_the_file(value: Any, info: ValidationInfo) -> Any:
-    folder = (info.context or {}).get("folder")
-    if isinstance(value, str) and not value.strip():
-        raise broken_rule("it is empty", "name a folder")
-    return Path(folder) / Path(value).expanduser() if folder is not None and isinstance(value, (str, Path)) else value
-
-
 class Measures(Frozen):
     """How phases and faults are measured; SEMANTICS section 6 says what. Durations are rounded up to whole seconds."""
 
@@ -162,7 +169,7 @@ class Measures(Frozen):
 class State(Frozen):
     """Where the facts and everything derived from them are kept."""
 
-    path: Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(str, return_type=str, when_used="json")]
+    path: LocalPath
     """Folder of the state; a relative path is relative to the file."""
     retention: PositiveDuration = 86_400_000_000
     """How long a cell's facts are kept after it last changed; above `timing.missing_after`."""

@@ -7,6 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from validator.publish import report_plots
+from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
@@ -36,6 +37,7 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None, his
         _list(
             "Why", report["reasons"] if report["outcome"] == "unknown" or len(report["reasons"]) > len(found) else []
         ),
+        _list(EFFECTIVE_TITLE, effective_lines(report)),
         _list("Outstanding", outstanding(report)),
         _list("Faults", of_faults(report)),
         _list("Phases", of_phases(report)),

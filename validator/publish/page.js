@@ -64,6 +64,9 @@ function findings(update) {
     card.append(list);
     return card;
   }));
+  at("engine").hidden = update.effective.length === 0;
+  at("effective").textContent = update.effective.join(" ");
+  at("effective").className = report.effective_guarantee && report.effective_guarantee.finding ? "finding" : "quiet";
   // Where violations are the reason, the cards above have said it; a doubt has no card.
   const doubts = report.outcome === "unknown" || report.reasons.length > update.findings.length;
   at("doubts").hidden = !doubts || report.reasons.length === 0;

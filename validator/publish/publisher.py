@@ -24,6 +24,7 @@ from validator.config.model import Config
 from validator.model.snapshot import Snapshot
 from validator.publish import series, server
 from validator.publish.atomic import replace_file
+from validator.publish.effective import effective_guarantee, effective_lines
 from validator.publish.feed import Feed
 from validator.publish.findings import findings
 from validator.publish.history import HISTORY_FILE, loaded
@@ -119,7 +120,8 @@ class Publisher:
 
     def publish(self, snapshot: Snapshot) -> dict[str, Any]:
         """Make ``snapshot`` what is shown, in files, metrics and page; returns the report. Raises OSError."""
-        report = write(self._state, snapshot)
+        effective = effective_guarantee(self._config.engine.effective, self._config.guarantee)
+        report = write(self._state, snapshot, effective)
         self._collector.update(snapshot)
         with self._lock:
             self._report, self._plain = render_json(report), report
@@ -224,6 +226,7 @@ class Publisher:
             "violations": violations,
             "headline": headline(report),
             "findings": [asdict(finding) for finding in findings(report, violations, history)],
+            "effective": effective_lines(report),
             "outstanding": outstanding(report),
             "restoring": restoring,
             "rows": series.rows(history, len(history.points) - NEWEST_POINTS),

@@ -30,8 +30,11 @@ Report = dict[str, Any]
 """What :func:`build` makes: plain data, ready for JSON."""
 
 
-def build(snapshot: Snapshot) -> Report:
-    """The report of ``snapshot``, as the contract has it (and `time`, `input_watermark`, `waiting_for` besides)."""
+def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
+    """The report of ``snapshot``, as the contract has it (and `time`, `input_watermark`, `waiting_for` besides).
+
+    ``effective`` is the block of `validator.publish.effective`; None where nobody tells what the engine guarantees.
+    """
     return {
         "schema": SCHEMA,
         "pipeline": snapshot.pipeline,
@@ -41,6 +44,7 @@ def build(snapshot: Snapshot) -> Report:
         "verdicts": _verdicts(snapshot.verdicts),
         "verdicts_over": {over: _verdicts(snapshot.verdicts_over.get(over, {})) for over in OVERS},
         "reasons": list(snapshot.reasons),
+        "effective_guarantee": effective,
         "contributions": _contributions(snapshot.contributions),
         "results": _counts(snapshot.results, ("read", *Result)),
         "inputs": _counts(snapshot.inputs, INPUT_COUNTS),
@@ -104,9 +108,9 @@ def render_json(report: Report) -> str:
     return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def write(state: Path, snapshot: Snapshot) -> Report:
+def write(state: Path, snapshot: Snapshot, effective: Report | None = None) -> Report:
     """Replace `report.json` and `violations.json` in the folder ``state``; returns the report. Raises OSError."""
-    report = build(snapshot)
+    report = build(snapshot, effective)
     # Violations first: a reader who sees a count in the report then finds the evidence.
     replace_file(state / VIOLATIONS_FILE, render_json(build_violations(snapshot)))
     replace_file(state / REPORT_FILE, render_json(report))

@@ -6,6 +6,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
 
+from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
 from validator.publish.findings import findings
 from validator.publish.history import History
 from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, what_broke
@@ -26,6 +27,7 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
         lines += _section("Why", report["reasons"])
     lines += _section("What broke", broken or ["Nothing: no violation is confirmed."])
     lines += _section("Where to look", _advice(report, violations))
+    lines += _section(EFFECTIVE_TITLE, effective_lines(report))
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Faults", of_faults(report))
     lines += _section("Phases", of_phases(report))

@@ -25,7 +25,15 @@ SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "la
 
 SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
 MINIMA: Final = ("first_batch", "first_seen_us", "first_input_time_us", "first_result_time_us")
-MAXIMA: Final = ("expected_us", "observed_us", "last_input_time_us", "last_result_time_us", "closed_us", "rest_us")
+MAXIMA: Final = (
+    "expected_us",
+    "observed_us",
+    "last_input_time_us",
+    "last_result_time_us",
+    "closed_us",
+    "rest_us",
+    "epoch",
+)
 
 EXPANSION_FIELDS: Final = (
     "version",
@@ -51,7 +59,7 @@ its results."""
 
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
-    *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us"),
+    *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us", "epoch"),
 )
 """The columns of a fact that `Cells.absorb` needs."""
 
@@ -69,7 +77,7 @@ class Cells:
     ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
     ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
     Times ``*_time_us`` are broker times. ``x_*``: `EXPANSION_FIELDS`, absent before a comparison. ``told_*``: what the
-    derived tables say of the cell: hash of its verdict, and confirmed violations.
+    derived tables say of the cell: hash of its verdict, and confirmed violations. ``epoch``: newest one with its facts.
     """
 
     def __init__(self, told: Sequence[str]) -> None:
@@ -118,6 +126,7 @@ class Cells:
         batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         np.minimum.at(self["first_batch"], rows, batch)
         np.minimum.at(self["first_seen_us"], rows, lookup_us)
+        np.maximum.at(self["epoch"], rows, ints(facts["epoch"]))
         sums = {part: ints(facts[name], 0) for part, name in _PARTS.items()}
         for side, name in SIDES.items():
             mine = is_one_of(facts["side"], side.value)
@@ -139,6 +148,12 @@ class Cells:
     def drop(self, goes: Bools) -> None:
         """Forget the cells for which ``goes`` holds; all row numbers change."""
         stay = np.flatnonzero(~goes)
+        starts = self["window_start_us"]
+        if goes.any():
+            # What comes for older windows than these is out of scope: nobody asks what went past their end.
+            oldest = min(int(starts[goes].max()) + 1, int(starts[stay].min(initial=NEVER)))
+            for place, of_place in self.reaches.items():
+                self.reaches[place] = {end: offset for end, offset in of_place.items() if end > oldest}
         self._columns = {name: self[name][stay] for name in self._columns}
         self.keys = [self.keys[row] for row in stay.tolist()]
         self._size = len(stay)

@@ -97,7 +97,8 @@ def close(cells: Cells, clock: Clock, rules: Rules) -> None:
     if clock.rest is Rest.ALL:
         closed[closed == ABSENT] = clock.lookup_us
     elif clock.watermark_us is not None:
-        passed = cells["window_start_us"] + rules.window_us <= clock.watermark_us
+        # Not start + size: of an event near the end of time that is below zero.
+        passed = cells["window_start_us"] <= clock.watermark_us - rules.window_us
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.rest is not Rest.NONE:
         cells["rest_us"][:] = clock.lookup_us

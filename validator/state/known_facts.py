@@ -19,6 +19,8 @@ from validator.state.tables import StateTables, Table
 
 BYTES_KEPT: Final = 256 * 1024 * 1024
 """Facts held in memory; the violations of a live run are mostly in its newest batches."""
+JOINED_BYTES: Final = 4 * 1024 * 1024
+"""Tables of facts up to this size are joined in memory."""
 
 
 class KnownFacts:
@@ -35,8 +37,14 @@ class KnownFacts:
     def add(self, facts: pa.Table) -> None:
         """Hold the facts of a batch that was appended; the oldest leave memory for it."""
         held = contributing(facts).select(COMPARED_COLUMNS)
-        self._held.append(held)
         self._bytes += held.nbytes
+        # Days of small batches are joined as they come: a table costs more than its rows, in memory and to look at.
+        while self._held and self._held[-1].nbytes <= held.nbytes <= JOINED_BYTES:
+            before = self._held.pop()
+            self._bytes -= before.nbytes + held.nbytes
+            held = pa.concat_tables([before, held]).combine_chunks()
+            self._bytes += held.nbytes
+        self._held.append(held)
         while self._bytes > self._room and self._held:
             gone = self._held.popleft()
             self._bytes -= gone.nbytes

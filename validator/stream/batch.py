@@ -24,7 +24,7 @@ from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side, aggregate, completed
 from validator.reconcile.judge import Rules
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream import retiring
+from validator.stream import faults_topic, retiring
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
 from validator.stream.failpoints import reach
@@ -75,7 +75,6 @@ class BatchRunner:
     catching_up_limit: int | None = None
     committed_us: int = 0
     retired: Retired = field(default_factory=Retired)
-    _fault_appends: int = 0
     _frontiers_us: int = 0
     _whole: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
@@ -203,9 +202,7 @@ class BatchRunner:
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
         """Keep new records of the faults topic."""
-        told = rows_of(Table.FAULTS, [{**row, "batch": self.books.batch} for row in rows])
-        self._fault_appends += 1
-        self.tables.append(told, Table.FAULTS, writer=self._writer, version=self._fault_appends)
+        faults_topic.record(self.tables, rows, self.books.batch)
 
     def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
         """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""

@@ -221,14 +221,14 @@ class _Reader:
         """The field as text; `$` paths come from the Kafka record itself."""
         name = path.path
         if name == "$key":
-            return F.col("key").cast("string")
+            return _text(F.col("key"))
         if name == "$timestamp":
             return F.unix_micros("timestamp").cast("string")
         if name in ("$offset", "$partition"):
             return F.col(name[1:]).cast("string")
         if name.startswith("$header."):
             wanted = F.filter("headers", lambda header: header["key"] == name.removeprefix("$header."))
-            return F.try_element_at(wanted, F.lit(1))["value"].cast("string")
+            return _text(F.try_element_at(wanted, F.lit(1))["value"])
         return json_paths.at(F.col("parsed"), name)
 
     def instant(self, path: FieldPath) -> Column:
@@ -240,6 +240,11 @@ class _Reader:
 
 def _value() -> Column:
     return F.col("value").cast("string")
+
+
+def _text(raw: Column) -> Column:
+    """Bytes as text; null where they are none, so that the record is undecodable, as one that is no JSON is."""
+    return F.try_validate_utf8(raw.cast("string"))
 
 
 def _position() -> list[Column]:

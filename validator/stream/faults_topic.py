@@ -15,6 +15,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from validator.config.model import Config
 from validator.model.snapshot import FaultWindow
+from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.brokers import librdkafka_options
 
 _MOST_PER_POLL: Final = 1_000
@@ -111,6 +112,19 @@ class FaultsTopic:
         return True
 
 
+_PLACE: Final = ("topic", "partition", "offset", "id", "state", "time_us")
+
+
+def record(tables: StateTables, rows: list[dict[str, object]], batch: int) -> None:
+    """Append those of some records to the faults table that are not in it: every start reads the topic anew."""
+    told = {
+        tuple(row[name] for name in _PLACE) for part in tables.scan(Table.FAULTS, _PLACE) for row in part.to_pylist()
+    }
+    new = [{**row, "batch": batch} for row in rows if tuple(row[name] for name in _PLACE) not in told]
+    if new:
+        tables.append(rows_of(Table.FAULTS, new), Table.FAULTS, writer="topic", version=len(told) + len(new))
+
+
 def _window(found: Mapping[str, object]) -> FaultWindow:
     row = found["row"]
     assert isinstance(row, dict)
@@ -132,12 +146,13 @@ def _window(found: Mapping[str, object]) -> FaultWindow:
 
 
 def _row(value: bytes) -> dict[str, object] | None:
+    """A record as columns of the faults table; None for one that is none, or that the table cannot hold."""
     try:
         record = json.loads(value)
         time = datetime.fromisoformat(record["time"])
         if time.tzinfo is None or record["state"] not in ("injected", "verified", "heal_started", "healed"):
             return None
-        return {
+        row: dict[str, object] = {
             "id": str(record["id"]),
             "name": str(record.get("name") or record["kind"]),
             "kind": str(record["kind"]),
@@ -148,5 +163,8 @@ def _row(value: bytes) -> dict[str, object] | None:
             "seed": int(record.get("seed") or 0),
             "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
         }
-    except (ValueError, KeyError, TypeError, UnicodeDecodeError):
+        # A text may be half a character (a lone surrogate), and no column holds that.
+        "".join(value for value in row.values() if isinstance(value, str)).encode()
+        return row if -(2**63) <= int(str(row["seed"])) < 2**63 else None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None

@@ -6,13 +6,16 @@ Nothing but the tables is read: no checkpoint, no file of an earlier process.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from deltalake.exceptions import DeltaError
 
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
@@ -29,6 +32,27 @@ from validator.stream.run_record import MINUTE_US, RunRecord, record_of
 LATEST_KEPT = 100
 """Violations that a restart shows again."""
 
+Instants = dict[int, tuple[int, int | None]]
+"""Batch -> its lookup instant, and the watermark when it began."""
+
+
+class StateDamaged(Exception):
+    """A table of the state cannot be read: a file of it is missing or broken."""
+
+    exit_status = 3
+
+
+@contextmanager
+def _whole(tables: StateTables) -> Iterator[None]:
+    try:
+        yield
+    except (DeltaError, pa.ArrowException, FileNotFoundError) as error:
+        reason = " ".join(str(error).split())[:300]
+        raise StateDamaged(
+            f"the tables of the state {tables.state} cannot be read, for files in it are missing or broken ({reason}): "
+            "bring the folder back from a copy, or give state.path a new folder"
+        ) from error
+
 
 @dataclass(frozen=True)
 class Recovered:
@@ -40,18 +64,22 @@ class Recovered:
 
 
 def recover(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
-    """Fold the facts of a state; an empty state gives empty books."""
+    """Fold the facts of a state; an empty state gives empty books. Raises `StateDamaged`."""
+    with _whole(tables):
+        return _recovered(tables, rules, window_us)
+
+
+def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
     nothing = Recovered(Books(rules), new_cells(), Retired())
     if not has_rows(tables.state, Table.FACTS):
         return nothing
     retired = retired_so_far(tables)
     drop_folders(tables, retired.through_epoch)
     kept = ds.field("epoch") > retired.through_epoch
-    told = _frontiers(tables, kept)
-    if not told:
+    newest, instants = _frontiers(tables, kept)
+    if not newest:
         return nothing
-    last = max(row["batch"] for row in told)
-    newest = [row for row in told if row["batch"] == last]
+    last = newest[0]["batch"]
     before = Books(
         rules,
         batch=last,
@@ -67,16 +95,27 @@ def recover(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
         cells.absorb(facts)
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
     books = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
-    _closed_again(tables, cells, _watermark_steps(told, books), window_us)
+    _closed_again(tables, cells, _watermark_steps(instants, books), window_us)
     _told_again(tables, cells)
     return Recovered(books, cells, retired)
 
 
-def _frontiers(tables: StateTables, kept: ds.Expression) -> list[dict[str, Any]]:
-    """The frontier rows of every batch."""
+def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str, Any]], Instants]:
+    """The frontier rows of the last batch, and what those of every batch say of time: batches of days, so that only
+    these two numbers of each are held."""
+    newest: list[dict[str, Any]] = []
+    instants: Instants = {}
     columns = ["batch", "lookup_us", "side", "topic", "partition", "frontier"]
-    parts = tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FRONTIER.value))
-    return [row for part in parts for row in part.to_pylist()]
+    for part in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FRONTIER.value)):
+        batch = ints(part["batch"])
+        watermarks = pc.struct_field(part["frontier"], "watermark_us").to_pylist()
+        instants.update(zip(batch.tolist(), zip(part["lookup_us"].to_pylist(), watermarks, strict=True), strict=True))
+        last = int(batch.max())
+        if not newest or last > newest[0]["batch"]:
+            newest = []
+        if not newest or last == newest[0]["batch"]:
+            newest += part.filter(pa.array(batch == last)).to_pylist()
+    return newest, instants
 
 
 def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]], window_us: int) -> None:
@@ -111,14 +150,11 @@ def _rests(tables: StateTables) -> dict[str, int]:
     return found
 
 
-def _watermark_steps(told: Iterable[Mapping[str, Any]], books: Books) -> list[tuple[int, int]]:
+def _watermark_steps(instants: Instants, books: Books) -> list[tuple[int, int]]:
     """(watermark, lookup instant of the batch that reached it), rising."""
-    batches: dict[int, tuple[int, int | None]] = {
-        row["batch"]: (row["lookup_us"], row["frontier"]["watermark_us"]) for row in told
-    }
     found: dict[int, int] = {}
     before: int | None = None
-    for _, (lookup_us, watermark_us) in sorted(batches.items()):
+    for _, (lookup_us, watermark_us) in sorted(instants.items()):
         # A row has the watermark of when its batch began: the batch before reached it.
         if watermark_us is not None and before is not None:
             found[watermark_us] = min(before, found.get(watermark_us, before))
@@ -161,7 +197,12 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
 
 
 def restore_record(tables: StateTables, record: RunRecord) -> None:
-    """Counters, recent minutes and the latest violations from the derived tables."""
+    """Counters, recent minutes and the latest violations from the derived tables. Raises `StateDamaged`."""
+    with _whole(tables):
+        _restored(tables, record)
+
+
+def _restored(tables: StateTables, record: RunRecord) -> None:
     newest: list[dict[str, Any]] = []
     delays: dict[tuple[int, int], int] = {}
     for part in tables.scan(Table.VIOLATIONS):

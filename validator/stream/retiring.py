@@ -1,8 +1,9 @@
-"""Retention: cells that have not changed for `state.retention` leave memory, and their epochs leave the facts table.
+"""Retention: cells that have not changed for `state.retention`, and whose end is past, leave memory, and their epochs
+leave the facts table.
 
 The decision is one commit to the facts table: a mark with the totals of what is retired, and again the rows of dropped
-epochs whose cells stay. Killed before it, nothing happened; killed after it, the next start finds the mark, and drops
-the folders that are left.
+epochs whose cells stay, and the instants of rest. Killed before it, nothing happened; killed after it, the next start
+finds the mark, and drops the folders that are left.
 """
 
 from __future__ import annotations
@@ -11,17 +12,18 @@ import json
 import shutil
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from validator.model.books import Books, Retirement
 from validator.reconcile.arrays import Bools, ints
 from validator.reconcile.cells import contributing
 from validator.reconcile.facts import Kind
-from validator.state.tables import SCHEMAS, StateTables, Table
+from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
 
@@ -90,24 +92,42 @@ def plan(
 ) -> tuple[Retired, pa.Table, Bools]:
     """What retirement would do now: its mark, the rows to append again, and which of the judged cells leave."""
     cells = judging.cells
-    cutoff = books.lookup_us - retention_us
-    goes = np.maximum(cells["expected_us"], cells["observed_us"]) < cutoff
-    through = last_droppable(books, retention_us)
+    through, now = last_droppable(books, retention_us), epoch_of(books.lookup_us, retention_us)
+    goes = (cells["epoch"] <= through) & _passed(judging, books)
     retirements = retired.retirements
     if goes.any():
         horizon = int(cells["window_start_us"][goes].max()) + 1
         retirements = (*retirements, Retirement(books.lookup_us, horizon))[-MARKS_KEPT:]
     new = Retired(retired.sums.plus(judging.sum_of(goes)), through, retirements)
-    staying = ~goes & (cells["first_seen_us"] < through * 1_000_000 + epoch_length_us(retention_us))
+    # What stays is kept in its cell's newest epoch, so that a cell's facts leave together: a part of them would look
+    # like a loss to the next start.
+    epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
     carried = [SCHEMAS[Table.FACTS].empty_table()]
+    rests: dict[str, dict[str, Any]] = {}
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         facts = contributing(part)
         rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
-        stays = np.array([row >= 0 and staying[row] for row in rows.tolist()], dtype=np.bool_)
-        carried.append(facts.filter(pa.array(stays)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS]))
-    again = pa.concat_tables(carried)
-    epoch = pa.array(np.full(again.num_rows, epoch_of(books.lookup_us, retention_us), dtype=np.int64))
-    return new, again.set_column(again.schema.get_field_index("epoch"), "epoch", epoch), goes
+        stays = rows >= 0
+        stays[stays] = ~goes[rows[stays]]
+        facts = facts.filter(pa.array(stays)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
+        place = facts.schema.get_field_index("epoch")
+        carried.append(facts.set_column(place, "epoch", pa.array(epochs[rows[stays]], pa.int64())))
+        for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
+            newest = rests.get(mark["mark"])
+            if not mark["mark"].startswith(_PREFIX) and (newest is None or mark["batch"] > newest["batch"]):
+                rests[mark["mark"]] = {**mark, "epoch": now}
+    carried.append(rows_of(Table.FACTS, list(rests.values())))
+    cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
+    return new, pa.concat_tables(carried), goes
+
+
+def _passed(judging: Judging, books: Books) -> Bools:
+    """The cells whose end the watermark has passed. The others stay, whatever their age: the horizon that a retired
+    cell leaves behind hides all that comes before it, and an event of the year 3000 would blind us."""
+    windows = judging.cells["window_start_us"]
+    if books.watermark_us is None:
+        return np.zeros(len(windows), dtype=np.bool_)
+    return windows <= books.watermark_us - judging.rules.window_us
 
 
 def drop_folders(tables: StateTables, through_epoch: int) -> None:

@@ -28,6 +28,8 @@ TUNED: Final[dict[str, str]] = {
     "spark.databricks.delta.history.metricsEnabled": "false",
     "spark.databricks.delta.writeChecksumFile.enabled": "false",
     "spark.driver.memory": "4g",
+    # Facts come to the driver; a limit of its own would end a large batch again and again, at every start.
+    "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.ui.retainedJobs": "20",

@@ -1,0 +1,177 @@
+"""Docker through its API: HTTP over a unix socket, with the version that both sides know.
+
+The calls are those of the Engine API's reference (containers: inspect, kill, pause, unpause, start, restart; networks:
+connect, disconnect), which are the same from 1.24 on.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import quote
+
+from faults.errors import FaultRefused
+
+SOCKET: Final = Path("/var/run/docker.sock")
+_ANSWER_SECONDS_MAX: Final = 30.0
+_OLDEST: Final = (1, 24)
+_NEWEST: Final = (1, 47)
+"""Newer servers are spoken to in this version."""
+Version = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Container:
+    """A container as inspect tells it."""
+
+    id: str
+    is_running: bool
+    is_paused: bool
+    is_healthy: bool
+    """By its own health check; True where it has none."""
+    started: str
+    endpoints: dict[str, str]
+    """Network -> the endpoint's configuration, as the JSON that connects it again."""
+
+
+class _OverSocket(http.client.HTTPConnection):
+    def __init__(self, path: Path) -> None:
+        super().__init__("docker", timeout=_ANSWER_SECONDS_MAX)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(str(self._path))
+
+
+class Docker:
+    """One engine, behind ``path``. Every call raises FaultRefused with what Docker said, where it refuses."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._version: Version | None = None
+
+    def version(self) -> Version:
+        """The version that we speak: the server's, or the newest of ours. Raises FaultRefused where there is none."""
+        if self._version is None:
+            status, headers, _ = self._send("GET", "/_ping")
+            theirs = _parsed(headers.get("api-version", ""))
+            if status != http.client.OK or theirs is None:
+                raise FaultRefused(f"{self._path}: what answers there is no Docker; name its socket.")
+            if theirs < _OLDEST:
+                raise FaultRefused(
+                    f"{self._path}: its API is {_shown(theirs)}, and we need {_shown(_OLDEST)} or newer."
+                )
+            ours = min(theirs, _NEWEST)
+            oldest = _parsed(str(self._json("GET", "/version").get("MinAPIVersion", "1.0"))) or ours
+            if oldest > ours:
+                raise FaultRefused(
+                    f"{self._path}: it speaks API {_shown(oldest)} or newer, and we know {_shown(_NEWEST)} at most; "
+                    "update streamproof."
+                )
+            self._version = ours
+        return self._version
+
+    def inspect(self, container: str) -> Container:
+        """The container of this name or id."""
+        said = self._call("GET", f"/containers/{quote(container, safe='')}/json")
+        try:
+            return self._container(said)
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FaultRefused(f"{self._path}: Docker tells of {container} in a way that we do not know.") from error
+
+    def _container(self, said: dict[str, Any]) -> Container:
+        state = said["State"]
+        kept = ("IPAMConfig", "Links", "Aliases", "DriverOpts")
+        return Container(
+            id=said["Id"],
+            is_running=state["Running"] and not state.get("Restarting", False),
+            is_paused=state["Paused"],
+            is_healthy=(state.get("Health") or {}).get("Status", "none") in ("none", "healthy"),
+            started=state["StartedAt"],
+            endpoints={
+                network: json.dumps({key: endpoint[key] for key in kept if endpoint.get(key)})
+                for network, endpoint in said["NetworkSettings"]["Networks"].items()
+            },
+        )
+
+    def kill(self, container: str) -> None:
+        """SIGKILL."""
+        self._call("POST", f"/containers/{container}/kill?signal=SIGKILL")
+
+    def pause(self, container: str) -> None:
+        """Freeze all its processes."""
+        self._call("POST", f"/containers/{container}/pause")
+
+    def unpause(self, container: str) -> None:
+        """Let them go on."""
+        self._call("POST", f"/containers/{container}/unpause")
+
+    def start(self, container: str) -> None:
+        """Start it; nothing happens where it runs."""
+        self._call("POST", f"/containers/{container}/start")
+
+    def restart(self, container: str, stop_seconds: int) -> None:
+        """Stop it, with SIGKILL after ``stop_seconds``, and start it; returns when it is started."""
+        self._call("POST", f"/containers/{container}/restart?t={stop_seconds}")
+
+    def disconnect(self, container: str, network: str) -> None:
+        """Take it off a network."""
+        self._call("POST", f"/networks/{quote(network, safe='')}/disconnect", {"Container": container, "Force": False})
+
+    def connect(self, container: str, network: str, endpoint: str) -> None:
+        """Put it on a network, as ``endpoint`` of :attr:`Container.endpoints` says."""
+        body = {"Container": container, "EndpointConfig": json.loads(endpoint)}
+        self._call("POST", f"/networks/{quote(network, safe='')}/connect", body)
+
+    def _call(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        return self._json(method, f"/v{_shown(self.version())}{path}", body)
+
+    def _json(self, method: str, path: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
+        status, _, content = self._send(method, path, body)
+        try:
+            said = json.loads(content) if content.strip() else {}
+        except ValueError:
+            said = {}
+        if status >= http.client.BAD_REQUEST:
+            what = said.get("message") or f"status {status}"
+            raise FaultRefused(f"Docker refused {method} {path}: {str(what).rstrip('.')}.")
+        return said if isinstance(said, dict) else {}
+
+    def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, str], bytes]:
+        connection = _OverSocket(self._path)
+        try:
+            headers = {} if body is None else {"Content-Type": "application/json"}
+            connection.request(method, path, None if body is None else json.dumps(body), headers)
+            answer = connection.getresponse()
+            return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
+        except (OSError, http.client.HTTPException) as error:
+            why = getattr(error, "strerror", None) or str(error) or type(error).__name__
+            raise FaultRefused(
+                f"{self._path}: no Docker answers there ({why}); start it, or name its socket."
+            ) from error
+        finally:
+            connection.close()
+
+
+def why_not_here(path: Path = SOCKET) -> str | None:
+    """Why this host has no Docker at ``path``; None where it answers."""
+    try:
+        Docker(path).version()
+    except FaultRefused as error:
+        return str(error)
+    return None
+
+
+def _parsed(version: str) -> Version | None:
+    major, _, minor = version.partition(".")
+    return (int(major), int(minor)) if major.isdecimal() and minor.isdecimal() else None
+
+
+def _shown(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"

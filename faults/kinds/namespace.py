@@ -1,0 +1,122 @@
+"""Faults of a network namespace: what leaves it is dropped, delayed or lost by the kernel.
+
+The probes connect from inside to an address outside, as the pipeline's processes there do.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from faults.backends import namespaces
+from faults.errors import FaultRefused
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.parameters import NamespaceDelayParameters, NamespaceLossParameters
+from faults.targets import NamespaceTarget
+
+_CONNECT_SECONDS_MAX: Final = 5.0
+_SILENCE_SECONDS: Final = 0.5
+"""A connection that takes longer than this, where one was made before, does not come about."""
+_SLACK_SECONDS: Final = 0.1
+_MEASURED_SHARE: Final = 0.9
+
+
+class _OnNamespaces:
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
+        self.facts = facts
+        self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, NamespaceTarget)}
+
+    def prepare(self) -> None:
+        """Time a connection from each. Raises FaultRefused where there is none, or somebody's rule is in place."""
+        times = {}
+        for name, target in self._targets.items():
+            rule = namespaces.root_rule(target.namespace, target.device)
+            if rule.get("handle", "0:") != "0:":
+                raise FaultRefused(
+                    f"{name}: {target.device} has the queueing rule {rule.get('kind')} already; take it off first."
+                )
+            seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
+            if seconds is None:
+                raise FaultRefused(f"{name}: {target.probe} takes no connection from inside; mend that first.")
+            times[name] = seconds
+        self.facts = Facts(round_trip_seconds=times)
+
+    def inject(self) -> None:
+        """Put the rule on."""
+        for target in self._targets.values():
+            namespaces.add_rule(target.namespace, target.device, *self._rule())
+
+    def hold(self) -> None:
+        """Nothing to do meanwhile: the kernel does it."""
+
+    def is_in(self) -> bool:
+        """Each of them shows it."""
+        return all(self._shows(target) for target in self._targets.values())
+
+    def heal(self) -> None:
+        """Take the rule off. Raises FaultRefused where tc does not."""
+        for target in self._targets.values():
+            namespaces.remove_rule(target.namespace, target.device)
+
+    def is_gone(self) -> bool:
+        """The rule is off, and a connection takes about what it took before."""
+        return all(self._is_well(name, target) for name, target in self._targets.items())
+
+    def _is_well(self, name: str, target: NamespaceTarget) -> bool:
+        seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
+        before = self.facts.round_trip_seconds.get(name, 0.0)
+        has_rule = namespaces.root_rule(target.namespace, target.device).get("handle") == namespaces.HANDLE
+        return not has_rule and seconds is not None and seconds <= before + _SLACK_SECONDS
+
+    def _rule(self) -> tuple[str, ...]:
+        raise NotImplementedError
+
+    def _shows(self, target: NamespaceTarget) -> bool:
+        raise NotImplementedError
+
+
+class NamespacePartition(_OnNamespaces):
+    """A queue without a place drops all that leaves; no connection can be opened, nor answered."""
+
+    def _rule(self) -> tuple[str, ...]:
+        return ("pfifo", "limit", "0")
+
+    def _shows(self, target: NamespaceTarget) -> bool:
+        return namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS) is None
+
+
+class NamespaceDelay(_OnNamespaces):
+    """By netem; a connection takes at least the delay."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespaceDelayParameters)
+        self._delay, self._jitter = fault.parameters.delay, fault.parameters.jitter
+
+    def _rule(self) -> tuple[str, ...]:
+        jitter = (f"{round(self._jitter * 1e6)}us",) if self._jitter else ()
+        return ("netem", "delay", f"{round(self._delay * 1e6)}us", *jitter)
+
+    def _shows(self, target: NamespaceTarget) -> bool:
+        longest = self._delay + self._jitter + _CONNECT_SECONDS_MAX
+        seconds = namespaces.connect_seconds(target.namespace, target.probe, longest)
+        return seconds is not None and seconds >= (self._delay - self._jitter) * _MEASURED_SHARE
+
+
+class NamespaceLoss(_OnNamespaces):
+    """By netem; the kernel counts what it lost."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespaceLossParameters)
+        self._percent = fault.parameters.percent
+
+    def _rule(self) -> tuple[str, ...]:
+        return ("netem", "loss", f"{self._percent:g}%")
+
+    def _shows(self, target: NamespaceTarget) -> bool:
+        # A packet for the rule to lose, in case that nobody else sends.
+        namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS)
+        rule = namespaces.root_rule(target.namespace, target.device)
+        return rule.get("handle") == namespaces.HANDLE and int(rule.get("drops", 0)) > 0

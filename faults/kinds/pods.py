@@ -1,0 +1,121 @@
+"""Faults of pods, through Chaos Mesh.
+
+In when it says AllInjected. Gone when it says AllRecovered, its object is deleted, and as many
+pods are ready as before.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Final
+
+from faults.backends.chaos_mesh import KIND_OF, ONE_SHOT, PAUSE, collection, object_name, rendered
+from faults.backends.kubernetes import Kubernetes, server_of
+from faults.errors import FaultRefused
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.targets import PodsTarget
+
+_WATCH_SECONDS: Final = 1
+
+
+class Pods:
+    """One object of Chaos Mesh for each target."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
+        self.facts = facts
+        self._fault = fault
+        self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, PodsTarget)}
+        self._clusters: dict[str, Kubernetes] = {}
+
+    def prepare(self) -> None:
+        """Let the server check the objects without making them, and count the pods that are ready.
+
+        Raises FaultRefused where there is no server or no Chaos Mesh, where it refuses, or where no pod is ready.
+        """
+        ready = {}
+        for name, target in self._targets.items():
+            cluster = self._cluster(name)
+            if cluster.get(self._collection(name), {"limit": "1"}) is None:
+                raise FaultRefused(f"{name}: the cluster knows no {KIND_OF[self._fault.kind]}; install Chaos Mesh.")
+            cluster.create(self._collection(name), rendered(self._fault, name, target), {"dryRun": "All"})
+            ready[name] = self._ready_pods(name)
+            if ready[name] == 0:
+                raise FaultRefused(f"{name}: no pod of {target.namespace} that match names is ready; mend that first.")
+        self.facts = Facts(ready_pods=ready)
+
+    def inject(self) -> None:
+        """Make the objects."""
+        for name, target in self._targets.items():
+            self._cluster(name).create(self._collection(name), rendered(self._fault, name, target), {})
+
+    def hold(self) -> None:
+        """Nothing to do meanwhile."""
+
+    def is_in(self) -> bool:
+        """Chaos Mesh has injected all that it selected."""
+        return all(self._says(name, "AllInjected") for name in self._targets)
+
+    def heal(self) -> None:
+        """Let Chaos Mesh take it back. What it does only once is taken back by its deletion."""
+        for name in self._targets:
+            if self._fault.kind not in ONE_SHOT:
+                self._cluster(name).annotate(self._path(name), {PAUSE: "true"})
+
+    def is_gone(self) -> bool:
+        """Chaos Mesh has recovered all; the object, which is deleted then, is gone; and the pods are ready again."""
+        removed = [self._is_removed(name) for name in self._targets]  # each is looked at: it may have to be deleted
+        return all(removed) and all(
+            self._ready_pods(name) >= self.facts.ready_pods.get(name, 1) for name in self._targets
+        )
+
+    def _is_removed(self, name: str) -> bool:
+        seen = self._cluster(name).get(self._path(name))
+        if seen is None:
+            return True
+        is_over = self._fault.kind in ONE_SHOT or not _holds(seen, "Selected") or _holds(seen, "AllRecovered")
+        if is_over and "deletionTimestamp" not in seen["metadata"]:
+            self._cluster(name).delete(self._path(name))
+        else:
+            self._await_change(name, seen)
+        return False
+
+    def _says(self, name: str, condition: str) -> bool:
+        seen = self._cluster(name).get(self._path(name))
+        if seen is None:
+            return False
+        if not _holds(seen, condition):
+            self._await_change(name, seen)
+            return False
+        return True
+
+    def _await_change(self, name: str, seen: dict[str, Any]) -> None:
+        version = str(seen["metadata"].get("resourceVersion", ""))
+        self._cluster(name).await_change(
+            self._collection(name), object_name(self._fault, name), version, _WATCH_SECONDS
+        )
+
+    def _ready_pods(self, name: str) -> int:
+        target = self._targets[name]
+        labels = ",".join(f"{key}={value}" for key, value in target.match.items())
+        found = self._cluster(name).get(f"/api/v1/namespaces/{target.namespace}/pods", {"labelSelector": labels})
+        return sum(
+            _holds(pod, "Ready") and "deletionTimestamp" not in pod["metadata"]
+            for pod in (found or {}).get("items", [])
+        )
+
+    def _collection(self, name: str) -> str:
+        return collection(KIND_OF[self._fault.kind], self._targets[name].namespace)
+
+    def _path(self, name: str) -> str:
+        return f"{self._collection(name)}/{object_name(self._fault, name)}"
+
+    def _cluster(self, name: str) -> Kubernetes:
+        if name not in self._clusters:
+            self._clusters[name] = Kubernetes(server_of(self._targets[name]))
+        return self._clusters[name]
+
+
+def _holds(seen: dict[str, Any], condition: str) -> bool:
+    conditions = (seen.get("status") or {}).get("conditions") or []
+    return any(said.get("type") == condition and said.get("status") == "True" for said in conditions)

@@ -1,0 +1,167 @@
+"""A server that speaks as much of the Kubernetes API as the faults use, plays Chaos Mesh, and records what it is asked.
+
+Objects are checked strictly against :mod:`tests.faults.chaos_mesh_schema`. What Chaos Mesh would do a moment later
+happens when somebody watches: it selects and injects, recovers what is paused, and lets go of what is deleted.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import re
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from tests.faults.chaos_mesh_schema import SPECS, problems
+
+_PLURALS = {kind.lower(): kind for kind in SPECS}
+_PATH = re.compile(r"/apis/chaos-mesh\.org/v1alpha1/namespaces/shop/([a-z]+)(?:/([-a-z0-9]+))?")
+_PAUSE = "experiment.chaos-mesh.org/pause"
+Answer = tuple[int, dict[str, Any]]
+
+
+def _status(code: int, message: str) -> Answer:
+    return code, {"kind": "Status", "status": "Failure", "message": message, "code": code}
+
+
+@dataclass
+class Cluster:
+    """A namespace ``shop`` with pods, and at most some objects of Chaos Mesh."""
+
+    token: str = ""
+    has_chaos_mesh: bool = True
+    is_selecting: bool = True
+    ready_pods: int = 3
+    objects: dict[str, dict[str, Any]] = field(default_factory=dict)
+    made: list[dict[str, Any]] = field(default_factory=list)
+    requests: list[str] = field(default_factory=list)
+    is_recovered_before_deletion: list[bool] = field(default_factory=list)
+    version: int = 1
+
+    def answer(self, method: str, path: str, query: dict[str, str], kind: str, body: dict[str, Any]) -> Answer:
+        """Status and JSON."""
+        if path == "/api/v1/namespaces/shop/pods" and query.get("labelSelector") == "app=worker":
+            hurt = any(
+                _holds(o, "AllInjected") and o["spec"].get("action") == "pod-failure" for o in self.objects.values()
+            )
+            ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "metadata": {}}
+            return 200, {"items": [ready] * (self.ready_pods - hurt)}
+        matched = _PATH.fullmatch(path)
+        if matched is None or matched[1] not in _PLURALS or not self.has_chaos_mesh:
+            return _status(404, "the server could not find the requested resource")
+        plural, name = matched.groups()
+        if name is None:
+            if method == "POST":
+                return self._create(_PLURALS[plural], query, body)
+            return 200, {"items": list(self.objects.values())}
+        if name not in self.objects:
+            return _status(404, f'{plural}.chaos-mesh.org "{name}" not found')
+        seen = self.objects[name]
+        match method:
+            case "PATCH" if kind == "application/merge-patch+json":
+                seen["metadata"].setdefault("annotations", {}).update(body["metadata"]["annotations"])
+            case "DELETE":
+                self.is_recovered_before_deletion.append(_holds(seen, "AllRecovered"))
+                seen["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
+            case "GET":
+                return 200, seen
+            case _:
+                return _status(415, "unsupported")
+        return 200, self._changed(seen)
+
+    def _create(self, kind: str, query: dict[str, str], body: dict[str, Any]) -> Answer:
+        wrong = problems(body["spec"], SPECS[kind])
+        if query.get("fieldValidation") != "Strict" or body["kind"] != kind or wrong:
+            return _status(400, f"{kind} is invalid: {'; '.join(wrong)}")
+        name = body["metadata"]["name"]
+        if name in self.objects:
+            return _status(409, f'"{name}" already exists')
+        if query.get("dryRun") == "All":
+            return 201, body
+        self.made.append(body)
+        self.objects[name] = json.loads(json.dumps(body))
+        return 201, self._changed(self.objects[name])
+
+    def _changed(self, seen: dict[str, Any]) -> dict[str, Any]:
+        self.version += 1
+        seen["metadata"]["resourceVersion"] = str(self.version)
+        return seen
+
+    def reconcile(self, name: str) -> dict[str, Any]:
+        """What Chaos Mesh does next with the object; the event of the watch."""
+        seen = self.objects[name]
+        is_deleted = "deletionTimestamp" in seen["metadata"]
+        is_paused = seen["metadata"].get("annotations", {}).get(_PAUSE) == "true"
+        if is_deleted:
+            return {"type": "DELETED", "object": self.objects.pop(name)}
+        conditions = {
+            "Selected": self.is_selecting,
+            "AllInjected": self.is_selecting and not is_paused,
+            "AllRecovered": self.is_selecting and is_paused,
+        }
+        seen["status"] = {"conditions": [{"type": t, "status": str(holds)} for t, holds in conditions.items()]}
+        return {"type": "MODIFIED", "object": self._changed(seen)}
+
+
+def _holds(seen: dict[str, Any], condition: str) -> bool:
+    found = seen.get("status", {}).get("conditions", [])
+    return {"type": condition, "status": "True"} in found
+
+
+class _Server(http.server.ThreadingHTTPServer):
+    cluster: Cluster
+
+
+class _Handler(http.server.BaseHTTPRequestHandler):
+    server: _Server
+
+    def do_GET(self) -> None:
+        cluster, parts = self.server.cluster, urlsplit(self.path)
+        query = {key: values[0] for key, values in parse_qs(parts.query).items()}
+        content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        body = json.loads(content) if content else {}
+        cluster.requests.append(f"{self.command} {parts.path}" + ("?dryRun" if "dryRun" in query else ""))
+        if cluster.token and self.headers.get("Authorization") != f"Bearer {cluster.token}":
+            return self._say(*_status(401, "Unauthorized"))
+        if "watch" in query:
+            name = query["fieldSelector"].removeprefix("metadata.name=")
+            return self._say(200, cluster.reconcile(name) if name in cluster.objects else {})
+        self._say(*cluster.answer(self.command, parts.path, query, self.headers["Content-Type"], body))
+        return None
+
+    def do_POST(self) -> None:
+        self.do_GET()
+
+    def do_PATCH(self) -> None:
+        self.do_GET()
+
+    def do_DELETE(self) -> None:
+        self.do_GET()
+
+    def _say(self, status: int, said: dict[str, Any]) -> None:
+        content = json.dumps(said).encode() + b"\n"
+        self.send_response(status)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+@contextmanager
+def served(cluster: Cluster) -> Iterator[str]:
+    """The cluster's API server; its address."""
+    with _Server(("127.0.0.1", 0), _Handler) as server:
+        server.cluster = cluster
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+            thread.join()

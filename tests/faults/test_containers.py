@@ -1,0 +1,146 @@
+"""Faults of containers against a server that speaks the Engine API and keeps the state that it changes."""
+
+from __future__ import annotations
+
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.backends.docker import Docker
+from faults.errors import FaultRefused, NotHealed
+from tests.faults.engine_api import ID, NAME, Engine, served
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
+
+
+@pytest.fixture
+def socket_path() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:  # a unix socket's path is short
+        yield Path(folder) / "docker.sock"
+
+
+@pytest.fixture
+def engine(stage: Stage, socket_path: Path) -> Iterator[Engine]:
+    made = Engine()
+    stage.targets["web"] = {"type": "container", "container": NAME, "socket": str(socket_path)}
+    with served(made, socket_path):
+        yield made
+
+
+def asked(engine: Engine) -> list[str]:
+    """What changed something."""
+    return [request for request in engine.requests if request.startswith("POST")]
+
+
+IS_IN: dict[str, Callable[[Engine], bool]] = {
+    "container_kill": lambda engine: not engine.is_running,
+    "container_pause": lambda engine: engine.is_paused,
+    "container_restart": lambda engine: engine.starts == 2,
+    "container_disconnect": lambda engine: engine.networks == {},
+}
+ASKED = {
+    "container_kill": [f"POST /v1.43/containers/{ID}/kill?signal=SIGKILL", f"POST /v1.43/containers/{ID}/start"],
+    "container_pause": [f"POST /v1.43/containers/{ID}/pause", f"POST /v1.43/containers/{ID}/unpause"],
+    "container_restart": [f"POST /v1.43/containers/{ID}/restart?t=10"],
+    "container_disconnect": [
+        "POST /v1.43/networks/shop_default/disconnect",
+        "POST /v1.43/networks/shop_default/connect",
+    ],
+}
+
+
+def is_well(engine: Engine) -> bool:
+    return engine.is_running and not engine.is_paused and list(engine.networks) == ["shop_default"]
+
+
+@pytest.mark.parametrize("kind", IS_IN)
+def test_a_container_is_broken_and_mended_by_the_documented_calls(stage: Stage, engine: Engine, kind: str) -> None:
+    seen: list[bool] = []
+    stage.during({"kind": kind, "target": "web"}, lambda: seen.append(IS_IN[kind](engine)))
+    assert seen == [True]
+    assert asked(engine) == ASKED[kind]
+    assert is_well(engine)
+
+
+@pytest.mark.parametrize("kind", IS_IN)
+def test_the_container_of_a_killed_runner_is_mended_by_its_watchdog(stage: Stage, engine: Engine, kind: str) -> None:
+    stage.write({"kind": kind, "target": "web", "for": "600s"})
+    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert any("failure:" in line for line in runner.stdout)
+    assert IS_IN[kind](engine)
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+    assert asked(engine) == ASKED[kind]
+    assert is_well(engine)
+
+
+def test_a_container_comes_back_to_its_network_with_its_names_and_address(stage: Stage, engine: Engine) -> None:
+    engine.networks["shop_default"]["IPAMConfig"] = {"IPv4Address": "172.18.0.9"}
+    stage.during({"kind": "container_disconnect", "target": "web"}, lambda: None)
+    endpoint = {"IPAMConfig": {"IPv4Address": "172.18.0.9"}, "Aliases": ["web"]}
+    assert engine.bodies == [{"Container": ID, "Force": False}, {"Container": ID, "EndpointConfig": endpoint}]
+
+
+def test_a_killed_container_is_healed_only_when_it_is_healthy(stage: Stage, engine: Engine) -> None:
+    engine.health = "starting"
+    with pytest.raises(NotHealed, match="container-kill on web is not healed"):
+        _during(stage, {"kind": "container_kill", "target": "web"}, limits={"healed_within": "200ms"})
+    engine.health = "healthy"
+    ran = subprocess.run([*STREAMPROOF, "heal", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, stage.unhealed()) == (0, []), ran.stderr
+    assert asked(engine) == ASKED["container_kill"]  # it was started once
+
+
+def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
+    write = stage.write
+    stage.write = lambda *faults: write(*faults, **more)  # type: ignore[method-assign]
+    stage.during(fault, lambda: None)
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "words"),
+    [
+        ({"is_running": False}, "container_kill", "does not run, or is paused"),
+        ({"is_paused": True}, "container_pause", "does not run, or is paused"),
+        ({"networks": {}}, "container_disconnect", "is not on any network"),
+        ({"api_version": "1.23"}, "container_kill", r"its API is 1\.23, and we need 1\.24"),
+        (
+            {"api_version": "1.60", "oldest_version": "1.50"},
+            "container_kill",
+            r"speaks API 1\.50 or newer, and we know 1\.47",
+        ),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_changed(
+    stage: Stage, engine: Engine, change: dict[str, Any], kind: str, words: str
+) -> None:
+    for name, value in change.items():
+        setattr(engine, name, value)
+    with pytest.raises(FaultRefused, match=words):
+        stage.during({"kind": kind, "target": "web"}, lambda: None)
+    assert asked(engine) == []
+
+
+def test_a_container_that_is_not_there_is_said_as_docker_says_it(stage: Stage, engine: Engine) -> None:
+    stage.targets["web"]["container"] = "other"
+    with pytest.raises(FaultRefused, match="No such container: other"):
+        stage.during({"kind": "container_kill", "target": "web"}, lambda: None)
+    assert asked(engine) == []
+
+
+def test_no_docker_is_said_in_a_sentence(socket_path: Path) -> None:
+    with pytest.raises(FaultRefused, match="no Docker answers there") as caught:
+        Docker(socket_path).version()
+    assert str(socket_path) in str(caught.value)
+
+
+def test_a_newer_engine_is_spoken_to_in_our_version(engine: Engine, socket_path: Path) -> None:
+    engine.api_version, engine.oldest_version = "1.60", "1.44"
+    assert Docker(socket_path).version() == (1, 47)
+    assert Docker(socket_path).inspect(NAME).id == ID
+    assert engine.requests[-1] == f"GET /v1.47/containers/{NAME}/json"

@@ -1,0 +1,122 @@
+"""Faults of a network namespace of our own, with a device that leads to this host; gone with the test."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack
+
+import pytest
+
+from faults.backends import namespaces
+from faults.errors import FaultRefused
+from faults.journal import read
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
+
+# Link-local, of this test's process: they lead nowhere else.
+_HOST, _INSIDE = "169.254.213.1", "169.254.213.2"
+_CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 1).close()"
+
+pytestmark = pytest.mark.skipif(
+    namespaces.why_not_here() is not None, reason=f"network namespaces: {namespaces.why_not_here()}"
+)
+needs_netem = pytest.mark.skipif(namespaces.why_no_netem() is not None, reason=str(namespaces.why_no_netem()))
+
+
+def ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def name(stage: Stage) -> Iterator[str]:
+    """A namespace whose device e0 leads to a listener here."""
+    made, device = f"sp{os.getpid()}", f"sp{os.getpid()}h"
+    with ExitStack() as stack:
+        ip("netns", "add", made)
+        stack.callback(ip, "netns", "del", made)  # the pair of devices goes with it
+        ip("link", "add", device, "type", "veth", "peer", "name", "e0", "netns", made)
+        ip("addr", "add", f"{_HOST}/30", "dev", device)
+        ip("link", "set", device, "up")
+        ip("-n", made, "addr", "add", f"{_INSIDE}/30", "dev", "e0")
+        ip("-n", made, "link", "set", "e0", "up")
+        listener = stack.enter_context(socket.create_server((_HOST, 0), backlog=100))
+        address = f"{_HOST}:{listener.getsockname()[1]}"
+        stage.targets["node"] = {"type": "namespace", "namespace": made, "device": "e0", "probe": address}
+        wait_until(lambda: connects(stage), "the namespace reaches us")
+        yield made
+
+
+def connects(stage: Stage) -> bool:
+    """From inside, by a process of its own."""
+    target = stage.targets["node"]
+    inside = ["ip", "netns", "exec", target["namespace"], sys.executable, "-c", _CONNECT]
+    return subprocess.run([*inside, *target["probe"].split(":")], check=False, capture_output=True).returncode == 0
+
+
+def rule(name: str) -> str:
+    shown = subprocess.check_output(["tc", "-n", name, "-j", "qdisc", "show", "dev", "e0"], text=True)
+    return str(json.loads(shown)[0]["kind"])
+
+
+def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -> None:
+    before = rule(name)
+    seen: list[tuple[str, bool]] = []
+    stage.during({"kind": "namespace_partition", "target": "node"}, lambda: seen.append((rule(name), connects(stage))))
+    assert seen == [("pfifo", False)]
+    assert rule(name) == before
+    assert connects(stage)
+
+
+def test_the_partition_of_a_killed_runner_is_healed_by_its_watchdog(stage: Stage, name: str) -> None:
+    stage.write({"kind": "namespace_partition", "target": "node", "for": "600s"})
+    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert any("failure:" in line for line in runner.stdout)
+    assert not connects(stage)
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+    assert connects(stage)
+
+
+def test_a_device_with_a_rule_of_its_own_is_refused_and_keeps_it(stage: Stage, name: str) -> None:
+    subprocess.run(["tc", "-n", name, "qdisc", "add", "dev", "e0", "root", "pfifo", "limit", "7"], check=True)
+    with pytest.raises(FaultRefused, match="e0 has the queueing rule pfifo already"):
+        stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
+    assert rule(name) == "pfifo"
+    assert read(stage.folder / "st") == {}
+
+
+def test_a_namespace_that_is_not_there_is_refused(stage: Stage, name: str) -> None:
+    stage.targets["node"]["namespace"] = "nowhere"
+    with pytest.raises(FaultRefused, match="namespace nowhere: tc refused"):
+        stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
+
+
+@needs_netem
+def test_packets_leave_a_delayed_namespace_later(stage: Stage, name: str) -> None:
+    times: list[float | None] = []
+    address = stage.targets["node"]["probe"]
+    fault = {"kind": "namespace_delay", "target": "node", "parameters": {"delay": "300ms"}}
+    stage.during(fault, lambda: times.append(namespaces.connect_seconds(name, address, WITHIN_SECONDS)))
+    assert times[0] is not None
+    assert times[0] >= 0.3
+
+
+@needs_netem
+def test_packets_that_leave_are_lost(stage: Stage, name: str) -> None:
+    fault = {"kind": "namespace_loss", "target": "node", "parameters": {"percent": 50}}
+    seen: list[str] = []
+    stage.during(fault, lambda: seen.append(rule(name)))
+    assert seen == ["netem"]
+    assert connects(stage)
+
+
+@pytest.mark.skipif(namespaces.why_no_netem() is None, reason="this kernel has netem")
+def test_without_netem_delay_is_refused_with_what_lacks(stage: Stage, name: str) -> None:
+    with pytest.raises(FaultRefused, match="namespace_delay cannot be done on this host: the kernel takes no netem"):
+        stage.during({"kind": "namespace_delay", "target": "node", "parameters": {"delay": "1s"}}, lambda: None)

@@ -1,0 +1,193 @@
+"""Faults of pods against a server that speaks the Kubernetes API and plays Chaos Mesh."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from faults.backends.chaos_mesh import KIND_OF, rendered
+from faults.errors import FaultConfigError, FaultRefused, NotHealed, NotVerified
+from faults.schedule import timeline
+from faults.targets import PodsTarget
+from tests.faults.api_server import Cluster, served
+from tests.faults.chaos_mesh_schema import SPECS, problems
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
+
+PARAMETERS: dict[str, dict[str, Any]] = {
+    "pod_kill": {"pods": 2},
+    "pod_failure": {},
+    "pod_net_delay": {"delay": "500ms", "jitter": "50ms", "pods": "50%"},
+    "pod_net_loss": {"percent": 12.5, "direction": "both", "peers": {"app": "kafka"}},
+    "pod_net_partition": {"direction": "from", "peers": {"app": "kafka"}, "pods": "all"},
+    "pod_cpu_pressure": {"workers": 2, "load_percent": 80},
+    "pod_memory_pressure": {"bytes": "256MiB"},
+    "pod_disk_slow": {"volume": "/data", "delay": "100ms"},
+    "pod_clock_skew": {"offset": "-10m"},
+}
+WORKERS = {"namespaces": ["shop"], "labelSelectors": {"app": "worker"}}
+KAFKA = {"mode": "all", "selector": {"namespaces": ["shop"], "labelSelectors": {"app": "kafka"}}}
+SPEC: dict[str, dict[str, Any]] = {
+    "pod_kill": {"mode": "fixed", "value": "2", "action": "pod-kill"},
+    "pod_failure": {"mode": "one", "action": "pod-failure"},
+    "pod_net_delay": {
+        "mode": "fixed-percent",
+        "value": "50",
+        "action": "delay",
+        "delay": {"latency": "500ms", "jitter": "50ms", "correlation": "0"},
+        "direction": "to",
+    },
+    "pod_net_loss": {
+        "mode": "one",
+        "action": "loss",
+        "loss": {"loss": "12.5", "correlation": "0"},
+        "direction": "both",
+        "target": KAFKA,
+    },
+    "pod_net_partition": {"mode": "all", "action": "partition", "direction": "from", "target": KAFKA},
+    "pod_cpu_pressure": {"mode": "one", "stressors": {"cpu": {"workers": 2, "load": 80}}},
+    "pod_memory_pressure": {"mode": "one", "stressors": {"memory": {"workers": 1, "size": "268435456B"}}},
+    "pod_disk_slow": {"mode": "one", "action": "latency", "volumePath": "/data", "delay": "100ms", "percent": 100},
+    "pod_clock_skew": {"mode": "one", "timeOffset": "-10m"},
+}
+
+
+@pytest.fixture
+def cluster(stage: Stage) -> Iterator[Cluster]:
+    made = Cluster()
+    with served(made) as address:
+        stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}, "server": address}
+        yield made
+
+
+def fault(kind: str, **more: Any) -> dict[str, Any]:
+    return {"kind": kind, "target": "workers", "parameters": PARAMETERS[kind], **more}
+
+
+def test_every_kind_is_tried() -> None:
+    assert set(PARAMETERS) == set(SPEC) == set(KIND_OF)
+
+
+@pytest.mark.parametrize("kind", KIND_OF)
+def test_a_fault_is_an_object_from_injected_to_recovered(stage: Stage, cluster: Cluster, kind: str) -> None:
+    seen: list[int] = []
+    stage.during(fault(kind), lambda: seen.append(len(cluster.objects)))
+    assert seen == [1]
+    (made,) = cluster.made
+    assert (made["kind"], made["spec"]) == (KIND_OF[kind], {"selector": WORKERS, **SPEC[kind]})
+    assert cluster.objects == {}
+    # What Chaos Mesh does only once is never said to be recovered; all else is, before its object goes.
+    assert cluster.is_recovered_before_deletion == [kind != "pod_kill"]
+
+
+def test_nothing_is_made_by_the_check_before(stage: Stage, cluster: Cluster) -> None:
+    stage.during(fault("pod_failure"), lambda: None)
+    posts = [request for request in cluster.requests if request.startswith("POST")]
+    assert [request.endswith("?dryRun") for request in posts] == [True, True, False]
+
+
+@pytest.mark.parametrize("kind", ["pod_failure", "pod_kill"])
+def test_the_object_of_a_killed_runner_is_taken_back_by_its_watchdog(stage: Stage, cluster: Cluster, kind: str) -> None:
+    stage.write(fault(kind, **{"for": "600s"}))
+    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert any("failure:" in line for line in runner.stdout)
+    assert len(cluster.objects) == 1
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+    assert cluster.objects == {}
+
+
+def test_an_object_that_selects_no_pod_is_no_fault_and_is_removed(stage: Stage, cluster: Cluster) -> None:
+    cluster.is_selecting = False
+    with pytest.raises(NotVerified, match="no probe showed it"):
+        _during(stage, cluster, limits={"verified_within": "200ms"})
+    assert len(cluster.made) == 1
+    assert cluster.objects == {}
+
+
+def test_a_fault_is_gone_only_when_as_many_pods_are_ready_as_before(stage: Stage, cluster: Cluster) -> None:
+    with pytest.raises(NotHealed, match="pod-kill on workers is not healed"):
+        _during(stage, cluster, kind="pod_kill", lost=1, limits={"healed_within": "200ms"})
+    assert cluster.objects == {}
+    assert stage.unhealed() == ["pod-kill"]
+    cluster.ready_pods = 3
+    healed = subprocess.run([*STREAMPROOF, "heal", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (healed.returncode, stage.unhealed()) == (0, []), healed.stderr
+
+
+def _during(stage: Stage, cluster: Cluster, kind: str = "pod_failure", lost: int = 0, **more: Any) -> None:
+    write = stage.write
+    stage.write = lambda *faults: write(*faults, **more)  # type: ignore[method-assign]
+
+    def look() -> None:
+        cluster.ready_pods -= lost
+
+    stage.during(fault(kind), look)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"has_chaos_mesh": False}, "the cluster knows no PodChaos; install Chaos Mesh"),
+        ({"ready_pods": 0}, "no pod of shop that match names is ready"),
+        ({"token": "secret"}, "the API server refused GET .*: Unauthorized"),
+    ],
+)
+def test_what_cannot_be_done_is_refused_and_nothing_made(
+    stage: Stage, cluster: Cluster, change: dict[str, Any], words: str
+) -> None:
+    for name, value in change.items():
+        setattr(cluster, name, value)
+    with pytest.raises(FaultRefused, match=words):
+        stage.during(fault("pod_failure"), lambda: None)
+    assert cluster.made == []
+
+
+def test_a_token_is_read_from_its_file(stage: Stage, cluster: Cluster) -> None:
+    cluster.token = "secret"
+    (stage.folder / "token").write_text("secret\n")
+    stage.targets["workers"]["token_file"] = "token"
+    stage.during(fault("pod_failure"), lambda: None)
+    assert len(cluster.made) == 1
+
+
+def test_what_the_server_does_not_know_is_refused_as_it_says(
+    stage: Stage, cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(SPECS["PodChaos"]["properties"], "mode")
+    with pytest.raises(FaultRefused, match=r"PodChaos is invalid: spec\.mode: unknown field"):
+        stage.during(fault("pod_failure"), lambda: None)
+    assert cluster.made == []
+
+
+def test_no_cluster_is_said_in_a_sentence(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}}
+    with pytest.raises(FaultRefused, match="we do not run inside a cluster; give the target a server"):
+        stage.during(fault("pod_failure"), lambda: None)
+    stage.targets["workers"]["server"] = "http://127.0.0.1:1"
+    with pytest.raises(FaultRefused, match=r"127\.0\.0\.1:1: no API server answers there"):
+        stage.during(fault("pod_failure"), lambda: None)
+
+
+def test_a_direction_that_needs_the_other_side_is_refused_without_it(stage: Stage, cluster: Cluster) -> None:
+    with pytest.raises(FaultConfigError, match="direction from and both need peers"):
+        stage.write({"kind": "pod_net_partition", "target": "workers", "parameters": {"direction": "both"}})
+
+
+def test_the_schema_refuses_what_is_not_in_it(stage: Stage, cluster: Cluster) -> None:
+    (step,) = timeline(stage.write(fault("pod_net_delay"))).steps
+    target = step.fault.targets["workers"]
+    assert isinstance(target, PodsTarget)
+    spec = rendered(step.fault, "workers", target)["spec"]
+    assert problems(spec, SPECS["NetworkChaos"]) == []
+    broken = {**spec, "mode": "some", "delay": {"latency": "fast"}, "extra": 1}
+    assert [p.split(":")[0] for p in problems(broken, SPECS["NetworkChaos"])] == [
+        "spec.mode",
+        "spec.delay.latency",
+        "spec.extra",
+    ]

@@ -1,0 +1,87 @@
+"""Faults of the sidecar, found by the lock of its state: a process that takes it with the sidecar's own code."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+
+from faults.errors import FaultRefused
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, is_alive, state_of, wait_until
+
+_HOLD_LOCK = (
+    "import signal, sys, threading, pathlib\n"
+    f"sys.path.insert(0, {str(ROOT)!r})\n"
+    "from validator.state.lock import acquire\n"
+    "stop = threading.Event()\n"
+    "signal.signal(signal.SIGTERM, lambda *_: stop.set())\n"
+    "lock = acquire(pathlib.Path('state'), wait=lambda: True)\n"
+    "stop.wait()\n"
+)
+
+
+@pytest.fixture
+def sidecar(stage: Stage) -> Iterator[Callable[[], int]]:
+    """Such a process, running; tells the id in the lock, which is that of the newest."""
+    command = [sys.executable, "-c", _HOLD_LOCK]
+    process = subprocess.Popen(command, cwd=stage.folder, start_new_session=True)
+    lock = stage.folder / "state" / "lock"
+    wait_until(lambda: lock.exists() and lock.read_text() == f"{process.pid}\n", "it has the lock")
+    stage.targets["sidecar"] = {"type": "sidecar", "state": "state", "start": command}
+    try:
+        yield lambda: int(lock.read_text())
+    finally:
+        for pid in {process.pid, int(lock.read_text())}:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
+
+
+@pytest.mark.parametrize("kind", ["sidecar_kill", "sidecar_restart"])
+def test_a_sidecar_is_ended_and_comes_back_with_its_lock(stage: Stage, sidecar: Callable[[], int], kind: str) -> None:
+    first, inode = sidecar(), (stage.folder / "state" / "lock").stat().st_ino
+
+    def look() -> None:
+        assert not is_alive(first)
+
+    stage.during({"kind": kind, "target": "sidecar", "for": "50ms"}, look)
+    assert sidecar() != first
+    assert is_alive(sidecar())
+    assert (stage.folder / "state" / "lock").stat().st_ino == inode, "the lock is another file, which lets a second in"
+
+
+def test_a_paused_sidecar_stands_still_and_goes_on(stage: Stage, sidecar: Callable[[], int]) -> None:
+    seen: list[str] = []
+    stage.during({"kind": "sidecar_pause", "target": "sidecar"}, lambda: seen.append(state_of(sidecar())))
+    assert seen == ["T"]
+    assert state_of(sidecar()) != "T"
+
+
+def test_the_sidecar_of_a_killed_runner_comes_back(stage: Stage, sidecar: Callable[[], int]) -> None:
+    first = sidecar()
+    stage.write({"kind": "sidecar_kill", "target": "sidecar", "for": "600s"})
+    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert any("failure:" in line for line in runner.stdout)
+    assert not is_alive(first)
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+    assert sidecar() != first
+    assert is_alive(sidecar())
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the locks that are held")
+def test_an_id_that_an_ended_sidecar_left_in_the_lock_is_nobody(stage: Stage) -> None:
+    stage.add_worker("w0")  # a stranger that got the id of the sidecar that was
+    (stage.folder / "state").mkdir()
+    (stage.folder / "state" / "lock").write_text(f"{stage.pid('w0')}\n")
+    stage.targets["sidecar"] = {"type": "sidecar", "state": "state", "supervised": True}
+    with pytest.raises(FaultRefused, match=r"sidecar: the process named in .*lock does not run"):
+        stage.during({"kind": "sidecar_kill", "target": "sidecar"}, lambda: None)
+    assert is_alive(stage.pid("w0"))

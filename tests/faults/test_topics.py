@@ -1,0 +1,237 @@
+"""Faults that a Kafka client makes, and faults of a broker, seen by another client of a real one."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from threading import Event
+from typing import Any
+
+import pytest
+from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from faults.errors import FaultRefused
+from faults.journal import read
+from faults.kinds.poison import FORMS
+from faults.runner import run
+from faults.schedule import timeline
+from testbed.broker import EmbeddedBroker
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, is_alive, state_of, wait_until
+
+Names = Callable[[str], str]
+
+
+@pytest.fixture(scope="module")
+def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
+    """A broker that the tests of this file may stop."""
+    with EmbeddedBroker(folder=tmp_path_factory.mktemp("broker")) as running:
+        yield running
+
+
+@pytest.fixture
+def topic(stage: Stage, own_broker: EmbeddedBroker, topic_names: Names) -> str:
+    """A topic of one partition, which is also a target of the stage."""
+    name = topic_names("events")
+    own_broker.create_topics({name: 1})
+    stage.targets["events"] = {"type": "topic", "bootstrap_servers": own_broker.bootstrap_servers, "topic": name}
+    return name
+
+
+def send(broker: EmbeddedBroker, topic: str, value: bytes) -> None:
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "acks": "all", "linger.ms": 0})
+    producer.produce(topic, value, partition=0)
+    assert producer.flush(WITHIN_SECONDS) == 0
+
+
+def ends(broker: EmbeddedBroker, topic: str, isolation: str) -> int:
+    """The end of the one partition, as a consumer of this isolation level is told."""
+    consumer = Consumer(
+        {"bootstrap.servers": broker.bootstrap_servers, "group.id": "looks", "isolation.level": isolation}
+    )
+    try:
+        return int(consumer.get_watermark_offsets(TopicPartition(topic, 0), WITHIN_SECONDS)[1])
+    finally:
+        consumer.close()
+
+
+def values(broker: EmbeddedBroker, topic: str, isolation: str) -> list[bytes | None]:
+    """All that a consumer of this isolation level reads, to the end that it is given."""
+    consumer = Consumer(
+        {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "group.id": "reads",
+            "isolation.level": isolation,
+            "enable.partition.eof": True,
+        }
+    )
+    consumer.assign([TopicPartition(topic, 0, 0)])
+    read: list[bytes | None] = []
+    deadline = time.monotonic() + WITHIN_SECONDS
+    try:
+        while time.monotonic() < deadline:
+            message: Message | None = consumer.poll(1)
+            if message is not None and message.error() is not None:
+                return read  # the end
+            if message is not None:
+                read.append(message.value())
+    finally:
+        consumer.close()
+    raise AssertionError(f"no end of {topic} within {WITHIN_SECONDS:g} s")
+
+
+def test_a_hanging_transaction_stops_readers_of_committed_records(
+    stage: Stage, own_broker: EmbeddedBroker, topic: str
+) -> None:
+    send(own_broker, topic, b"before")
+    read: list[list[bytes | None]] = []
+
+    def look() -> None:
+        send(own_broker, topic, b"after")
+        assert ends(own_broker, topic, "read_committed") == 1
+        assert ends(own_broker, topic, "read_uncommitted") == 3
+        read.append(values(own_broker, topic, "read_committed"))
+
+    stage.during({"kind": "transaction_hang", "target": "events"}, look)
+    assert read == [[b"before"]]
+    assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted")
+    assert values(own_broker, topic, "read_committed") == [b"before", b"after"]
+
+
+def test_the_hanging_transaction_of_a_killed_runner_is_ended_by_its_watchdog(
+    stage: Stage, own_broker: EmbeddedBroker, topic: str
+) -> None:
+    runner = started(stage, {"kind": "transaction_hang", "target": "events", "for": "600s"})
+    assert ends(own_broker, topic, "read_committed") == 0
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+    assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted") == 2
+
+
+def started(stage: Stage, fault: dict[str, Any]) -> subprocess.Popen[str]:
+    """`streamproof faults run` with a fault that is in."""
+    stage.write(fault)
+    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert runner.stdout is not None
+    assert any("failure:" in line for line in runner.stdout)
+    return runner
+
+
+def test_a_transaction_that_the_broker_would_end_before_its_time_is_refused(stage: Stage, topic: str) -> None:
+    fault = {"kind": "transaction_hang", "target": "events", "for": "10s", "parameters": {"timeout": "10s"}}
+    with pytest.raises(FaultRefused, match="the broker ends a transaction after timeout, 10 s"):
+        timeline(stage.write(fault))
+
+
+def test_a_partition_that_is_not_there_is_refused(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
+    fault = {"kind": "transaction_hang", "target": "events", "parameters": {"partition": 1}}
+    with pytest.raises(FaultRefused, match="events: the topic has 1 partitions"):
+        stage.during(fault, lambda: None)
+    assert ends(own_broker, topic, "read_uncommitted") == 0
+
+
+def test_poison_is_counted_and_stops(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
+    send(own_broker, topic, b"good")
+    parameters = {"form": "each", "per_second": 1000, "at_most": 7}
+    stage.during({"kind": "poison", "target": "events", "for": "200ms", "parameters": parameters}, lambda: None)
+    read_back = values(own_broker, topic, "read_committed")
+    forms = list(FORMS.values())
+    assert read_back == [b"good", *forms, *forms[:2]]
+    facts = next(iter(read(stage.folder / "st").values())).facts
+    assert facts.records == {"events": 7}
+    assert facts.offsets == {f"{topic}/0": 7}
+
+
+def test_the_poison_of_a_killed_runner_stops_with_it(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
+    runner = started(stage, {"kind": "poison", "target": "events", "for": "600s", "parameters": {"per_second": 200}})
+    wait_until(lambda: ends(own_broker, topic, "read_uncommitted") >= 20, "poison comes in")
+    runner.kill()
+    runner.wait(WITHIN_SECONDS)
+    wait_until(lambda: stage.unhealed() == [], "the watchdog has seen that it stopped")
+    end = ends(own_broker, topic, "read_uncommitted")
+    assert values(own_broker, topic, "read_uncommitted") == [FORMS["not_json"]] * end
+
+
+def test_a_topic_that_is_not_there_is_refused(stage: Stage, topic: str) -> None:
+    stage.targets["events"]["topic"] = "nowhere"
+    with pytest.raises(FaultRefused, match="events: there is no topic nowhere"):
+        stage.during({"kind": "poison", "target": "events"}, lambda: None)
+
+
+def test_options_are_read_from_their_file(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
+    stage.targets["events"]["options_file"] = "client.properties"
+    (stage.folder / "client.properties").write_text("# how we reach it\nsecurity.protocol=carrier_pigeon\n")
+    with pytest.raises(FaultRefused, match=r"no client can be made with .*client\.properties .*carrier_pigeon"):
+        stage.during({"kind": "poison", "target": "events"}, lambda: None)
+    (stage.folder / "client.properties").write_text("security.protocol=plaintext\nlinger\n")
+    with pytest.raises(FaultRefused, match=r"line 2 of .*client\.properties is not name=value"):
+        stage.during({"kind": "poison", "target": "events"}, lambda: None)
+    assert ends(own_broker, topic, "read_uncommitted") == 0
+
+
+def answers(broker: EmbeddedBroker) -> bool:
+    try:
+        AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0}).list_topics(timeout=1)
+    except KafkaException:
+        return False
+    return True
+
+
+def add_broker(stage: Stage, broker: EmbeddedBroker) -> int:
+    """The broker as a target that is started again by its own command; its process id."""
+    pid = broker.process.pid
+    (stage.folder / "broker.pid").write_text(str(pid))
+    command = subprocess.check_output(["ps", "-ww", "-o", "args=", "-p", str(pid)], text=True).split()
+    stage.targets["broker"] = {
+        "type": "broker",
+        "address": broker.bootstrap_servers,
+        "pid_file": "broker.pid",
+        "start": command,
+        "folder": str(broker.folder),
+    }
+    return pid
+
+
+def test_a_paused_broker_answers_nobody_and_goes_on(stage: Stage, own_broker: EmbeddedBroker) -> None:
+    pid = add_broker(stage, own_broker)
+    seen: list[tuple[str, bool]] = []
+    try:
+        stage.during(
+            {"kind": "broker_pause", "target": "broker"}, lambda: seen.append((state_of(pid), answers(own_broker)))
+        )
+        assert seen == [("T", False)]
+        assert answers(own_broker)
+    finally:
+        (stage.folder / "broker.pid").unlink()  # the stage ends what is named there
+
+
+def test_a_broker_that_does_not_answer_before_is_refused(stage: Stage, own_broker: EmbeddedBroker) -> None:
+    pid = add_broker(stage, own_broker)
+    (stage.folder / "broker.pid").rename(stage.folder / "kept")
+    stage.targets["broker"] |= {"address": "127.0.0.1:1", "pid_file": "kept"}
+    with pytest.raises(FaultRefused, match=r"broker: the broker at 127\.0\.0\.1:1 does not answer a client"):
+        stage.during({"kind": "broker_kill", "target": "broker"}, lambda: None)
+    assert is_alive(pid)
+
+
+# The last of this file: the broker that comes back is no child of the fixture's.
+def test_a_killed_broker_is_healed_when_it_answers_again(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
+    pid = add_broker(stage, own_broker)
+    seen: list[bool] = []
+
+    def say(line: str) -> None:
+        if line.startswith("failure:"):
+            seen.append(answers(own_broker))
+        if line.startswith("healed:"):
+            seen.append(answers(own_broker))
+
+    config = stage.write({"kind": "broker_kill", "target": "broker"})
+    run(config, timeline(config), say, Event())
+    assert seen == [False, True]
+    assert stage.pid("broker") != pid
+    send(own_broker, topic, b"it takes records")
+    os.kill(stage.pid("broker"), signal.SIGKILL)

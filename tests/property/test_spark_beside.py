@@ -1,0 +1,76 @@
+"""What Spark hands over, and what it reads and wrote, beside the code that needs no Spark."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql import functions as F
+
+from tests.property.test_spark_core import spark
+from tests.unit.reconcile_rows import fact, facts
+from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.state import tables as state_tables
+from validator.state.tables import SCHEMAS, TYPES, StateTables, Table, path_of, read
+from validator.stream.decode import decode_events
+from validator.stream.sources import oracle_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["spark"]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
+
+
+@pytest.mark.parametrize("place", ["$key", "$header.page"])
+def test_a_key_of_bytes_that_are_no_text_is_undecodable(spark: SparkSession, place: str) -> None:
+    """The driver takes keys as text: one that is none would end every batch that holds it."""
+    setup = loads(EXAMPLES["minimal"], "/etc", [f"inputs.0.fields.key={place}"], {})
+    given = [b"/help", b"\xff\xfe", bytes(8), "é".encode()]
+    event = b'{"id": 1, "page": "x", "customer": "x", "timestamp": "1970-01-01T00:00:00Z", "placed_at": 0}'
+    fields = {entry.path for entry in (setup.inputs[0].fields.id, setup.inputs[0].fields.event_time)}
+    assert all(f'"{path}"'.encode() in event for path in fields), fields
+    rows = [(at, key, event) for at, key in enumerate(given)]
+    records = spark.createDataFrame(rows, "offset bigint, key binary, value binary").select(
+        "key",
+        "value",
+        F.lit("topic").alias("topic"),
+        F.lit(0).alias("partition"),
+        "offset",
+        F.lit(0).cast("timestamp").alias("timestamp"),
+        F.array(F.struct(F.lit("page").alias("key"), F.col("key").alias("value"))).alias("headers"),
+    )
+    decoded = decode_events(records, 0, setup.inputs[0], oracle_of(setup), 0, "auto").orderBy("offset").toArrow()
+    assert decoded["status"].to_pylist() == [DECODED, UNDECODABLE, DECODED, DECODED]
+    assert decoded["key"].to_pylist() == ["/help", None, "\0" * 8, "é"]
+
+
+def test_tables_that_delta_spark_made_are_read_and_gone_on_with(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state_tables, "COMPACT_EVERY", 2)
+
+    def row(batch: int) -> dict[str, object]:
+        return fact("input", [batch, batch + 1], batch=batch, lookup_us=batch, epoch=batch // 2)
+
+    for batch in range(3):
+        frame = spark.createDataFrame(facts(row(batch)).to_pandas(), TYPES[Table.FACTS])
+        writer = frame.write.format("delta").mode("append").partitionBy("epoch")
+        once = {"txnAppId": "facts-generation-1", "txnVersion": str(batch)}
+        writer.options(**once).save(path_of(tmp_path, Table.FACTS))
+    tables = StateTables(tmp_path)
+    for batch in range(1, 7):
+        # Those of before are known by their writer, and change nothing.
+        tables.append(facts(row(batch)), Table.FACTS, writer="generation-1", version=batch)
+    found = sorted(
+        (found for part in tables.scan(Table.FACTS) for found in part.to_pylist()), key=lambda it: it["batch"]
+    )
+    assert [it["batch"] for it in found] == list(range(7))
+    wanted = facts(*[row(batch) for batch in range(7)]).to_pylist()
+    assert [it["ids"] for it in found] == [it["ids"] for it in wanted]
+    tables.delete_facts(0)
+    seen = read(spark, tmp_path, Table.FACTS).orderBy("batch").toArrow().cast(SCHEMAS[Table.FACTS])
+    assert seen.to_pylist() == wanted[2:]

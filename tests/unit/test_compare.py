@@ -1,0 +1,73 @@
+"""Comparing ids: in parts as at once, within bounds, and with the smallest ids as evidence."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.model.frontier import Clock
+from validator.reconcile import compare
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables
+from validator.stream import judging as judging_module
+from validator.stream.judging import Judging
+
+RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+
+
+def clock(at_us: int) -> Clock:
+    """All read through at ``at_us``, every window closed."""
+    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
+
+
+def judged(folder: Path, *rows: dict[str, Any]) -> Judging:
+    """The cells of one batch, when they are closed and due."""
+    found = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
+    found.absorb(facts(*rows), clock(10), {})
+    found.absorb(None, clock(100), {})
+    return found
+
+
+def broken_cells(cells: int) -> list[dict[str, Any]]:
+    """Cell n expects n0..n9, lacks its first, has its last twice and the first of the next cell."""
+    rows = []
+    for n in range(cells):
+        own = list(range(10 * n, 10 * n + 10))
+        where = {"batch": 0, "lookup_us": 1, "window_us": n * MINUTE_US, "key": f"k{n % 3}"}
+        rows += [fact("input", own, **where), fact("output", [*own[1:], own[-1], 10 * n + 10], **where)]
+    return rows
+
+
+def test_each_class_is_counted_and_named(tmp_path: Path) -> None:
+    found = judged(tmp_path, *broken_cells(4))
+    counts = found.sums.counts
+    # The last cell's stranger is an event of no cell.
+    assert (counts["missing"], counts["duplicate"], counts["misplaced"], counts["unknown_id"]) == (4, 4, 3, 1)
+    row = found.cells.keys.index("k1")
+    assert [found.evidence[row, name] for name in ("missing", "duplicate", "misplaced")] == [("10",), ("19",), ("20",)]
+    assert found.evidence[3, "unknown_id"] == ("40",)
+
+
+def test_in_parts_it_says_what_it_says_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = judged(tmp_path, *broken_cells(9))
+    monkeypatch.setattr(judging_module, "COMPARED_AT_ONCE", 25)
+    parts = judged(tmp_path, *broken_cells(9))
+    assert parts.sums == whole.sums
+    assert parts.evidence == whole.evidence
+
+
+def test_evidence_is_the_smallest_ids_in_their_own_order_and_bounded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = {"batch": 0, "lookup_us": 1}
+    rows = [fact("input", range(5, 505), key=key, **where) for key in ("a", "b", "c")]
+    found = judged(tmp_path, *rows)
+    assert found.evidence[0, "missing"] == tuple(str(number) for number in range(5, 5 + compare.IDS_KEPT))
+    monkeypatch.setattr(compare, "EVIDENCE_KEPT", 2)
+    bounded = judged(tmp_path, *rows)
+    assert bounded.sums == found.sums
+    assert len(bounded.evidence) == 2

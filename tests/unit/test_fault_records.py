@@ -1,0 +1,56 @@
+"""Anyone may write to the faults topic: a record that no table can hold would end the sidecar at every start."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from validator.state.tables import StateTables, Table, rows_of
+from validator.stream.faults_topic import _row, record
+
+RECORD = {"id": "1", "kind": "kill", "target": "a", "state": "injected", "time": "2026-01-01T00:00:00Z", "seed": 7}
+
+
+def test_a_record_becomes_a_row_that_the_table_holds() -> None:
+    row = _row(json.dumps(RECORD).encode())
+    assert row is not None
+    assert (row["name"], row["seed"], row["time_us"]) == ("kill", 7, 1_767_225_600_000_000)
+    assert rows_of(Table.FAULTS, [row]).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        *[{"seed": seed} for seed in (2**63, -(2**63) - 1, float("inf"), float("nan"), "x", [1])],
+        *[{"id": "\ud800"}, {"target": "\udfff"}, {"time": "yesterday"}, {"time": 5}, {"state": "broken"}],
+    ],
+    ids=str,
+)
+def test_a_record_that_the_table_cannot_hold_is_none(odd: dict[str, object]) -> None:
+    assert _row(json.dumps({**RECORD, **odd}).encode()) is None
+
+
+@pytest.mark.parametrize(
+    "value", [b"", b"[]", b"5", b"null", b"\xff", b"[" * 100_000], ids=lambda value: repr(value[:9])
+)
+def test_what_is_no_record_is_none(value: bytes) -> None:
+    assert _row(value) is None
+
+
+def test_a_start_that_reads_the_topic_again_adds_nothing_twice(tmp_path: Path) -> None:
+    def read(upto: int) -> list[dict[str, object]]:
+        rows = [_row(json.dumps({**RECORD, "id": str(offset)}).encode()) for offset in range(upto)]
+        return [{**row, "topic": "faults", "partition": 0, "offset": at} for at, row in enumerate(rows) if row]
+
+    for batch, upto in enumerate((2, 2, 3, 3)):
+        record(StateTables(tmp_path), read(upto), batch)
+    record(StateTables(tmp_path), [{**read(1)[0], "offset": 3}], 9)
+    found = [row for part in StateTables(tmp_path).scan(Table.FAULTS) for row in part.to_pylist()]
+    assert sorted((row["offset"], row["id"], row["batch"]) for row in found) == [
+        (0, "0", 0),
+        (1, "1", 0),
+        (2, "2", 2),
+        (3, "0", 9),
+    ]

@@ -1,0 +1,108 @@
+"""The guarantee that the running engine was found to have, in every form of the report."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from testbed.engines.effective import Effective
+from tests.unit.publish_snapshots import broken, clean
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.model.classes import Guarantee
+from validator.publish import html, text
+from validator.publish.effective import BYTES_MAX, EFFECTIVE_TITLE, effective_guarantee, effective_lines
+from validator.publish.publisher import Publisher
+from validator.publish.report import build
+
+pytestmark = pytest.mark.unit
+
+WEAK = Effective("flink", "at_least_once", ("transactional.id not set", "acks all"), commit_interval_seconds=1.0)
+FINDING = "flink is declared exactly once but runs at least once: transactional.id not set; acks all."
+
+
+def test_what_the_testbed_writes_is_a_finding_in_every_form_and_moves_no_verdict(tmp_path: Path) -> None:
+    WEAK.write(tmp_path / "engine.json")
+    block = effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE)
+    assert block == {
+        "declared": "exactly_once",
+        "effective": "at_least_once",
+        "engine": "flink",
+        "evidence": ["transactional.id not set", "acks all"],
+        "finding": FINDING,
+        "problem": None,
+    }
+    assert WEAK.mismatch("exactly_once") == FINDING
+    report = build(clean(), block)
+    assert report["outcome"] == "pass"
+    assert report["effective_guarantee"] == block
+    assert f"FINDING: {FINDING} The verdict does not count it." in " ".join(text.render(report).split())
+    assert FINDING in html.render(report)
+
+
+@pytest.mark.parametrize(
+    ("declared", "runs", "differs"),
+    [
+        ("exactly_once", "exactly_once", False),
+        ("exactly_once", "at_most_once", True),
+        ("at_least_once", "exactly_once", False),
+        ("at_least_once", "at_most_once", True),
+        ("at_most_once", "exactly_once", False),
+        ("at_most_once", "at_least_once", True),
+    ],
+)
+def test_a_finding_is_what_may_break_the_claim(tmp_path: Path, declared: str, runs: str, differs: bool) -> None:
+    file = tmp_path / "engine.json"
+    file.write_text(json.dumps({"guarantee": runs}), encoding="utf-8")
+    block = effective_guarantee(file, Guarantee(declared))
+    assert block is not None
+    assert (block["finding"] is not None) == differs
+    assert block["effective"] == runs
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (None, "is not there or no file; whoever runs the engine writes it"),
+        (b"", "is damaged (Invalid JSON"),
+        (b"\xff{", "is damaged (Invalid JSON"),
+        (b'{"guarantee": "mostly_once"}', "is damaged (guarantee: Input should be 'at_most_once'"),
+        (b'{"evidence": []}', "is damaged (guarantee: Field required)"),
+        (b'{"guarantee": "exactly_once", "evidence": [1]}', "is damaged (evidence.0: Input should be a valid string)"),
+        (b"[" * 40_000, "is damaged (Invalid JSON"),
+        (b" " * (BYTES_MAX + 1), "has more than 65536 bytes"),
+    ],
+)
+def test_a_file_that_is_absent_or_damaged_is_a_sentence_and_no_guarantee(
+    tmp_path: Path, content: bytes | None, said: str
+) -> None:
+    file = tmp_path / "engine.json"
+    if content is not None:
+        file.write_bytes(content)
+    report = build(broken(), effective_guarantee(file, Guarantee.EXACTLY_ONCE))
+    block = report["effective_guarantee"]
+    assert (block["effective"], block["finding"], block["evidence"]) == (None, None, [])
+    assert str(file) in block["problem"]
+    assert said in block["problem"]
+    (line,) = effective_lines(report)
+    assert line.startswith("What the engine really guarantees is not known: ")
+    assert "once" not in line.replace("mostly_once", "").replace("at_most_once", "").partition("(")[0]
+
+
+def test_nothing_is_said_where_nobody_tells_nor_of_a_report_of_before() -> None:
+    report = build(clean())
+    assert report["effective_guarantee"] is None
+    del report["effective_guarantee"]
+    assert EFFECTIVE_TITLE not in text.render(report) + html.render(report)
+
+
+def test_the_publisher_reads_the_file_anew_beside_the_configuration(tmp_path: Path) -> None:
+    given = ["metrics.port=0", "state.path=state", "engine.effective=engine.json"]
+    publisher = Publisher(loads(EXAMPLES["clickstream"], tmp_path, given, {}), tmp_path)
+    assert publisher.publish(clean())["effective_guarantee"]["effective"] is None
+    WEAK.write(tmp_path / "engine.json")
+    assert publisher.publish(clean())["effective_guarantee"]["finding"] == FINDING
+    written = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert written["effective_guarantee"]["finding"] == FINDING

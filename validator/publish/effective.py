@@ -1,0 +1,92 @@
+"""What the engine really guarantees, as whoever runs it read it back: a file beside the pipeline, shown in the report.
+
+The file is JSON: ``{"engine": "flink", "guarantee": "at_least_once", "evidence": ["checkpoint mode ...", ...]}``;
+further keys are left alone. It may be written anew at any time, whole (write another file and rename it). Nothing here
+touches a verdict: a guarantee that an engine does not have may hold in a run by chance, and one that it has may break.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from validator.model.classes import Guarantee
+
+BYTES_MAX: Final = 65_536
+EFFECTIVE_TITLE: Final = "The engine, as it runs"
+
+
+class _Read(BaseModel):
+    """The file's content."""
+
+    model_config = ConfigDict(extra="ignore", frozen=True)
+
+    engine: str = Field(default="the engine", min_length=1)
+    guarantee: Guarantee
+    evidence: tuple[str, ...] = ()
+
+
+def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any] | None:
+    """The report's block of this name; None where the configuration names no file. Never raises.
+
+    ``effective`` is null where it is not known, and ``problem`` says why. ``finding`` is a sentence where an engine
+    that runs so may break what is declared.
+    """
+    if path is None:
+        return None
+    known: dict[str, Any] = {"declared": declared.value, "effective": None, "engine": None, "evidence": []}
+    try:
+        if not path.is_file():  # nor wait for a writer, as a pipe would
+            return _unknown(known, f"{path} is not there or no file; whoever runs the engine writes it")
+        with path.open("rb") as file:
+            content = file.read(BYTES_MAX + 1)
+        if len(content) > BYTES_MAX:
+            return _unknown(
+                known, f"{path} has more than {BYTES_MAX} bytes; name the file that the engine's keeper writes"
+            )
+        read = _Read.model_validate_json(content)
+    except OSError as error:
+        return _unknown(known, f"{path} cannot be read ({error.strerror or error}); let the sidecar read it")
+    except ValidationError as error:
+        first = error.errors()[0]
+        where = ".".join(str(part) for part in first["loc"])
+        said = f"{where}: {first['msg']}" if where else first["msg"]
+        return _unknown(known, f"{path} is damaged ({said}); write it anew")
+    known |= {"effective": read.guarantee.value, "engine": read.engine, "evidence": list(read.evidence)}
+    finding = None
+    if read.guarantee not in (declared, Guarantee.EXACTLY_ONCE):  # exactly once keeps what either of the others claims
+        because = f": {'; '.join(read.evidence)}" if read.evidence else ""
+        finding = f"{read.engine} is declared {_words(declared)} but runs {_words(read.guarantee)}{because}."
+    return {**known, "finding": finding, "problem": None}
+
+
+def sentence(block: dict[str, Any] | None) -> str | None:
+    """What a report's block says, in one sentence; None where there is none, as in reports of before."""
+    if block is None:
+        return None
+    if block["effective"] is None:
+        return f"What the engine really guarantees is not known: {block['problem']}."
+    if block["finding"] is not None:
+        return str(block["finding"])
+    because = f": {'; '.join(block['evidence'])}" if block["evidence"] else ""
+    return f"{block['engine']} runs {_words(Guarantee(block['effective']))}{because}."
+
+
+def effective_lines(report: Mapping[str, Any]) -> list[str]:
+    """The lines of a report's section on it; none where nobody tells."""
+    block = report.get("effective_guarantee")
+    said = sentence(block)
+    if block is None or said is None:
+        return []
+    return [f"FINDING: {said} The verdict does not count it."] if block["finding"] else [said]
+
+
+def _unknown(known: dict[str, Any], problem: str) -> dict[str, Any]:
+    return {**known, "finding": None, "problem": problem}
+
+
+def _words(guarantee: Guarantee) -> str:
+    return guarantee.value.replace("_", " ")
