@@ -1,6 +1,6 @@
 """Faults as objects of Chaos Mesh, ``chaos-mesh.org/v1alpha1``, of which 2.8 was read.
 
-One model per kind, with the fields that we write, their names and bounds; an API server checks them again, strictly.
+Only the fields that we need are written; an API server checks them against its own schema before they are made.
 """
 
 from __future__ import annotations
