@@ -13,9 +13,7 @@ from testbed.campaign.plan import REFERENCE, FaultName, Plan, PlanError
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.settings import Guarantee, Workload
 
-WORKLOADS_OF: Final[dict[str, tuple[Workload, ...]]] = {REFERENCE: ("sst", "mst")}
-"""Engine -> workloads that a campaign can run on it; the other engines have SST."""
-_SST: Final[tuple[Workload, ...]] = ("sst",)
+_REFERENCE_WORKLOADS: Final[tuple[Workload, ...]] = ("sst", "mst")
 _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")
 
 
@@ -65,8 +63,9 @@ def matrix(plan: Plan) -> Matrix:
     cells: list[Cell] = []
     left_out: list[str] = []
     for engine, workload in product(plan.engines, plan.workloads):
-        if workload not in WORKLOADS_OF.get(engine, _SST):
-            left_out.append(f"{engine} has no {workload} job in a campaign yet; only {' and '.join(_SST)}.")
+        known = _REFERENCE_WORKLOADS if engine == REFERENCE else CATALOGUE[engine].workloads
+        if workload not in known:
+            left_out.append(f"{engine} has no {workload} job yet; only {' and '.join(known)}.")
             continue
         for guarantee in plan.guarantees:
             if (reason := _cannot(engine, guarantee)) is not None:

@@ -150,6 +150,7 @@ class OneRun:
             return ReferenceEngine(settings, folder, instances=plan.parallelism)
         real = RealEngineSettings(
             bootstrap_servers=servers, input=topics.click, output=topics.output, late=topics.late,
+            workload=cell.workload, update_input=topics.update, late_updates=topics.late_updates,
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
             max_disorder_ms=CATALOGUE[cell.engine].slack_ms, timeouts=times,
         )  # fmt: skip

@@ -69,8 +69,8 @@ def test_what_an_engine_cannot_do_is_left_out_with_its_sentence() -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"workloads": ["mst"]}, "kafka_streams has no mst job in a campaign yet"),
-        ({"workloads": ["sst", "mst"]}, "nothing of this plan can be run with mst; take it out"),
+        ({"engines": ["spark"], "workloads": ["mst"]}, "spark has no mst job yet"),
+        ({"engines": ["spark"], "workloads": ["sst", "mst"]}, "nothing of this plan can be run with mst; take it out"),
         ({"engines": ["storm", "flink"], "guarantees": ["at_most_once", "exactly_once"], "faults": ["none"]}, None),
         ({"engines": ["storm"], "guarantees": ["exactly_once"]}, "nothing of this plan can be run with storm"),
     ],
@@ -83,14 +83,14 @@ def test_a_value_without_any_cell_is_refused(changes: dict[str, Any], sentence: 
         matrix(plan(**changes))
 
 
-def test_the_reference_joins_and_the_others_are_left_out() -> None:
-    found = matrix(plan(engines=["reference", "flink"], workloads=["sst", "mst"]))
+def test_an_engine_without_a_join_is_left_out_of_joins_only() -> None:
+    found = matrix(plan(engines=["reference", "flink", "spark"], workloads=["sst", "mst"], faults=["none"]))
     assert {(cell.engine, cell.workload) for cell in found.cells} == {
-        ("reference", "sst"),
-        ("reference", "mst"),
-        ("flink", "sst"),
+        *(("reference", workload) for workload in ("sst", "mst")),
+        *(("flink", workload) for workload in ("sst", "mst")),
+        ("spark", "sst"),
     }
-    assert found.left_out == ("flink has no mst job in a campaign yet; only sst.",)
+    assert found.left_out[0] == "spark has no mst job yet; only sst."
 
 
 def test_every_cell_comes_once_before_any_comes_again() -> None:
