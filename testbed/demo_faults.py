@@ -66,8 +66,7 @@ class DemoFault:
             self._pause()
 
     def _kill(self) -> None:
-        if self._plan.is_real:
-            self._await_answer()
+        self._await_answer()
         self._say("FAULT: killing the engine (SIGKILL)")
         self._tell("injected")
         self._engine.kill(0)

@@ -45,8 +45,8 @@ def window_seconds(plan: DemoPlan) -> int:
 def commit_seconds(plan: DemoPlan) -> float:
     """How often the engine commits.
 
-    At least once breaks visibly where results were produced since the last commit. Commits at 0.4, 0.8 ... of the
-    load leave the kill at half time with some windows' results in between.
+    At least once breaks visibly where results were produced since the last commit: seldom commits, and a kill right
+    after an answer, leave some for certain.
     """
     return max(4.0, 0.4 * plan.seconds) if plan.guarantee == "at_least_once" else 0.5
 
