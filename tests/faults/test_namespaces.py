@@ -37,8 +37,10 @@ def name(stage: Stage) -> Iterator[str]:
     made, device = f"sp{os.getpid()}", f"sp{os.getpid()}h"
     with ExitStack() as stack:
         ip("netns", "add", made)
-        stack.callback(ip, "netns", "del", made)  # the pair of devices goes with it
+        stack.callback(ip, "netns", "del", made)
         ip("link", "add", device, "type", "veth", "peer", "name", "e0", "netns", made)
+        # With its namespace the pair would go, too, but only some time later: the next test makes one of that name.
+        stack.callback(ip, "link", "del", device)
         ip("addr", "add", f"{_HOST}/30", "dev", device)
         ip("link", "set", device, "up")
         ip("-n", made, "addr", "add", f"{_INSIDE}/30", "dev", "e0")
