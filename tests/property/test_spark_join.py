@@ -6,7 +6,9 @@ As `test_spark_core.py` does it for the window, with its session.
 from __future__ import annotations
 
 import os
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from multiprocessing import get_context
 from random import Random
 from typing import TYPE_CHECKING, Final
 
@@ -59,9 +61,12 @@ def joins(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Join
         for causal, number in ((True, CAUSAL), (False, FAULTY))
         for seed in range(number)
     ]
-    judged = Judged(spark, cases, tmp_path_factory.mktemp("joins"))
-    rows = [list(judged.live(number)) for number in range(len(cases))]
-    return Joins(judged, cases, rows, join_opinions(cases))
+    # The referees think while the core works.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
+        opinions = beside.submit(join_opinions, cases)
+        judged = Judged(spark, cases, tmp_path_factory.mktemp("joins"))
+        rows = [list(judged.live(number)) for number in range(len(cases))]
+        return Joins(judged, cases, rows, opinions.result())
 
 
 def test_the_core_says_what_the_reference_says_after_every_step(
