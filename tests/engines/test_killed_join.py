@@ -21,20 +21,13 @@ from testbed.engines.settings import Guarantee
 from tests.engines.joined_run import JoinedRun
 from tests.engines.killed_run import READY_SECONDS_MAX
 
-EXTENDED = pytest.mark.extended
 """Each takes 75 to 125 s on two busy cores, and the part has 400 s for all its engines."""
 
 
 @pytest.mark.timeout(420)
-@pytest.mark.parametrize(
-    ("name", "guarantee"),
-    [
-        ("kafka_streams", "exactly_once"),
-        pytest.param("kafka_streams", "at_least_once", marks=EXTENDED),
-        pytest.param("flink", "exactly_once", marks=EXTENDED),
-        pytest.param("flink", "at_least_once", marks=EXTENDED),
-    ],
-)
+@pytest.mark.extended
+@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
+@pytest.mark.parametrize("name", ["kafka_streams", "flink"])
 def test_a_killed_join_costs_what_the_guarantee_allows(
     broker: EmbeddedBroker,
     topic_names: Callable[[str], str],

@@ -68,6 +68,7 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
     assert "runs at least once" in (effective.mismatch("exactly_once") or "")
 
 
+@pytest.mark.extended
 def test_a_late_click_goes_to_its_topic_and_nowhere_else(broker: EmbeddedBroker, tmp_path: Path) -> None:
     topics = Topics(broker, "storm-late", input_partitions=1)
     with StormEngine(settings_for(topics, "at_most_once"), tmp_path / "engine") as engine:
