@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.measure.output import Output, Spread
-from validator.reconcile.arrays import ABSENT, NEVER, Ints, field, ints, listed
+from validator.reconcile.arrays import ABSENT, NEVER, Ints, field, ints, listed, run_starts
 from validator.reconcile.cells import Cells, contributing
 
 DEFINITIONS: Final = ("last_input", "window_close", "first_input")
@@ -99,11 +99,7 @@ def _grouped(
     second = result_us // 1_000_000
     order = np.lexsort((bucket, second, batch))
     keys = [it[order] for it in (batch, second, bucket)]
-    new = np.ones(len(order), dtype=np.bool_)
-    for i, key in enumerate(keys):
-        changes = key[1:] != key[:-1]
-        new[1:] = changes if i == 0 else new[1:] | changes
-    starts = np.flatnonzero(new)
+    starts = np.flatnonzero(run_starts(*keys))
     if not len(starts):
         return []
     told = {

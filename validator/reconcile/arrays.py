@@ -52,9 +52,18 @@ def counts(groups: Ints, where: Bools, count: int) -> Ints:
     return np.bincount(groups[where], minlength=count).astype(np.int64)
 
 
-def spread(parents: Ints, values: Ints) -> Ints:
-    """``values`` of the parent of each row."""
-    return values[parents]
+def present(value: np.int64) -> int | None:
+    """One value as a number, None where it stands for null."""
+    return None if value in (ABSENT, NEVER) else int(value)
+
+
+def run_starts(*columns: Ints) -> Bools:
+    """Of sorted rows: which ones differ from the row before in any column; the first row does."""
+    starts = np.zeros(len(columns[0]), dtype=np.bool_)
+    starts[:1] = True
+    for column in columns:
+        starts[1:] |= column[1:] != column[:-1]
+    return starts
 
 
 def listed(column: pa.ChunkedArray | pa.Array) -> tuple[Ints, pa.Array]:

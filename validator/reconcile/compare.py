@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from validator.reconcile import arrays, joined
-from validator.reconcile.arrays import Bools, Ints, coded, counts, ints, listed, totals
+from validator.reconcile.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, contributing
 from validator.reconcile.ids import ById, Flags, Seen, window_classes
 from validator.reconcile.judge import Rules
@@ -90,7 +90,7 @@ def compare(
     items, texts, named = _items(gathered)
     items = items.sorted()
     size = len(rows)
-    starts = _group_starts(items)
+    starts = run_starts(items.cell, items.is_text, items.id)
     group = np.cumsum(starts) - 1
     firsts = np.flatnonzero(starts)
     seen = _seen(items, group, firsts)
@@ -186,15 +186,6 @@ def _places(facts: pa.Table) -> list[Place]:
     return list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
 
 
-def _group_starts(items: _Items) -> Bools:
-    """Which contributions are the first of their (cell, id)."""
-    starts = np.ones(len(items.cell), dtype=np.bool_)
-    for column in (items.cell, items.is_text, items.id):
-        starts[1:] &= column[1:] == column[:-1]
-    starts[1:] = ~starts[1:]
-    return starts
-
-
 def _seen(items: _Items, group: Ints, firsts: Ints) -> Seen:
     size = len(firsts)
     e, p, late, rejected = (counts(group, items.side == side, size) for side in (_INPUT, _OUTPUT, _LATE, _REJECTED))
@@ -273,17 +264,14 @@ def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int) 
         return np.zeros(size, dtype=np.int64), np.zeros(size, dtype=np.int64)
     groups = group[carried]
     position = np.arange(len(carried))
-    is_first = np.ones(len(carried), dtype=np.bool_)
-    is_first[1:] = groups[1:] != groups[:-1]
-    nth = position - np.maximum.accumulate(np.where(is_first, position, 0)) + 1
+    nth = position - np.maximum.accumulate(np.where(run_starts(groups), position, 0)) + 1
     expected = ids.expected[groups]
     foreign = (expected == 0) & is_known[groups]
     surplus = nth > expected
     cell, place, offset = items.cell[carried], items.place[carried], items.offset[carried]
     order = np.lexsort((offset, place, cell))
     cell, place, offset = cell[order], place[order], offset[order]
-    new = np.ones(len(cell), dtype=np.bool_)
-    new[1:] = (cell[1:] != cell[:-1]) | (place[1:] != place[:-1]) | (offset[1:] != offset[:-1])
+    new = run_starts(cell, place, offset)
     record = np.cumsum(new) - 1
     cell_of = cell[new]
     any_foreign = counts(record, foreign[order], len(cell_of)) > 0
@@ -303,10 +291,8 @@ def _evidence(ids: ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> d
     for name, concerned in of_class.items():
         chosen = np.flatnonzero(concerned)
         cell = ids.cell[chosen]
-        is_first = np.ones(len(cell), dtype=np.bool_)
-        is_first[1:] = cell[1:] != cell[:-1]
-        starts = np.flatnonzero(is_first)[:EVIDENCE_KEPT]
-        ends = np.append(np.flatnonzero(is_first), len(cell))[1:]
+        firsts = np.flatnonzero(run_starts(cell))
+        starts, ends = firsts[:EVIDENCE_KEPT], np.append(firsts, len(cell))[1:]
         for start, end in zip(starts.tolist(), ends.tolist(), strict=False):
             some = chosen[start : min(end, start + IDS_KEPT)]
             shown = tuple(

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from validator.reconcile.arrays import ABSENT, NEVER
+from validator.reconcile.arrays import ABSENT, present
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import VIOLATIONS, Judged, Rules
 
@@ -69,14 +69,10 @@ def moved(
                     "count": count,
                     "confirmed": max(0, count - told),
                     "retracted": max(0, told - count),
-                    "provable_us": _present(provable[row]),
-                    "at_us": _present(at[row]),
+                    "provable_us": present(provable[row]),
+                    "at_us": present(at[row]),
                     "ids": list(evidence.get((row, name), ())),
                     "explanation": _SAID[name] % (count, expected) if count else "explained by what was read later",
                 }
             )
     return found
-
-
-def _present(value: np.int64) -> int | None:
-    return None if value in (ABSENT, NEVER) else int(value)

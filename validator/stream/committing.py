@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE
 from validator.model.books import Books
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary
-from validator.reconcile.arrays import ABSENT, NEVER, ints
+from validator.reconcile.arrays import NEVER, ints, present
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import Table, rows_of
 
@@ -122,21 +122,17 @@ def summaries(facts: pa.Table) -> list[PartitionSummary]:
         is_input = any(sides[row] == Side.INPUT.value for row in rows.tolist())
         decoded = rows[status[rows] == DECODED]
         earliest = decoded[np.argmin(first_offsets[decoded])] if len(decoded) else None
-        first_event = None if earliest is None else _present(first_events[earliest])
+        first_event = None if earliest is None else present(first_events[earliest])
         found.append(
             PartitionSummary(
                 place=PartitionId(*place),
                 records=int(records[rows].sum()),
                 undecodable=of_status[UNDECODABLE],
                 tombstones=of_status[TOMBSTONE],
-                newest_event_time_us=_present(newest[rows].max()) if is_input else None,
+                newest_event_time_us=present(newest[rows].max()) if is_input else None,
                 first_event_time_us=first_event if is_input else None,
-                first_time_us=_present(firsts[rows].min()),
-                last_time_us=_present(lasts[rows].max()),
+                first_time_us=present(firsts[rows].min()),
+                last_time_us=present(lasts[rows].max()),
             )
         )
     return found
-
-
-def _present(value: np.int64) -> int | None:
-    return None if value in (ABSENT, NEVER) else int(value)
