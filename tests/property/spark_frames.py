@@ -151,6 +151,7 @@ def decoded(spark: SparkSession, cases: Sequence[Case], folder: Path) -> DataFra
             "hash_b": _fingerprint(scalars.hash_b),
         }
     )
+    shaped = shaped.withColumn("run", F.lit(None))
     return shaped.select(*[F.col(field.name).cast(field.dataType) for field in DECODED_TYPE.fields], "sane_us")
 
 

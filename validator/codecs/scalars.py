@@ -63,7 +63,7 @@ def instant_us(text: Column, unit: str | None) -> Column:
     if unit == "ns":
         return F.coalesce(F.floor(whole / F.lit(1000)).cast("bigint"), _decimal_us(text, "0.001"))
     factor = MICROSECONDS[unit]
-    in_range = F.abs(whole) < F.lit(2**63 // factor)
+    in_range = F.abs(whole) <= F.lit((2**63 - 1) // factor)
     return F.when(whole.isNotNull(), F.when(in_range, whole * F.lit(factor))).otherwise(_decimal_us(text, str(factor)))
 
 

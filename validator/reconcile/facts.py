@@ -26,6 +26,7 @@ from pyspark.sql.types import (
 )
 
 from validator.codecs.columns import RESULT_TYPE
+from validator.reconcile.arrays import ints
 
 
 class Side(StrEnum):
@@ -140,26 +141,31 @@ def aggregate(
     limit = F.array(*[F.lit(lookup_us + max_ahead_us)] * sources)[F.col("source")]
     sane = F.col("event_time_us") <= limit
     rows = decoded.withColumn("reach_us", F.when(sane, F.col("reach_us")))
+    run = F.col("run")
     first_event = (
-        F.min_by("event_time_us", "offset") if with_first_event else F.max(F.lit(None).cast("bigint"))
+        F.min_by(F.coalesce(run["first_event_time_us"], "event_time_us"), "offset")
+        if with_first_event
+        else F.max(F.lit(None).cast("bigint"))
     ).alias("first_event_time_us")
     return rows.groupBy("source", "partition", "status", "window_start_us", "key", "reach_us").agg(
-        F.count(F.lit(1)).alias("records"),
+        F.sum(F.coalesce(run["records"], F.lit(1))).alias("records"),
         F.sum("contributions").alias("contributions"),
         F.sum("hash_a").alias("hash_a"),
         F.sum("hash_b").alias("hash_b"),
         F.min("offset").alias("first_offset"),
-        F.max("offset").alias("last_offset"),
+        F.max(F.coalesce(run["last_offset"], "offset")).alias("last_offset"),
         F.min("time_us").alias("first_time_us"),
-        F.max("time_us").alias("last_time_us"),
+        F.max(F.coalesce(run["last_time_us"], "time_us")).alias("last_time_us"),
         F.max(F.when(sane, F.col("event_time_us"))).alias("newest_event_time_us"),
         first_event,
-        F.min("id").alias("min_id"),
-        F.max("id").alias("max_id"),
+        F.min(F.coalesce(run["min_id"], "id")).alias("min_id"),
+        F.max(F.coalesce(run["max_id"], "id")).alias("max_id"),
         # Two lists of numbers, zipped afterwards, cost the whole batch a tenth less than one list of structs. Their
         # orders agree, since a row enters both or none.
         F.collect_list("id").alias("id_list"),
         F.collect_list(F.when(F.col("id").isNotNull(), F.col("offset"))).alias("offset_list"),
+        F.collect_list(run["ids"]).alias("id_runs"),
+        F.collect_list(run["offsets"]).alias("offset_runs"),
         F.collect_list(F.when(F.col("text_id").isNotNull(), F.struct(F.col("text_id").alias("id"), "offset"))).alias(
             "text_ids"
         ),
@@ -179,7 +185,7 @@ def completed(
         **{name: pa.repeat(pa.scalar(value), size) for name, value in constant.items()},
         "side": pa.array([side.value for side, _ in sources]).take(source),
         "topic": pa.array([topic for _, topic in sources]).take(source),
-        "ids": _zipped(grouped["id_list"], grouped["offset_list"]),
+        "ids": _ids(grouped),
         "frontier": pa.nulls(size, FACTS_SCHEMA.field("frontier").type),
         "mark": pa.nulls(size, pa.string()),
     }
@@ -187,14 +193,25 @@ def completed(
     return pa.table(ordered, schema=FACTS_SCHEMA)
 
 
-def _zipped(ids: pa.ChunkedArray, offsets: pa.ChunkedArray) -> pa.Array:
-    """Two columns of lists, of equal lengths row by row, as one column of lists of (id, offset)."""
-    of_rows = pc.list_value_length(ids).to_numpy()
-    ends = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(of_rows, dtype=np.int32)])
-    items = pa.StructArray.from_arrays([_flat(ids), _flat(offsets)], names=["id", "offset"])
+def _ids(grouped: pa.Table) -> pa.Array:
+    """Ids and offsets of single events and of runs, as one column of lists of (id, offset)."""
+    size = grouped.num_rows
+    singly = ints(pc.list_value_length(grouped["id_list"]))
+    of_row = np.repeat(np.arange(size), ints(pc.list_value_length(grouped["id_runs"])))
+    in_runs = np.bincount(of_row, ints(pc.list_value_length(_flat(grouped["id_runs"]))), size).astype(np.int64)
+    ends = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(singly + in_runs, dtype=np.int32)])
+    columns = [
+        np.concatenate([ints(_flat(grouped[f"{name}_list"])), ints(_flat(_flat(grouped[f"{name}_runs"])))])
+        for name in ("id", "offset")
+    ]
+    if singly.any() and in_runs.any():
+        rows = np.arange(size)
+        order = np.argsort(np.concatenate([np.repeat(rows, singly), np.repeat(rows, in_runs)]), kind="stable")
+        columns = [column[order] for column in columns]
+    items = pa.StructArray.from_arrays([pa.array(column) for column in columns], names=["id", "offset"])
     return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), items)
 
 
-def _flat(lists: pa.ChunkedArray) -> pa.Array:
+def _flat(lists: pa.ChunkedArray | pa.Array) -> pa.Array:
     flat = pc.list_flatten(lists)
     return flat.combine_chunks() if isinstance(flat, pa.ChunkedArray) else flat

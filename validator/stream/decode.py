@@ -7,16 +7,39 @@ Shape out: `validator.codecs.columns.DECODED_TYPE`. Nothing here reads or writes
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, DataType, LongType, StringType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+)
 
-from validator.codecs import json_paths, scalars
-from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, TOMBSTONE, UNDECODABLE
+from validator.codecs import json_paths, plain_events, scalars
+from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, RUN_TYPE, TOMBSTONE, UNDECODABLE
 from validator.codecs.id_spaces import IdSpace
 from validator.config.model import FieldPath, Input, Late, Output
 from validator.oracles.tumbling_window import TumblingWindow
+
+_RUNS_TYPE: Final = StructType(
+    [
+        StructField("value", BinaryType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("time_us", LongType()),
+        StructField("run", RUN_TYPE),
+    ]
+)
+"""`plain_events.RUNS` for Spark."""
+_OF_A_RUN: Final = ("window_start_us", "key", "reach_us", "event_time_us", "hash_a", "hash_b")
+"""Columns that a run has as a record has them."""
 
 
 def decode_events(
@@ -27,12 +50,21 @@ def decode_events(
     slack_us: int,
     id_type: str,
     space: IdSpace | None = None,
+    *,
+    in_runs: bool = True,
 ) -> DataFrame:
     """Input events, late records and rejected records: each carries one id and its own event time.
 
     ``slack_us`` is disorder plus allowed lateness, for ``reach_us``. ``id_type`` is ``auto``, ``integer`` or
-    ``string``. ``space``: the id space of these events, where inputs have their own.
+    ``string``. ``space``: the id space of these events, where inputs have their own. ``in_runs``: plain events are
+    decoded and grouped by Arrow where they can be, which changes nothing but the time it takes.
     """
+    plain = plain_events_of(topic, oracle, slack_us, id_type, space) if in_runs else None
+    frame = frame.withColumn("time_us", F.unix_micros("timestamp"))
+    if plain is not None:
+        frame = frame.select(*plain_events.TAKEN.names).mapInArrow(plain, _RUNS_TYPE)
+    else:
+        frame = frame.withColumn("run", F.lit(None).cast(RUN_TYPE))
     reader = _Reader(frame, [topic.fields.id, *topic.fields.key, topic.fields.event_time])
     columns = reader.frame.select(
         *_position(),
@@ -40,6 +72,7 @@ def decode_events(
         scalars.key_text([reader.text(path) for path in topic.fields.key]).alias("key"),
         reader.instant(topic.fields.event_time).alias("event_time_us"),
         reader.whole.alias("whole"),
+        "run",
     )
     ids = _with_ids(columns, id_type)
     if space is not None:
@@ -49,11 +82,12 @@ def decode_events(
     decoded = F.col("whole") & known & F.col("key").isNotNull() & F.col("event_time_us").isNotNull()
     hashed = F.coalesce(F.col("number"), scalars.text_number(F.col("text")))
     marked = ids.withColumns({"decoded": F.coalesce(decoded, F.lit(False)), "hashed": hashed})
-    time = F.col("event_time_us")
+    time, run = F.col("event_time_us"), F.col("run")
     return _shape(
         marked,
         source,
-        status=F.when(F.col("decoded"), F.lit(DECODED)).otherwise(F.lit(UNDECODABLE)),
+        status=F.when(run.isNotNull() | F.col("decoded"), F.lit(DECODED)).otherwise(F.lit(UNDECODABLE)),
+        run=run,
         decoded={
             "event_time_us": time,
             "window_start_us": oracle.window_start_us(time),
@@ -92,7 +126,7 @@ def decode_results(
     else:
         reader = _Reader(frame, single, {path: ArrayType(LongType()) for path in lists})
         number_ids = [json_paths.at(F.col("parsed"), path) for path in lists]
-    columns = reader.frame
+    columns = reader.frame.withColumn("time_us", F.unix_micros("timestamp"))
     text_ids: list[Column]
     if one is not None:
         text_ids = [F.array(reader.text(one))]
@@ -238,6 +272,28 @@ class _Reader:
         return scalars.instant_us(self.text(path), path.unit)
 
 
+def plain_events_of(
+    topic: Input | Late, oracle: TumblingWindow, slack_us: int, id_type: str, space: IdSpace | None
+) -> plain_events.PlainEvents | None:
+    """How Arrow decodes the events of a topic; None where it must not."""
+    fields = topic.fields
+    paths = [fields.id, *fields.key, fields.event_time]
+    beside = any(path.path.startswith("$") for path in paths)
+    if beside or id_type == "string" or fields.event_time.unit == "ns" or (space and not space.keeps_integers):
+        return None
+    id_path, *keys, time_path = (tuple(path.path.split(".")) for path in paths)
+    return plain_events.PlainEvents(
+        id=id_path,
+        key=tuple(keys),
+        event_time=time_path,
+        factor=scalars.MICROSECONDS[fields.event_time.unit] if fields.event_time.unit else None,
+        size_us=oracle.size_us,
+        offset_us=oracle.offset_us,
+        closed_right=oracle.closed_right,
+        slack_us=slack_us,
+    )
+
+
 def _value() -> Column:
     return F.col("value").cast("string")
 
@@ -248,7 +304,7 @@ def _text(raw: Column) -> Column:
 
 
 def _position() -> list[Column]:
-    return [F.col("partition"), F.col("offset"), F.unix_micros("timestamp").alias("time_us")]
+    return [F.col("partition"), F.col("offset"), F.col("time_us")]
 
 
 def _with_ids(frame: DataFrame, id_type: str) -> DataFrame:
@@ -276,8 +332,13 @@ def _fold(items: Column, term: scalars.Term) -> Column:
     return F.aggregate(items, F.lit(0).cast("bigint"), lambda total, item: total + term(item))
 
 
-def _shape(frame: DataFrame, source: int, *, status: Column, decoded: dict[str, Column]) -> DataFrame:
-    """The decoded schema in its order; the columns of ``decoded`` are null where the record did not decode."""
+def _shape(
+    frame: DataFrame, source: int, *, status: Column, decoded: dict[str, Column], run: Column | None = None
+) -> DataFrame:
+    """The decoded schema in its order; the columns of ``decoded`` are null where the record did not decode.
+
+    ``run``: where it is not null, the row is a run, and what it says counts.
+    """
     values: dict[str, Column] = {"source": F.lit(source), "status": status}
     zero = {"contributions", "hash_a", "hash_b"}
     for column in DECODED_TYPE.fields:
@@ -290,4 +351,9 @@ def _shape(frame: DataFrame, source: int, *, status: Column, decoded: dict[str, 
             values[column.name] = F.col(column.name)
         else:
             values[column.name] = F.lit(0) if column.name in zero else F.lit(None)
+    if run is not None:
+        given = {**{name: run[name] for name in _OF_A_RUN}, "contributions": run["records"]}
+        for name, column in given.items():
+            values[name] = F.when(run.isNotNull(), column).otherwise(values[name])
+        values["run"] = run
     return frame.select(*[values[f.name].cast(f.dataType).alias(f.name) for f in DECODED_TYPE.fields])

@@ -1,0 +1,254 @@
+"""Arrow's way of decoding events against Spark's, which is the rule: whatever Arrow takes, Spark reads the same.
+
+Odd records by the thousand: fields from a pool of oddities, then bytes changed at random. Each is offered to Arrow
+alone (thrice, since it takes no runs shorter than that) and among others, and to Spark.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as F
+
+from tests.property.test_spark_core import spark
+from validator.codecs.columns import DECODED
+from validator.codecs.fingerprints import hash_a, hash_b
+from validator.codecs.plain_events import TAKEN, PlainEvents
+from validator.config.load import loads
+from validator.config.model import Config, Input
+from validator.reconcile.facts import Side, aggregate, completed
+from validator.stream.decode import decode_events, plain_events_of
+from validator.stream.sources import oracle_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+__all__ = ["spark"]
+pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
+
+RECORDS = 1_500
+"""Of each shape; half of them with changed bytes."""
+SLACK_US = 1_500_000
+
+IDS = ["7", "-7", "0", "-0", "007", "1e3", "1.0", "9223372036854775807", "9223372036854775808", '"7"', '"-0"',
+       '"07"', '" 7"', '"+7"', '"a"', '""', "null", "true", "NaN", "{}", "[7]", "-", "7 ", "\t7", '"7\\u0030"',
+       '"\u0663"']  # fmt: skip
+TIMES = ['"2026-01-01T00:00:00"', '"2026-01-01T00:00:00.5"', '"2026-01-01T00:00:00.123456"', '"2026-01-01 00:00:00.1"',
+         '"2026-01-01T00:00:00.1234567"', '"2026-01-01T00:00:00Z"', '"2026-01-01T00:00:00.5Z"',
+         '"2026-01-01T00:00:00+02:00"', '"2026-01-01T00:00:00-0100"', '"2026-01-01"', '"2026-01-01T10"',
+         '"2026-01-01T10:11"', '"2026-02-30T00:00:00"', '"2026-01-01T24:00:00"', '"2026-01-01T23:59:60"',
+         '"0000-01-01T00:00:00"', '"0001-01-01T00:00:00"', '"1582-10-10T00:00:00"', '"9999-12-31T23:59:59.999999"',
+         '"12026-01-01T00:00:00"', '"-2026-01-01T00:00:00"', '" 2026-01-01T00:00:00"', '"2026-01-01T00:00:00 UTC"',
+         '"2026-1-1T00:00:00.000"', '"2026-01-01T0:00:00.00"', '"2026-01-01T00:00:00."', '"2026-01-01T00:00:00,5"',
+         '"T00:00:00.000000000"', '"00:00:00.0000000000"', '""', "null", "0", "-0", "-1", "1767225600000",
+         "1767225600000.5", '"1767225600000"', '"1767225600000.25"', "1e12", "9223372036854775", "9223372036854775807",
+         "4611686018427387", "4611686018427388", "-4611686018427388", "true", "{}"]  # fmt: skip
+KEYS = ['"/help"', '"/a b"', '"\u00e4\u2713\U0001f600"', '""', '"a/b"', '"[1]"', '"{}"', '"{\\"a\\":1}"', '"\\u0041"',
+        '"\\ud800"', '"\x7f"', '"\t"', "7", "0", "-0", "007", "1.50", "1e2", "null", "true", "[]", "{}",
+        '{"a":1}', "123456789012345678901234567890"]  # fmt: skip
+OTHERS = [
+    "",
+    ',"x":1',
+    ',"x":{"id":9}',
+    ',"id":8',
+    ',"x":[{},[1,2]]',
+    ',"x":1e999',
+    ',"x":01',
+    ',"x":.5',
+    ',"x":NaN',
+    ",",
+]
+OTHERS += [
+    ',"x":"' + "y" * 1200 + '"',
+    ',"x":' + "1" * 1200,
+    ',"x":' + "[" * 1100 + "]" * 1100,
+    ',"key":"/b"',
+    ',"ID":8',
+]
+BYTES = [b'"', b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"\\", b"0", b"-", b"e", b"\x00", b"\x80", b"\xff",
+         b"\xc3\xa4", b"\xed\xa0\x80", b"\xc0\xaf", b"}{", b'"id":5,', b"\xef\xbb\xbf"]  # fmt: skip
+
+
+class Shape(NamedTuple):
+    """How a topic's records look, and its configuration."""
+
+    record: str
+    fields: str
+    result_key: str
+    window: str
+
+
+SHAPES = {
+    "flat, ISO times": Shape(
+        '{"id":%(id)s,"timestamp":%(time)s,"page":%(key)s%(other)s}',
+        "{id: id, key: page, event_time: timestamp}",
+        "page",
+        "{kind: tumbling_window, size: 60s}",
+    ),
+    "nested, milliseconds, two keys": Shape(
+        '{"m":{"id":%(id)s,"at":%(time)s},"k":{"a":%(key)s,"b":"x"}%(other)s}',
+        "{id: m.id, key: [k.b, k.a], event_time: {path: m.at, unit: ms}}",
+        "[b, a]",
+        "{kind: tumbling_window, size: 7s, offset: 3s, closed: right}",
+    ),
+    "key first, microseconds": Shape(
+        ' {"key": %(key)s, "id" : %(id)s , "at":\t%(time)s%(other)s} '.replace("\t", " ").strip(),
+        "{id: id, key: key, event_time: {path: at, unit: us}}",
+        "page",
+        "{kind: tumbling_window, size: 60s}",
+    ),
+}
+
+
+def config(shape: Shape) -> Config:
+    return loads(CONFIG % (shape.fields, shape.result_key, shape.window), "/etc", [], {})
+
+
+CONFIG = """
+pipeline: plain
+guarantee: exactly_once
+kafka: {bootstrap_servers: "localhost:9092"}
+inputs: [{topic: click, fields: %s}]
+outputs: [{topic: output, fields: {key: %s, window_start: windowStart, ids: clickIds}}]
+oracle: %s
+state: {path: /tmp/unused}
+"""
+
+
+def odd_records(shape: Shape, seed: int) -> list[bytes]:
+    """Some fields from the pools, and in every second record some bytes changed."""
+    chance = random.Random(seed)
+    pools = {"id": IDS, "time": TIMES, "key": KEYS, "other": OTHERS}
+    records = []
+    for number in range(RECORDS):
+        fields = usual_fields(shape, number)
+        for name in chance.sample(list(pools), chance.choice([0, 1, 1, 1, 2])):
+            fields[name] = chance.choice(pools[name])
+        record = (shape.record % fields).encode("utf-8", "surrogatepass")
+        if number % 2:
+            at = chance.randrange(len(record) + 1)
+            record = record[:at] + chance.choice(BYTES) + record[at + chance.choice([0, 0, 1]) :]
+        records.append(record)
+    return records
+
+
+def usual_fields(shape: Shape, number: int) -> dict[str, str]:
+    second = number // 97
+    time = f'"2026-01-01T00:{second // 60:02}:{second % 60:02}.5"'
+    if "unit" in shape.fields:
+        time = str(1767225600000 + second * 1000)
+    return {"id": str(number), "time": time, "key": f'"/page-{number % 3}"', "other": ""}
+
+
+def mixed_records(shape: Shape) -> list[bytes]:
+    """Usual records, between them odd ones, some together and some alone."""
+    odd = odd_records(shape, 2)
+    usual = [(shape.record % usual_fields(shape, number)).encode() for number in range(6_000)]
+    return [*usual[:2_500], *odd[:-20], *usual[2_500:4_000], *odd[-20:-10], *usual[4_000:], *odd[-10:]]
+
+
+def as_frame(spark: SparkSession, values: list[bytes]) -> DataFrame:
+    rows = [(at, at % 3, bytearray(value)) for at, value in enumerate(values)]
+    return spark.createDataFrame(rows, "offset bigint, partition int, value binary").select(
+        F.lit(None).cast("binary").alias("key"),
+        "value",
+        F.lit("click").alias("topic"),
+        "partition",
+        "offset",
+        F.timestamp_millis(F.col("offset") * 3 % 1000).alias("timestamp"),
+    )
+
+
+def batch(values: list[bytes]) -> pa.RecordBatch:
+    numbers = range(len(values))
+    columns = [values, [0 for _ in numbers], list(numbers), [5 for _ in numbers]]
+    return pa.RecordBatch.from_arrays(
+        [pa.array(column, field.type) for column, field in zip(columns, TAKEN, strict=True)], schema=TAKEN
+    )
+
+
+def taken_alone(plain: PlainEvents, value: bytes) -> dict[str, Any] | None:
+    """What Arrow makes of a record, None where it leaves it to Spark."""
+    (whole,) = plain.runs(batch([value] * 3))
+    first = whole.to_pylist()[0]
+    if first["run"] is None:
+        assert whole.num_rows == 3
+        assert first["value"] == value
+        return None
+    run: dict[str, Any] = first["run"]
+    assert whole.num_rows == 1
+    assert (run["records"], run["offsets"], len(set(run["ids"]))) == (3, [0, 1, 2], 1)
+    return run
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_what_arrow_takes_spark_reads_the_same(spark: SparkSession, name: str) -> None:
+    shape = SHAPES[name]
+    setup = config(shape)
+    topic: Input = setup.inputs[0]
+    plain = plain_events_of(topic, oracle_of(setup), SLACK_US, "auto", None)
+    assert plain is not None
+    values = odd_records(shape, 1)
+    read = decode_events(as_frame(spark, values), 0, topic, oracle_of(setup), SLACK_US, "auto", in_runs=False)
+    by_offset = {row["offset"]: row for row in read.collect()}
+    outcome = Counter[str]()
+    for offset, value in enumerate(values):
+        row, run = by_offset[offset], taken_alone(plain, value)
+        decoded = row["status"] == DECODED and row["text_id"] is None
+        outcome[f"{'taken' if run else 'left'}, {'an integer id' if decoded else 'other or undecodable'}"] += 1
+        if run is None:
+            continue
+        assert decoded, value
+        for column in ("key", "window_start_us", "reach_us", "event_time_us"):
+            assert run[column] == row[column], (column, value)
+        assert {*run["ids"], run["min_id"], run["max_id"]} == {row["id"]}, value
+        for column in ("hash_a", "hash_b"):
+            assert run[column] == _wrapped(3 * row[column]), (column, value)
+    print(name, dict(outcome))
+    assert outcome["taken, an integer id"] > RECORDS // 8
+    assert outcome["left, other or undecodable"] > RECORDS // 8
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_facts_are_the_same_with_and_without_runs(spark: SparkSession, name: str) -> None:
+    shape = SHAPES[name]
+    setup = config(shape)
+    oracle, topic = oracle_of(setup), setup.inputs[0]
+    frame = as_frame(spark, mixed_records(shape))
+    limit = 1_767_225_600_000_000 if name != "key first, microseconds" else 1_767_225_600_000
+    both = []
+    for in_runs in (True, False):
+        decoded = decode_events(frame, 0, topic, oracle, SLACK_US, "auto", in_runs=in_runs)
+        grouped = aggregate(decoded, 1, lookup_us=limit, max_ahead_us=3_600_000_000, with_first_event=True).toArrow()
+        facts = completed(grouped, [(Side.INPUT, "click")], batch=1, lookup_us=limit, epoch=0)
+        both.append((decoded.where("run is not null").count(), sorted(map(_comparable, facts.to_pylist()))))
+    (runs, with_runs), (no_runs, without) = both
+    assert runs > 0
+    assert no_runs == 0
+    assert with_runs == without
+
+
+def test_hashes_are_those_of_spark(spark: SparkSession) -> None:
+    chance = np.random.default_rng(3)
+    numbers = np.concatenate([chance.integers(-(2**63), 2**63 - 1, 500), [0, 1, -1, 2**63 - 1, -(2**63)]])
+    frame = spark.createDataFrame([(int(number),) for number in numbers], "n bigint")
+    rows = frame.select("n", F.xxhash64("n").alias("a"), (F.col("n") * F.col("n")).alias("b")).collect()
+    asked = np.array([row["n"] for row in rows], dtype=np.int64)
+    assert [row["a"] for row in rows] == hash_a(asked).tolist()
+    assert [row["b"] for row in rows] == hash_b(asked).tolist()
+
+
+def _wrapped(number: int) -> int:
+    return (number + 2**63) % 2**64 - 2**63
+
+
+def _comparable(fact: dict[str, Any]) -> str:
+    fact["ids"] = sorted((item["offset"], item["id"]) for item in fact["ids"])
+    fact["text_ids"] = sorted((item["offset"], item["id"]) for item in fact["text_ids"])
+    return json.dumps(fact, sort_keys=True, default=str)

@@ -1,0 +1,383 @@
+"""Events that Arrow decodes exactly as Spark would, grouped where they are read: the fast way of most records.
+
+`from_json` costs more than all else an event costs. Arrow reads JSON several times faster but knows fewer forms; so
+only records are taken here of which it is certain that Spark's columns (`validator.stream.decode`, the rules) give the
+same. All others pass through as they came, and Spark decodes them. tests/property/test_plain_events.py compares the two
+ways record by record. Runs in Spark's Python workers, 65,536 records a call; no Python runs per record.
+
+Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+from pyspark.sql.pandas.types import to_arrow_type
+
+from validator.codecs.columns import RUN_TYPE
+from validator.codecs.fingerprints import hash_a, hash_b
+
+Ints = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+Bytes = npt.NDArray[np.uint8]
+
+TAKEN: Final = pa.schema(
+    [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]
+)
+"""What of a Kafka record is looked at."""
+
+RUNS: Final = pa.schema([*TAKEN, ("run", to_arrow_type(RUN_TYPE))])
+"""A row is a record as it came, or a run: ``value`` null, ``offset`` and ``time_us`` the smallest of its records."""
+
+_BLOCK: Final = 512
+"""Records that are tried together where a whole batch did not parse."""
+_LONG: Final = 1_000
+"""Bytes from which on a record can meet the limits of Spark's parser: digits of a number, depth."""
+_TOO_LONG: Final = 1_000_000
+_SECOND: Final = 19
+"""Length of an ISO 8601 text up to its seconds. Shorter ones are read differently by Arrow and Spark."""
+_FEW: Final = 3
+"""Runs must hold that many records on the average to be worth more than the records."""
+
+
+@dataclass(frozen=True)
+class PlainEvents:
+    """Where id, key and event time are, and the windows: all in microseconds.
+
+    Paths are names from the root of the value. ``factor``: from a number to microseconds; None for ISO 8601 texts.
+    """
+
+    id: tuple[str, ...]
+    key: tuple[tuple[str, ...], ...]
+    event_time: tuple[str, ...]
+    factor: int | None
+    size_us: int
+    offset_us: int
+    closed_right: bool
+    slack_us: int
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The body of `mapInArrow`: batches of `TAKEN` to batches of `RUNS`."""
+        for batch in batches:
+            yield from self.runs(batch)
+
+    def runs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The runs of a batch, and the records that are in none."""
+        events = self._events(batch["value"])
+        rows = events.rows
+        if len(rows):
+            grouped = self._grouped(batch, events)
+            if grouped.num_rows * _FEW <= len(rows):
+                yield grouped
+            else:
+                rows = rows[:0]
+        if len(rows) < batch.num_rows:
+            others = np.ones(batch.num_rows, dtype=np.bool_)
+            others[rows] = False
+            kept = batch if not len(rows) else batch.filter(pa.array(others))
+            columns = [kept[name] for name in TAKEN.names]
+            yield pa.RecordBatch.from_arrays([*columns, pa.nulls(kept.num_rows, RUNS.field("run").type)], schema=RUNS)
+
+    def _events(self, values: pa.Array) -> _Events:
+        """The records that decode here."""
+        candidates = np.flatnonzero(_regular(values))
+        read = self._read(values, candidates)
+        if read is None:
+            return _NONE
+        table, rows = read
+        ids, has_id = _integers(_leaf(table, self.id))
+        times, has_time = self._times(_leaf(table, self.event_time))
+        codes, keys, has_key = _keys([_leaf(table, path) for path in self.key])
+        whole = has_id & has_time & has_key
+        if whole.all():
+            return _Events(rows, ids, times, codes, keys)
+        return _Events(rows[whole], ids[whole], times[whole], codes[whole], keys)
+
+    def _read(self, values: pa.Array, rows: Ints) -> tuple[pa.Table, Ints] | None:
+        """The JSON of those ``rows`` that Arrow reads, and which they are."""
+        schema = self._schema(values, rows)
+        if schema is None:
+            return None
+        table = _table(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
+        if table is not None:
+            return table, rows
+        found = []
+        for start in range(0, len(rows), _BLOCK):
+            block = rows[start : start + _BLOCK]
+            table = _table(values.take(pa.array(block)), schema)
+            if table is not None:
+                found.append((table, block))
+        if not found:
+            return None
+        return pa.concat_tables([table for table, _ in found]), np.concatenate([block for _, block in found])
+
+    def _schema(self, values: pa.Array, rows: Ints) -> pa.Schema | None:
+        """Numbers or texts, as the first record that can be read has them; None where none can."""
+        for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
+            try:
+                record = json.loads(values[int(row)].as_py())
+                tree: dict[str, Any] = {}
+                for path in (self.id, self.event_time, *self.key):
+                    node = tree
+                    at = record
+                    for name in path[:-1]:
+                        node, at = node.setdefault(name, {}), at[name]
+                    node[path[-1]] = _TYPES[type(at[path[-1]])]
+                return pa.schema(list(_type(tree)))
+            except (ValueError, KeyError, TypeError, RecursionError):
+                continue
+        return None
+
+    def _times(self, column: pa.Array) -> tuple[Ints, Bools]:
+        """Event times in microseconds, and where they are certain."""
+        if self.factor is not None:
+            numbers, known = _integers(column)
+            known = known & (np.abs(numbers) <= _AWAY // self.factor)
+            return np.where(known, numbers, 0) * self.factor, known
+        nothing = np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
+        if column.type != pa.string():
+            return nothing
+        lengths = pc.fill_null(pc.binary_length(column), 0).to_numpy(zero_copy_only=False)
+        if lengths.min(initial=_SECOND) < _SECOND:
+            column = pc.if_else(pa.array(lengths >= _SECOND), column, None)
+        for kind in (pa.timestamp("us"), pa.timestamp("us", "UTC")):
+            if kind.tz is not None and not pc.all(pc.ends_with(column, "Z")).as_py():
+                continue
+            try:
+                return _numbers(column.cast(kind).cast(pa.int64()))
+            except pa.ArrowInvalid:
+                continue
+        return nothing
+
+    def _grouped(self, batch: pa.RecordBatch, events: _Events) -> pa.RecordBatch:
+        """One row per partition, window, key and reach."""
+        rows, times = events.rows, events.times
+        whole = len(rows) == batch.num_rows
+        places, offsets, stamps = (
+            column if whole else column[rows] for column in (_plain(batch[name]) for name in TAKEN.names[1:])
+        )
+        windows = self._floor(times)
+        reaches = self._floor(times - self.slack_us)
+        order, starts = _groups([places, reaches, windows, events.codes])
+        offsets, stamps, times, ids = offsets[order], stamps[order], times[order], events.ids[order]
+        firsts, ends = order[starts], np.append(starts, len(order))
+        run = {
+            "records": np.diff(ends),
+            "window_start_us": windows[firsts],
+            "key": pa.DictionaryArray.from_arrays(events.codes[firsts], events.keys).cast(pa.string()),
+            "reach_us": reaches[firsts],
+            "event_time_us": np.maximum.reduceat(times, starts),
+            # Kafka's order is that of offsets, and the order of a group is that of the batch.
+            "first_event_time_us": times[starts],
+            "last_offset": np.maximum.reduceat(offsets, starts),
+            "last_time_us": np.maximum.reduceat(stamps, starts),
+            "min_id": np.minimum.reduceat(ids, starts),
+            "max_id": np.maximum.reduceat(ids, starts),
+            "hash_a": np.add.reduceat(hash_a(ids), starts),
+            "hash_b": np.add.reduceat(hash_b(ids), starts),
+            "ids": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(ids)),
+            "offsets": pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(offsets)),
+        }
+        fields = list(RUNS.field("run").type)
+        arrays = [
+            pa.nulls(len(starts), pa.binary()),
+            pa.array(places[firsts], pa.int32()),
+            pa.array(np.minimum.reduceat(offsets, starts)),
+            pa.array(np.minimum.reduceat(stamps, starts)),
+            pa.StructArray.from_arrays([pa.array(run[field.name], field.type) for field in fields], fields=fields),
+        ]
+        return pa.RecordBatch.from_arrays(arrays, schema=RUNS)
+
+    def _floor(self, times: Ints) -> Ints:
+        """As `validator.oracles.tumbling_window`."""
+        inside = times - 1 if self.closed_right else times
+        return inside - (inside - self.offset_us) % self.size_us
+
+
+@dataclass(frozen=True)
+class _Events:
+    """Rows of a batch and what they say. ``codes``: places in ``keys``."""
+
+    rows: Ints
+    ids: Ints
+    times: Ints
+    codes: Ints
+    keys: pa.Array
+
+
+_NO_INTS: Final = np.zeros(0, dtype=np.int64)
+_NONE: Final = _Events(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, pa.array([], pa.string()))
+_TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
+_AWAY: Final = 2**62
+"""Instants beyond are left to Spark: sums with them could leave 64 bits."""
+_MANY_DIGITS: Final = re.compile(rb"[0-9]{500}")
+_MANY_LEVELS: Final = 500
+
+
+def _type(tree: dict[str, Any]) -> Iterator[pa.Field]:
+    for name, node in tree.items():
+        yield pa.field(name, pa.struct(list(_type(node))) if isinstance(node, dict) else node)
+
+
+def _regular(values: pa.Array) -> Bools:
+    """Which values are in braces, hold no escape, no control character and nothing but UTF-8, and are not too long."""
+    offsets, data = _raw(values)
+    lengths = np.diff(offsets)
+    good: Bools = (lengths >= 2) & (lengths <= _TOO_LONG)
+    if values.null_count:
+        good &= values.is_valid().to_numpy(zero_copy_only=False)
+    if not good.any():
+        return good
+    starts = np.where(good, offsets[:-1], offsets[0])
+    lasts = np.where(good, offsets[1:] - 1, offsets[0])
+    good &= (data[starts] == ord("{")) & (data[lasts] == ord("}"))
+    good[_rows_of(np.flatnonzero((data < 0x20) | (data == ord("\\"))), offsets)] = False
+    if len(data) and data.max() >= 0x80:
+        try:
+            values.cast(pa.string())
+        except pa.ArrowInvalid:
+            good[_rows_of(np.flatnonzero(data >= 0x80), offsets)] = False
+    for row in np.flatnonzero(good & (lengths > _LONG)):
+        value = data[offsets[row] : offsets[row + 1]]
+        deep = np.count_nonzero((value == ord("{")) | (value == ord("["))) > _MANY_LEVELS
+        good[row] = not deep and _MANY_DIGITS.search(value.tobytes()) is None
+    return good
+
+
+def _rows_of(places: Ints, offsets: Ints) -> Ints:
+    """The rows that hold these bytes."""
+    return np.searchsorted(offsets, places + offsets[0], side="right") - 1
+
+
+def _raw(values: pa.Array) -> tuple[Ints, Bytes]:
+    """Offsets of the values, and the bytes from the first offset on... as they lie in memory."""
+    _, offsets, data = values.buffers()
+    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
+    if data is None:
+        return ends - ends[0], np.zeros(0, dtype=np.uint8)
+    return ends - ends[0], np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
+
+
+def _table(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
+    """The values as columns, row by row; None where one of them is not exactly one object of that schema.
+
+    Every value begins with a brace and ends with one and holds no line break, so that no row can begin but at a value's
+    beginning: there are as many rows as values, or more where a value holds several objects.
+    """
+    lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
+    text = lines[0].as_buffer()
+    reading = pj.ReadOptions(use_threads=False, block_size=max(text.size, 1) + 1)
+    parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
+    try:
+        table = pj.read_json(pa.BufferReader(text), reading, parsing)
+    except pa.ArrowException:
+        return None
+    if table.num_rows != len(values) or not table.schema.equals(schema):
+        return None
+    # Spark keeps `-0` as it is written, a text.
+    return table if not _holds_zero(table) or _MINUS_ZERO.search(text) is None else None
+
+
+_MINUS_ZERO: Final = re.compile(rb":\s*-0")
+
+
+def _holds_zero(table: pa.Table) -> bool:
+    """Whether any number in it is zero."""
+    for column in table.columns:
+        if pa.types.is_struct(column.type):
+            if column.num_chunks and _holds_zero(
+                pa.Table.from_arrays(column.combine_chunks().flatten(), schema=pa.schema(list(column.type)))
+            ):
+                return True
+        elif column.type == pa.int64() and pc.any(pc.equal(column, 0)).as_py():
+            return True
+    return False
+
+
+def _leaf(table: pa.Table, path: tuple[str, ...]) -> pa.Array:
+    """The column at the end of a path; null where a name on the way is."""
+    column = table[path[0]].combine_chunks()
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column
+
+
+def _integers(column: pa.Array) -> tuple[Ints, Bools]:
+    """The column's canonical integers, and where they are."""
+    if column.type == pa.string():
+        try:
+            numbers = column.cast(pa.int64())
+        except pa.ArrowInvalid:
+            return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
+        same = pc.fill_null(pc.equal(numbers.cast(pa.string()), column), False)
+        return _numbers(pc.if_else(same, numbers, None))
+    return _numbers(column)
+
+
+def _numbers(column: pa.Array) -> tuple[Ints, Bools]:
+    """An int64 column as an array, zero where it is null, and where it is not."""
+    if not column.null_count:
+        return _plain(column), np.ones(len(column), dtype=np.bool_)
+    return _plain(pc.fill_null(column, 0)), column.is_valid().to_numpy(zero_copy_only=False)
+
+
+def _plain(column: pa.Array) -> Ints:
+    return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+
+
+def _keys(columns: list[pa.Array]) -> tuple[Ints, pa.Array, Bools]:
+    """Of each row the place of its key in the list of all keys, that list, and where no part of a key is null.
+
+    The text of a key of several fields is a JSON array; nothing in it needs an escape, or the record were not here.
+    """
+    known = np.ones(len(columns[0]), dtype=np.bool_)
+    parts = []
+    for column in columns:
+        encoded = column.cast(pa.string()).dictionary_encode()
+        if column.null_count:
+            known &= column.is_valid().to_numpy(zero_copy_only=False)
+        parts.append((_plain(pc.fill_null(encoded.indices, 0)), encoded.dictionary))
+    if len(parts) == 1:
+        return parts[0][0], parts[0][1], known
+    _, first, codes = np.unique(_one_number([codes for codes, _ in parts]), return_index=True, return_inverse=True)
+    texts = [pa.array(part).take(pa.array(codes[first])) if len(part) else part for codes, part in parts]
+    keys = pa.array(
+        [
+            json.dumps(key, ensure_ascii=False, separators=(",", ":"))
+            for key in zip(*(t.to_pylist() for t in texts), strict=True)
+        ],
+        pa.string(),
+    )
+    return codes.astype(np.int64), keys, known
+
+
+def _groups(columns: list[Ints]) -> tuple[Ints, Ints]:
+    """An order in which equal rows are together, otherwise as they were, and where in it each group begins."""
+    numbers = _one_number(columns)
+    # Small numbers are sorted by counting.
+    order = np.argsort(numbers.astype(np.uint16) if numbers.max() < 2**16 else numbers, kind="stable")
+    ordered = numbers[order]
+    return order, np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+
+
+def _one_number(columns: list[Ints]) -> Ints:
+    """One number per row, equal where all columns are."""
+    number = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        lowest = column.min()
+        span = int(column.max()) - int(lowest) + 1
+        values = column - lowest
+        if span > 2**15:
+            distinct, values = np.unique(values, return_inverse=True)
+            span = len(distinct)
+        number = number * span + values
+    return number
