@@ -40,7 +40,7 @@ def messages(bootstrap_servers: str, topic: str) -> list[Message]:
                 partition, offset = message.partition() or 0, message.offset() or 0
                 error = message.error()
                 if error is not None:
-                    # Only where nothing comes for a while: what is written to all the time never tells its end.
+                    # Only where a fetch found nothing: a lone partition that is written to all the time tells no end.
                     assert error.code() == KafkaError._PARTITION_EOF, error
                     unread.discard(partition)
                     continue
