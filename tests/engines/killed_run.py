@@ -14,7 +14,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from generator import config, run
 from testbed.broker import EmbeddedBroker
 from testbed.engines.catalogue import make_engine
+from testbed.engines.effective import Effective
 from testbed.engines.real import RealEngine, RealEngineSettings
+from testbed.engines.settings import Guarantee
 from tests.engines.offline_count import Count, count, records
 
 WINDOW_MS = 2000
@@ -57,6 +59,23 @@ class KilledRun:
             **{"parallelism": 2, **more},
         )
         return make_engine(name, settings, folder)
+
+    def through_a_kill(self, name: str, folder: Path, guarantee: Guarantee) -> Effective:
+        """Load the engine ``name`` and kill a worker between an answer and its commit; the guarantee that it ran."""
+        with self.engine(name, folder, guarantee=guarantee) as engine:
+            engine.start()
+            engine.ready(READY_SECONDS_MAX)
+            effective = engine.effective()
+            self.start_load()
+            self.await_half_way()
+            self.await_answers(uncommitted=guarantee == "exactly_once")
+            engine.kill(0)
+            assert not engine.instances[0].alive
+            engine.restart(0)
+            engine.ready(READY_SECONDS_MAX)
+            self.finish()
+            engine.stop()
+        return effective
 
     def start_load(self) -> None:
         self._load.start()

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from confluent_kafka import Consumer, KafkaError, TopicPartition
+from tests.engines.reading import messages
 
 Record = Mapping[str, Any]
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -63,29 +63,7 @@ def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Re
 
 def records(bootstrap_servers: str, topic: str) -> list[Record]:
     """All that a reader of committed records finds in ``topic`` now."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": bootstrap_servers,
-            "group.id": "offline-count",
-            "enable.auto.commit": False,
-            "enable.partition.eof": True,
-            "isolation.level": "read_committed",
-        }
-    )
-    partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-    consumer.assign([TopicPartition(topic, partition, 0) for partition in partitions])
-    found: list[Record] = []
-    ended: set[int | None] = set()
-    while len(ended) < len(partitions):
-        for message in consumer.consume(1000, 0.2):
-            error = message.error()
-            if error is None:
-                found.append(json.loads(message.value() or b""))
-            else:
-                assert error.code() == KafkaError._PARTITION_EOF, error
-                ended.add(message.partition())
-    consumer.close()
-    return found
+    return [json.loads(message.value() or b"") for message in messages(bootstrap_servers, topic)]
 
 
 def window_of(timestamp: str, window_ms: int) -> int:

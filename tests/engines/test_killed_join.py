@@ -19,7 +19,6 @@ import pytest
 from testbed.broker import EmbeddedBroker
 from testbed.engines.settings import Guarantee
 from tests.engines.joined_run import JoinedRun
-from tests.engines.killed_run import READY_SECONDS_MAX
 
 """Each takes 75 to 125 s on two busy cores, and the part has 400 s for all its engines."""
 
@@ -36,18 +35,7 @@ def test_a_killed_join_costs_what_the_guarantee_allows(
     guarantee: Guarantee,
 ) -> None:
     run = JoinedRun(broker, topic_names)
-    with run.engine(name, tmp_path / "engine", guarantee=guarantee) as engine:
-        engine.start()
-        engine.ready(READY_SECONDS_MAX)
-        effective = engine.effective()
-        run.start_load()
-        run.await_half_way()
-        run.await_answers(uncommitted=guarantee == "exactly_once")
-        engine.kill(0)
-        engine.restart(0)
-        engine.ready(READY_SECONDS_MAX)
-        run.finish()
-        engine.stop()
+    effective = run.through_a_kill(name, tmp_path / "engine", guarantee)
     counted = run.joined()
     print(name, guarantee, counted)
     assert counted.processed > 0

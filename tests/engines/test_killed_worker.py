@@ -17,7 +17,7 @@ import pytest
 
 from testbed.broker import EmbeddedBroker
 from testbed.engines.settings import Guarantee
-from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, KilledRun
+from tests.engines.killed_run import FLUSHING_EVENTS, KilledRun
 
 
 @pytest.mark.timeout(300)
@@ -31,21 +31,9 @@ def test_a_killed_worker_costs_what_the_guarantee_allows(
     guarantee: Guarantee,
 ) -> None:
     run = KilledRun(broker, topic_names)
-    with run.engine(name, tmp_path / "engine", guarantee=guarantee) as engine:
-        engine.start()
-        engine.ready(READY_SECONDS_MAX)
-        effective = engine.effective()
-        assert effective.guarantee == guarantee, effective
-        assert (effective.mismatch("exactly_once") is None) == (guarantee == "exactly_once")
-        run.start_load()
-        run.await_half_way()
-        run.await_answers(uncommitted=guarantee == "exactly_once")
-        engine.kill(0)
-        assert not engine.instances[0].alive
-        engine.restart(0)
-        engine.ready(READY_SECONDS_MAX)
-        run.finish()
-        engine.stop()
+    effective = run.through_a_kill(name, tmp_path / "engine", guarantee)
+    assert effective.guarantee == guarantee, effective
+    assert (effective.mismatch("exactly_once") is None) == (guarantee == "exactly_once")
     counted = run.count()
     print(name, guarantee, counted)
     assert counted.events == run.sent() - FLUSHING_EVENTS

@@ -11,10 +11,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from confluent_kafka import OFFSET_INVALID, Consumer, KafkaError, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer, TopicPartition
 
 from generator import config, run
 from testbed.broker import EmbeddedBroker
+from tests.engines.reading import consumer, messages
 
 Contribution = tuple[str, int, int]
 """Page, window start in ms since the epoch, id."""
@@ -39,7 +40,7 @@ class Topics:
         self.input, self.output, self.late = f"{prefix}-click", f"{prefix}-output", f"{prefix}-late"
         self._partitions = {self.input: input_partitions, self.output: 2, self.late: 1}
         broker.create_topics(self._partitions)
-        self._ends = self._consumer()
+        self._ends = consumer(broker.bootstrap_servers)
 
     def load(self, **more: object) -> config.GeneratorConfig:
         """Paced load until it is stopped: event time runs with the clock, and a last event closes all windows."""
@@ -100,45 +101,20 @@ class Topics:
 
     def read_again(self, group: str) -> set[int]:
         """The ids of the input at and past the offsets that ``group`` has committed."""
-        consumer = self._consumer(group)
-        committed = {p.partition: p.offset for p in consumer.committed(self._of(self.input), timeout=30)}
-        consumer.close()
+        member = consumer(self.broker.bootstrap_servers, group)
+        committed = {p.partition: p.offset for p in member.committed(self._of(self.input), timeout=30)}
+        member.close()
         return {
             json.loads(message.value() or b"")["id"]
             for message in self._read(self.input)
             if (message.offset() or 0) >= committed[message.partition() or 0]
         }
 
-    def _of(self, topic: str, offset: int = OFFSET_INVALID) -> list[TopicPartition]:
-        return [TopicPartition(topic, p, offset) for p in range(self._partitions[topic])]
+    def _of(self, topic: str) -> list[TopicPartition]:
+        return [TopicPartition(topic, partition) for partition in range(self._partitions[topic])]
 
     def _read(self, topic: str) -> list[Message]:
-        consumer = self._consumer()
-        consumer.assign(self._of(topic, 0))
-        found: list[Message] = []
-        ended: set[int | None] = set()
-        while len(ended) < self._partitions[topic]:
-            for message in consumer.consume(1000, 0.2):
-                error = message.error()
-                if error is None:
-                    found.append(message)
-                else:
-                    assert error.code() == KafkaError._PARTITION_EOF, error
-                    ended.add(message.partition())
-        consumer.close()
-        return found
-
-    def _consumer(self, group: str = "offline-count") -> Consumer:
-        return Consumer(
-            {
-                "bootstrap.servers": self.broker.bootstrap_servers,
-                "group.id": group,
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "isolation.level": "read_committed",
-                "log_level": 0,
-            }
-        )
+        return messages(self.broker.bootstrap_servers, topic)
 
 
 class PacedLoad:
