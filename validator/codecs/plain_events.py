@@ -255,11 +255,12 @@ def _regular(values: pa.Array) -> Bools:
 
 def _rows_of(places: Ints, offsets: Ints) -> Ints:
     """The rows that hold these bytes."""
-    return np.searchsorted(offsets, places + offsets[0], side="right") - 1
+    rows: Ints = np.searchsorted(offsets, places, side="right") - 1
+    return rows
 
 
 def _raw(values: pa.Array) -> tuple[Ints, Bytes]:
-    """Offsets of the values, and the bytes from the first offset on... as they lie in memory."""
+    """The bytes of all values as they lie in memory, and where in them each begins and the last ends."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
     if data is None:
@@ -331,7 +332,8 @@ def _numbers(column: pa.Array) -> tuple[Ints, Bools]:
 
 
 def _plain(column: pa.Array) -> Ints:
-    return column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    numbers: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return numbers
 
 
 def _keys(columns: list[pa.Array]) -> tuple[Ints, pa.Array, Bools]:

@@ -353,7 +353,7 @@ def _shape(
             values[column.name] = F.lit(0) if column.name in zero else F.lit(None)
     if run is not None:
         given = {**{name: run[name] for name in _OF_A_RUN}, "contributions": run["records"]}
-        for name, column in given.items():
-            values[name] = F.when(run.isNotNull(), column).otherwise(values[name])
+        for name, of_run in given.items():
+            values[name] = F.when(run.isNotNull(), of_run).otherwise(values[name])
         values["run"] = run
     return frame.select(*[values[f.name].cast(f.dataType).alias(f.name) for f in DECODED_TYPE.fields])
