@@ -3,7 +3,8 @@
 `from_json` costs more than all else an event costs. Arrow reads JSON several times faster but knows fewer forms; so
 only records are taken here of which it is certain that Spark's columns (`validator.stream.decode`, the rules) give the
 same. All others pass through as they came, and Spark decodes them. tests/property/test_plain_events.py compares the two
-ways record by record. Runs in Spark's Python workers, 65,536 records a call; no Python runs per record.
+ways record by record. Runs in Spark's Python workers, 65,536 records a call; no Python runs per
+record, but for a look at those above 1,000 bytes.
 
 Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md.
 """

@@ -43,9 +43,9 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.debug.maxToStringFields": "5",
     "spark.sql.autoBroadcastJoinThreshold": "10485760",
     "spark.cleaner.periodicGC.interval": "5min",
-    # Each of these costs a call into Python; the bytes keep huge records from making huge buffers.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.execution.arrow.maxBytesPerBatch": "67108864",
+    # As many records go to Python at once. A limit of bytes would be looked at for each record, a fifth of all that
+    # Spark's tasks do; so only topics whose events have 200 kB on the average need `arrow.maxBytesPerBatch` set.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
 }
 """Settings for one small machine; `spark.options` of the configuration may change them."""
 
