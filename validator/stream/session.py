@@ -43,6 +43,8 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.debug.maxToStringFields": "5",
     "spark.sql.autoBroadcastJoinThreshold": "10485760",
     "spark.cleaner.periodicGC.interval": "5min",
+    # Its Kafka client waits a minute for brokers that do not answer, and a sidecar must end within half of that.
+    "spark.sql.streaming.stopTimeout": "4s",
 }
 """Settings for one small machine; `spark.options` of the configuration may change them."""
 
