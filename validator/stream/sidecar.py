@@ -46,6 +46,7 @@ from validator.stream.sources import Source, join_of, sources_of, united
 from validator.stream.starting import opened, shares
 
 EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
+INTERRUPTED: Final = 130
 _POLL_SECONDS: Final = 0.2
 _LOCK_WAIT_SECONDS: Final = 5.0
 _BATCH_END_SECONDS: Final = 20.0
@@ -70,8 +71,9 @@ def run(
     """Judge the pipeline of ``config`` until stopped (SIGTERM, SIGINT), or with ``once`` to the ends of its topics.
 
     ``session``: a Spark session to borrow (made by `validator.stream.session.start`); it is not stopped at the end.
-    Returns the exit status of the declared guarantee's verdict. Raises `StateLocked`, `StateMismatch`,
-    `BrokersUnreachable`, `CannotVerify` and the configuration's own errors, each with one sentence.
+    Returns the exit status of the declared guarantee's verdict; 130 where ``once`` was stopped before the ends and
+    nothing is broken so far. Raises `StateLocked`, `StateMismatch`, `BrokersUnreachable`, `CannotVerify` and the
+    configuration's own errors, each with one sentence.
     """
     return Sidecar(config, once=once, leave_open=leave_open, say=say or _say, session=session).run()
 
@@ -99,6 +101,7 @@ class Sidecar:
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._noting: threading.Thread | None = None
+        self._cut_short = False
         self._keeper = Keeper(self._state)
 
     def run(self) -> int:
@@ -151,6 +154,10 @@ class Sidecar:
                 faults.close()
             if spark is not None and self._borrowed is None:
                 _stop_spark(spark)
+        if self._cut_short and verdict is not Verdict.FAIL:
+            # What was not read might break the guarantee, so that a pass so far is none.
+            self._say("interrupted before the ends of the topics; the next start goes on from here")
+            return INTERRUPTED
         return EXIT_STATUS[verdict]
 
     def _run_generations(
@@ -183,6 +190,7 @@ class Sidecar:
             try:
                 sources, topics = self._await_topics(brokers, record, recovered.books, judging, publisher)
                 if not sources:
+                    self._cut_short = self._once and self._stop.is_set()
                     return self._verdict(recovered.books, judging, record)
                 lookup_us = max(recovered.books.lookup_us, _now_us())
                 record.has_broker_time = brokers.have_append_time(
@@ -235,7 +243,8 @@ class Sidecar:
             )
             outcome = self._run_query(frame, runner)
             if outcome is None or self._stop.is_set():
-                if self._once and not self._stop.is_set():
+                self._cut_short = self._once and self._stop.is_set()
+                if self._once and not self._cut_short:
                     runner.advance(None, {}, Rest.CLOSED if self._leave_open else Rest.ALL)
                 self._keeper.keep_now(record)
                 return self._verdict(runner.books, runner.judging, record)
@@ -311,6 +320,7 @@ class Sidecar:
             record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
             if topics or self._once:
                 return [source for source in sources if source.topic in topics], topics
+            judging.judge_recovered(books)
             publisher.publish(snapshot_of(self._config, books, judging.sums, record))
             self._stop.wait(1.0)
         return [], {}
@@ -367,6 +377,7 @@ class Sidecar:
         self._runner.record_faults(rows)
 
     def _verdict(self, books: Books, judging: Judging, record: RunRecord) -> Verdict:
+        judging.judge_recovered(books)
         return snapshot_of(self._config, books, judging.sums, record).verdicts[self._config.guarantee]
 
 
