@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from testbed.broker import EmbeddedBroker
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts, read_report
 from validator.stream import batch
-from validator.stream.sidecar import Sidecar
+from validator.stream.sidecar import CannotVerify, Sidecar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -55,6 +56,26 @@ def test_a_start_that_is_stopped_before_its_first_batch_tells_what_the_state_pro
         report = live.until(lambda r: len(r["waiting_for"]) == 3)
         assert counts(report) == {"expected": 2, "processed": 1, "missing": 1}
         assert report["cells"]["seen"] == 1
+
+
+def test_a_full_disk_is_named_with_the_state_that_is_on_it(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+
+    def reach(name: str) -> None:
+        if name == "before_rest":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(batch, "reach", reach)
+    with pytest.raises(CannotVerify) as refused:
+        pipeline.once()
+    assert str(refused.value) == (
+        f"no room is left for the state {pipeline.state()} (No space left on device): "
+        "free some and start the sidecar again, it goes on from here"
+    )
+    monkeypatch.undo()
+    assert pipeline.once().status == 0
 
 
 @pytest.mark.extended

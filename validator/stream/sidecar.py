@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -52,6 +53,7 @@ _LOCK_WAIT_SECONDS: Final = 5.0
 _BATCH_END_SECONDS: Final = 20.0
 """How long a batch may take to end when the run is stopped; SIGTERM promises the end within 30 s."""
 _TROUBLES_MOST: Final = 5
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CannotVerify(Exception):
@@ -148,6 +150,11 @@ class Sidecar:
                 self._noting.join()
         except (Py4JError, ConnectionError) as error:
             raise CannotVerify(f"the Spark JVM is gone ({_first_line(error)}): start the sidecar again") from error
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            said = f"no room is left for the state {self._state} ({error.strerror})"
+            raise CannotVerify(f"{said}: free some and start the sidecar again, it goes on from here") from error
         finally:
             publisher.stop()
             if faults is not None:
