@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -112,8 +112,7 @@ class Sidecar:
         brokers.topics([])
         jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
         lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
-        ours = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
-        previous = {name: signal.signal(name, self._on_signal) for name in ours}
+        previous = self._take_signals()
         try:
             identity.check_or_write(self._state, self._config)
             return self._run_locked(brokers, jvm_jars, lock)
@@ -121,6 +120,12 @@ class Sidecar:
             for name, handler in previous.items():
                 signal.signal(name, handler)
             lock.release()
+
+    def _take_signals(self) -> dict[signal.Signals, Any]:
+        """Let SIGTERM and SIGINT end the run in order; returns the handlers of before, none in another thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {name: signal.signal(name, self._on_signal) for name in (signal.SIGTERM, signal.SIGINT)}
 
     def stop(self) -> None:
         """Ask the run to end in order, from any thread."""
@@ -145,6 +150,8 @@ class Sidecar:
                 {str(k): str(v) for k, v in config.spark.options.items()},
                 inherit=(lock.descriptor,),
             )
+            # A new session takes SIGINT for itself, and would cut a batch short with a KeyboardInterrupt.
+            self._take_signals()
             verdict = self._run_generations(spark, brokers, publisher, faults)
             if self._noting is not None:
                 self._noting.join()
@@ -272,10 +279,11 @@ class Sidecar:
         def take(batch_frame: DataFrame, spark_batch: int) -> None:
             try:
                 runner.process(batch_frame, spark_batch)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again, in few words
                 # Spark hands back text only; the supervisor decides on the exception itself.
                 problems.append(error)
-                raise
+                # A long text (a JVM's trace within ours) overflows the stack of Spark's thread, which then ends unseen.
+                raise RuntimeError(_first_line(error)) from None
 
         writer = (
             frame.writeStream.foreachBatch(take)
