@@ -18,6 +18,7 @@ from validator.cli.doctor import run, tell
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
+from validator.state import identity
 
 if TYPE_CHECKING:
     from testbed.broker import EmbeddedBroker
@@ -92,6 +93,19 @@ def test_a_state_that_is_held_is_a_problem_and_the_check_holds_nothing(tmp_path:
         )
     finally:
         os.close(lock)
+
+
+def test_a_state_of_another_pipeline_is_a_problem_before_the_sidecar_refuses_it(tmp_path: Path) -> None:
+    given = config(tmp_path)
+    given.state.path.mkdir()
+    assert list(pipeline._identity(given)) == []
+    identity.check_or_write(given.state.path, given)
+    assert list(pipeline._identity(given)) == []
+    [finding] = pipeline._identity(config(tmp_path, "oracle.size=7s"))
+    assert finding.status == "problem"
+    difference = 'oracle.size was "1m" and is "7s" now'
+    mend = "give state.path a new folder, or restore the configuration."
+    assert finding.said == f"the state {given.state.path} belongs to another pipeline: {difference}; {mend}"
 
 
 def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:

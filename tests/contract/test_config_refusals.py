@@ -82,6 +82,10 @@ def test_every_oracle_of_the_contract_that_is_not_built_says_so(kind: str) -> No
 
 
 RULES = {
+    "oracle.kind=nope": (
+        "oracle.kind (from --set oracle.kind): 'nope' is not one of its values; use tumbling_window or windowed_join."
+    ),
+    "state.path=": "state.path (from --set state.path): an empty value does not fit; write a path.",
     "timing.missing_after=1s": (
         "timing.missing_after (from --set timing.missing_after): 1s is below overdue_after 30s; "
         "raise missing_after or lower overdue_after."

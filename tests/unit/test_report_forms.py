@@ -14,7 +14,7 @@ from validator.model.classes import Guarantee, Verdict
 from validator.publish import html, junit, live, text
 from validator.publish.live_page import live_page
 from validator.publish.report import build, build_violations
-from validator.publish.sentences import ratio, what_broke
+from validator.publish.sentences import number, ratio, what_broke
 
 pytestmark = pytest.mark.unit
 
@@ -156,3 +156,11 @@ def test_the_live_table_writes_plain_lines_elsewhere_and_only_news() -> None:
     lines = stream.getvalue().splitlines()
     assert len(lines) == 2
     assert lines[1].startswith("2026-01-31T12:00:00 exactly_once=fail expected=1,000 processed=987")
+
+
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [(15_000.4, "15,000"), (999.96, "1,000"), (1_234.5, "1,234"), (12.345, "12.35"), (0.00012, "0.00012"), (None, "-")],
+)
+def test_a_rate_is_never_written_with_an_exponent(value: float | None, shown: str) -> None:
+    assert number(value) == shown

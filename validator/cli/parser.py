@@ -95,7 +95,8 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
         "validate",
         "check a pipeline: until stopped, or with --once to the ends of its topics",
         epilog="The state folder keeps what was verified: a second start goes on where the first one ended.\n"
-        f"SIGTERM and Ctrl-C end the run with the verdict so far.\n\n{EXITS}",
+        "SIGTERM and Ctrl-C end the run with the verdict so far; with --once a pass so far is none: status 130.\n"
+        f"\n{EXITS}",
     )
     parser.add_argument("config", metavar="CONFIG", help="the pipeline's YAML file")
     parser.add_argument(

@@ -16,6 +16,7 @@ from validator.cli.diagnosis import Finding, note, ok, problem
 from validator.cli.machine import disk
 from validator.config.model import Config
 from validator.model.classes import Guarantee
+from validator.state import identity
 from validator.stream.brokers import librdkafka_options
 
 TIMEOUT_SECONDS: Final = 8.0
@@ -27,6 +28,7 @@ def check(config: Config) -> Iterator[Finding]:
     yield ok("configuration", f"pipeline {config.pipeline}, {config.guarantee.value}")
     yield _isolation(config)
     yield from _state(config.state.path)
+    yield from _identity(config)
     yield _port(config)
     try:
         admin = AdminClient(
@@ -132,6 +134,20 @@ def _state(folder: Path) -> Iterator[Finding]:
         yield problem("state", f"another sidecar is running on {folder}", mend)
     else:
         yield ok("state", f"{folder} is writable and free")
+
+
+def _identity(config: Config) -> Iterator[Finding]:
+    """Where the state is another pipeline's: `validate` would refuse it."""
+    if not (config.state.path / identity.FILE).is_file():
+        return
+    try:
+        identity.check_or_write(config.state.path, config)
+    except identity.StateMismatch as error:
+        # Its sentence holds the mend already.
+        yield Finding("problem", "state", f"{error}.")
+    except OSError as error:
+        said = f"{config.state.path / identity.FILE} cannot be read ({error.strerror})"
+        yield problem("state", said, "change its permissions")
 
 
 def _held(lock: Path) -> bool:

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
+from validator.config.built import NOT_BUILT
 from validator.config.schema import keys_at
 
 Location = tuple[str | int, ...]
@@ -18,6 +19,7 @@ TYPES: Final[dict[str, str]] = {
     "int_type": "write a whole number",
     "int_parsing": "write a whole number",
     "int_from_float": "write a whole number",
+    "path_type": "write a path",
     "tuple_type": "write a list, each entry on a line with a dash",
     "dict_type": "write a mapping of keys to values",
     "model_type": "write a mapping of keys to values",
@@ -65,7 +67,7 @@ def _finding(detail: ErrorDetails, location: Location) -> tuple[str, str]:
     if kind == "extra_forbidden":
         return _unknown_key(location)
     if kind in ("literal_error", "enum"):
-        return f"{_shown(detail)} is not one of its values", f"use {_without_quotes(str(context['expected']))}"
+        return f"{_shown(detail)} is not one of its values", f"use {_built(location, str(context['expected']))}"
     if kind == "too_short":
         return "it is empty", "give at least one entry"
     if kind == "string_too_short":
@@ -108,5 +110,8 @@ def _name(value: object) -> str:
     return "mapping" if isinstance(value, dict) else "list" if isinstance(value, (list, tuple)) else "value"
 
 
-def _without_quotes(expected: str) -> str:
-    return expected.replace("'", "")
+def _built(location: Location, expected: str) -> str:
+    """The values that may be used, out of pydantic's list of all: what is not built yet is no advice."""
+    unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or frozenset()
+    values = [value for value in re.findall(r"'([^']*)'", expected) if value not in unbuilt]
+    return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))

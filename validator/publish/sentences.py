@@ -51,7 +51,10 @@ def number(value: float | None) -> str:
     """A count or measure for people: grouped, four digits of a fraction, a dash where absent."""
     if value is None:
         return "-"
-    return f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
+    if isinstance(value, int):
+        return f"{value:,}"
+    # Four digits would write a large one as 1.5e+04.
+    return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
 
 
 def ratio(value: float | None) -> str:

@@ -74,12 +74,14 @@ class Rules:
 class Judged:
     """Verdicts, one entry per cell. ``counts``: `CONTRIBUTIONS` and `RESULTS`. ``settled``: only new facts can change
     the verdict. ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
-    ``version``: how much of the cell a comparison of its ids would rest on."""
+    ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
+    correct engine, until ids are compared."""
 
     counts: dict[str, Ints]
     agrees: Bools
     compared: Bools
     resolved: Bools
+    provisional: Bools
     in_scope: Bools
     settled: Bools
     wants_expansion: Bools
@@ -273,6 +275,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         agrees=it.agrees,
         compared=it.compared,
         resolved=it.resolved,
+        provisional=it.provisional,
         in_scope=it.in_scope,
         settled=settled,
         wants_expansion=wants_expansion,
@@ -311,8 +314,24 @@ def digest_of_rows(verdicts: pa.Table) -> Ints:
     return digest({name: ints(verdicts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS)})
 
 
+def violation_count(cells: Cells, judged: Judged, name: str) -> Ints:
+    """How large each cell's violation of class ``name`` is on record after this batch.
+
+    Only ids take a violation back. Provisional counts do not: whether an answer that came since explains it is not
+    known yet. Nor does time: what was missing and is still outstanding stays so, though the end of a run with `--once`
+    that had called it missing was no end.
+    """
+    count, told = judged.counts[name], cells[f"told_{name}"]
+    if name == "missing":
+        outstanding = sum((judged.counts[state] for state in STATES), start=np.zeros_like(told))
+        held = np.where(judged.provisional, told, np.minimum(told, outstanding))
+    else:
+        held = np.where(judged.provisional, told, 0)
+    return np.where(judged.in_scope, np.maximum(count, held), count)
+
+
 def tell(cells: Cells, judged: Judged) -> None:
     """Note in the cells that the derived tables were told what ``judged`` changed."""
     cells["told_digest"][judged.changed] = judged.digest[judged.changed]
     for name in VIOLATIONS:
-        cells[f"told_{name}"][judged.changed] = judged.counts[name][judged.changed]
+        cells[f"told_{name}"][judged.changed] = violation_count(cells, judged, name)[judged.changed]

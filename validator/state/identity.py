@@ -6,10 +6,12 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from validator.config.model import Config
 from validator.state.tables import SCHEMA_VERSION
+
+FILE: Final = "identity.json"
 
 
 class StateMismatch(Exception):
@@ -32,7 +34,7 @@ def _said(value: Any) -> Any:
 
 def check_or_write(state: Path, config: Config) -> None:
     """Write the identity of a new state; raise `StateMismatch` where an old one differs."""
-    path = state / "identity.json"
+    path = state / FILE
     wanted = identity_of(config)
     if not path.exists():
         temporary = path.with_suffix(".tmp")

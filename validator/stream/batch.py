@@ -20,7 +20,6 @@ from validator.config.model import Config
 from validator.measure.latency import latency_buckets
 from validator.model.books import Books
 from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
-from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side, aggregate, completed
 from validator.reconcile.judge import Rules
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
@@ -28,7 +27,7 @@ from validator.stream import faults_topic, retiring
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
 from validator.stream.failpoints import reach
-from validator.stream.judging import Judging
+from validator.stream.judging import Judging, places_of
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.retiring import Retired
@@ -144,7 +143,9 @@ class BatchRunner:
         self.committed_us = lookup_us
         found = summaries(facts) if facts is not None else []
         self.books = books.with_facts(found)
-        self.judging.absorb(facts, self.books.clock(rest=rest), self._places())
+        self.judging.absorb(
+            facts, self.books.clock(rest=rest), places_of(self.books, tells_unconsumed=self.rules.tells_unconsumed)
+        )
         reach("after_judging")
         self.read_faults()
         self._record(Moment(self.tables, self._writer, books.batch, lookup_us))
@@ -220,19 +221,6 @@ class BatchRunner:
             lookup_us=books.lookup_us,
             epoch=epoch_of(books.lookup_us, self._retention),
         )
-
-    def _places(self) -> dict[Place, PlaceOffsets]:
-        """Of the input partitions, the offsets that comparing ids asks for."""
-        grouped = self.rules.tells_unconsumed
-        return {
-            (place.topic, place.partition): PlaceOffsets(
-                # For a partition of which the group has committed nothing, all is unconsumed.
-                committed_offset=(frontier.committed_offset or 0) if grouped else None,
-                unprovable_below=frontier.unprovable_below,
-            )
-            for place, frontier in self.books.frontiers.items()
-            if frontier.side == Side.INPUT.value
-        }
 
     def _record(self, moment: Moment) -> None:
         judging = self.judging

@@ -12,11 +12,23 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 
+from validator.model.books import Books
 from validator.model.frontier import Clock
 from validator.reconcile.arrays import ABSENT, Bools, Ints
 from validator.reconcile.cells import Cells
 from validator.reconcile.compare import Place, PlaceOffsets, compare, expanded
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, Judged, Rules, close, judge, tell
+from validator.reconcile.facts import Side
+from validator.reconcile.judge import (
+    CONTRIBUTIONS,
+    RESULTS,
+    VIOLATIONS,
+    Judged,
+    Rules,
+    close,
+    judge,
+    tell,
+    violation_count,
+)
 from validator.state.known_facts import KnownFacts
 
 COMPARED_AT_ONCE: Final = 4_000_000
@@ -67,6 +79,19 @@ class Sums:
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
 
 
+def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffsets]:
+    """Of the input partitions, the offsets that comparing ids asks for."""
+    return {
+        (place.topic, place.partition): PlaceOffsets(
+            # For a partition of which the group has committed nothing, all is unconsumed.
+            committed_offset=(frontier.committed_offset or 0) if tells_unconsumed else None,
+            unprovable_below=frontier.unprovable_below,
+        )
+        for place, frontier in books.frontiers.items()
+        if frontier.side == Side.INPUT.value
+    }
+
+
 def new_cells() -> Cells:
     """No cells yet."""
     return Cells(VIOLATIONS)
@@ -108,6 +133,15 @@ class Judging:
         self.sums = self.sum_of(np.full(len(cells), True)).plus(self.retired)
         return self.sums
 
+    def judge_recovered(self, books: Books) -> None:
+        """Judge by the clock of ``books`` what was recovered, where no batch was judged since: to be shown and graded.
+
+        Nothing counts as told by it: the next batch tells what the derived tables lack.
+        """
+        if self.judged is None and len(self.cells):
+            self.absorb(None, books.clock(), places_of(books, tells_unconsumed=self.rules.tells_unconsumed))
+            self.judged = None
+
     def retire(self, goes: Bools, retired: Sums) -> None:
         """Let the cells for which ``goes`` holds leave memory; ``retired`` are the totals of all that ever left."""
         assert self.judged is not None, "cells were judged before they are retired"
@@ -130,7 +164,7 @@ class Judging:
 
         moved = np.zeros(len(cells), dtype=np.bool_)
         for name in VIOLATIONS:
-            moved |= it.counts[name] != cells[f"told_{name}"]
+            moved |= violation_count(cells, it, name) != cells[f"told_{name}"]
         settled = it.settled & it.in_scope
         closed = cells["closed_us"] != ABSENT
         processed = it.counts["processed"]

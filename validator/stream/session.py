@@ -46,6 +46,8 @@ TUNED: Final[dict[str, str]] = {
     # As many records go to Python at once. A limit of bytes would be looked at for each record, a fifth of all that
     # Spark's tasks do; so only topics whose events have 200 kB on the average need `arrow.maxBytesPerBatch` set.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    # Its Kafka client waits a minute for brokers that do not answer, and a sidecar must end within half of that.
+    "spark.sql.streaming.stopTimeout": "4s",
 }
 """Settings for one small machine; `spark.options` of the configuration may change them."""
 

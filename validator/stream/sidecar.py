@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -12,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from types import FrameType
-from typing import Final
+from typing import Any, Final
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException, StreamingQueryException
@@ -46,11 +47,13 @@ from validator.stream.sources import Source, join_of, sources_of, united
 from validator.stream.starting import opened, shares
 
 EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
+INTERRUPTED: Final = 130
 _POLL_SECONDS: Final = 0.2
 _LOCK_WAIT_SECONDS: Final = 5.0
 _BATCH_END_SECONDS: Final = 20.0
 """How long a batch may take to end when the run is stopped; SIGTERM promises the end within 30 s."""
 _TROUBLES_MOST: Final = 5
+_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class CannotVerify(Exception):
@@ -70,8 +73,9 @@ def run(
     """Judge the pipeline of ``config`` until stopped (SIGTERM, SIGINT), or with ``once`` to the ends of its topics.
 
     ``session``: a Spark session to borrow (made by `validator.stream.session.start`); it is not stopped at the end.
-    Returns the exit status of the declared guarantee's verdict. Raises `StateLocked`, `StateMismatch`,
-    `BrokersUnreachable`, `CannotVerify` and the configuration's own errors, each with one sentence.
+    Returns the exit status of the declared guarantee's verdict; 130 where ``once`` was stopped before the ends and
+    nothing is broken so far. Raises `StateLocked`, `StateMismatch`, `BrokersUnreachable`, `CannotVerify` and the
+    configuration's own errors, each with one sentence.
     """
     return Sidecar(config, once=once, leave_open=leave_open, say=say or _say, session=session).run()
 
@@ -99,6 +103,7 @@ class Sidecar:
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
         self._noting: threading.Thread | None = None
+        self._cut_short = False
         self._keeper = Keeper(self._state)
 
     def run(self) -> int:
@@ -107,8 +112,7 @@ class Sidecar:
         brokers.topics([])
         jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
         lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
-        ours = (signal.SIGTERM, signal.SIGINT) if threading.current_thread() is threading.main_thread() else ()
-        previous = {name: signal.signal(name, self._on_signal) for name in ours}
+        previous = self._take_signals()
         try:
             identity.check_or_write(self._state, self._config)
             return self._run_locked(brokers, jvm_jars, lock)
@@ -116,6 +120,12 @@ class Sidecar:
             for name, handler in previous.items():
                 signal.signal(name, handler)
             lock.release()
+
+    def _take_signals(self) -> dict[signal.Signals, Any]:
+        """Let SIGTERM and SIGINT end the run in order; returns the handlers of before, none in another thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return {}
+        return {name: signal.signal(name, self._on_signal) for name in (signal.SIGTERM, signal.SIGINT)}
 
     def stop(self) -> None:
         """Ask the run to end in order, from any thread."""
@@ -140,17 +150,28 @@ class Sidecar:
                 {str(k): str(v) for k, v in config.spark.options.items()},
                 inherit=(lock.descriptor,),
             )
+            # A new session takes SIGINT for itself, and would cut a batch short with a KeyboardInterrupt.
+            self._take_signals()
             verdict = self._run_generations(spark, brokers, publisher, faults)
             if self._noting is not None:
                 self._noting.join()
         except (Py4JError, ConnectionError) as error:
             raise CannotVerify(f"the Spark JVM is gone ({_first_line(error)}): start the sidecar again") from error
+        except OSError as error:
+            if error.errno not in _NO_ROOM:
+                raise
+            said = f"no room is left for the state {self._state} ({error.strerror})"
+            raise CannotVerify(f"{said}: free some and start the sidecar again, it goes on from here") from error
         finally:
             publisher.stop()
             if faults is not None:
                 faults.close()
             if spark is not None and self._borrowed is None:
                 _stop_spark(spark)
+        if self._cut_short and verdict is not Verdict.FAIL:
+            # What was not read might break the guarantee, so that a pass so far is none.
+            self._say("interrupted before the ends of the topics; the next start goes on from here")
+            return INTERRUPTED
         return EXIT_STATUS[verdict]
 
     def _run_generations(
@@ -183,6 +204,7 @@ class Sidecar:
             try:
                 sources, topics = self._await_topics(brokers, record, recovered.books, judging, publisher)
                 if not sources:
+                    self._cut_short = self._once and self._stop.is_set()
                     return self._verdict(recovered.books, judging, record)
                 lookup_us = max(recovered.books.lookup_us, _now_us())
                 record.has_broker_time = brokers.have_append_time(
@@ -235,7 +257,8 @@ class Sidecar:
             )
             outcome = self._run_query(frame, runner)
             if outcome is None or self._stop.is_set():
-                if self._once and not self._stop.is_set():
+                self._cut_short = self._once and self._stop.is_set()
+                if self._once and not self._cut_short:
                     runner.advance(None, {}, Rest.CLOSED if self._leave_open else Rest.ALL)
                 self._keeper.keep_now(record)
                 return self._verdict(runner.books, runner.judging, record)
@@ -256,10 +279,11 @@ class Sidecar:
         def take(batch_frame: DataFrame, spark_batch: int) -> None:
             try:
                 runner.process(batch_frame, spark_batch)
-            except BaseException as error:
+            except BaseException as error:  # noqa: BLE001 - raised again, in few words
                 # Spark hands back text only; the supervisor decides on the exception itself.
                 problems.append(error)
-                raise
+                # A long text (a JVM's trace within ours) overflows the stack of Spark's thread, which then ends unseen.
+                raise RuntimeError(_first_line(error)) from None
 
         writer = (
             frame.writeStream.foreachBatch(take)
@@ -311,6 +335,7 @@ class Sidecar:
             record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
             if topics or self._once:
                 return [source for source in sources if source.topic in topics], topics
+            judging.judge_recovered(books)
             publisher.publish(snapshot_of(self._config, books, judging.sums, record))
             self._stop.wait(1.0)
         return [], {}
@@ -367,6 +392,7 @@ class Sidecar:
         self._runner.record_faults(rows)
 
     def _verdict(self, books: Books, judging: Judging, record: RunRecord) -> Verdict:
+        judging.judge_recovered(books)
         return snapshot_of(self._config, books, judging.sums, record).verdicts[self._config.guarantee]
 
 

@@ -1,0 +1,97 @@
+"""How a run ends that is stopped at an awkward moment: the status never claims more, or less, than the state proves."""
+
+from __future__ import annotations
+
+import errno
+import os
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testbed.broker import EmbeddedBroker
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts, read_report
+from validator.stream import batch
+from validator.stream.sidecar import CannotVerify, Sidecar
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def test_once_stopped_before_the_ends_is_no_pass(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11), click(3, 21))
+    pipeline.answers(answer([1]), answer([2], 1))
+    said: list[str] = []
+    sidecar = Sidecar(pipeline.config(), once=True, say=said.append, session=pipeline.spark)
+    monkeypatch.setattr(batch, "reach", lambda name: sidecar.stop() if name == "after_publishing" else None)
+
+    assert sidecar.run() == 130
+
+    assert said[-1] == "interrupted before the ends of the topics; the next start goes on from here"
+    report = read_report(pipeline.state())
+    assert report is not None
+    # So far all is well, and the third click has no answer.
+    assert (report["outcome"], counts(report)) == ("pass", {"expected": 3, "processed": 2, "pending": 1})
+    monkeypatch.undo()
+    assert pipeline.once().status == 1
+
+
+def test_a_start_that_is_stopped_before_its_first_batch_tells_what_the_state_proves(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 2))
+    pipeline.answers(answer([1]))
+    assert pipeline.once().status == 1
+    stopped = Sidecar(pipeline.config(), say=lambda _: None, session=pipeline.spark)
+    stopped.stop()
+    assert stopped.run() == 1
+
+    # The same while it waits for topics that have all gone: what was read is not forgotten, nor published as nothing.
+    for topic in (pipeline.input, pipeline.output, pipeline.late):
+        pipeline.broker.delete_topic(topic)
+    with pipeline.live() as live:
+        report = live.until(lambda r: len(r["waiting_for"]) == 3)
+        assert counts(report) == {"expected": 2, "processed": 1, "missing": 1}
+        assert report["cells"]["seen"] == 1
+
+
+def test_a_full_disk_is_named_with_the_state_that_is_on_it(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+
+    def reach(name: str) -> None:
+        if name == "before_rest":
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(batch, "reach", reach)
+    with pytest.raises(CannotVerify) as refused:
+        pipeline.once()
+    assert str(refused.value) == (
+        f"no room is left for the state {pipeline.state()} (No space left on device): "
+        "free some and start the sidecar again, it goes on from here"
+    )
+    monkeypatch.undo()
+    assert pipeline.once().status == 0
+
+
+@pytest.mark.extended
+def test_a_stop_does_not_wait_for_brokers_that_do_not_answer(spark: SparkSession, tmp_path: Path) -> None:
+    """Spark's Kafka client waits for them for a minute; SIGTERM promises the end within 30 s."""
+    with EmbeddedBroker() as broker:
+        pipeline = Pipeline("silent", broker.bootstrap_servers, tmp_path, broker, spark)
+        pipeline.create()
+        pipeline.clicks(click(1, 1), click(2, 11))
+        pipeline.answers(answer([1]))
+        with pipeline.live() as live:
+            live.until(lambda r: counts(r) == {"expected": 2, "processed": 1, "pending": 1})
+            os.kill(broker.process.pid, signal.SIGSTOP)
+            try:
+                live.sidecar.stop()
+                assert live.ended.wait(45), "it waits for the brokers"
+            finally:
+                os.kill(broker.process.pid, signal.SIGCONT)
+        assert live.status == 0
