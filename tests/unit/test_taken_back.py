@@ -1,0 +1,62 @@
+"""What takes a violation on record back: ids, and nothing else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.model.frontier import Clock
+from validator.reconcile import violations
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables
+from validator.stream.judging import Judging
+
+RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+
+
+class Cell:
+    """One cell, batch after batch."""
+
+    def __init__(self, folder: Path) -> None:
+        self._judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
+
+    def after(self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None) -> dict[str, tuple[int, int]]:
+        """Class -> (confirmed, retracted) in a batch at ``at_us``. ``inputs_us``: how far inputs are read through."""
+        clock = Clock(
+            lookup_us=at_us,
+            watermark_us=2**60,
+            inputs_us=at_us if inputs_us is None else inputs_us,
+            outputs_us=at_us,
+            unheld_outputs_us=at_us,
+            horizon_us=None,
+            gone_us=None,
+            unprovable_offsets=0,
+            outputs_held=False,
+            inputs_held=False,
+        )
+        judging = self._judging
+        judging.absorb(facts(*rows) if rows else None, clock, {})
+        assert judging.judged is not None
+        rows_moved = violations.moved(judging.cells, judging.judged, RULES, judging.evidence, suspected=frozenset())
+        assert bool(rows_moved) == bool(judging.sums.violations_changed)
+        return {row["class"]: (row["confirmed"], row["retracted"]) for row in rows_moved}
+
+
+def test_another_answer_to_a_cell_takes_no_duplicate_back_before_its_ids_are_known(tmp_path: Path) -> None:
+    cell = Cell(tmp_path)
+    cell.after(10, fact("input", [1, 2, 3], batch=0, lookup_us=10))
+    assert cell.after(20, fact("output", [1, 2, 3, 3], batch=1, lookup_us=20)) == {"duplicate": (1, 0)}
+    assert cell.after(30) == {}
+    assert cell.after(100, fact("output", [1], batch=2, lookup_us=100), inputs_us=90) == {}
+    assert cell.after(110) == {"duplicate": (1, 0)}
+
+
+def test_an_answer_takes_back_what_it_answers_and_no_more(tmp_path: Path) -> None:
+    cell = Cell(tmp_path)
+    cell.after(10, fact("input", [1, 2, 3, 4, 5], batch=0, lookup_us=10))
+    assert cell.after(20) == {"missing": (5, 0)}
+    assert cell.after(30, fact("output", [1, 1], batch=1, lookup_us=30), inputs_us=25) == {}
+    assert cell.after(40) == {"missing": (0, 1), "duplicate": (1, 0)}
+    assert cell.after(50, fact("output", [2, 3, 4, 5], batch=2, lookup_us=50)) == {"missing": (0, 4)}
