@@ -43,9 +43,11 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.debug.maxToStringFields": "5",
     "spark.sql.autoBroadcastJoinThreshold": "10485760",
     "spark.cleaner.periodicGC.interval": "5min",
-    # As many records go to Python at once. A limit of bytes would be looked at for each record, a fifth of all that
-    # Spark's tasks do; so only topics whose events have 200 kB on the average need `arrow.maxBytesPerBatch` set.
+    # So many records go to Python at once. With a limit of bytes Spark asks for the size of the batch at each record, a
+    # fifth of all that its tasks do; this value switches that off. Topics whose events have more than 200 kB on the
+    # average need another one.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Its Kafka client waits a minute for brokers that do not answer, and a sidecar must end within half of that.
     "spark.sql.streaming.stopTimeout": "4s",
 }
