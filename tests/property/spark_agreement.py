@@ -9,11 +9,9 @@ from typing import Any, Final
 
 from tests.property.history import Cell
 from tests.property.spark_histories import Case, Instant, Opinion
-from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
+from validator.reconcile.judge import CONTRIBUTIONS, STATES, VIOLATIONS
 
 Row = Mapping[str, Any]
-
-_TOLD: Final = tuple(f"told_{name}" for name in VIOLATIONS)
 
 _RESULTS: Final = {
     "correct": "correct",
@@ -134,14 +132,21 @@ def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -
     return found
 
 
+def _held(row: Row, name: str, told: int) -> bool:
+    """Whether a violation on record may stay so: its ids are not known again yet, or it is still outstanding."""
+    unknown = not row["agrees"] and not (row["compared"] and row["resolved"])
+    outstanding = sum(row[state] or 0 for state in STATES) if name == "missing" else 0
+    return told <= row[f"told_{name}"] and (unknown or told <= outstanding)
+
+
 def untold(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
     """Cells whose violations of a step are not what the next step believes to have told."""
     was = {(row["window_start_us"], row["key"]): row for row in before}
     found = []
     for row in now:
         old = was.get((row["window_start_us"], row["key"]))
-        if old is not None:
-            judged, told = ([row_[name] or 0 for name in names] for row_, names in ((old, VIOLATIONS), (row, _TOLD)))
-            if judged != told:
-                found.append(f"{row['window_start_us']}, {row['key']}: judged {judged}, told {told}")
+        for name in VIOLATIONS if old is not None else ():
+            judged, told = old[name] or 0, row[f"told_{name}"]
+            if judged != told and not _held(old, name, told):
+                found.append(f"{row['window_start_us']}, {row['key']}: {name} judged {judged}, told {told}")
     return found

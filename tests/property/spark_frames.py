@@ -196,8 +196,9 @@ def _id_text(plain: Column) -> Column:
 
 
 def _fingerprint(term: Callable[[Column], Column]) -> Column:
+    """Of an event; of a result what Spark sums, its texts."""
     one = term(F.coalesce("id", scalars.text_number(F.col("text_id"))))
-    return F.coalesce(one, _sum_of(F.col("ids"), term) + _sum_of(F.transform("text_ids", scalars.text_number), term))
+    return F.coalesce(one, _sum_of(F.transform("text_ids", scalars.text_number), term))
 
 
 def _sum_of(items: Column, term: Callable[[Column], Column]) -> Column:

@@ -71,5 +71,6 @@ DECODED_TYPE: Final = StructType(
 )
 """``source``: index of the configured topic. ``reach_us`` (inputs): the largest window end that the event proves past,
 its event time less disorder and allowed lateness, rounded down to a window boundary. An event carries ``id`` or
-``text_id``; a result carries ``result``. ``contributions``, ``hash_a``, ``hash_b``: its fingerprint. A row with a
-``run`` is that run: the smallest offset and broker time, the largest event time, no id of its own."""
+``text_id``; a result carries ``result``. ``contributions``, ``hash_a``, ``hash_b``: its fingerprint, of a result
+without the hashes of its integers. A row with a ``run`` is that run: the smallest offset and broker time, the largest
+event time, no id of its own."""

@@ -26,7 +26,8 @@ from pyspark.sql.types import (
 )
 
 from validator.codecs.columns import RESULT_TYPE
-from validator.reconcile.arrays import ints
+from validator.codecs.fingerprints import hash_a, hash_b
+from validator.reconcile.arrays import Ints, ints
 
 
 class Side(StrEnum):
@@ -176,7 +177,10 @@ def aggregate(
 def completed(
     grouped: pa.Table, sources: Sequence[tuple[Side, str]], *, batch: int, lookup_us: int, epoch: int
 ) -> pa.Table:
-    """Rows of `aggregate` as facts, in the shape of `FACTS_SCHEMA`. ``sources[i]``: side and topic of source i."""
+    """Rows of `aggregate` as facts, fingerprints completed, in the shape of `FACTS_SCHEMA`.
+
+    ``sources[i]``: side and topic of source i.
+    """
     size = grouped.num_rows
     source = grouped["source"]
     constant = {"kind": Kind.FACT.value, "batch": batch, "lookup_us": lookup_us, "epoch": epoch}
@@ -185,12 +189,33 @@ def completed(
         **{name: pa.repeat(pa.scalar(value), size) for name, value in constant.items()},
         "side": pa.array([side.value for side, _ in sources]).take(source),
         "topic": pa.array([topic for _, topic in sources]).take(source),
+        **_hashes(grouped),
         "ids": _ids(grouped),
         "frontier": pa.nulls(size, FACTS_SCHEMA.field("frontier").type),
         "mark": pa.nulls(size, pa.string()),
     }
     ordered = [columns[field.name].cast(field.type) for field in FACTS_SCHEMA]
     return pa.table(ordered, schema=FACTS_SCHEMA)
+
+
+def _hashes(grouped: pa.Table) -> dict[str, pa.Array]:
+    """The fingerprints, with the integers that results carry."""
+    results = grouped["results"]
+    ids = pc.struct_field(_flat(results), "ids")
+    integers = ints(_flat(ids))
+    in_results, in_rows = ints(pc.list_value_length(ids)), ints(pc.list_value_length(results))
+    return {
+        name: pa.array(ints(grouped[name]) + _sums(_sums(term(integers), in_results), in_rows))
+        for name, term in (("hash_a", hash_a), ("hash_b", hash_b))
+    }
+
+
+def _sums(values: Ints, lengths: Ints) -> Ints:
+    """The sums of consecutive stretches of these lengths, modulo 2**64."""
+    totals = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(values)])
+    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    sums: Ints = np.diff(totals[ends])
+    return sums
 
 
 def _ids(grouped: pa.Table) -> pa.Array:
