@@ -75,3 +75,17 @@ class Sampler:
         """The process named ``program`` that used most CPU."""
         mine = [usage for usage in self.usage.values() if usage.name == program]
         return max(mine, key=lambda usage: usage.cpu_seconds, default=Usage(program))
+
+    def of(self, pid: int) -> Usage:
+        """The sampled process ``pid``."""
+        return next((usage for name, usage in self.usage.items() if name.endswith(f"-{pid}")), Usage("none"))
+
+    @property
+    def cpu_seconds(self) -> float:
+        """CPU seconds of all processes together."""
+        return sum(usage.cpu_seconds for usage in self.usage.values())
+
+    @property
+    def resident_max(self) -> int:
+        """The largest sizes of all processes together, in bytes."""
+        return sum(usage.resident_max for usage in self.usage.values())
