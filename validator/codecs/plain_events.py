@@ -41,6 +41,8 @@ RUNS: Final = pa.schema([*TAKEN, ("run", to_arrow_type(RUN_TYPE))])
 
 _BLOCK: Final = 512
 """Records that are tried together where a whole batch did not parse."""
+_AT_ONCE: Final = 2**28
+"""Bytes that are read as one text; Arrow counts them in 32 bits."""
 _LONG: Final = 1_000
 """Bytes from which on a record can meet the limits of Spark's parser: digits of a number, depth."""
 _TOO_LONG: Final = 1_000_000
@@ -108,9 +110,10 @@ class PlainEvents:
         schema = self._schema(values, rows)
         if schema is None:
             return None
-        table = _table(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
-        if table is not None:
-            return table, rows
+        if values.nbytes <= _AT_ONCE:
+            table = _table(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
+            if table is not None:
+                return table, rows
         found = []
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]

@@ -1,0 +1,76 @@
+"""Runs of plain events: what is grouped, and what is left to Spark. That both decode alike is a property test."""
+
+from __future__ import annotations
+
+import json
+
+import pyarrow as pa
+import pytest
+
+from validator.codecs import plain_events
+from validator.codecs.plain_events import TAKEN, PlainEvents
+
+SECOND_US = 1_000_000
+PLAIN = PlainEvents(
+    id=("id",),
+    key=(("page",),),
+    event_time=("at",),
+    factor=SECOND_US,
+    size_us=10 * SECOND_US,
+    offset_us=0,
+    closed_right=False,
+    slack_us=0,
+)
+
+
+def value(number: int, page: str = "/a", at: int = 0) -> bytes:
+    return json.dumps({"id": number, "page": page, "at": at}).encode()
+
+
+def runs(values: list[bytes | None]) -> pa.Table:
+    size = len(values)
+    columns = [values, [1] * size, [100 + at for at in range(size)], [1000 - at for at in range(size)]]
+    arrays = [pa.array(column, field.type) for column, field in zip(columns, TAKEN, strict=True)]
+    return pa.Table.from_batches(list(PLAIN.runs(pa.RecordBatch.from_arrays(arrays, schema=TAKEN))))
+
+
+def left(found: pa.Table) -> list[bytes | None]:
+    return [row["value"] for row in found.to_pylist() if row["run"] is None]
+
+
+def test_a_run_holds_the_events_of_one_window_and_key() -> None:
+    found = runs([value(n, f"/{n % 2}", at=n) for n in range(9, 19)])
+    assert left(found) == []
+    by_cell = {(row["run"]["key"], row["run"]["window_start_us"]): row for row in found.to_pylist()}
+    # 9 is alone in its window.
+    assert {cell: row["run"]["ids"] for cell, row in by_cell.items()} == {
+        ("/1", 0): [9],
+        ("/0", 10 * SECOND_US): [10, 12, 14, 16, 18],
+        ("/1", 10 * SECOND_US): [11, 13, 15, 17],
+    }
+    row = by_cell["/0", 10 * SECOND_US]
+    assert (row["offset"], row["run"]["last_offset"], row["run"]["offsets"]) == (101, 109, [101, 103, 105, 107, 109])
+    assert (row["time_us"], row["run"]["last_time_us"]) == (991, 999)
+    assert (row["run"]["first_event_time_us"], row["run"]["event_time_us"]) == (10 * SECOND_US, 18 * SECOND_US)
+    assert (row["run"]["records"], row["run"]["min_id"], row["run"]["max_id"]) == (5, 10, 18)
+
+
+def test_an_odd_record_costs_its_block_and_no_more() -> None:
+    values: list[bytes | None] = [value(n + 1) for n in range(2_000)]
+    values[600], values[700], values[1_999] = b'{"id": 1.5, "page": "/a", "at": 0}', None, b"no JSON"
+    found = left(runs(values))
+    assert {b'{"id": 1.5, "page": "/a", "at": 0}', None, b"no JSON"} <= set(found)
+    # What does not look like an object is known before a block is tried.
+    assert len(found) == plain_events._BLOCK + 2
+
+
+def test_large_batches_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    values: list[bytes | None] = [value(n + 1, f"/{n % 3}") for n in range(2_000)]
+    whole = runs(values)
+    monkeypatch.setattr(plain_events, "_AT_ONCE", 1_000)
+    assert runs(values).equals(whole)
+
+
+def test_runs_of_hardly_any_records_are_not_worth_it() -> None:
+    values: list[bytes | None] = [value(n, f"/{n}") for n in range(100)]
+    assert left(runs(values)) == values
