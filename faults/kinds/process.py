@@ -16,7 +16,9 @@ from faults.parameters import RestartLoopParameters
 from faults.targets import LocalProcess
 
 
-class _OnProcesses:
+class OnProcesses:
+    """What all faults of processes share; `inject`, `heal` and the probes are each kind's own."""
+
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         self.facts = facts
         self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, LocalProcess)}
@@ -30,12 +32,20 @@ class _OnProcesses:
     def hold(self) -> None:
         """Nothing to do meanwhile."""
 
+    def is_in(self) -> bool:
+        """Whether the processes are as the fault wants them."""
+        raise NotImplementedError
+
+    def is_gone(self) -> bool:
+        """Whether they are as they were."""
+        raise NotImplementedError
+
     def _send(self, number: signal.Signals) -> None:
         for process in self.facts.processes:
             processes.send(process, number)
 
 
-class Pause(_OnProcesses):
+class Pause(OnProcesses):
     """SIGSTOP and SIGCONT."""
 
     def inject(self) -> None:
@@ -55,7 +65,7 @@ class Pause(_OnProcesses):
         return not any(processes.is_stopped(process) for process in self.facts.processes)
 
 
-class Kill(_OnProcesses):
+class Kill(OnProcesses):
     """SIGKILL; node loss is the same on all processes of a host."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:

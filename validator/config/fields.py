@@ -34,7 +34,23 @@ def check_path(path: str) -> str:
     return path
 
 
-class FieldPath(Frozen):
+class _AtPath(Frozen):
+    """Something at a path, which may be written as the path alone."""
+
+    path: str
+
+    @model_validator(mode="before")
+    @classmethod
+    def _from_text(cls, value: Any) -> Any:
+        return {"path": value} if isinstance(value, str) else value
+
+    @field_validator("path")
+    @classmethod
+    def _valid(cls, path: str) -> str:
+        return check_path(path)
+
+
+class FieldPath(_AtPath):
     """A field of a record; written as its path alone, or as ``{path: ..., unit: ...}``."""
 
     path: str
@@ -42,34 +58,14 @@ class FieldPath(Frozen):
     unit: Unit | None = None
     """Unit of a time that is a number: `s`, `ms`, `us` or `ns`. None means an ISO 8601 text (no zone means UTC)."""
 
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
 
-    @field_validator("path")
-    @classmethod
-    def _valid(cls, path: str) -> str:
-        return check_path(path)
-
-
-class IdsPath(Frozen):
+class IdsPath(_AtPath):
     """A list of event ids in a result; written as its path alone, or as ``{path: ..., input: TOPIC}``."""
 
     path: str
     """Path of the list."""
     input: str | None = None
     """The input topic whose ids these are, where inputs have id spaces of their own. None: all inputs share one."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _from_text(cls, value: Any) -> Any:
-        return {"path": value} if isinstance(value, str) else value
-
-    @field_validator("path")
-    @classmethod
-    def _valid(cls, path: str) -> str:
-        return check_path(path)
 
 
 def one_or_many(value: Any) -> Any:
