@@ -22,14 +22,17 @@ class Cell:
     def __init__(self, folder: Path) -> None:
         self._judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
 
-    def after(self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None) -> dict[str, tuple[int, int]]:
-        """Class -> (confirmed, retracted) in a batch at ``at_us``. ``inputs_us``: how far inputs are read through."""
+    def after(
+        self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
+    ) -> dict[str, tuple[int, int]]:
+        """Class -> (confirmed, retracted) in a batch at ``at_us``. ``inputs_us``, ``outputs_us``: how far inputs and
+        outputs are read through."""
         clock = Clock(
             lookup_us=at_us,
             watermark_us=2**60,
             inputs_us=at_us if inputs_us is None else inputs_us,
-            outputs_us=at_us,
-            unheld_outputs_us=at_us,
+            outputs_us=at_us if outputs_us is None else outputs_us,
+            unheld_outputs_us=at_us if outputs_us is None else outputs_us,
             horizon_us=None,
             gone_us=None,
             unprovable_offsets=0,
@@ -60,3 +63,15 @@ def test_an_answer_takes_back_what_it_answers_and_no_more(tmp_path: Path) -> Non
     assert cell.after(30, fact("output", [1, 1], batch=1, lookup_us=30), inputs_us=25) == {}
     assert cell.after(40) == {"missing": (0, 1), "duplicate": (1, 0)}
     assert cell.after(50, fact("output", [2, 3, 4, 5], batch=2, lookup_us=50)) == {"missing": (0, 4)}
+
+
+def test_what_is_taken_back_is_taken_back_once(tmp_path: Path) -> None:
+    """Though the verdict says nothing new: what was missing is pending again, since an event came later."""
+    cell = Cell(tmp_path)
+    cell.after(10, fact("input", [1, 2, 3, 4, 5], batch=0, lookup_us=10))
+    assert cell.after(20) == {"missing": (5, 0)}
+    late = fact("input", [6], batch=1, lookup_us=30)
+    assert cell.after(30, late, fact("late", [1, 2], batch=1, lookup_us=30), inputs_us=25) == {}
+    assert cell.after(31, outputs_us=30) == {"missing": (0, 1)}
+    assert cell.after(32, outputs_us=30) == {}
+    assert cell.after(40) == {}

@@ -331,7 +331,8 @@ def violation_count(cells: Cells, judged: Judged, name: str) -> Ints:
 
 
 def tell(cells: Cells, judged: Judged) -> None:
-    """Note in the cells that the derived tables were told what ``judged`` changed."""
+    """Note in the cells what the derived tables were told of them."""
     cells["told_digest"][judged.changed] = judged.digest[judged.changed]
     for name in VIOLATIONS:
-        cells[f"told_{name}"][judged.changed] = violation_count(cells, judged, name)[judged.changed]
+        # Also where the verdict says nothing new: what was held may be taken back then.
+        cells[f"told_{name}"][:] = violation_count(cells, judged, name)
