@@ -3,7 +3,7 @@
 `from_json` costs more than all else an event costs. Arrow reads JSON several times faster but knows fewer forms; so
 only records are taken here of which it is certain that Spark's columns (`validator.stream.decode`, the rules) give the
 same. All others pass through as they came, and Spark decodes them. tests/property/test_plain_events.py compares the two
-ways record by record. Runs in Spark's Python workers, 65,536 records a call; no Python runs per
+ways record by record. Runs in Spark's Python workers, 16,384 records a call; no Python runs per
 record, but for a look at those above 1,000 bytes.
 
 Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md.
@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import RUN_TYPE
 from validator.codecs.fingerprints import hash_a, hash_b
+from validator.codecs.scalars import FARTHEST_US
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -145,7 +146,8 @@ class PlainEvents:
         """Event times in microseconds, and where they are certain."""
         if self.factor is not None:
             numbers, known = _integers(column)
-            known = known & (np.abs(numbers) <= _AWAY // self.factor)
+            farthest = FARTHEST_US // self.factor
+            known = known & (numbers >= -farthest) & (numbers <= farthest)
             return np.where(known, numbers, 0) * self.factor, known
         nothing = np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
         if column.type != pa.string():
@@ -221,8 +223,6 @@ class _Events:
 _NO_INTS: Final = np.zeros(0, dtype=np.int64)
 _NONE: Final = _Events(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, pa.array([], pa.string()))
 _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
-_AWAY: Final = 2**62
-"""Instants beyond are left to Spark: sums with them could leave 64 bits."""
 _MANY_DIGITS: Final = 500
 """Spark's parser takes numbers of 1,000 digits: those of all parts together."""
 _IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
@@ -400,7 +400,7 @@ def _one_number(columns: list[Ints]) -> Ints:
         if span > 2**15:
             distinct, values = np.unique(values, return_inverse=True)
             span = len(distinct)
-        if size * span > _AWAY:
+        if size * span > 2**62:
             # The product could leave 64 bits, and two rows that differ would be one.
             distinct, number = np.unique(number, return_inverse=True)
             size = len(distinct)
