@@ -48,7 +48,9 @@ TIMES = ['"2026-01-01T00:00:00"', '"2026-01-01T00:00:00.5"', '"2026-01-01T00:00:
          '"2026-1-1T00:00:00.000"', '"2026-01-01T0:00:00.00"', '"2026-01-01T00:00:00."', '"2026-01-01T00:00:00,5"',
          '"T00:00:00.000000000"', '"00:00:00.0000000000"', '""', "null", "0", "-0", "-1", "1767225600000",
          "1767225600000.5", '"1767225600000"', '"1767225600000.25"', "1e12", "9223372036854775", "9223372036854775807",
-         "4611686018427387", "4611686018427388", "-4611686018427388", "true", "{}"]  # fmt: skip
+         "4611686018427387", "4611686018427388", "-4611686018427388", "-9223372036854775",
+         "4611686018427387904", "4611686018427387905", "-4611686018427387905", "-9223372036854775808",
+         "-4611686018427387904.5", "true", "{}"]  # fmt: skip
 KEYS = ['"/help"', '"/a b"', '"\u00e4\u2713\U0001f600"', '""', '"a/b"', '"[1]"', '"{}"', '"{\\"a\\":1}"', '"\\u0041"',
         '"\\ud800"', '"\x7f"', '"\t"', "7", "0", "-0", "007", "1.50", "1e2", "null", "true", "[]", "{}",
         '{"a":1}', "123456789012345678901234567890"]  # fmt: skip
@@ -67,6 +69,8 @@ OTHERS = [
 OTHERS += [
     ',"x":"' + "y" * 1200 + '"',
     ',"x":' + "1" * 1200,
+    ',"x":' + "1" * 499 + "." + "1" * 499 + "e-" + "0" * 499,
+    ',"x":{"' + "y" * 50_001 + '":1}',
     ',"x":' + "[" * 1100 + "]" * 1100,
     ',"key":"/b"',
     ',"ID":8',
@@ -232,6 +236,23 @@ def test_facts_are_the_same_with_and_without_runs(spark: SparkSession, name: str
     assert runs > 0
     assert no_runs == 0
     assert with_runs == without
+
+
+@pytest.mark.parametrize(("name", "factor"), [(list(SHAPES)[1], 1000), (list(SHAPES)[2], 1)])
+def test_times_at_the_ends_of_64_bits_are_none(spark: SparkSession, name: str, factor: int) -> None:
+    """Less a window or the slack they would be far ahead, and close every cell."""
+    shape = SHAPES[name]
+    setup = config(shape)
+    farthest = 2**62 // factor
+    times: list[int | str] = [2**63 - 1, farthest + 1, farthest, -farthest, -farthest - 1, -(2**63) // factor, -(2**63)]
+    for in_runs, more in ((True, []), (False, [f'"-{farthest + 1}.5"', f'"{farthest + 1}.5"'])):
+        records = [shape.record % {**usual_fields(shape, 1), "time": time} for time in [*times, *more]]
+        frame = as_frame(spark, [record.encode() for record in records for _ in range(60)])
+        read = decode_events(frame, 0, setup.inputs[0], oracle_of(setup), SLACK_US, "auto", in_runs=in_runs).collect()
+        found = [row for row in read if row["status"] == DECODED]
+        assert any(row["run"] for row in found) == in_runs
+        assert {row["event_time_us"] for row in found} == {farthest * factor, -farthest * factor}
+        assert all(row["reach_us"] < row["event_time_us"] for row in found)
 
 
 def test_hashes_are_those_of_spark(spark: SparkSession) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -74,3 +75,32 @@ def test_large_batches_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> No
 def test_runs_of_hardly_any_records_are_not_worth_it() -> None:
     values: list[bytes | None] = [value(n, f"/{n}") for n in range(100)]
     assert left(runs(values)) == values
+
+
+@pytest.mark.parametrize(
+    ("more", "plain"),
+    [
+        ('"x": ' + "1" * 400 + "." + "1" * 50, True),
+        # Neither part has 500 digits, together they are more than Spark's parser takes.
+        ('"x": ' + "1" * 499 + "." + "1" * 499 + "e-" + "0" * 499, False),
+        (f'"{"n" * 50_000}": 1', True),
+        (f'"{"n" * 50_001}": 1', False),
+        (f'"{"n" * 50_001}"  : 1', False),
+        (f'"x": "{"n" * 50_001}"', True),
+        (f'"x": ["{"n" * 50_001}", 1]', True),
+    ],
+    ids=["number", "long number", "name", "long name", "long name, blanks", "long text", "long text in a list"],
+)
+def test_what_goes_beyond_a_limit_of_sparks_parser_is_left_to_it(more: str, plain: bool) -> None:
+    values: list[bytes | None] = [
+        f'{{"id": {n}, "page": "/a", "at": 0, {more}, "y": "{"y" * 1000}"}}'.encode() for n in (1, 2, 3)
+    ]
+    assert left(runs(values)) == ([] if plain else values)
+
+
+def test_keys_of_many_fields_are_told_apart() -> None:
+    """2**13 values in each of five fields are 2**65 keys, more than a 64-bit number can tell apart."""
+    count = 2**13
+    keys = [*((n, n, n, n, n) for n in range(count)), (0, 1, 1, 1, 1), (count // 2, 1, 1, 1, 1)]
+    codes = [np.array(column, dtype=np.int64) for column in zip(*keys, strict=True)]
+    assert len(np.unique(plain_events._one_number(codes))) == len(keys)

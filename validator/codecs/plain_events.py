@@ -3,7 +3,7 @@
 `from_json` costs more than all else an event costs. Arrow reads JSON several times faster but knows fewer forms; so
 only records are taken here of which it is certain that Spark's columns (`validator.stream.decode`, the rules) give the
 same. All others pass through as they came, and Spark decodes them. tests/property/test_plain_events.py compares the two
-ways record by record. Runs in Spark's Python workers, 65,536 records a call; no Python runs per
+ways record by record. Runs in Spark's Python workers, 16,384 records a call; no Python runs per
 record, but for a look at those above 1,000 bytes.
 
 Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md.
@@ -26,6 +26,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import RUN_TYPE
 from validator.codecs.fingerprints import hash_a, hash_b
+from validator.codecs.scalars import FARTHEST_US
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -44,7 +45,7 @@ _BLOCK: Final = 512
 _AT_ONCE: Final = 2**28
 """Bytes that are read as one text; Arrow counts them in 32 bits."""
 _LONG: Final = 1_000
-"""Bytes from which on a record can meet the limits of Spark's parser: digits of a number, depth."""
+"""Bytes from which on a record can meet the limits of Spark's parser: digits of a number, depth, length of a name."""
 _TOO_LONG: Final = 1_000_000
 _SECOND: Final = 19
 """Length of an ISO 8601 text up to its seconds. Shorter ones are read differently by Arrow and Spark."""
@@ -145,7 +146,8 @@ class PlainEvents:
         """Event times in microseconds, and where they are certain."""
         if self.factor is not None:
             numbers, known = _integers(column)
-            known = known & (np.abs(numbers) <= _AWAY // self.factor)
+            farthest = FARTHEST_US // self.factor
+            known = known & (numbers >= -farthest) & (numbers <= farthest)
             return np.where(known, numbers, 0) * self.factor, known
         nothing = np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
         if column.type != pa.string():
@@ -221,9 +223,11 @@ class _Events:
 _NO_INTS: Final = np.zeros(0, dtype=np.int64)
 _NONE: Final = _Events(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, pa.array([], pa.string()))
 _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
-_AWAY: Final = 2**62
-"""Instants beyond are left to Spark: sums with them could leave 64 bits."""
-_MANY_DIGITS: Final = re.compile(rb"[0-9]{500}")
+_MANY_DIGITS: Final = 500
+"""Spark's parser takes numbers of 1,000 digits: those of all parts together."""
+_IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
+_LONG_NAME: Final = 50_000
+"""Bytes; Spark's parser takes names of that many characters."""
 _MANY_LEVELS: Final = 500
 
 
@@ -251,10 +255,20 @@ def _regular(values: pa.Array) -> Bools:
         except pa.ArrowInvalid:
             good[_rows_of(np.flatnonzero(data >= 0x80), offsets)] = False
     for row in np.flatnonzero(good & (lengths > _LONG)):
-        value = data[offsets[row] : offsets[row + 1]]
-        deep = np.count_nonzero((value == ord("{")) | (value == ord("["))) > _MANY_LEVELS
-        good[row] = not deep and _MANY_DIGITS.search(value.tobytes()) is None
+        good[row] = _within_limits(data[offsets[row] : offsets[row + 1]])
     return good
+
+
+def _within_limits(value: Bytes) -> bool:
+    """Whether Spark's parser takes a record so deep, with numbers and names so long."""
+    if np.count_nonzero((value == ord("{")) | (value == ord("["))) > _MANY_LEVELS:
+        return False
+    others = np.flatnonzero(~_IN_NUMBERS[value])
+    if np.diff(others).max() > _MANY_DIGITS:
+        return False
+    quotes = np.flatnonzero(value == ord('"'))
+    long = np.flatnonzero(np.diff(quotes) - 1 > _LONG_NAME)
+    return not any(value[end + 1 :].tobytes().lstrip().startswith(b":") for end in quotes[long + 1])
 
 
 def _rows_of(places: Ints, offsets: Ints) -> Ints:
@@ -378,6 +392,7 @@ def _groups(columns: list[Ints]) -> tuple[Ints, Ints]:
 def _one_number(columns: list[Ints]) -> Ints:
     """One number per row, equal where all columns are."""
     number = np.zeros(len(columns[0]), dtype=np.int64)
+    size = 1
     for column in columns:
         lowest = column.min()
         span = int(column.max()) - int(lowest) + 1
@@ -385,5 +400,10 @@ def _one_number(columns: list[Ints]) -> Ints:
         if span > 2**15:
             distinct, values = np.unique(values, return_inverse=True)
             span = len(distinct)
+        if size * span > 2**62:
+            # The product could leave 64 bits, and two rows that differ would be one.
+            distinct, number = np.unique(number, return_inverse=True)
+            size = len(distinct)
         number = number * span + values
+        size *= span
     return number

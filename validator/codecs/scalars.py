@@ -14,6 +14,10 @@ from pyspark.sql import functions as F
 MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Factor from a unit of time to microseconds; nanoseconds divide."""
 
+FARTHEST_US: Final = 2**62
+"""Instants farther than that from the epoch (144,000 years) are none: a window less than them would leave 64 bits, and
+an event of long ago would close every cell."""
+
 Term = Callable[[Column], Column]
 """A fingerprint term of one integer."""
 
@@ -52,7 +56,8 @@ def text_number(text: Column) -> Column:
 
 
 def instant_us(text: Column, unit: str | None) -> Column:
-    """Microseconds since the epoch of an ISO 8601 text (no zone: UTC) or of a number in ``unit``; null if neither.
+    """Microseconds since the epoch of an ISO 8601 text (no zone: UTC) or of a number in ``unit``; null if neither, or
+    beyond `FARTHEST_US`.
 
     A time without a date is refused: Spark would put today's date before it.
     """
@@ -63,13 +68,16 @@ def instant_us(text: Column, unit: str | None) -> Column:
     if unit == "ns":
         return F.coalesce(F.floor(whole / F.lit(1000)).cast("bigint"), _decimal_us(text, "0.001"))
     factor = MICROSECONDS[unit]
-    in_range = F.abs(whole) <= F.lit((2**63 - 1) // factor)
+    farthest = FARTHEST_US // factor
+    # Not the absolute value: of the smallest integer that is itself.
+    in_range = whole.between(-farthest, farthest)
     return F.when(whole.isNotNull(), F.when(in_range, whole * F.lit(factor))).otherwise(_decimal_us(text, str(factor)))
 
 
 def _decimal_us(text: Column, factor: str) -> Column:
     number = text.try_cast("decimal(28,9)")
-    return F.floor(number * F.lit(factor).cast("decimal(10,3)")).try_cast("bigint")
+    whole = F.floor(number * F.lit(factor).cast("decimal(10,3)")).try_cast("bigint")
+    return F.when(whole.between(-FARTHEST_US, FARTHEST_US), whole)
 
 
 def key_text(parts: list[Column]) -> Column:

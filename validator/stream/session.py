@@ -18,6 +18,8 @@ NEEDED: Final[dict[str, str]] = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    # `validator.codecs.plain_events` looks at the bytes of records, which would lie otherwise in memory.
+    "spark.sql.execution.arrow.useLargeVarTypes": "false",
 }
 """Settings that options must not change."""
 
