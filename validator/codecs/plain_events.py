@@ -12,7 +12,6 @@ Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,16 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.json as pj
 from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import RUN_TYPE
 from validator.codecs.fingerprints import hash_a, hash_b
+from validator.codecs.plain_json import objects, regular
 from validator.codecs.scalars import FARTHEST_US
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-Bytes = npt.NDArray[np.uint8]
 
 TAKEN: Final = pa.schema(
     [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]
@@ -44,9 +42,6 @@ _BLOCK: Final = 512
 """Records that are tried together where a whole batch did not parse."""
 _AT_ONCE: Final = 2**28
 """Bytes that are read as one text; Arrow counts them in 32 bits."""
-_LONG: Final = 1_000
-"""Bytes from which on a record can meet the limits of Spark's parser: digits of a number, depth, length of a name."""
-_TOO_LONG: Final = 1_000_000
 _SECOND: Final = 19
 """Length of an ISO 8601 text up to its seconds. Shorter ones are read differently by Arrow and Spark."""
 _FEW: Final = 3
@@ -93,7 +88,7 @@ class PlainEvents:
 
     def _events(self, values: pa.Array) -> _Events:
         """The records that decode here."""
-        candidates = np.flatnonzero(_regular(values))
+        candidates = np.flatnonzero(regular(values))
         read = self._read(values, candidates)
         if read is None:
             return _NONE
@@ -112,13 +107,13 @@ class PlainEvents:
         if schema is None:
             return None
         if values.nbytes <= _AT_ONCE:
-            table = _table(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
+            table = objects(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
             if table is not None:
                 return table, rows
         found = []
         for start in range(0, len(rows), _BLOCK):
             block = rows[start : start + _BLOCK]
-            table = _table(values.take(pa.array(block)), schema)
+            table = objects(values.take(pa.array(block)), schema)
             if table is not None:
                 found.append((table, block))
         if not found:
@@ -223,103 +218,11 @@ class _Events:
 _NO_INTS: Final = np.zeros(0, dtype=np.int64)
 _NONE: Final = _Events(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, pa.array([], pa.string()))
 _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
-_MANY_DIGITS: Final = 500
-"""Spark's parser takes numbers of 1,000 digits: those of all parts together."""
-_IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
-_LONG_NAME: Final = 50_000
-"""Bytes; Spark's parser takes names of that many characters."""
-_MANY_LEVELS: Final = 500
 
 
 def _type(tree: dict[str, Any]) -> Iterator[pa.Field]:
     for name, node in tree.items():
         yield pa.field(name, pa.struct(list(_type(node))) if isinstance(node, dict) else node)
-
-
-def _regular(values: pa.Array) -> Bools:
-    """Which values are in braces, hold no escape, no control character and nothing but UTF-8, and are not too long."""
-    offsets, data = _raw(values)
-    lengths = np.diff(offsets)
-    good: Bools = (lengths >= 2) & (lengths <= _TOO_LONG)
-    if values.null_count:
-        good &= values.is_valid().to_numpy(zero_copy_only=False)
-    if not good.any():
-        return good
-    starts = np.where(good, offsets[:-1], offsets[0])
-    lasts = np.where(good, offsets[1:] - 1, offsets[0])
-    good &= (data[starts] == ord("{")) & (data[lasts] == ord("}"))
-    good[_rows_of(np.flatnonzero((data < 0x20) | (data == ord("\\"))), offsets)] = False
-    if len(data) and data.max() >= 0x80:
-        try:
-            values.cast(pa.string())
-        except pa.ArrowInvalid:
-            good[_rows_of(np.flatnonzero(data >= 0x80), offsets)] = False
-    for row in np.flatnonzero(good & (lengths > _LONG)):
-        good[row] = _within_limits(data[offsets[row] : offsets[row + 1]])
-    return good
-
-
-def _within_limits(value: Bytes) -> bool:
-    """Whether Spark's parser takes a record so deep, with numbers and names so long."""
-    if np.count_nonzero((value == ord("{")) | (value == ord("["))) > _MANY_LEVELS:
-        return False
-    others = np.flatnonzero(~_IN_NUMBERS[value])
-    if np.diff(others).max() > _MANY_DIGITS:
-        return False
-    quotes = np.flatnonzero(value == ord('"'))
-    long = np.flatnonzero(np.diff(quotes) - 1 > _LONG_NAME)
-    return not any(value[end + 1 :].tobytes().lstrip().startswith(b":") for end in quotes[long + 1])
-
-
-def _rows_of(places: Ints, offsets: Ints) -> Ints:
-    """The rows that hold these bytes."""
-    rows: Ints = np.searchsorted(offsets, places, side="right") - 1
-    return rows
-
-
-def _raw(values: pa.Array) -> tuple[Ints, Bytes]:
-    """The bytes of all values as they lie in memory, and where in them each begins and the last ends."""
-    _, offsets, data = values.buffers()
-    ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
-    if data is None:
-        return ends - ends[0], np.zeros(0, dtype=np.uint8)
-    return ends - ends[0], np.frombuffer(data, np.uint8)[ends[0] : ends[-1]]
-
-
-def _table(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
-    """The values as columns, row by row; None where one of them is not exactly one object of that schema.
-
-    Every value begins with a brace and ends with one and holds no line break, so that no row can begin but at a value's
-    beginning: there are as many rows as values, or more where a value holds several objects.
-    """
-    lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
-    text = lines[0].as_buffer()
-    reading = pj.ReadOptions(use_threads=False, block_size=max(text.size, 1) + 1)
-    parsing = pj.ParseOptions(explicit_schema=schema, unexpected_field_behavior="ignore")
-    try:
-        table = pj.read_json(pa.BufferReader(text), reading, parsing)
-    except pa.ArrowException:
-        return None
-    if table.num_rows != len(values) or not table.schema.equals(schema):
-        return None
-    # Spark keeps `-0` as it is written, a text.
-    return table if not _holds_zero(table) or _MINUS_ZERO.search(text) is None else None
-
-
-_MINUS_ZERO: Final = re.compile(rb":\s*-0")
-
-
-def _holds_zero(table: pa.Table) -> bool:
-    """Whether any number in it is zero."""
-    for column in table.columns:
-        if pa.types.is_struct(column.type):
-            if column.num_chunks and _holds_zero(
-                pa.Table.from_arrays(column.combine_chunks().flatten(), schema=pa.schema(list(column.type)))
-            ):
-                return True
-        elif column.type == pa.int64() and pc.any(pc.equal(column, 0)).as_py():
-            return True
-    return False
 
 
 def _leaf(table: pa.Table, path: tuple[str, ...]) -> pa.Array:
