@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
     from testbed.broker import EmbeddedBroker
 
-pytestmark = [pytest.mark.timeout(1500), pytest.mark.extended]
+pytestmark = pytest.mark.timeout(600)
 
 PAGE: Final = Path(__file__).parents[2] / "docs" / "mutations.md"
 CLASSES: Final = ("missing", "duplicate", "misplaced", "unknown_id")
