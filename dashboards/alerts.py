@@ -35,7 +35,10 @@ def recordings() -> tuple[Recording, ...]:
         )
         for over in ("5m", "30m", "1h", "6h")
     )
-    meaning = "Confirmed violations that nobody acknowledged, of the classes that break the declared guarantee."
+    meaning = (
+        "Confirmed violations that nobody acknowledged and no fault's plan expects, of the classes that break the"
+        " declared guarantee."
+    )
     return (Recording(OPEN, breaking(), meaning), *ratios)
 
 
@@ -61,7 +64,8 @@ def _guarantee(settings: Settings) -> tuple[Alert, ...]:
             f"{OPEN} > 0",
             "{{ .Labels.pipeline }} breaks its guarantee",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value }} confirmed violations of class {{ .Labels.class }} that"
-            " nobody acknowledged; the guarantee that it declares does not tolerate them.",
+            " nobody acknowledged and no planned fault explains; the guarantee that it declares does not tolerate"
+            " them.",
             waits="0s",
             keeps="5m",  # a sidecar that restarts serves nothing for a minute: the alert must not come and go with it
         ),
@@ -105,7 +109,8 @@ def _pipeline() -> tuple[Alert, ...]:
             "StreamproofOverdueGrowing",
             "warning",
             f"sum by (pipeline) ({overdue}) > 0\nand\n"
-            f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '10m')})) > 0",
+            f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '10m')})) > 0\n"
+            f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "{{ .Labels.pipeline }} answers late, and ever later",
             "Pipeline {{ .Labels.pipeline }} owes answers for {{ .Value }} contributions of class overdue, and their"
             " number grows; they become missing when timing.missing_after has passed.",

@@ -73,12 +73,13 @@ def _effects() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "confirmed violations by class",
-            "Ever confirmed, in failure and recovery.",
+            "Ever confirmed, in failure and recovery; and what plans of faults expect of them, which alerts leave out.",
             (
                 Query(
                     by("class", of("violations_confirmed_total", {"phase": ("failure", "recovery")})),
                     "{{class}}",
                 ),
+                Query(by("class", of("violations_expected")), "{{class}}, expected by a plan"),
             ),
         ),
         Panel(

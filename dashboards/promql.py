@@ -83,15 +83,25 @@ def _is_known(name: str) -> bool:
 
 
 def breaking(extra: Match | None = None) -> str:
-    """Open violations by pipeline and class, of those classes only that break what the pipeline declares."""
-    return _of_declared(lambda classes: _sum(select("violations_open", {**(extra or {}), **classes})), extra)
+    """Open violations by pipeline and class that no fault's plan expects, of those classes only that break what the
+    pipeline declares. A sidecar that does not tell them apart alerts with all that are open.
+    """
+
+    def remaining(classes: Match) -> str:
+        unexpected, opened = (
+            _sum(select(name, {**(extra or {}), **classes})) for name in ("violations_unexpected", "violations_open")
+        )
+        return f"({unexpected} or {opened})"
+
+    return _of_declared(remaining, extra)
 
 
 def error_ratio(over: str, extra: Match | None = None) -> str:
     """Contributions that broke the declared guarantee over those expected, within ``over``; 0 to 1.
 
-    Confirmed less retracted, and by class never below 0, as the verdict over an hour counts them. With nothing expected
-    it is NaN, which fires nothing; a loss that is proven after the load ended counts as 1.
+    Confirmed less retracted, and by class never below 0, as the verdict over an hour counts them; without those that
+    the plan of a fault expects, from sidecars that tell them apart. With nothing expected it is NaN, which fires
+    nothing; a loss that is proven after the load ended counts as 1.
     """
 
     def remaining(classes: Match) -> str:
@@ -99,7 +109,9 @@ def error_ratio(over: str, extra: Match | None = None) -> str:
             _sum(f"increase({select(name, {**(extra or {}), **classes}, over)})")
             for name in ("violations_confirmed_total", "violations_retracted_total")
         ]
-        return f"clamp_min({' - '.join(counts)}, 0)"
+        kept = " - ".join(counts)
+        planned = _sum(f"delta({select('violations_expected', {**(extra or {}), **classes}, over)})")
+        return f"clamp_min(({kept} - {planned}) or ({kept}), 0)"
 
     expected_events = select("events_total", {**(extra or {}), "class": "expected"}, over)
     return (

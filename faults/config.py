@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
 from faults.errors import FaultConfigError
 from faults.parameters import AnyParameters, NoParameters
 from faults.section import Seconds, Section
 from faults.targets import Target
+from validator.model.classes import EXPECTABLE
 
 PlanName = Literal[
     "pgval-delay-below-timeout",
@@ -34,6 +35,17 @@ PlanName = Literal[
     "checkmate",
 ]
 Pick = Literal["one", "all", "leader"] | Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^\d{1,3}%$")]
+
+
+def expected_classes(names: tuple[str, ...]) -> tuple[str, ...]:
+    """``names``, where each is a class that can be told by fault. Raises ValueError."""
+    for name in names:
+        if name not in EXPECTABLE:
+            raise ValueError(f"{name} is no class that a fault can be expected to bring; use {', '.join(EXPECTABLE)}")
+    return names
+
+
+Expects = Annotated[tuple[str, ...], AfterValidator(expected_classes)]
 
 
 class Selector(Section):
@@ -73,6 +85,8 @@ class FaultSpec(Section):
     """From verified in to the start of healing."""
     name: str | None = None
     parameters: AnyParameters = NoParameters()
+    expects: Expects = ()
+    """Classes of violations that it is expected to bring: alerts leave them out (docs/faults.md)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -137,6 +151,8 @@ class NamedPlanSection(Section):
     """Whose name or labels narrow the targets; how many are hit is the plan's."""
     faster: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """All phases are shorter by this factor. Delays and rates stay, since they are measured against timeouts."""
+    expects: Expects = ()
+    """As of a fault; it holds for all of the plan."""
     failure_free: Seconds = 0.0
     """How long a run takes without a fault; streambench-node kills at half of it."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Literal
@@ -31,6 +31,7 @@ class Fault(Section):
     parameters: SerializeAsAny[AnyParameters]
     plan: str
     seed: int
+    expects: tuple[str, ...] = ()
 
     @classmethod
     def from_json(cls, text: str) -> Fault:
@@ -48,8 +49,9 @@ class Fault(Section):
         """The record of the faults topic for ``state``."""
         parameters = self.parameters.model_dump(mode="json")
         return record(
-            self.id, self.name, self.kind, self.target_names, state, instant, self.plan, self.seed, parameters
-        )
+            self.id, self.name, self.kind, self.target_names, state, instant, self.plan, self.seed, parameters,
+            self.expects,
+        )  # fmt: skip
 
 
 def record(
@@ -62,6 +64,7 @@ def record(
     plan: str = "",
     seed: int = 0,
     parameters: Mapping[str, object] | None = None,
+    expects: Sequence[str] = (),
 ) -> str:
     """A record of the faults topic, as CONTRACT has it."""
     return json.dumps(
@@ -75,6 +78,7 @@ def record(
             "plan": plan,
             "seed": seed,
             "parameters": dict(parameters or {}),
+            "expects": list(expects),
         }
     )
 

@@ -18,7 +18,7 @@ def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
             "warm_up": made.warm_up * by,
             "control": made.control * by,
             "recovery": made.recovery * by,
-            "faults": tuple(_shorter(spec, by) for spec in made.faults),
+            "faults": tuple(_shorter(spec, by, plan.expects) for spec in made.faults),
         }
     )
 
@@ -68,6 +68,6 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
             return made(kill("one"), warm_up="30s", control="18s", recovery="42s")
 
 
-def _shorter(spec: FaultSpec, by: float) -> FaultSpec:
+def _shorter(spec: FaultSpec, by: float, expects: tuple[str, ...]) -> FaultSpec:
     assert isinstance(spec.lasts, float)
-    return spec.model_copy(update={"lasts": spec.lasts * by})
+    return spec.model_copy(update={"lasts": spec.lasts * by, "expects": expects})

@@ -73,6 +73,7 @@ def _fault(config: FaultConfig, spec: FaultSpec, plan: str, seed: int, draw: ran
         parameters=spec.parameters,
         plan=plan,
         seed=seed,
+        expects=spec.expects,
     )
 
 

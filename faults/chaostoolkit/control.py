@@ -18,7 +18,7 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from faults.chaostoolkit.windows import Told, Windows
-from faults.config import KafkaSection
+from faults.config import KafkaSection, expected_classes
 from faults.errors import FaultError, NotTold
 from faults.topic import FaultsTopic
 
@@ -50,6 +50,7 @@ def before_experiment_control(
     options: Mapping[str, Any] | None = None,
     targets: Mapping[str, str] | None = None,
     momentary: Sequence[str] = (),
+    expects: Mapping[str, Sequence[str]] | None = None,
     **unknown: Any,
 ) -> None:
     """Look at the topic, and end the experiment where there is none: its windows would be lost."""
@@ -62,12 +63,16 @@ def before_experiment_control(
         wrong = f"{', '.join(unknown)} is no argument of it" if unknown else "it has no bootstrap_servers"
         raise _interrupting(f"streamproof: the control faults.chaostoolkit.control: {wrong}; see docs/chaos-toolkit.")
     try:
+        for classes in (expects or {}).values():
+            expected_classes(tuple(classes))
         kafka = KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic, options=dict(options or {}))
         writer = FaultsTopic(kafka)
         writer.check()
     except (FaultError, KafkaException, ValidationError) as error:
         raise _interrupting(f"streamproof: the faults topic cannot be used: {error}") from error
-    _telling = _Telling(writer, Windows(str(context["title"]), targets or {}, tuple(momentary)))
+    except ValueError as error:
+        raise _interrupting(f"streamproof: expects: {error}; see docs/chaos-toolkit.") from error
+    _telling = _Telling(writer, Windows(str(context["title"]), targets or {}, tuple(momentary), expects or {}))
 
 
 def before_method_control(**_: Any) -> None:

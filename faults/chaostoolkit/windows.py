@@ -6,7 +6,7 @@ rollbacks the end of the method does. An action that is over when it returns is 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -26,11 +26,13 @@ class Told:
 
 @dataclass
 class Windows:
-    """The open windows of one experiment. ``targets``: name of an action -> what it hits, for the reader."""
+    """The open windows of one experiment. ``targets``: name of an action -> what it hits, for the reader;
+    ``expects``: -> the classes of violations that it is expected to bring."""
 
     plan: str
     targets: Mapping[str, str] = field(default_factory=dict)
     momentary: Collection[str] = ()
+    expects: Mapping[str, Sequence[str]] = field(default_factory=dict)
     in_method: bool = False
     _open: dict[str, Mapping[str, Any]] = field(default_factory=dict)
 
@@ -72,7 +74,12 @@ class Windows:
         activity = self._open[fault]
         name = str(activity["name"])
         target = self.targets.get(name, self.plan)
-        return Told(fault, record(fault, name, _kind(activity), target, state, now, plan=self.plan))
+        return Told(
+            fault,
+            record(
+                fault, name, _kind(activity), target, state, now, plan=self.plan, expects=self.expects.get(name, ())
+            ),
+        )
 
 
 def _tells_itself(activity: Mapping[str, Any]) -> bool:

@@ -12,6 +12,7 @@ EXACTLY_ONCE = 'streamproof_guarantee_declared{pipeline="clickstream",guarantee=
 AT_LEAST_ONCE = 'streamproof_guarantee_declared{pipeline="clickstream",guarantee="at_least_once"}'
 EXPECTED = 'streamproof_events_total{pipeline="clickstream",class="expected"}'
 MISSING = 'streamproof_violations_confirmed_total{pipeline="clickstream",class="missing",phase="control"}'
+PLANNED = 'streamproof_violations_expected{pipeline="clickstream",class="missing"}'
 RETRACTED = 'streamproof_violations_retracted_total{pipeline="clickstream",class="missing"}'
 BATCH = 'streamproof_last_batch_timestamp_seconds{pipeline="clickstream"}'
 ALIVE = 'streamproof_build_info{pipeline="clickstream",version="1"}'
@@ -62,6 +63,37 @@ LIVES = (
         fires=("7m", "16m", "19m"),  # acknowledged at 17m; it is kept for 5 minutes
         resolved="25m",
         values=("3", "3", "3"),
+    ),
+    Scenario(
+        "StreamproofGuaranteeViolated",
+        # A fault whose plan expects 30 of them is no excuse for the 2 that come later, nor for those of another class.
+        {
+            'streamproof_violations_open{pipeline="clickstream",class="duplicate"}': "0x5 30x4 32x6 30x20",
+            'streamproof_violations_unexpected{pipeline="clickstream",class="duplicate"}': "0x10 2x5 0x20",
+            EXACTLY_ONCE: "1x40",
+        },
+        {**PIPELINE, "class": "duplicate"},
+        "critical",
+        silent="8m",
+        fires=("12m", "19m"),
+        resolved="25m",
+        values=("2", "2"),
+    ),
+    Scenario(
+        "StreamproofErrorBudgetBurn",
+        # As below, but another 2 % are lost that a plan expects.
+        {
+            EXPECTED: "0+1000x500",
+            MISSING: "0x360 40+40x59 2400x200",
+            PLANNED: "0x360 20+20x59 1200x200",
+            RETRACTED: "0x500",
+            EXACTLY_ONCE: "1x500",
+        },
+        {**PIPELINE, "window": "1h", "speed": "fast"},
+        "critical",
+        silent="390m",
+        fires=("410m", "422m"),
+        resolved="440m",
     ),
     Scenario(
         "StreamproofErrorBudgetBurn",
@@ -186,6 +218,49 @@ LIVES = (
 )
 
 QUIET = (
+    Quiet(
+        "the plan of a fault expects these duplicates",
+        "StreamproofGuaranteeViolated",
+        {
+            'streamproof_violations_open{pipeline="clickstream",class="duplicate"}': "0x5 30x20",
+            'streamproof_violations_unexpected{pipeline="clickstream",class="duplicate"}': "0x25",
+            EXACTLY_ONCE: "1x25",
+        },
+        ("7m", "20m"),
+    ),
+    Quiet(
+        "the plan of a fault expects all that is lost",
+        "StreamproofErrorBudgetBurn",
+        {
+            EXPECTED: "0+1000x500",
+            MISSING: "0x360 20+20x59 1200x80",
+            PLANNED: "0x360 20+20x59 1200x80",
+            RETRACTED: "0x500",
+            EXACTLY_ONCE: "1x500",
+        },
+        ("410m", "419m", "440m", "499m"),
+    ),
+    Quiet(
+        "what a plan expects is retracted, with the rest of what was confirmed",
+        "StreamproofErrorBudgetBurn",
+        {
+            EXPECTED: "0+1000x500",
+            MISSING: "0x360 1200x140",
+            PLANNED: "0x360 1200x30 0x110",
+            RETRACTED: "0x390 1200x110",
+            EXACTLY_ONCE: "1x500",
+        },
+        ("362m", "380m", "391m", "420m", "460m"),
+    ),
+    Quiet(
+        "the plan of a fault expects answers to be late",
+        "StreamproofOverdueGrowing",
+        {
+            'streamproof_outstanding_events{pipeline="clickstream",state="overdue"}': "0x10 10+10x19 200x40",
+            'streamproof_fault_expects{pipeline="clickstream",class="overdue"}': "0x10 1x60",
+        },
+        ("20m", "45m"),
+    ),
     Quiet(
         "a duplicate breaks nothing that at-least-once claims",
         "StreamproofGuaranteeViolated",

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from validator.state.tables import StateTables, Table, rows_of
-from validator.stream.faults_topic import _row, record
+from validator.stream.faults_topic import _row, _window, record
 
 RECORD = {"id": "1", "kind": "kill", "target": "a", "state": "injected", "time": "2026-01-01T00:00:00Z", "seed": 7}
 
@@ -18,6 +18,30 @@ def test_a_record_becomes_a_row_that_the_table_holds() -> None:
     assert row is not None
     assert (row["name"], row["seed"], row["time_us"]) == ("kill", 7, 1_767_225_600_000_000)
     assert rows_of(Table.FAULTS, [row]).num_rows == 1
+
+
+@pytest.mark.parametrize(
+    ("told", "expects"),
+    [
+        (["duplicate", "overdue"], {"duplicate", "overdue"}),
+        (["duplicates", "undecodable", 7, None, "missing"], {"missing"}),
+        ([], set()),
+        ("duplicate", set()),  # half of a word is not taken for a class
+        (None, set()),
+        ({"missing": 1}, set()),
+    ],
+    ids=str,
+)
+def test_a_window_expects_the_classes_that_its_record_names(told: object, expects: set[str]) -> None:
+    row = _row(json.dumps({**RECORD, "expects": told}).encode())
+    assert row is not None
+    assert _window({"row": row}).expects == expects
+
+
+def test_a_record_of_another_tool_expects_nothing() -> None:
+    row = _row(json.dumps(RECORD).encode())
+    assert row is not None
+    assert _window({"row": row}).expects == frozenset()
 
 
 @pytest.mark.parametrize(

@@ -156,7 +156,8 @@ class Measures(Frozen):
     stable_for: PositiveDuration = 40_000_000
     """The output has recovered where its rate stays in the band for so long."""
     give_up_after: PositiveDuration = 300_000_000
-    """What is not back so long after the fault was healed has not recovered."""
+    """What is not back so long after the fault was healed has not recovered. A violation that its plan expects mutes an
+    alert where it is confirmed within this and `timing.missing_after`."""
 
     @model_validator(mode="after")
     def _baseline_fits(self) -> Measures:

@@ -80,6 +80,9 @@ OUTSTANDING: Final = (
 )
 """The classes that `e - processed - late - rejected` is split into."""
 
+EXPECTABLE: Final = ("missing", "duplicate", "misplaced", "unknown_id", "overdue")
+"""What the plan of a fault can expect: the classes that are told by fault, and answers that are late."""
+
 VIOLATES: Final[dict[Guarantee, frozenset[ViolationClass]]] = {
     # A loss is what at-most-once allows; everything that adds or alters is not.
     Guarantee.AT_MOST_ONCE: frozenset(ViolationClass) - {ViolationClass.MISSING, ViolationClass.WRONG_VALUE},

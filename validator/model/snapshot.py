@@ -74,6 +74,7 @@ class FaultWindow:
     verified_us: int | None
     heal_started_us: int | None
     healed_us: int | None
+    expects: frozenset[str] = frozenset()  # of `EXPECTABLE`: what its plan says that it brings
 
 
 @dataclass(frozen=True)
@@ -160,5 +161,10 @@ class Snapshot:
     classified_total: Mapping[str, int] = field(default_factory=dict)  # class -> classifications ever made
     reclassified_total: Mapping[tuple[str, str], int] = field(default_factory=dict)  # (from, to) -> moves ever made
     violations_open: Mapping[str, int] | None = None  # class -> confirmed and not acknowledged; None: not told apart
+    violations_expected: Mapping[str, int] = field(
+        default_factory=dict
+    )  # class -> confirmed, as plans of faults expect
+    violations_unexpected: Mapping[str, int] | None = None  # class -> of those open, what no plan expects; None: all
+    expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault of now expects
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     batch_durations: Histogram | None = None  # of all batches, restored; None: the publisher counts since its start

@@ -11,7 +11,7 @@ from itertools import product
 from pathlib import Path
 from typing import Final, Literal
 
-from validator.model.classes import OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
+from validator.model.classes import EXPECTABLE, OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
 
 PREFIX: Final = "streamproof_"
 PHASES: Final = ("control", "failure", "recovery")
@@ -84,6 +84,20 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     ),
     Metric("violations_open", "gauge", "violations", "Confirmed violations that nobody acknowledged.", (VIOLATION,)),
     Metric(
+        "violations_expected",
+        "gauge",
+        "violations",
+        "Confirmed violations of a fault whose plan expects their class, acknowledged or not.",
+        (VIOLATION,),
+    ),
+    Metric(
+        "violations_unexpected",
+        "gauge",
+        "violations",
+        "Those of violations_open that no fault's plan expects: what alerts are about.",
+        (VIOLATION,),
+    ),
+    Metric(
         "outstanding_events",
         "gauge",
         "contributions",
@@ -137,6 +151,13 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "0 or 1",
         "1 from a fault's injection until it was verified healed.",
         (FAULT, KIND, Label("target", None, "what was broken")),
+    ),
+    Metric(
+        "fault_expects",
+        "gauge",
+        "0 or 1",
+        "1 while the plan of a fault expects the class: from its injection until some time after its healing.",
+        (Label("class", EXPECTABLE, "class of a violation, or of an answer that is late"),),
     ),
     Metric(
         "fault_failure_cost_seconds",

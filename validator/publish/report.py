@@ -193,6 +193,7 @@ def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
         "throughput_penalty_ratio": fault_measure(snapshot, fault, "throughput_penalty_ratio"),
         "latency_penalty_ratio": fault_measure(snapshot, fault, "latency_penalty_ratio"),
         "absent_because": list(snapshot.fault_absent_because.get(fault.id, ())),
+        "expects": sorted(fault.expects),
         "violations": None if violations is None else dict(violations),
     }
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from validator import __version__
-from validator.model.classes import OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
+from validator.model.classes import EXPECTABLE, OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
 from validator.model.snapshot import Histogram, Snapshot
 from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, DEFINITIONS, NAN, OVERS, PHASES
 from validator.publish.report import fault_measure, settled_ratio
@@ -59,6 +59,7 @@ def of(snapshot: Snapshot) -> Samples:
     opened = snapshot.violations_open
     if opened is None:
         opened = snapshot.violations.get("confirmed", {})
+    unexpected = opened if snapshot.violations_unexpected is None else snapshot.violations_unexpected
     plain: dict[str, dict[Labels, float]] = {
         "events_total": {(name,): classified.get(name, 0) for name in Contribution},
         "reclassified_total": {(old, new): count for (old, new), count in snapshot.reclassified_total.items()},
@@ -69,6 +70,9 @@ def of(snapshot: Snapshot) -> Samples:
         },
         "violations_retracted_total": {(name,): snapshot.retracted_total.get(name, 0) for name in ViolationClass},
         "violations_open": {(name,): opened.get(name, 0) for name in ViolationClass},
+        "violations_expected": {(name,): snapshot.violations_expected.get(name, 0) for name in ViolationClass},
+        "violations_unexpected": {(name,): unexpected.get(name, 0) for name in ViolationClass},
+        "fault_expects": {(name,): float(name in snapshot.expected_now) for name in EXPECTABLE},
         "outstanding_events": {(name,): contributions.get(name, 0) for name in OUTSTANDING},
         "guarantee_status": _statuses(snapshot),
         "guarantee_declared": {(name,): float(name is snapshot.guarantee) for name in Guarantee},

@@ -113,6 +113,12 @@ def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
     return "" if untold else " None of that after a fault."
 
 
+def listed(classes: list[str]) -> str:
+    """Names of classes as a person reads them: `missing and unknown id`."""
+    names = [name.replace("_", " ") for name in classes]
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 def outstanding(report: dict[str, Any]) -> list[str]:
     """A sentence for each kind of contribution that has no answer and is no violation."""
     found = [(report["contributions"].get(name), said) for name, said in OUTSTANDING.items()]
@@ -139,7 +145,9 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         outcome = f"violations after it: {', '.join(broken)}" if broken else "no violation after it"
         if fault["violations"] is None:
             outcome = "its violations are not told apart"
-        # A report of before has no reasons.
+        # A report of before has no reasons, and says nothing of a plan.
+        if fault.get("expects"):
+            outcome += f" (its plan expects {listed(fault['expects'])})"
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
         lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.{''.join(reasons)}")
     return lines

@@ -21,6 +21,7 @@ class Acknowledgement:
     violation_class: str
     count: int
     reason: str
+    fault: str | None = None
 
 
 def read(state: Path) -> dict[str, Acknowledgement]:
@@ -30,7 +31,9 @@ def read(state: Path) -> dict[str, Acknowledgement]:
         return {}
     entries = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
     return {
-        entry["violation"]: Acknowledgement(entry["violation"], entry["class"], entry["count"], entry["reason"])
+        entry["violation"]: Acknowledgement(
+            entry["violation"], entry["class"], entry["count"], entry["reason"], entry.get("fault")
+        )
         for entry in entries
     }
 
@@ -51,6 +54,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> None:
         "violation": violation,
         "class": found["class"],
         "count": found["count"],
+        "fault": found.get("fault"),
         "reason": reason,
         "time_us": time.time_ns() // 1000,
     }

@@ -14,6 +14,7 @@ from typing import Final
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from validator.config.model import Config
+from validator.model.classes import EXPECTABLE
 from validator.model.snapshot import FaultWindow
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.brokers import librdkafka_options
@@ -142,6 +143,7 @@ def _window(found: Mapping[str, object]) -> FaultWindow:
         verified_us=instant("verified"),
         heal_started_us=instant("heal_started"),
         healed_us=instant("healed"),
+        expects=frozenset(json.loads(str(row["expects"]))),
     )
 
 
@@ -162,9 +164,15 @@ def _row(value: bytes) -> dict[str, object] | None:
             "plan": str(record.get("plan", "")),
             "seed": int(record.get("seed") or 0),
             "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
+            "expects": json.dumps(_expects(record.get("expects"))),
         }
         # A text may be half a character (a lone surrogate), and no column holds that.
         "".join(value for value in row.values() if isinstance(value, str)).encode()
         return row if -(2**63) <= int(str(row["seed"])) < 2**63 else None
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
+
+
+def _expects(told: object) -> list[str]:
+    """The classes that a record names; another word mutes nothing."""
+    return sorted(name for name in EXPECTABLE if name in told) if isinstance(told, list) else []

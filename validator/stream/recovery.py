@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
+from validator.measure.expected import MINUTE_US
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
 from validator.reconcile.arrays import ABSENT, Ints, ints
@@ -27,7 +28,7 @@ from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.committing import frontier_from, summaries
 from validator.stream.judging import new_cells
 from validator.stream.retiring import Retired, drop_folders, retired_so_far
-from validator.stream.run_record import MINUTE_US, RunRecord, record_of
+from validator.stream.run_record import RunRecord, record_of
 
 LATEST_KEPT = 100
 """Violations that a restart shows again."""

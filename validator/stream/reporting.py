@@ -25,6 +25,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     confirmed = confirmed_now(books, sums, record)
     suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
     opened = _unacknowledged(confirmed, record)
+    expected = record.expected()
     costs = measured(config, books, record)
     return Snapshot(
         pipeline=config.pipeline,
@@ -101,6 +102,12 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         reclassified_total=dict(record.reclassified_total),
         batch_durations=record.durations.frozen(),
         violations_open=opened,
+        violations_expected={
+            name: min(count, sum(part for (_, of), part in expected.items() if of == name))
+            for name, count in confirmed.items()
+        },
+        violations_unexpected=_unexpected(opened, expected, record),
+        expected_now=record.expected_now(books.lookup_us),
         unacknowledged_open=sum(opened.values()),
     )
 
@@ -111,6 +118,21 @@ def _unacknowledged(confirmed: Mapping[str, int], record: RunRecord) -> dict[str
     for entry in record.acknowledged.values():
         seen[entry.violation_class] = seen.get(entry.violation_class, 0) + entry.count
     return {name: max(0, count - seen.get(name, 0)) for name, count in confirmed.items()}
+
+
+def _unexpected(
+    opened: Mapping[str, int], expected: Mapping[tuple[str, str], int], record: RunRecord
+) -> dict[str, int]:
+    """Class -> open violations that no fault's plan expects. What was acknowledged of the expected is in neither."""
+    open_expected = dict(expected)
+    for entry in record.acknowledged.values():
+        place = (entry.fault or "", entry.violation_class)
+        if place in open_expected:
+            open_expected[place] = max(0, open_expected[place] - entry.count)
+    return {
+        name: max(0, count - sum(part for (_, of), part in open_expected.items() if of == name))
+        for name, count in opened.items()
+    }
 
 
 def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from validator.measure.expected import MINUTE_US, expected, expected_now
 from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
 from validator.measure.ledger import Ledger
@@ -20,7 +21,6 @@ from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledgements import Acknowledgement
 from validator.stream.recording import Recorded
 
-MINUTE_US: Final = 60_000_000
 DAY_MINUTES: Final = 24 * 60
 
 
@@ -30,8 +30,10 @@ class RunRecord:
 
     ``joins``: the oracle is a join, where an event without a partner may have one in input that cannot be read.
     ``by_minute``: minute -> class -> confirmed less retracted, of the last day. ``confirmed_total``: (class, phase) ->
-    ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``moves``: (from, to) ->
-    classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less retracted.
+    ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
+    minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
+    ``moves``: (from, to) -> classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less
+    retracted.
     ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
     batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
     what faults cost; None where no faults topic is configured.
@@ -52,6 +54,8 @@ class RunRecord:
     retracted_total: dict[str, int] = field(default_factory=dict)
     by_minute: dict[int, dict[str, int]] = field(default_factory=dict)
     by_fault: dict[tuple[str, str], int] = field(default_factory=dict)
+    confirmed_by_fault: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
+    expects_within_us: int = 0
     by_phase: dict[tuple[str, str | None, str], int] = field(default_factory=dict)
     latest: dict[str, ViolationRecord] = field(default_factory=dict)
     classified_total: dict[str, int] = field(default_factory=dict)
@@ -147,6 +151,8 @@ class RunRecord:
         if fault is not None:
             place = (fault, name)
             self.by_fault[place] = self.by_fault.get(place, 0) + confirmed - retracted
+            minutes = self.confirmed_by_fault.setdefault(place, {})
+            minutes[at_us // MINUTE_US] = minutes.get(at_us // MINUTE_US, 0) + confirmed
         minute = self.by_minute.setdefault(at_us // MINUTE_US, {})
         minute[name] = minute.get(name, 0) + confirmed - retracted
 
@@ -159,6 +165,14 @@ class RunRecord:
             if fault in ids and count > 0:
                 found[ids[fault]][name] = count
         return found
+
+    def expected(self) -> dict[tuple[str, str], int]:
+        """(fault's name, class) -> confirmed less retracted, of what the fault's plan expects."""
+        return expected(self.faults, self.by_fault, self.confirmed_by_fault, self.expects_within_us)
+
+    def expected_now(self, now_us: int) -> frozenset[str]:
+        """The classes that the plan of a fault expects at this instant."""
+        return expected_now(self.faults, now_us, self.expects_within_us)
 
     def remember(self, violation: ViolationRecord) -> None:
         """Keep a violation for the page, the newest hundred of them."""
@@ -202,6 +216,18 @@ class RunRecord:
         oldest = now_us // MINUTE_US - DAY_MINUTES
         for minute in [minute for minute in self.by_minute if minute < oldest]:
             del self.by_minute[minute]
+        for place, minutes in self.confirmed_by_fault.items():
+            if len(minutes) > 2 * DAY_MINUTES:
+                # Old minutes become the last one of their hour: told as later they are expected less, never more.
+                self.confirmed_by_fault[place] = dict(_by_hour(minutes, oldest))
+
+
+def _by_hour(minutes: Mapping[int, int], oldest: int) -> Mapping[int, int]:
+    found: dict[int, int] = {}
+    for minute, count in minutes.items():
+        place = minute if minute >= oldest else minute // 60 * 60 + 59
+        found[place] = found.get(place, 0) + count
+    return found
 
 
 def record_of(row: Mapping[str, Any], acknowledged: str | None = None) -> ViolationRecord:

@@ -190,6 +190,7 @@ class Sidecar:
         record = RunRecord(
             joins=rules.join is not None,
             ledger=opened_ledger(self._state) if config.faults is not None else None,
+            expects_within_us=config.measures.give_up_after + config.timing.missing_after,
         )
         restore_record(self._tables, record)
         counters.restore(self._state, record)

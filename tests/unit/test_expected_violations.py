@@ -1,0 +1,153 @@
+"""What a fault's plan expects leaves the alert: of its class and its time, and nothing else."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from faults import config as fault_config
+from faults.errors import FaultConfigError
+from faults.schedule import timeline
+from validator.measure.expected import expected, expected_now
+from validator.model.snapshot import FaultWindow
+from validator.state.acknowledgements import Acknowledgement, acknowledge, read
+from validator.stream.reporting import _unexpected
+from validator.stream.run_record import DAY_MINUTES, RunRecord
+
+MINUTE = 60_000_000
+WITHIN = 5 * MINUTE
+KILL = FaultWindow(
+    "1", "kill", "process_kill", "engine-0", 10 * MINUTE, None, None, 12 * MINUTE, frozenset({"duplicate", "overdue"})
+)
+
+
+def record(*windows: FaultWindow) -> RunRecord:
+    found = RunRecord(faults=windows, expects_within_us=WITHIN)
+    found.add_confirmed("duplicate", "failure", "confirmed", 30, 0, 11 * MINUTE, fault="kill")
+    found.add_confirmed("missing", "failure", "confirmed", 7, 0, 11 * MINUTE, fault="kill")
+    found.add_confirmed("duplicate", "control", "confirmed", 4, 0, 11 * MINUTE, fault=None)
+    return found
+
+
+def test_only_its_own_class_is_expected() -> None:
+    assert record(KILL).expected() == {("kill", "duplicate"): 30}
+
+
+def test_without_a_plan_that_says_so_nothing_is() -> None:
+    assert record(replace(KILL, expects=frozenset())).expected() == {}
+    assert record().expected() == {}
+    assert record(replace(KILL, name="other")).expected() == {}
+    assert record(replace(KILL, injected_us=None)).expected() == {}
+
+
+def test_faults_of_one_name_must_all_expect_it() -> None:
+    again = replace(KILL, id="2", injected_us=30 * MINUTE, healed_us=31 * MINUTE)
+    assert record(KILL, again).expected() == {("kill", "duplicate"): 30}
+    assert record(KILL, replace(again, expects=frozenset({"missing"}))).expected() == {}
+
+
+@pytest.mark.parametrize(("minute", "expects"), [(12, 35), (17, 35), (18, 30), (500, 30)])
+def test_a_fault_that_never_recovers_expects_nothing_more_some_time_after_it(minute: int, expects: int) -> None:
+    found = record(KILL)
+    found.add_confirmed("duplicate", "recovery", "confirmed", 5, 0, minute * MINUTE, fault="kill")
+    assert found.expected() == {("kill", "duplicate"): expects}
+
+
+def test_a_fault_that_is_not_healed_expects_on() -> None:
+    found = record(replace(KILL, healed_us=None))
+    found.add_confirmed("duplicate", "failure", "confirmed", 5, 0, 500 * MINUTE, fault="kill")
+    assert found.expected() == {("kill", "duplicate"): 35}
+
+
+def test_what_was_taken_back_is_expected_no_more() -> None:
+    found = record(KILL)
+    found.add_confirmed("duplicate", "recovery", "retracted", 0, 30, 40 * MINUTE, fault="kill")
+    assert found.expected() == {}
+
+
+def test_old_minutes_are_kept_by_the_hour_and_never_expect_more() -> None:
+    found = record(KILL)
+    for minute in range(18, 18 + 3 * DAY_MINUTES):
+        found.add_confirmed("duplicate", "recovery", "confirmed", 1, 0, minute * MINUTE, fault="kill")
+    before = found.expected()
+    found._forget_old(18 * MINUTE + 3 * DAY_MINUTES * MINUTE)
+    # The minutes of the first hour are told as its last one, which is after all that the plan expects.
+    assert before == {("kill", "duplicate"): 30}
+    assert found.expected() == {}
+    assert len(found.confirmed_by_fault["kill", "duplicate"]) < DAY_MINUTES + 60
+    assert sum(found.confirmed_by_fault["kill", "duplicate"].values()) == 30 + 3 * DAY_MINUTES
+
+
+def test_the_classes_of_now() -> None:
+    def at(minute: int, *windows: FaultWindow) -> frozenset[str]:
+        return expected_now(windows, minute * MINUTE, WITHIN)
+
+    assert at(9, KILL) == frozenset()
+    assert at(10, KILL) == {"duplicate", "overdue"}
+    assert at(17, KILL) == {"duplicate", "overdue"}
+    assert at(18, KILL) == frozenset()
+    assert at(18, replace(KILL, healed_us=None)) == {"duplicate", "overdue"}
+    assert at(11, KILL, replace(KILL, id="2", name="b", expects=frozenset({"missing"}))) == {
+        "duplicate",
+        "overdue",
+        "missing",
+    }
+
+
+def test_what_is_open_less_what_is_expected_and_not_acknowledged() -> None:
+    found = record(KILL)
+    confirmed = {"duplicate": 34, "missing": 7}
+    assert _unexpected(confirmed, found.expected(), found) == {"duplicate": 4, "missing": 7}
+    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 30, "seen", "kill")}
+    # All that the plan expects was acknowledged: it is not open, and excuses none of those that are.
+    assert _unexpected({"duplicate": 4, "missing": 7}, found.expected(), found) == {"duplicate": 4, "missing": 7}
+    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 3, "seen")}
+    assert _unexpected({"duplicate": 31, "missing": 7}, found.expected(), found) == {"duplicate": 1, "missing": 7}
+
+
+def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
+    listed = {"violations": [{"id": "v", "class": "duplicate", "count": 3, "fault": "kill"}]}
+    (tmp_path / "violations.json").write_text(json.dumps(listed))
+    acknowledge(tmp_path, "v", "seen")
+    assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", "kill")
+    old = {"violation": "w", "class": "missing", "count": 1, "reason": "before faults were kept"}
+    (tmp_path / "acknowledgements.jsonl").write_text(json.dumps(old) + "\n")
+    assert read(tmp_path)["w"].fault is None
+
+
+def test_the_pure_function_takes_an_unknown_minute_for_expected() -> None:
+    assert expected([KILL], {("kill", "duplicate"): 3}, {}, WITHIN) == {("kill", "duplicate"): 3}
+
+
+def plan(**fault: object) -> dict[str, object]:
+    return {
+        "targets": {"w": {"type": "process", "pid_file": "w.pid", "start": ["true"]}},
+        "schedule": {"faults": [{"kind": "process_kill", "target": "w", **fault}]},
+    }
+
+
+def test_the_record_of_a_fault_names_what_its_plan_expects() -> None:
+    [step] = timeline(fault_config.parse(plan(expects=["duplicate", "overdue"]))).steps
+    assert step.fault.expects == ("duplicate", "overdue")
+    told = json.loads(step.fault.record("injected", datetime(2026, 1, 1, tzinfo=UTC)))
+    assert told["expects"] == ["duplicate", "overdue"]
+    [bare] = timeline(fault_config.parse(plan())).steps
+    assert json.loads(bare.fault.record("injected", datetime(2026, 1, 1, tzinfo=UTC)))["expects"] == []
+
+
+def test_a_named_plan_expects_for_all_its_faults() -> None:
+    named = {"name": "vogel-kill-1", "target": {"name": "w"}, "expects": ["missing"]}
+    config = fault_config.parse({"targets": plan()["targets"], "plan": named})
+    assert {step.fault.expects for step in timeline(config).steps} == {("missing",)}
+
+
+@pytest.mark.parametrize("word", ["duplicates", "undecodable", "late"])
+def test_a_class_that_no_fault_can_be_blamed_for_is_refused(word: str) -> None:
+    with pytest.raises(
+        FaultConfigError, match=f"{word} is no class that a fault can be expected to bring; use missing"
+    ):
+        fault_config.parse(plan(expects=[word]))
