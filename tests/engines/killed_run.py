@@ -17,6 +17,7 @@ from testbed.engines.catalogue import make_engine
 from testbed.engines.effective import Effective
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.settings import Guarantee
+from tests.engines.judged import assert_sidecar_agrees
 from tests.engines.offline_count import Count, count, records
 
 WINDOW_MS = 2000
@@ -113,6 +114,14 @@ class KilledRun:
     def count(self) -> Count:
         clicks, results, late = (records(self.bootstrap_servers, t) for t in (self.input, self.output, self.late))
         return count(clicks, results, late, WINDOW_MS)
+
+    def agreed(self, folder: Path, guarantee: Guarantee, effective: Effective) -> Count:
+        """The count of the topics at rest, which the sidecar's must be, and the verdicts that follow from it."""
+        counted, _ = assert_sidecar_agrees(
+            folder, self.bootstrap_servers, effective, input_topic=self.input, output=self.output, late=self.late,
+            guarantee=guarantee, window_ms=WINDOW_MS,
+        )  # fmt: skip
+        return counted
 
     def sent(self) -> int:
         return self._summaries[0].acknowledged

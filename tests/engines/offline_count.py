@@ -20,12 +20,15 @@ class Count:
     """Per id; a window that is answered twice with different ids is no error, and counted aside."""
 
     events: int
+    processed: int
+    """Ids that a result carries."""
     missing: int
     duplicates: int
     """Times an id came out again."""
     misplaced: int
     """Ids in a result of another page or window than theirs, or of no input."""
     late: int
+    """Ids that are on the late topic and in no result."""
     second_results: int
     newest: int
     """The highest id that came out."""
@@ -34,28 +37,27 @@ class Count:
 def count(clicks: Iterable[Record], results: Iterable[Record], late: Iterable[Record], window_ms: int) -> Count:
     """Compare the clicks whose windows had to close with the results and the late records."""
     cell_of = {e["id"]: (e["page"], window_of(e["timestamp"], window_ms)) for e in clicks}
-    handled: Counter[int] = Counter()
+    answered: Counter[int] = Counter()
     answers: Counter[tuple[str, int]] = Counter()
     misplaced = 0
     for result in results:
         cell = (result["page"], window_of(result["windowStart"], window_ms))
         answers[cell] += 1
         for event in result["clickIds"]:
-            handled[event] += 1
+            answered[event] += 1
             misplaced += cell_of.get(event) != cell
-    set_aside = 0
-    for record in late:
-        handled[record["clickId"]] += 1
-        set_aside += 1
-        misplaced += record["clickId"] not in cell_of
+    aside = Counter(record["clickId"] for record in late)
+    misplaced += sum(event not in cell_of for event in aside)
+    handled = answered + aside
     newest = max(cell[1] for cell in cell_of.values())  # that of the events that closed all others
     due = {event for event, cell in cell_of.items() if cell[1] < newest}
     return Count(
         events=len(due),
+        processed=len(answered),
         missing=len(due - handled.keys()),
         duplicates=sum(n - 1 for n in handled.values()),
         misplaced=misplaced,
-        late=set_aside,
+        late=len(aside.keys() - answered.keys()),
         second_results=sum(n - 1 for n in answers.values()),
         newest=max(handled, default=0),
     )

@@ -30,6 +30,7 @@ def test_kills_at_any_instant_cost_what_the_guarantee_allows(
     with run.engine(name, tmp_path / "engine", guarantee=guarantee) as engine:
         engine.start()
         engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
         run.start_load()
         while kills < KILLS and run.loads():
             run.await_answers(uncommitted=False)
@@ -42,7 +43,7 @@ def test_kills_at_any_instant_cost_what_the_guarantee_allows(
             kills += 1
         run.finish()
         engine.stop()
-    counted = run.count()
+    counted = run.agreed(tmp_path / "sidecar", guarantee, effective)
     print(name, guarantee, kills, "kills;", counted)
     assert kills == KILLS, "the load ended before the last kill"
     assert counted.events == run.sent() - FLUSHING_EVENTS

@@ -2,7 +2,8 @@
 
 - the JobManager is SIGKILLed and goes on from its newest checkpoint: nothing missing, no id twice;
 - a worker sleeps (SIGSTOP) until it was taken for dead and replaced, then wakes: what it still writes belongs to
-  transactions that were fenced and aborted, hence nothing missing, no id twice.
+  transactions that were fenced and aborted, hence nothing missing, no id twice;
+- the sidecar counts the same, and its verdict is pass.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import EmbeddedBroker
+from testbed.engines.effective import Effective
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.real import RealEngine
 from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
@@ -30,8 +32,8 @@ def run(broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> KilledRun:
     return KilledRun(broker, topic_names)
 
 
-def assert_exactly_once(run: KilledRun) -> None:
-    counted = run.count()
+def assert_exactly_once(run: KilledRun, folder: Path, effective: Effective) -> None:
+    counted = run.agreed(folder, "exactly_once", effective)
     assert counted.events == run.sent() - FLUSHING_EVENTS
     assert (counted.missing, counted.duplicates, counted.misplaced) == (0, 0, 0), counted
 
@@ -41,6 +43,7 @@ def test_a_killed_jobmanager_loses_and_repeats_nothing(run: KilledRun, tmp_path:
         assert isinstance(engine, FlinkEngine)
         engine.start()
         engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
         run.start_load()
         run.await_half_way()
         run.await_answers(uncommitted=True)
@@ -49,7 +52,7 @@ def test_a_killed_jobmanager_loses_and_repeats_nothing(run: KilledRun, tmp_path:
         engine.ready(READY_SECONDS_MAX)
         run.finish()
         engine.stop()
-    assert_exactly_once(run)
+    assert_exactly_once(run, tmp_path / "sidecar", effective)
 
 
 @pytest.mark.parametrize("name", ["kafka_streams", "flink"])
@@ -59,7 +62,7 @@ def test_a_worker_that_sleeps_past_its_heartbeat_loses_and_repeats_nothing(
     with run.engine(name, tmp_path / "engine", **({"standby": 1} if name == "flink" else {})) as engine:
         engine.start()
         engine.ready(READY_SECONDS_MAX)
-        workers = workers_known(engine)
+        workers, effective = workers_known(engine), engine.effective()
         run.start_load()
         run.await_half_way()
         run.await_answers(uncommitted=True)
@@ -71,7 +74,7 @@ def test_a_worker_that_sleeps_past_its_heartbeat_loses_and_repeats_nothing(
         run.finish()
         engine.ready(READY_SECONDS_MAX)
         engine.stop()
-    assert_exactly_once(run)
+    assert_exactly_once(run, tmp_path / "sidecar", effective)
 
 
 def workers_known(engine: RealEngine) -> int:

@@ -2,7 +2,8 @@
 
 Written down before the first run: the cluster dies after a checkpoint was completed and before its transactions were
 committed, and stays away until the broker has aborted them. The checkpoint says that those clicks are done; their
-results are gone. So ids are missing, none comes out twice, and the log says "data loss".
+results are gone. So ids are missing, none comes out twice, and the log says "data loss". The sidecar finds just as many
+missing: exactly once and at least once fail, at most once passes.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ def test_an_expired_transaction_loses_what_its_checkpoint_calls_done(
         assert isinstance(engine, FlinkEngine)
         engine.start()
         engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
         run.start_load()
         while attempts < ATTEMPTS_MAX and run.loads() and not tells_loss(engine):
             attempts += 1
@@ -49,7 +51,7 @@ def test_an_expired_transaction_loses_what_its_checkpoint_calls_done(
         run.finish(settle=not tells_loss(engine))
         engine.stop()
         told = tells_loss(engine)
-    counted = run.count()
+    counted = run.agreed(tmp_path / "sidecar", "exactly_once", effective)
     print(attempts, "attempts;", counted)
     assert told, f"in {attempts} attempts every transaction was committed before the kill"
     assert counted.missing > 0, counted
