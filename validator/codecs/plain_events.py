@@ -17,18 +17,14 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import RUN_TYPE
-from validator.codecs.fingerprints import hash_a, hash_b
-from validator.codecs.plain_json import objects, regular
+from validator.codecs.fingerprints import Ints, hash_a, hash_b
+from validator.codecs.plain_json import Bools, objects, regular
 from validator.codecs.scalars import FARTHEST_US
-
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 
 TAKEN: Final = pa.schema(
     [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]

@@ -11,7 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as pj
 
-Ints = npt.NDArray[np.int64]
+from validator.codecs.fingerprints import Ints
+
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
 

@@ -11,16 +11,8 @@ from typing import Final
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    DataType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-)
+from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import ArrayType, DataType, LongType, StringType
 
 from validator.codecs import json_paths, plain_events, scalars
 from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, RUN_TYPE, TOMBSTONE, UNDECODABLE
@@ -28,15 +20,7 @@ from validator.codecs.id_spaces import IdSpace
 from validator.config.model import FieldPath, Input, Late, Output
 from validator.oracles.tumbling_window import TumblingWindow
 
-_RUNS_TYPE: Final = StructType(
-    [
-        StructField("value", BinaryType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("time_us", LongType()),
-        StructField("run", RUN_TYPE),
-    ]
-)
+_RUNS_TYPE: Final = from_arrow_schema(plain_events.RUNS)
 """`plain_events.RUNS` for Spark."""
 _OF_A_RUN: Final = ("window_start_us", "key", "reach_us", "event_time_us", "hash_a", "hash_b")
 """Columns that a run has as a record has them."""
