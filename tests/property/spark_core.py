@@ -66,7 +66,7 @@ class Judged:
             judging.absorb(facts if facts.num_rows else None, instant.clock, instant.places)
             moment = Moment(tables, "generation-1", step, books.lookup_us)
             if judging.sums.violations_changed:
-                record_violations(judging, (), moment, suspected=instant.suspected)
+                record_violations(judging, (), moment, suspected=instant.suspected, has_broker_time=False)
             if judging.sums.changed:
                 record_verdicts(judging, moment)
         found = recover(StateTables(state), self.instants[number][upto].books.rules, case.rules.window_us)

@@ -19,14 +19,15 @@ RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
 class Cell:
     """One cell, batch after batch."""
 
-    def __init__(self, folder: Path) -> None:
-        self._judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
+    def __init__(self, folder: Path, *, has_broker_time: bool = True) -> None:
+        self._timed = has_broker_time
+        self.judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
 
-    def after(
+    def absorb(
         self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
-    ) -> dict[str, tuple[int, int]]:
-        """Class -> (confirmed, retracted) in a batch at ``at_us``. ``inputs_us``, ``outputs_us``: how far inputs and
-        outputs are read through."""
+    ) -> list[dict[str, Any]]:
+        """The violations that moved in a batch at ``at_us``, told of by the broker's time. ``inputs_us``,
+        ``outputs_us``: how far inputs and outputs are read through."""
         clock = Clock(
             lookup_us=at_us,
             watermark_us=2**60,
@@ -39,12 +40,21 @@ class Cell:
             outputs_held=False,
             inputs_held=False,
         )
-        judging = self._judging
+        judging = self.judging
         judging.absorb(facts(*rows) if rows else None, clock, {})
         assert judging.judged is not None
-        rows_moved = violations.moved(judging.cells, judging.judged, RULES, judging.evidence, suspected=frozenset())
-        assert bool(rows_moved) == bool(judging.sums.violations_changed)
-        return {row["class"]: (row["confirmed"], row["retracted"]) for row in rows_moved}
+        moved = violations.moved(
+            judging.cells, judging.judged, RULES, judging.evidence, suspected=frozenset(), has_broker_time=self._timed
+        )
+        assert bool(moved) == bool(judging.sums.violations_changed)
+        return moved
+
+    def after(
+        self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None
+    ) -> dict[str, tuple[int, int]]:
+        """Class -> (confirmed, retracted) in such a batch."""
+        moved = self.absorb(at_us, *rows, inputs_us=inputs_us, outputs_us=outputs_us)
+        return {row["class"]: (row["confirmed"], row["retracted"]) for row in moved}
 
 
 def test_another_answer_to_a_cell_takes_no_duplicate_back_before_its_ids_are_known(tmp_path: Path) -> None:

@@ -7,9 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 from validator.model.snapshot import FaultWindow
 
 
@@ -31,15 +28,3 @@ def _began(window: FaultWindow, instant_us: int) -> bool:
 
 def _healed(window: FaultWindow, instant_us: int) -> bool:
     return window.healed_us is not None and window.healed_us <= instant_us
-
-
-def phase_columns(instant_us: Column, windows: Sequence[FaultWindow]) -> tuple[Column, Column]:
-    """`phase_of` as columns, from the instants at which the answer changes."""
-    changes = sorted({t for w in windows for t in (w.injected_us, w.healed_us) if t is not None})
-    phase, fault = F.lit("control"), F.lit(None).cast("string")
-    for instant in changes:
-        name, culprit = phase_of(instant, windows)
-        after = instant_us >= F.lit(instant)
-        phase = F.when(after, F.lit(name)).otherwise(phase)
-        fault = F.when(after, F.lit(culprit).cast("string")).otherwise(fault)
-    return phase, fault

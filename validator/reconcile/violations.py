@@ -37,11 +37,13 @@ def moved(
     evidence: Mapping[tuple[int, str], tuple[str, ...]],
     *,
     suspected: frozenset[str],
+    has_broker_time: bool = False,
 ) -> list[dict[str, Any]]:
     """One row per (cell, class) whose violation count differs from what was recorded: columns of the violations table,
     but for batch, phase and fault, and ``at_us``, the instant that those two are told of.
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
+    ``has_broker_time``: the topics' times are the broker's, and tell when something happened however late it is read.
     """
     found: list[dict[str, Any]] = []
     windows, closed, rest = cells["window_start_us"], cells["closed_us"], cells["rest_us"]
@@ -51,9 +53,16 @@ def moved(
         if name == "missing":
             provable = np.maximum(closed, cells["expected_us"]) + rules.missing_after_us
             at = closed
+            if has_broker_time:
+                # It was lost between its input and its closing, which is read as late as the rest.
+                last_us = cells["last_input_time_us"]
+                at = np.where(last_us == ABSENT, closed, np.minimum(closed, last_us + rules.window_us))
         else:
             provable = cells["observed_us"]
             at = np.where(cells["observed_us"] == ABSENT, closed, cells["observed_us"])
+            if has_broker_time:
+                last_us = cells["last_result_time_us"]
+                at = np.where(last_us == ABSENT, at, np.minimum(at, last_us))
         # A run with --once proves at its end, not after a delay.
         provable = np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
         for row in rows.tolist():

@@ -226,8 +226,9 @@ class BatchRunner:
         judging = self.judging
         if judging.sums.violations_changed:
             recorded = record_violations(
-                judging, self.record.faults, moment, suspected=self.record.suspected(self.books)
-            )
+                judging, self.record.faults, moment, suspected=self.record.suspected(self.books),
+                has_broker_time=self.record.has_broker_time,
+            )  # fmt: skip
             self.record.violations_recorded(recorded, self.now_us())
         reach("after_violations")
         if judging.sums.changed:

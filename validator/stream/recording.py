@@ -59,12 +59,19 @@ def record_verdicts(judging: Judging, moment: Moment) -> None:
 
 
 def record_violations(
-    judging: Judging, faults: Sequence[FaultWindow], moment: Moment, *, suspected: frozenset[str]
+    judging: Judging,
+    faults: Sequence[FaultWindow],
+    moment: Moment,
+    *,
+    suspected: frozenset[str],
+    has_broker_time: bool,
 ) -> Recorded:
-    """Append the violations that moved."""
+    """Append the violations that moved, each told by the phase and fault of the instant at which it happened."""
     judged = judging.judged
     assert judged is not None, "cells were judged before they are recorded"
-    rows = violations.moved(judging.cells, judged, judging.rules, judging.evidence, suspected=suspected)
+    rows = violations.moved(
+        judging.cells, judged, judging.rules, judging.evidence, suspected=suspected, has_broker_time=has_broker_time
+    )
     phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
     for row in rows:
         at_us = row.pop("at_us")

@@ -1,0 +1,42 @@
+"""A violation is told of when it happened, not of when it was read: a sidecar may lag, be down, or come afterwards."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.reconcile_rows import MINUTE_US, fact
+from tests.unit.test_taken_back import Cell
+
+SECOND = 1_000_000
+READ = 600 * SECOND
+"""When everything was read."""
+
+
+def at(row: dict[str, Any], second: int) -> dict[str, Any]:
+    """``row``, appended by the broker at ``second``."""
+    return {**row, "first_time_us": second * SECOND, "last_time_us": second * SECOND}
+
+
+def told(tmp_path: Path, *rows: dict[str, Any], has_broker_time: bool) -> dict[str, int]:
+    """Class -> the instant that it is told of, in microseconds."""
+    cell = Cell(tmp_path, has_broker_time=has_broker_time)
+    moved = [*cell.absorb(READ, *rows), *cell.absorb(READ + SECOND)]
+    return {row["class"]: row["at_us"] for row in moved}
+
+
+INPUT = at(fact("input", [1, 2, 3], batch=0, lookup_us=READ), 100)
+TWICE = at(fact("output", [1, 1, 2, 3], batch=0, lookup_us=READ), 200)
+
+
+@pytest.mark.parametrize(("has_broker_time", "second"), [(True, 200), (False, 600)])
+def test_a_duplicate_is_told_of_when_its_result_was_written(tmp_path: Path, has_broker_time: bool, second: int) -> None:
+    assert told(tmp_path, INPUT, TWICE, has_broker_time=has_broker_time) == {"duplicate": second * SECOND}
+
+
+def test_a_loss_is_told_of_no_later_than_a_window_after_its_input(tmp_path: Path) -> None:
+    when = told(tmp_path, INPUT, has_broker_time=True)["missing"]
+    assert 100 * SECOND <= when <= 100 * SECOND + MINUTE_US
+    assert told(tmp_path / "b", INPUT, has_broker_time=False)["missing"] > 100 * SECOND + MINUTE_US
