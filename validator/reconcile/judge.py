@@ -75,9 +75,10 @@ class Judged:
     """Verdicts, one entry per cell. ``counts``: `CONTRIBUTIONS` and `RESULTS`. ``settled``: only new facts can change
     the verdict. ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
     ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
-    correct engine, until ids are compared."""
+    correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them."""
 
     counts: dict[str, Ints]
+    on_record: dict[str, Ints]
     agrees: Bools
     compared: Bools
     resolved: Bools
@@ -272,6 +273,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     changed = (told | settled | (it.state != PENDING) | violated) & (said != cells["told_digest"])
     return Judged(
         counts=counts,
+        on_record=_on_record(cells, counts, it.provisional, it.in_scope),
         agrees=it.agrees,
         compared=it.compared,
         resolved=it.resolved,
@@ -314,20 +316,23 @@ def digest_of_rows(verdicts: pa.Table) -> Ints:
     return digest({name: ints(verdicts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS)})
 
 
-def violation_count(cells: Cells, judged: Judged, name: str) -> Ints:
-    """How large each cell's violation of class ``name`` is on record after this batch.
+def _on_record(cells: Cells, counts: dict[str, Ints], provisional: Bools, in_scope: Bools) -> dict[str, Ints]:
+    """How large each cell's violation of each class is on record after this batch.
 
     Only ids take a violation back. Provisional counts do not: whether an answer that came since explains it is not
     known yet. Nor does time: what was missing and is still outstanding stays so, though the end of a run with `--once`
     that had called it missing was no end.
     """
-    count, told = judged.counts[name], cells[f"told_{name}"]
-    if name == "missing":
-        outstanding = sum((judged.counts[state] for state in STATES), start=np.zeros_like(told))
-        held = np.where(judged.provisional, told, np.minimum(told, outstanding))
-    else:
-        held = np.where(judged.provisional, told, 0)
-    return np.where(judged.in_scope, np.maximum(count, held), count)
+    found = {}
+    for name in VIOLATIONS:
+        told = cells[f"told_{name}"]
+        if name == "missing":
+            outstanding = sum((counts[state] for state in STATES), start=np.zeros_like(told))
+            held = np.where(provisional, told, np.minimum(told, outstanding))
+        else:
+            held = np.where(provisional, told, 0)
+        found[name] = np.where(in_scope, np.maximum(counts[name], held), counts[name])
+    return found
 
 
 def tell(cells: Cells, judged: Judged) -> None:
@@ -335,4 +340,4 @@ def tell(cells: Cells, judged: Judged) -> None:
     cells["told_digest"][judged.changed] = judged.digest[judged.changed]
     for name in VIOLATIONS:
         # Also where the verdict says nothing new: what was held may be taken back then.
-        cells[f"told_{name}"][:] = violation_count(cells, judged, name)
+        cells[f"told_{name}"][:] = judged.on_record[name]

@@ -14,7 +14,7 @@ import numpy as np
 
 from validator.reconcile.arrays import ABSENT, present
 from validator.reconcile.cells import Cells
-from validator.reconcile.judge import VIOLATIONS, Judged, Rules, violation_count
+from validator.reconcile.judge import VIOLATIONS, Judged, Rules
 
 _SAID: Final = {
     "missing": "%d of %d expected contributions are in no result and no late record",
@@ -48,7 +48,7 @@ def moved(
     found: list[dict[str, Any]] = []
     windows, closed, rest = cells["window_start_us"], cells["closed_us"], cells["rest_us"]
     for name in VIOLATIONS:
-        now, before = violation_count(cells, judged, name), cells[f"told_{name}"]
+        now, before = judged.on_record[name], cells[f"told_{name}"]
         rows = np.flatnonzero(now != before)
         if name == "missing":
             provable = np.maximum(closed, cells["expected_us"]) + rules.missing_after_us

@@ -27,7 +27,6 @@ from validator.reconcile.judge import (
     close,
     judge,
     tell,
-    violation_count,
 )
 from validator.state.known_facts import KnownFacts
 
@@ -164,7 +163,7 @@ class Judging:
 
         moved = np.zeros(len(cells), dtype=np.bool_)
         for name in VIOLATIONS:
-            moved |= violation_count(cells, it, name) != cells[f"told_{name}"]
+            moved |= it.on_record[name] != cells[f"told_{name}"]
         settled = it.settled & it.in_scope
         closed = cells["closed_us"] != ABSENT
         processed = it.counts["processed"]
