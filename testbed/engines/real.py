@@ -1,7 +1,7 @@
 """Real engines: what they are configured with, the named profiles of timeouts, and the base that they share.
 
-All run PGVal's SST on one input topic, some its MST on two, with late events on topics of their own where the engine
-has them.
+All run PGVal's SST on one input topic and its MST on two, with late events on topics of their own where the engine has
+them.
 """
 
 from __future__ import annotations

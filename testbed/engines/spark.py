@@ -34,15 +34,18 @@ class RunningQuery:
 
 
 class SparkEngine(RealEngine):
-    """PGVal's SST as PySpark runs it. The JVM is in the process group of its driver and is killed with it."""
+    """PGVal's SST and MST as PySpark runs them. The JVM is in the process group of its driver and is killed with it."""
 
     name = "spark"
     guarantees = ("exactly_once", "at_least_once")
+    workloads = ("sst", "mst")
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """``folder`` takes configuration, log, checkpoint and scratch files. Raises EngineRefused."""
         if settings.standby:
             raise EngineRefused("spark has no standby workers, its driver is one process; leave standby at 0.")
+        if settings.workload == "mst" and settings.idle_after_seconds is not None:
+            raise EngineRefused("The windows of spark's join wait for both inputs; leave out idle_after_seconds.")
         super().__init__(SparkSettings.of(settings), folder, roles=["driver"])
 
     @classmethod

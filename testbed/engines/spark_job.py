@@ -1,8 +1,9 @@
 """The driver of the Spark engine: ``python -m testbed.engines.spark_job spark.json``.
 
-One Structured Streaming query: clicks, grouped by key and tumbling event-time window, one result with the ids in append
-mode. Killed and started again it goes on from its checkpoint, which lies beside the configuration. Exit status: 0 when
-stopped, 1 when the query failed, 2 for a configuration that cannot be used.
+One Structured Streaming query: clicks (SST), or clicks and updates (MST), grouped by key and tumbling event-time
+window, one result with the ids in append mode. Killed and started again it goes on from its checkpoint, which lies
+beside the configuration. Exit status: 0 when stopped, 1 when the query failed, 2 for a configuration that cannot be
+used.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import asdict
+from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -35,6 +37,8 @@ CHECKPOINT: Final = "checkpoint"
 """Folder beside the configuration."""
 _WAITING: Final = "Waiting for data to arrive"
 """What Spark says of a query that looked for input, found none, and has nothing left to do."""
+_IDS: Final = ("clickIds", "updateIds")
+"""Of a result: the ids of each input."""
 _TIME: Final = "yyyy-MM-dd'T'HH:mm:ss.SSS"
 _POLL_SECONDS: Final = 0.05
 _BATCH_END_SECONDS_MAX: Final = 10.0
@@ -140,6 +144,8 @@ def spark_options(settings: SparkSettings, jars: Sequence[Path], scratch: Path) 
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(settings.parallelism),
         "spark.sql.streaming.stateStore.providerClass": STATE_STORES[settings.state_store],
+        # A join's windows stay open until both inputs have passed them.
+        "spark.sql.streaming.multipleWatermarkPolicy": "min",
         # Without it a window would answer only when the event after the one that closed it comes.
         "spark.sql.streaming.noDataMicroBatches.enabled": "true",
     }
@@ -150,7 +156,6 @@ def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path
     source = {
         "kafka.bootstrap.servers": settings.bootstrap_servers,
         "kafka.isolation.level": "read_committed",
-        "subscribe": settings.input,
         "groupIdPrefix": settings.group,
         "startingOffsets": "earliest",
         # A start outside the log means lost input: fail, never skip.
@@ -165,36 +170,51 @@ def start_query(session: SparkSession, settings: SparkSettings, checkpoint: Path
         "topic": settings.output,
         "checkpointLocation": str(checkpoint),
     }
-    records = session.readStream.format("kafka").options(**source).load()
+    records = [session.readStream.format("kafka").options(**source, subscribe=i).load() for i in settings.inputs]
     writer = results(records, settings).writeStream.format("kafka").options(**sink).outputMode("append")
     trigger_ms = round(settings.timeouts.commit_interval_seconds * 1000)
     return writer.trigger(processingTime=f"{trigger_ms} milliseconds").start()
 
 
-def results(records: DataFrame, settings: SparkSettings) -> DataFrame:
-    """Kafka records -> (key, value) of the results, in PGVal's format. What cannot be decoded is left out."""
+def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
+    """Kafka records of each input -> (key, value) of the results, in PGVal's format.
+
+    What cannot be decoded is left out. A join is the same one stateful operator over the union of the inputs: each id
+    once per page and window, and no result where one side is empty.
+    """
     from pyspark.sql import functions as F
 
-    schema = "id long, timestamp timestamp, page string"
-    decoded = records.select(F.from_json(F.col("value").cast("string"), schema).alias("click"))
-    clicks = decoded.select("click.*").dropna()
-    grouped = (
-        clicks.withWatermark("timestamp", f"{settings.watermark_delay_ms} milliseconds")
-        .groupBy("page", F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window"))
-        .agg(F.collect_list("id").alias("clickIds"))
-    )
+    inputs = (_events(of, side, settings) for side, of in enumerate(records))
+    events = reduce(lambda one, other: one.unionByName(other), inputs)
+    joins = len(records) > 1
+    collect = F.collect_set if joins else F.collect_list
+    sides = [collect(F.when(F.col("side") == side, F.col("id"))).alias(name) for side, name in enumerate(_IDS)]
+    window = F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window")
+    grouped = events.groupBy("page", window).agg(*sides)
+    if joins:
+        for name in _IDS:
+            grouped = grouped.where(F.size(name) > 0)
     value = F.struct(
         "page",
         F.date_format("window.start", _TIME).alias("windowStart"),
         F.date_format("window.end", _TIME).alias("windowEnd"),
-        "clickIds",
-        F.array().cast("array<bigint>").alias("updateIds"),
+        *_IDS,
     )
     # The key is the JSON of the page; to_json takes no bare string, so the brackets of an array go.
     listed = F.to_json(F.array("page"))
     return grouped.select(
         F.substr(listed, F.lit(2), F.length(listed) - 2).alias("key"), F.to_json(value).alias("value")
     )
+
+
+def _events(records: DataFrame, side: int, settings: SparkSettings) -> DataFrame:
+    """(id, timestamp, page, side) of one input, with a watermark of its own."""
+    from pyspark.sql import functions as F
+
+    schema = "id long, timestamp timestamp, page string"
+    decoded = records.select(F.from_json(F.col("value").cast("string"), schema).alias("event"))
+    events = decoded.select("event.*").dropna().withColumn("side", F.lit(side))
+    return events.withWatermark("timestamp", f"{settings.watermark_delay_ms} milliseconds")
 
 
 def has_run(query: StreamingQuery) -> bool:

@@ -24,6 +24,8 @@ class SparkSettings(RealEngineSettings):
     ``parallelism`` is task threads of the one driver, and partitions of the state. ``commit_interval_seconds`` is the
     trigger interval. ``max_disorder_ms`` and ``allowed_lateness_ms`` together are the delay of the watermark, which
     follows the newest event time of all partitions: an idle one never holds it, with or without ``idle_after_seconds``.
+    A join has two, and the slower one counts: there an input without events holds it, and ``idle_after_seconds`` is
+    refused.
     """
 
     driver_memory_mb: int = Field(default=768, ge=512)

@@ -45,13 +45,16 @@ class StormEngine(JvmEngine):
 
     name = "storm"
     guarantees = ("at_least_once", "at_most_once")
+    workloads = ("sst", "mst")
     lock = HERE / "storm.lock"
-    source = SOURCES / "StormSst.java"
+    source = SOURCES / "StormJob.java"
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """Raises EngineRefused."""
         if settings.standby:
             raise EngineRefused("storm starts a dead worker again and has no standby; leave standby at 0.")
+        if settings.workload == "mst" and settings.idle_after_seconds is not None:
+            raise EngineRefused("The join of storm waits for all partitions; leave out idle_after_seconds.")
         super().__init__(settings, folder, roles=_ROLES)
         self._submitter: OwnedProcess | None = None
         self._ports = _ports()
@@ -94,7 +97,7 @@ class StormEngine(JvmEngine):
         if self._submitter is None:
             job = self.class_path()[0]
             command = self._java(
-                "StormSst", str(self._folder / f"{self.name}.json"), str(_SUBMIT_SECONDS_MAX),
+                "StormJob", str(self._folder / f"{self.name}.json"), str(_SUBMIT_SECONDS_MAX),
                 heap_mb=_SUBMIT_HEAP_MB, options=[*self._options(), f"-Dstorm.jar={job}"],
             )  # fmt: skip
             self._submitter = OwnedProcess(command, log=self._folder / "storm-submit.log", name="storm-submit")

@@ -6,7 +6,7 @@ An event is one of an input: ``(0, 7)`` is click 7, ``(1, 7)`` update 7. A cell 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
 from tests.engines.offline_count import Record, window_of
@@ -38,8 +38,14 @@ class JoinCount:
     second_results: int
 
 
-def count(inputs: list[list[Record]], results: Iterable[Record], late: list[list[Record]], window_ms: int) -> JoinCount:
-    """``inputs`` and ``late`` by input, clicks first."""
+def count(
+    inputs: list[list[Record]],
+    results: Iterable[Record],
+    late: list[list[Record]],
+    window_ms: int,
+    dropped: Collection[Event] = (),
+) -> JoinCount:
+    """``inputs`` and ``late`` by input, clicks first; ``dropped``: what came so late that it may come out nowhere."""
     cell_of: dict[Event, Cell] = {}
     for side, records in enumerate(inputs):
         cell_of |= {(side, e["id"]): (e["page"], window_of(e["timestamp"], window_ms)) for e in records}
@@ -60,7 +66,7 @@ def count(inputs: list[list[Record]], results: Iterable[Record], late: list[list
     misplaced += sum(event not in cell_of for event in aside)
     cells: dict[Cell, list[Event]] = defaultdict(list)
     for event, cell in cell_of.items():
-        if cell[1] < newest and (event not in aside or event in answered):
+        if cell[1] < newest and (event in answered or (event not in aside and event not in dropped)):
             cells[cell].append(event)
     owed = {event for events in cells.values() if {side for side, _ in events} == {0, 1} for event in events}
     out = answered + aside

@@ -2,34 +2,31 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
 import yaml
 
 from testbed.broker import EmbeddedBroker
-from testbed.demo_sidecar import python_path, streamproof
 from testbed.engines.effective import Effective
 from testbed.engines.real import RealEngine
-from testbed.processes import OwnedProcess
 from tests.engines import join_count
-from tests.engines.join_count import JoinCount
-from tests.engines.killed_run import PARTITIONS, SETTLE_SECONDS_MAX, WINDOW_MS, KilledRun
+from tests.engines.join_count import Event, JoinCount
+from tests.engines.judged import judged
+from tests.engines.killed_run import LOAD_SECONDS, PARTITIONS, SETTLE_SECONDS_MAX, WINDOW_MS, KilledRun
 from tests.engines.offline_count import records
 from validator.config.examples import EXAMPLES
-
-SIDECAR_SECONDS_MAX = 180.0
 
 
 class JoinedRun(KilledRun):
     """Clicks and updates, and what becomes of them."""
 
-    def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str]) -> None:
-        super().__init__(broker, topic_names)
+    def __init__(
+        self, broker: EmbeddedBroker, topic_names: Callable[[str], str], load_seconds: int = LOAD_SECONDS
+    ) -> None:
+        super().__init__(broker, topic_names, load_seconds)
         self.update_input, self.late_updates = topic_names("update"), topic_names("late-updates")
         broker.create_topics(dict.fromkeys((self.update_input, self.late_updates), PARTITIONS))
 
@@ -46,7 +43,11 @@ class JoinedRun(KilledRun):
             records(self.bootstrap_servers, topic)
             for topic in (self.input, self.update_input, self.output, self.late, self.late_updates)
         )
-        return join_count.count([clicks, updates], results, [late, late_updates], WINDOW_MS)
+        return join_count.count([clicks, updates], results, [late, late_updates], WINDOW_MS, self.dropped())
+
+    def dropped(self) -> Collection[Event]:
+        """What the engine may drop, since it has no topic for late events."""
+        return ()
 
     def finish(self, *, settle: bool = True) -> None:
         """Wait until the load has ended and all that is owed has come out."""
@@ -59,14 +60,7 @@ class JoinedRun(KilledRun):
     def validate(self, folder: Path, guarantee: str, effective: Effective) -> tuple[int, dict[str, Any]]:
         """``streamproof validate --once`` on the topics at rest: its status and its report."""
         given = yaml.safe_load(EXAMPLES["join"])
-        given |= {
-            "guarantee": guarantee,
-            "kafka": {"bootstrap_servers": self.bootstrap_servers},
-            "engine": {"effective": "./effective.json"},
-            "timing": {"max_disorder": "300ms"},
-            "state": {"path": "./state"},
-            "metrics": {"port": 0},
-        }
+        given |= {"guarantee": guarantee, "timing": {"max_disorder": f"{self.max_disorder_ms}ms"}}
         given["inputs"][0]["topic"], given["inputs"][1]["topic"] = self.input, self.update_input
         given["outputs"][0]["topic"] = self.output
         ids = [{"path": "clickIds", "input": self.input}, {"path": "updateIds", "input": self.update_input}]
@@ -74,15 +68,8 @@ class JoinedRun(KilledRun):
         given["late"][0] |= {"topic": self.late, "input": self.input}
         given["late"][1] |= {"topic": self.late_updates, "input": self.update_input}
         given["oracle"] |= {"left": self.input, "right": self.update_input, "size": f"{WINDOW_MS}ms"}
-        folder.mkdir()
-        (folder / "pipeline.yaml").write_text(yaml.safe_dump(given), encoding="utf-8")
-        effective.write(folder / "effective.json")
-        command = streamproof("validate", folder / "pipeline.yaml", "--once", "--leave-open")
-        with OwnedProcess(command, log=folder / "sidecar.log", environment=python_path(), folder=folder) as sidecar:
-            try:
-                status = sidecar.wait(SIDECAR_SECONDS_MAX)
-            except subprocess.TimeoutExpired:
-                raise AssertionError(f"the sidecar did not end:\n{sidecar.last_lines()}") from None
-            report = folder / "state" / "report.json"
-            assert report.exists(), sidecar.last_lines()
-        return status, json.loads(report.read_text(encoding="utf-8"))
+        self.tell_sidecar(given)
+        return judged(folder, self.bootstrap_servers, given, effective)
+
+    def tell_sidecar(self, given: dict[str, Any]) -> None:
+        """Change the sidecar's configuration ``given`` where this run's differs."""

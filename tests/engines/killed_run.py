@@ -35,6 +35,9 @@ FLUSHING_EVENTS = PAGES
 class KilledRun:
     """Topics, load and count of one run."""
 
+    max_disorder_ms = 300
+    """Of the engine, and as the sidecar is told."""
+
     def __init__(
         self, broker: EmbeddedBroker, topic_names: Callable[[str], str], load_seconds: int = LOAD_SECONDS
     ) -> None:
@@ -56,8 +59,7 @@ class KilledRun:
             late=self.late,
             group=self.input,
             window_ms=WINDOW_MS,
-            max_disorder_ms=300,
-            **{"parallelism": 2, **more},
+            **{"parallelism": 2, "max_disorder_ms": self.max_disorder_ms, **more},
         )
         return make_engine(name, settings, folder)
 
@@ -69,6 +71,7 @@ class KilledRun:
             effective = engine.effective()
             self.start_load()
             self.await_half_way()
+            self.before_the_kill()
             self.await_answers(uncommitted=guarantee == "exactly_once")
             engine.kill(0)
             assert not engine.instances[0].alive
@@ -77,6 +80,9 @@ class KilledRun:
             self.finish()
             engine.stop()
         return effective
+
+    def before_the_kill(self) -> None:
+        """What a run does besides, with half of its load sent."""
 
     def start_load(self) -> None:
         self._load.start()

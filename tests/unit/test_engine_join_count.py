@@ -19,6 +19,8 @@ def test_the_count_finds_each_deviation_of_a_join() -> None:
     assert count(inputs, [answer(0, [1], [1, 2])], [[late(2)], []], 2000) == JoinCount(3, 3, 1, 0, 0, 0, 0, 0)
     assert count(inputs, [answer(0, [1, 2], [1, 2])], [[late(2)], []], 2000) == JoinCount(4, 4, 0, 0, 1, 0, 0, 0)
     assert count(inputs, [answer(2, [3], [])], [[], []], 2000) == JoinCount(4, 1, 0, 4, 0, 0, 1, 0)
+    assert count(inputs, [answer(0, [1], [1, 2])], [[], []], 2000, {(0, 2)}) == JoinCount(3, 3, 0, 0, 0, 0, 0, 0)
+    assert count(inputs, [answer(0, [1, 2], [1, 2])], [[], []], 2000, {(0, 2)}) == JoinCount(4, 4, 0, 0, 0, 0, 0, 0)
     assert count(inputs, [answer(0, [1, 2, 3], [1, 2, 7])], [[], []], 2000) == JoinCount(4, 6, 0, 0, 0, 2, 0, 0)
 
 

@@ -44,6 +44,7 @@ def test_spark_takes_the_common_settings_and_its_own() -> None:
     options = spark_options(own, [Path("a.jar"), Path("b.jar")], Path("scratch"))
     assert options["spark.sql.streaming.stateStore.providerClass"].endswith("RocksDBStateStoreProvider")
     assert (options["spark.sql.shuffle.partitions"], options["spark.jars"]) == ("3", "a.jar,b.jar")
+    assert options["spark.sql.streaming.multipleWatermarkPolicy"] == "min"
     with pytest.raises(ValidationError):
         SparkSettings(bootstrap_servers="127.0.0.1:1", driver_memory_mb=100)
 
@@ -74,6 +75,14 @@ def test_storm_refuses_exactly_once_and_a_standby(tmp_path: Path) -> None:
         StormEngine(settings(guarantee="exactly_once"), tmp_path)
     with pytest.raises(EngineRefused, match="leave standby at 0"):
         StormEngine(settings(guarantee="at_least_once", standby=1), tmp_path)
+
+
+def test_a_join_of_spark_or_storm_refuses_to_leave_out_what_is_idle(tmp_path: Path) -> None:
+    idle = settings(workload="mst", guarantee="at_least_once", idle_after_seconds=2)
+    with pytest.raises(EngineRefused, match="spark's join wait for both inputs; leave out idle_after_seconds"):
+        SparkEngine(idle, tmp_path)
+    with pytest.raises(EngineRefused, match="join of storm waits for all partitions; leave out idle_after_seconds"):
+        StormEngine(idle, tmp_path)
 
 
 def test_storm_before_its_start_has_no_worker_and_is_not_ready(tmp_path: Path) -> None:

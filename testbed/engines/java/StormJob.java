@@ -1,0 +1,380 @@
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import com.fasterxml.jackson.databind.node.ArrayNode;
+import com.fasterxml.jackson.databind.node.ObjectNode;
+import java.io.IOException;
+import java.io.UncheckedIOException;
+import java.nio.file.Path;
+import java.time.Duration;
+import java.time.Instant;
+import java.time.LocalDateTime;
+import java.time.ZoneOffset;
+import java.time.format.DateTimeFormatter;
+import java.util.ArrayList;
+import java.util.Collection;
+import java.util.Collections;
+import java.util.Comparator;
+import java.util.HashMap;
+import java.util.LinkedHashSet;
+import java.util.List;
+import java.util.Map;
+import java.util.PriorityQueue;
+import java.util.Properties;
+import java.util.TreeMap;
+import java.util.stream.Collectors;
+import org.apache.kafka.clients.admin.Admin;
+import org.apache.kafka.clients.consumer.ConsumerRecord;
+import org.apache.kafka.common.serialization.StringSerializer;
+import org.apache.storm.Config;
+import org.apache.storm.StormSubmitter;
+import org.apache.storm.generated.AlreadyAliveException;
+import org.apache.storm.generated.StormTopology;
+import org.apache.storm.kafka.bolt.KafkaBolt;
+import org.apache.storm.kafka.bolt.mapper.FieldNameBasedTupleToKafkaMapper;
+import org.apache.storm.kafka.bolt.selector.DefaultTopicSelector;
+import org.apache.storm.kafka.bolt.selector.FieldNameTopicSelector;
+import org.apache.storm.kafka.bolt.selector.KafkaTopicSelector;
+import org.apache.storm.kafka.spout.FirstPollOffsetStrategy;
+import org.apache.storm.kafka.spout.KafkaSpout;
+import org.apache.storm.kafka.spout.KafkaSpoutConfig;
+import org.apache.storm.kafka.spout.KafkaSpoutConfig.ProcessingGuarantee;
+import org.apache.storm.kafka.spout.RecordTranslator;
+import org.apache.storm.task.OutputCollector;
+import org.apache.storm.task.TopologyContext;
+import org.apache.storm.topology.BasicOutputCollector;
+import org.apache.storm.topology.BoltDeclarer;
+import org.apache.storm.topology.OutputFieldsDeclarer;
+import org.apache.storm.topology.TopologyBuilder;
+import org.apache.storm.topology.base.BaseBasicBolt;
+import org.apache.storm.topology.base.BaseRichBolt;
+import org.apache.storm.topology.base.BaseWindowedBolt;
+import org.apache.storm.tuple.Fields;
+import org.apache.storm.tuple.Tuple;
+import org.apache.storm.tuple.Values;
+import org.apache.storm.utils.NimbusLeaderNotFoundException;
+import org.apache.storm.windowing.TupleWindow;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * PGVal's SST and MST on Storm. SST: clicks, grouped by page, tumbling event-time window, one result with the ids. MST:
+ * clicks and updates in the same windows, a result with the ids of both, each once, where there are both (an inner
+ * join). Late events go to a topic of their own, one for each input.
+ *
+ * <p>Arguments: the engine's settings as a JSON file, and how many seconds to wait for a Nimbus that leads.
+ */
+public final class StormJob {
+    private static final Logger LOG = LoggerFactory.getLogger(StormJob.class);
+    private static final ObjectMapper JSON = new ObjectMapper();
+    private static final DateTimeFormatter TIME =
+        DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS").withZone(ZoneOffset.UTC);
+    private static final String EPOCH = TIME.format(Instant.EPOCH);
+    private static final Fields EVENT = new Fields("page", "id", "time_ms", "end_inclusive_ms", "side", "partition");
+    private static final List<String> IDS = List.of("clickIds", "updateIds");
+    private static final int FETCH_BYTES_MAX = 2_048;
+    private static final int MESSAGE_TIMEOUT_SECONDS_MIN = 300;
+    private static final long RETRY_MS = 200;
+
+    private StormJob() {}
+
+    public static void main(String[] arguments) throws Exception {
+        JsonNode settings = JSON.readTree(Path.of(arguments[0]).toFile());
+        Instant deadline = Instant.now().plusSeconds(Long.parseLong(arguments[1]));
+        StormTopology topology = topology(settings);
+        while (true) {
+            try {
+                StormSubmitter.submitTopology(settings.get("group").asText(), config(settings), topology);
+                return;
+            } catch (AlreadyAliveException alive) {
+                return;
+            } catch (Exception starting) {
+                if (!(starting instanceof NimbusLeaderNotFoundException || starting.getCause() instanceof IOException
+                        || starting.getCause() instanceof NimbusLeaderNotFoundException)
+                        || Instant.now().isAfter(deadline)) {
+                    throw starting;
+                }
+                Thread.sleep(RETRY_MS);
+            }
+        }
+    }
+
+    private static Config config(JsonNode settings) {
+        Config config = new Config();
+        // With more, what is on its way to one that died would come again only after the timeout.
+        config.setNumWorkers(1);
+        config.setNumAckers(atMostOnce(settings) ? 0 : 1);
+        // A window's clicks are acknowledged when the next window answers: before the timeout, else they come again.
+        int window = settings.get("window_ms").asInt() / 1000;
+        config.setMessageTimeoutSecs(Math.max(MESSAGE_TIMEOUT_SECONDS_MIN, 5 * window));
+        config.setMaxSpoutPending(1_000_000);
+        return config;
+    }
+
+    private static StormTopology topology(JsonNode settings) throws Exception {
+        int parallelism = settings.get("parallelism").asInt();
+        int lagMs = settings.get("max_disorder_ms").asInt() + settings.get("allowed_lateness_ms").asInt();
+        boolean joins = settings.get("workload").asText().equals("mst");
+        List<String> inputs = texts(settings, joins ? List.of("input", "update_input") : List.of("input"));
+        TopologyBuilder builder = new TopologyBuilder();
+        // One reader keeps the partitions abreast: the watermark follows the newest event of all readers, and an event
+        // that falls behind by more than the lag is late, or lost.
+        builder.setSpout("events", new Events(spout(settings, inputs)), 1);
+        BaseWindowedBolt windows = new Windows(settings.get("window_ms").asLong(), joins)
+            .withTumblingWindow(BaseWindowedBolt.Duration.of(settings.get("window_ms").asInt()))
+            .withTimestampField("end_inclusive_ms")
+            .withLag(BaseWindowedBolt.Duration.of(lagMs))
+            .withWatermarkInterval(BaseWindowedBolt.Duration.of(200))
+            .withLateTupleStream("late");
+        builder.setBolt("windows", windows, parallelism)
+            .fieldsGrouping(joins ? "abreast" : "events", new Fields("page"));
+        BoltDeclarer late = builder
+            .setBolt("late", new Late(texts(settings, List.of("late", "late_updates"))), parallelism)
+            .localOrShuffleGrouping("windows", "late");
+        if (joins) {
+            builder.setBolt("abreast", new Abreast(partitions(settings, inputs), lagMs), 1).globalGrouping("events");
+            late.localOrShuffleGrouping("abreast", "late");
+        }
+        String output = settings.get("output").asText();
+        builder.setBolt("results", sink(settings, new DefaultTopicSelector(output)), parallelism)
+            .localOrShuffleGrouping("windows");
+        builder.setBolt("lateResults", sink(settings, new FieldNameTopicSelector("topic", null)), parallelism)
+            .localOrShuffleGrouping("late");
+        return builder.createTopology();
+    }
+
+    private static List<String> texts(JsonNode settings, List<String> names) {
+        return names.stream().map(name -> settings.get(name).asText()).collect(Collectors.toList());
+    }
+
+    private static int partitions(JsonNode settings, List<String> topics) throws Exception {
+        try (Admin admin = Admin.create(Map.of("bootstrap.servers", settings.get("bootstrap_servers").asText()))) {
+            return admin.describeTopics(topics).allTopicNames().get().values().stream()
+                .mapToInt(topic -> topic.partitions().size()).sum();
+        }
+    }
+
+    private static boolean atMostOnce(JsonNode settings) {
+        return settings.get("guarantee").asText().equals("at_most_once");
+    }
+
+    private static KafkaSpoutConfig<String, String> spout(JsonNode settings, List<String> inputs) {
+        JsonNode timeouts = settings.get("timeouts");
+        KafkaSpoutConfig.Builder<String, String> builder =
+            KafkaSpoutConfig.builder(settings.get("bootstrap_servers").asText(), inputs.toArray(new String[0]))
+                .setProp("group.id", settings.get("group").asText())
+                .setProp("auto.offset.reset", "earliest")
+                .setProp("isolation.level", "read_committed")
+                // Small portions of each partition in turn, when there is a backlog.
+                .setProp("max.partition.fetch.bytes", FETCH_BYTES_MAX)
+                .setProp("fetch.max.wait.ms", 50)
+                .setFirstPollOffsetStrategy(FirstPollOffsetStrategy.UNCOMMITTED_EARLIEST)
+                .setOffsetCommitPeriodMs((long) (1000 * timeouts.get("commit_interval_seconds").asDouble()))
+                .setProcessingGuarantee(
+                    atMostOnce(settings) ? ProcessingGuarantee.AT_MOST_ONCE : ProcessingGuarantee.AT_LEAST_ONCE)
+                .setRecordTranslator(new Decoder(inputs));
+        return builder.build();
+    }
+
+    private static KafkaBolt<String, String> sink(JsonNode settings, KafkaTopicSelector topics) {
+        Properties producer = new Properties();
+        producer.put("bootstrap.servers", settings.get("bootstrap_servers").asText());
+        producer.put("acks", "all");
+        producer.put("linger.ms", "5");
+        producer.put("max.request.size", "8000000");
+        producer.put("key.serializer", StringSerializer.class.getName());
+        producer.put("value.serializer", StringSerializer.class.getName());
+        return new KafkaBolt<String, String>()
+            .withProducerProperties(producer)
+            .withTopicSelector(topics)
+            .withTupleToKafkaMapper(new FieldNameBasedTupleToKafkaMapper<>("key", "message"));
+    }
+
+    private static String text(JsonNode value) {
+        return value.toString();
+    }
+
+    /** A click or an update as a tuple; what cannot be decoded is skipped, and acknowledged. */
+    private static final class Decoder implements RecordTranslator<String, String> {
+        private final List<String> inputs;
+
+        Decoder(List<String> inputs) {
+            this.inputs = inputs;
+        }
+
+        @Override
+        public List<Object> apply(ConsumerRecord<String, String> record) {
+            try {
+                JsonNode event = JSON.readTree(record.value());
+                long time = LocalDateTime.parse(event.get("timestamp").asText()).toInstant(ZoneOffset.UTC).toEpochMilli();
+                int side = inputs.indexOf(record.topic());
+                // Storm's windows are (start, end], ours [start, end).
+                return new Values(event.get("page").asText(), event.get("id").asLong(), time, time + 1, side,
+                    record.topic() + "/" + record.partition());
+            } catch (IOException | RuntimeException undecodable) {
+                LOG.warn("undecodable: {}-{}@{}", record.topic(), record.partition(), record.offset());
+                return null;
+            }
+        }
+
+        @Override
+        public Fields getFieldsFor(String stream) {
+            return EVENT;
+        }
+
+        @Override
+        public List<String> streams() {
+            return List.of("default");
+        }
+    }
+
+    /** The spout; it says when it has polled its partitions for the first time, with all bolts in place. */
+    private static final class Events extends KafkaSpout<String, String> {
+        private boolean polled;
+
+        Events(KafkaSpoutConfig<String, String> config) {
+            super(config);
+        }
+
+        @Override
+        public void nextTuple() {
+            super.nextTuple();
+            if (!polled) {
+                polled = true;
+                LOG.info("spout ready");
+            }
+        }
+    }
+
+    /**
+     * Lets the events of several inputs through in the order of their times, as far as all partitions have come, and sets
+     * aside those that are behind that by more than the lag.
+     *
+     * <p>Storm looks for the events of a window only up to the first one that is too new, and forgets those behind it. An
+     * input with few events is read ahead of one with many, so without this nearly all of the latter would be forgotten.
+     */
+    private static final class Abreast extends BaseRichBolt {
+        private final int partitions;
+        private final long lagMs;
+        private transient Map<String, Long> newest;
+        private transient PriorityQueue<Tuple> held;
+        private transient OutputCollector collector;
+
+        Abreast(int partitions, long lagMs) {
+            this.partitions = partitions;
+            this.lagMs = lagMs;
+        }
+
+        @Override
+        public void prepare(Map<String, Object> config, TopologyContext context, OutputCollector to) {
+            newest = new HashMap<>();
+            held = new PriorityQueue<>(Comparator.comparingLong(Abreast::time));
+            collector = to;
+        }
+
+        @Override
+        public void execute(Tuple event) {
+            newest.merge(event.getStringByField("partition"), time(event), Math::max);
+            long reached = newest.size() < partitions ? 0 : Collections.min(newest.values());
+            if (time(event) < reached - lagMs) {
+                pass("late", event);
+            } else {
+                held.add(event);
+            }
+            while (!held.isEmpty() && time(held.peek()) <= reached) {
+                pass("default", held.remove());
+            }
+        }
+
+        private void pass(String stream, Tuple event) {
+            collector.emit(stream, event, event.getValues());
+            collector.ack(event);
+        }
+
+        private static long time(Tuple event) {
+            return event.getLongByField("time_ms");
+        }
+
+        @Override
+        public void declareOutputFields(OutputFieldsDeclarer declarer) {
+            declarer.declare(EVENT);
+            declarer.declareStream("late", EVENT);
+        }
+    }
+
+    private static final class Windows extends BaseWindowedBolt {
+        private final long sizeMs;
+        private final boolean joins;
+        private transient OutputCollector collector;
+
+        Windows(long sizeMs, boolean joins) {
+            this.sizeMs = sizeMs;
+            this.joins = joins;
+        }
+
+        @Override
+        public void prepare(Map<String, Object> config, TopologyContext context, OutputCollector to) {
+            collector = to;
+        }
+
+        @Override
+        public void execute(TupleWindow window) {
+            Map<String, List<Tuple>> byPage = new TreeMap<>();
+            for (Tuple event : window.get()) {
+                byPage.computeIfAbsent(event.getStringByField("page"), page -> new ArrayList<>()).add(event);
+            }
+            byPage.forEach((page, events) -> answer(window.getEndTimestamp(), page, events));
+        }
+
+        private void answer(long end, String page, List<Tuple> events) {
+            List<Collection<Long>> ids = joins ? List.of(new LinkedHashSet<>(), new LinkedHashSet<>())
+                : List.of(new ArrayList<>(), new ArrayList<>());
+            events.forEach(event -> ids.get(event.getIntegerByField("side")).add(event.getLongByField("id")));
+            if (joins && ids.stream().anyMatch(Collection::isEmpty)) {
+                return;
+            }
+            ObjectNode result = JSON.createObjectNode();
+            result.put("page", page);
+            result.put("windowStart", TIME.format(Instant.ofEpochMilli(end - sizeMs)));
+            result.put("windowEnd", TIME.format(Instant.ofEpochMilli(end)));
+            for (int side = 0; side < IDS.size(); side++) {
+                ids.get(side).forEach(result.putArray(IDS.get(side))::add);
+            }
+            // Anchored to all its events: they are read again unless the result is in the topic.
+            collector.emit(events, new Values(text(result.get("page")), text(result)));
+        }
+
+        @Override
+        public void declareOutputFields(OutputFieldsDeclarer declarer) {
+            declarer.declare(new Fields("key", "message"));
+        }
+    }
+
+    /** PGVal's ClickUpdateEvent: the side that there is none of has id 0 and the epoch as its time. */
+    private static final class Late extends BaseBasicBolt {
+        private static final List<String> SIDES = List.of("click", "update");
+        private final List<String> topics;
+
+        Late(List<String> topics) {
+            this.topics = topics;
+        }
+
+        @Override
+        public void execute(Tuple tuple, BasicOutputCollector collector) {
+            Tuple event = tuple.contains("late_tuple") ? (Tuple) tuple.getValueByField("late_tuple") : tuple;
+            int side = event.getIntegerByField("side");
+            ObjectNode late = JSON.createObjectNode();
+            late.put("page", event.getStringByField("page"));
+            for (int i = 0; i < SIDES.size(); i++) {
+                late.put(SIDES.get(i) + "Id", i == side ? event.getLongByField("id") : 0);
+                Instant time = Instant.ofEpochMilli(event.getLongByField("time_ms"));
+                late.put(SIDES.get(i) + "Timestamp", i == side ? TIME.format(time) : EPOCH);
+            }
+            collector.emit(new Values(text(late.get("page")), text(late), topics.get(side)));
+        }
+
+        @Override
+        public void declareOutputFields(OutputFieldsDeclarer declarer) {
+            declarer.declare(new Fields("key", "message", "topic"));
+        }
+    }
+}

@@ -1,0 +1,78 @@
+"""A run of a join whose late events are sent by hand, for a window that was answered: their fate is known before."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection
+from datetime import datetime, timedelta
+from typing import Any
+
+from confluent_kafka import Producer
+
+from testbed.broker import EmbeddedBroker
+from testbed.engines.catalogue import CATALOGUE
+from tests.engines.join_count import LATE_IDS, Event
+from tests.engines.joined_run import JoinedRun
+from tests.engines.killed_run import SETTLE_SECONDS_MAX
+from tests.engines.offline_count import records
+
+LOAD_SECONDS = 20
+LATE_PAGES = 3
+FIRST_LATE_ID = 10_000_001
+
+
+class LateByHand(JoinedRun):
+    """For an engine whose watermark follows the newest event of all partitions, with its slack as disorder."""
+
+    def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str], name: str) -> None:
+        super().__init__(broker, topic_names, LOAD_SECONDS)
+        self._drops_late = CATALOGUE[name].drops_late
+        self.max_disorder_ms = CATALOGUE[name].slack_ms
+        self.late_events: set[Event] = set()
+
+    def load(self) -> dict[str, Any]:
+        return {name: value for name, value in super().load().items() if name != "lateness"}
+
+    def before_the_kill(self) -> None:
+        """Send a late click and a late update to some of the first pages that were answered.
+
+        Return when they are on their topics, where the engine has such; else nobody sees what became of them.
+        """
+        deadline = time.monotonic() + SETTLE_SECONDS_MAX
+        while len(pages := self._answered()) < 2:
+            assert time.monotonic() < deadline, "the engine does not answer"
+        first = min(pages)
+        producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        moment = (datetime.fromisoformat(first) + timedelta(milliseconds=1)).isoformat(timespec="milliseconds")
+        for side, topic in enumerate((self.input, self.update_input)):
+            for number, page in enumerate(sorted(pages[first])[:LATE_PAGES], FIRST_LATE_ID):
+                event = {"id": number, "timestamp": moment, "page": page}
+                producer.produce(topic, json.dumps(event), json.dumps(page))
+                self.late_events.add((side, number))
+        assert producer.flush(30) == 0
+        while not self._drops_late and self._set_aside() != self.late_events:
+            assert time.monotonic() < deadline, self._set_aside()
+
+    def _answered(self) -> dict[str, set[str]]:
+        """Start of a window -> pages that have a result."""
+        pages = defaultdict(set)
+        for result in records(self.bootstrap_servers, self.output):
+            pages[result["windowStart"]].add(result["page"])
+        return pages
+
+    def _set_aside(self) -> set[Event]:
+        return {
+            (side, record[LATE_IDS[side]])
+            for side, topic in enumerate((self.late, self.late_updates))
+            for record in records(self.bootstrap_servers, topic)
+        }
+
+    def dropped(self) -> Collection[Event]:
+        return self.late_events if self._drops_late else ()
+
+    def tell_sidecar(self, given: dict[str, Any]) -> None:
+        if self._drops_late:
+            del given["late"]
+            given["timing"]["late_policy"] = "drop"
