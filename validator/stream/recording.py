@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,11 +23,12 @@ LATEST_KEPT: Final = 50
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an append to the violations table added: sums by (class, phase, fault, state, provable_us), and the largest
-    rows."""
+    """What an append to the violations table added: sums by (class, phase, fault, state, provable_us), the largest
+    rows, and of every row how many contributions are in its violation now."""
 
     sums: tuple[Mapping[str, Any], ...]
     latest: tuple[Mapping[str, Any], ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -74,7 +75,8 @@ def record_violations(
         row["batch"], row["lookup_us"] = moment.batch, moment.lookup_us
     moment.tables.append(rows_of(Table.VIOLATIONS, rows), Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
     by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"], row["key"] or ""))
-    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]))
+    counts = {row["violation"]: row["count"] for row in rows}
+    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]), counts)
 
 
 _SUMMED: Final = ("class", "phase", "fault", "state", "provable_us")

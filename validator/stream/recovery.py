@@ -6,7 +6,7 @@ Nothing but the tables is read: no checkpoint, no file of an earlier process.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +24,8 @@ from validator.reconcile.arrays import ABSENT, Ints, ints
 from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
+from validator.state.acknowledgements import Acknowledgement
+from validator.state.recorded_violations import named, standings
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.committing import frontier_from, summaries
 from validator.stream.judging import new_cells
@@ -195,6 +197,19 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
         # Of several rows of a cell the last assignment stays, which is the newest.
         column[rows[order]] = values[order]
         newest[rows[order]] = batch[order]
+
+
+def follow_acknowledged(tables: StateTables, record: RunRecord, found: Mapping[str, Acknowledgement]) -> None:
+    """Take up what is acknowledged by now, and ask the table what is left of those that are new.
+
+    Raises `StateDamaged`.
+    """
+    new = [violation for violation in found if violation not in record.acknowledged_counts]
+    if new:
+        with _whole(tables):
+            now = standings(tables, named(new))
+        record.acknowledged_counts.update({v: now[v].count if v in now else 0 for v in new})
+    record.acknowledged = found
 
 
 def restore_record(tables: StateTables, record: RunRecord) -> None:

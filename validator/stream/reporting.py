@@ -24,7 +24,8 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
     confirmed = confirmed_now(books, sums, record)
     suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
-    opened = _unacknowledged(confirmed, record)
+    acknowledged = record.acknowledged_now()
+    opened = _unacknowledged(confirmed, acknowledged)
     expected = record.expected()
     costs = measured(config, books, record)
     return Snapshot(
@@ -106,29 +107,31 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             name: min(count, sum(part for (_, of), part in expected.items() if of == name))
             for name, count in confirmed.items()
         },
-        violations_unexpected=_unexpected(opened, expected, record),
+        violations_unexpected=_unexpected(opened, expected, acknowledged),
         expected_now=record.expected_now(books.lookup_us),
         unacknowledged_open=sum(opened.values()),
     )
 
 
-def _unacknowledged(confirmed: Mapping[str, int], record: RunRecord) -> dict[str, int]:
+def _unacknowledged(confirmed: Mapping[str, int], acknowledged: Mapping[tuple[str | None, str], int]) -> dict[str, int]:
     """Class -> confirmed and not acknowledged: what the alert is about."""
     seen: dict[str, int] = {}
-    for entry in record.acknowledged.values():
-        seen[entry.violation_class] = seen.get(entry.violation_class, 0) + entry.count
+    for (_, name), count in acknowledged.items():
+        seen[name] = seen.get(name, 0) + count
     return {name: max(0, count - seen.get(name, 0)) for name, count in confirmed.items()}
 
 
 def _unexpected(
-    opened: Mapping[str, int], expected: Mapping[tuple[str, str], int], record: RunRecord
+    opened: Mapping[str, int],
+    expected: Mapping[tuple[str, str], int],
+    acknowledged: Mapping[tuple[str | None, str], int],
 ) -> dict[str, int]:
     """Class -> open violations that no fault's plan expects. What was acknowledged of the expected is in neither."""
     open_expected = dict(expected)
-    for entry in record.acknowledged.values():
-        place = (entry.fault or "", entry.violation_class)
+    for (fault, name), count in acknowledged.items():
+        place = (fault or "", name)
         if place in open_expected:
-            open_expected[place] = max(0, open_expected[place] - entry.count)
+            open_expected[place] = max(0, open_expected[place] - count)
     return {
         name: max(0, count - sum(part for (_, of), part in open_expected.items() if of == name))
         for name, count in opened.items()

@@ -34,6 +34,7 @@ class RunRecord:
     minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
     ``moves``: (from, to) -> classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less
     retracted.
+    ``acknowledged_counts``: of every acknowledged violation, the contributions that are in it now.
     ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
     batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
     what faults cost; None where no faults topic is configured.
@@ -61,7 +62,8 @@ class RunRecord:
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
     last_counts: dict[str, int] = field(default_factory=dict)
-    acknowledged: dict[str, Acknowledgement] = field(default_factory=dict)
+    acknowledged: Mapping[str, Acknowledgement] = field(default_factory=dict)
+    acknowledged_counts: dict[str, int] = field(default_factory=dict)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
     troubles: tuple[str, ...] = ()
@@ -134,6 +136,8 @@ class RunRecord:
                 self.detection.add((now_us - row["provable_us"]) / 1e6, row["rows"])
         for row in recorded.latest:
             self.remember(record_of(row))
+        for violation in self.acknowledged_counts.keys() & recorded.counts.keys():
+            self.acknowledged_counts[violation] = recorded.counts[violation]
         self._forget_old(now_us)
 
     def add_confirmed(
@@ -164,6 +168,18 @@ class RunRecord:
         for (fault, name), count in self.by_fault.items():
             if fault in ids and count > 0:
                 found[ids[fault]][name] = count
+        return found
+
+    def acknowledged_now(self) -> dict[tuple[str | None, str], int]:
+        """(fault's name, class) -> contributions that were acknowledged and are still in their violation.
+
+        What was taken back of a violation is not there to be acknowledged, and must not excuse another one.
+        """
+        found: dict[tuple[str | None, str], int] = {}
+        for violation, entry in self.acknowledged.items():
+            place = (entry.fault, entry.violation_class)
+            left = min(entry.count, self.acknowledged_counts.get(violation, 0))
+            found[place] = found.get(place, 0) + left
         return found
 
     def expected(self) -> dict[tuple[str, str], int]:
