@@ -188,6 +188,24 @@ def test_faults_are_bounded_and_a_repeated_name_is_one_series() -> None:
     assert value(series, "fault_active", fault="again", kind="process_kill", target="worker") == 1
 
 
+def test_a_fault_that_is_not_healed_stays_however_many_come_after_it() -> None:
+    lasting = FaultWindow("f", "lasting", "process_kill", "worker", NOON_US, None, None, None)
+    healed = [
+        FaultWindow(f"f-{n}", f"kill-{n}", "process_kill", "worker", NOON_US + n + 1, None, None, NOON_US + n + 2)
+        for n in range(2 * FAULTS_SHOWN)
+    ]
+    series = scrape(after(replace(clean(), faults=(lasting, *healed))))
+    assert value(series, "fault_active", fault="lasting", kind="process_kill", target="worker") == 1
+    assert sum(name == f"{PREFIX}fault_active" for name, _ in series) == FAULTS_SHOWN
+
+
+def test_each_start_is_an_instant_of_its_own() -> None:
+    for started_seconds in (1234.5, 1235.5):
+        collector = SnapshotCollector("clickstream", started_seconds)
+        collector.update(clean())
+        assert value(scrape(collector), "start_timestamp_seconds") == started_seconds
+
+
 def test_no_label_could_carry_an_id_a_key_or_an_offset() -> None:
     names = {label.name for metric in CATALOGUE for label in metric.labels}
     assert not names & {"id", "key", "offset", "partition", "window", "run", "cell"}

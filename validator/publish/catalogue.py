@@ -234,6 +234,14 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "Size of each table of the state.",
         (Label("table", None, "name of the table"),),
     ),
+    Metric(
+        "start_timestamp_seconds",
+        "gauge",
+        "seconds since the epoch",
+        "Instant at which the sidecar's process began to serve: another one for each start.",
+        (),
+        None,
+    ),
     Metric("build_info", "gauge", "always 1", "The version that runs.", (Label("version", None, "its version"),)),
 )
 """In the contract's order."""
