@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import dataclass
+from typing import Final
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from validator.state.tables import StateTables, Table
 
-_COLUMNS = ("violation", "batch", "class", "state", "count", "fault")
+_COLUMNS: Final = ("violation", "batch", "class", "state", "count", "fault")
+_MOVES: Final = ("batch", "violation", "lookup_us", "count")
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,20 @@ def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[s
             known = found.get(standing.violation)
             if known is None or known.batch < standing.batch:
                 found[standing.violation] = standing
+    return found
+
+
+def began_us(tables: StateTables, violations: Collection[str]) -> dict[str, int]:
+    """Violation -> the instant at which it was first recorded; where it was retracted and came again, anew."""
+    rows: list[tuple[int, str, int, int]] = []
+    for part in tables.scan(Table.VIOLATIONS, _MOVES, named(violations)) if violations else ():
+        rows += zip(*(part[name].to_pylist() for name in _MOVES), strict=True)
+    found: dict[str, int] = {}
+    gone: set[str] = set()
+    for _, violation, lookup_us, count in sorted(rows):
+        if count and (violation in gone or violation not in found):
+            found[violation] = lookup_us
+        (gone.discard if count else gone.add)(violation)
     return found
 
 

@@ -29,6 +29,7 @@ class Recorded:
     sums: tuple[Mapping[str, Any], ...]
     latest: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, int] = field(default_factory=dict)
+    lookup_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def record_violations(
     moment.tables.append(rows_of(Table.VIOLATIONS, rows), Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
     by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"], row["key"] or ""))
     counts = {row["violation"]: row["count"] for row in rows}
-    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]), counts)
+    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]), counts, moment.lookup_us)
 
 
 _SUMMED: Final = ("class", "phase", "fault", "state", "provable_us")

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,7 +25,7 @@ from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
 from validator.state.acknowledgements import Acknowledgement
-from validator.state.recorded_violations import named, standings
+from validator.state.recorded_violations import began_us, named, standings
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.committing import frontier_from, summaries
 from validator.stream.judging import new_cells
@@ -221,6 +221,7 @@ def restore_record(tables: StateTables, record: RunRecord) -> None:
 def _restored(tables: StateTables, record: RunRecord) -> None:
     newest: list[dict[str, Any]] = []
     delays: dict[tuple[int, int], int] = {}
+    moved: dict[int, dict[str, int]] = {}
     for part in tables.scan(Table.VIOLATIONS):
         for row in part.to_pylist():
             minute_us = row["lookup_us"] // MINUTE_US * MINUTE_US
@@ -233,6 +234,9 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
                 minute_us,
                 fault=row["fault"],
             )
+            if row["state"] != "suspected":
+                at = moved.setdefault(row["lookup_us"], {})
+                at[row["class"]] = at.get(row["class"], 0) + row["confirmed"] - row["retracted"]
             if row["state"] == "confirmed" and row["confirmed"] and row["provable_us"] is not None:
                 place = (row["lookup_us"], row["provable_us"])
                 delays[place] = delays.get(place, 0) + 1
@@ -240,5 +244,8 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
         newest = sorted(newest, key=lambda row: -row["batch"])[:LATEST_KEPT]
     for (lookup_us, provable_us), count in delays.items():
         record.detection.add((lookup_us - provable_us) / 1e6, count)
+    for lookup_us, classes in sorted(moved.items()):
+        record.add_moved(classes, lookup_us)
+    began = began_us(tables, [row["violation"] for row in newest])
     for row in reversed(newest):
-        record.remember(record_of(row))
+        record.remember(replace(record_of(row), first_us=began.get(row["violation"])))

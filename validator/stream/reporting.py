@@ -12,7 +12,7 @@ from validator.model.grading import grade, reasons
 from validator.model.snapshot import PartitionCoverage, Snapshot
 from validator.stream.judging import Sums
 from validator.stream.measuring import measured
-from validator.stream.run_record import RunRecord, doubts_of
+from validator.stream.run_record import RunRecord
 
 
 def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> Snapshot:
@@ -82,6 +82,9 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             replace(v, acknowledged=record.acknowledged[v.id].reason) if v.id in record.acknowledged else v
             for v in reversed(record.latest.values())
         ),
+        first_confirmed_us={
+            name: instant for name, instant in record.first_confirmed_us.items() if confirmed.get(name)
+        },
         confirmed_total=dict(record.confirmed_total),
         retracted_total=dict(record.retracted_total),
         coverage_complete=complete and not books.expired,
@@ -150,6 +153,32 @@ def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]
 def _over(books: Books, record: RunRecord, doubts: list[str]) -> Mapping[str, Mapping[Guarantee, Verdict]]:
     spans = {"1h": 60, "24h": 24 * 60}
     return {name: grade(record.confirmed_since(minutes, books.lookup_us), doubts) for name, minutes in spans.items()}
+
+
+def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: int) -> tuple[str, ...]:
+    """Why the validator cannot vouch, as sentences; empty where it can."""
+    said: list[str] = list(record.troubles)
+    said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
+    for side in ("input", "late", "rejected"):
+        count = books.undecodable(side)
+        if count:
+            said.append(f"{count} {side} records could not be decoded, so what they would explain is not known")
+    said.extend(
+        f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
+        "known: every cell is out of scope until it does"
+        for place in books.hiding
+    )
+    for place, frontier in sorted(books.frontiers.items()):
+        if frontier.expired:
+            said.append(
+                f"{frontier.expired} records of {place.topic}-{place.partition} were gone before they could be read "
+                "(retention or a recreated topic)"
+            )
+    if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and overdue:
+        said.append(f"{overdue} contributions may have been answered in output that is gone")
+    if settled_cells == 0:
+        said.append("nothing has settled yet: no cell is closed and judged")
+    return tuple(said)
 
 
 def _coverage(books: Books) -> list[PartitionCoverage]:
