@@ -9,7 +9,8 @@ import pytest
 
 from tests.unit.judged_run import JudgedRun
 from tests.unit.reconcile_rows import fact
-from validator.state.acknowledgements import FILE, Journal, UnknownViolation, acknowledge, read
+from validator.model.snapshot import FaultWindow
+from validator.state.acknowledgements import FILE, Journal, UnknownViolation, acknowledge, acknowledge_all, read
 from validator.state.tables import Table, rows_of
 
 
@@ -124,6 +125,49 @@ def test_any_violation_of_the_table_can_be_acknowledged(run: JudgedRun) -> None:
     run.tables.append(rows_of(Table.VIOLATIONS, rows), Table.VIOLATIONS, writer="test", version=20)
     acknowledge(run.state, old, "seen")
     assert read(run.state)[old].count == 1
+
+
+def test_many_are_acknowledged_with_one_reason_and_no_others(run: JudgedRun) -> None:
+    for n in range(120):
+        lost(run, 10 + 10 * n, f"a{n}", 2 * n, 2 * n + 1)
+    run.after(2000, fact("output", [0, 1, 1], batch=2000, lookup_us=2000, key="a0"))
+    run.after(2005)
+    assert (run.open("missing"), run.open("duplicate")) == (238, 1)
+    taken = acknowledge_all(run.state, "chaos day", violation_class="missing")
+    run.published()
+    assert (len(taken), run.open("missing"), run.open("duplicate")) == (119, 0, 1)
+    assert {entry.reason for entry in read(run.state).values()} == {"chaos day"}
+    lost(run, 3000, "a7", 900)
+    lost(run, 3010, "later", 901)
+    assert run.open("missing") == 2
+    assert len(acknowledge_all(run.state, "again", violation_class="missing")) == 2
+    with pytest.raises(UnknownViolation, match="of class missing of the state"):
+        acknowledge_all(run.state, "again", violation_class="missing")
+
+
+def test_those_of_a_fault_are_acknowledged_and_no_others(run: JudgedRun) -> None:
+    run.record.faults = (FaultWindow("1", "kill", "process_kill", "engine-0", 25, 26, 27, 28),)
+    lost(run, 10, "before", 1)
+    lost(run, 30, "after", 2, 3)
+    assert [entry.count for entry in acknowledge_all(run.state, "planned", fault="kill")] == [2]
+    run.published()
+    assert run.open("missing") == 1
+    with pytest.raises(
+        UnknownViolation, match="no confirmed violation of class duplicate that was told with fault kil"
+    ):
+        acknowledge_all(run.state, "planned", violation_class="duplicate", fault="kill")
+    with pytest.raises(UnknownViolation, match="no confirmed violation that was told with fault other"):
+        acknowledge_all(run.state, "planned", fault="other")
+
+
+def test_many_are_taken_without_those_that_are_only_suspected(run: JudgedRun) -> None:
+    lost(run, 10, "a", 1)
+    run.after(20, fact("input", [2], batch=20, lookup_us=20, key="b"))
+    run.after(25, suspected=frozenset({"missing"}))
+    (run.state / "report.json").write_text(json.dumps({"violations": {"suspected": {"missing": 2}}}))
+    assert [entry.violation for entry in acknowledge_all(run.state, "known", violation_class="missing")] == [
+        run.violation("a")
+    ]
 
 
 def test_half_a_line_acknowledges_nothing_and_spoils_no_other(run: JudgedRun) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+import pyarrow.dataset as ds
+
 from validator.state.recorded_violations import Standing, named, standings
 from validator.state.tables import StateTables, Table, has_rows
 
@@ -96,6 +98,42 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
     entry = Acknowledgement(violation, found.violation_class, found.count, reason, found.fault)
     _append(state, [entry])
     return entry
+
+
+def acknowledge_all(
+    state: Path, reason: str, *, violation_class: str | None = None, fault: str | None = None
+) -> list[Acknowledgement]:
+    """Acknowledge all that is confirmed now of one class, or was told with the fault of this name, or both.
+
+    Raises `UnknownViolation` where there is none that is not acknowledged already.
+    """
+    where = None if violation_class is None else ds.field("class") == violation_class
+    recorded = standings(StateTables(state), where) if has_rows(state, Table.VIOLATIONS) else {}
+    suspected = _suspected_classes(state)
+    confirmed = [
+        found
+        for found in recorded.values()
+        if found.count
+        and (fault is None or found.fault == fault)
+        and not (found.state == "suspected" and found.violation_class in suspected)
+    ]
+    known = read(state)
+    entries = [
+        Acknowledgement(found.violation, found.violation_class, found.count, reason, found.fault)
+        for found in confirmed
+        if found.violation not in known or known[found.violation].count < found.count
+    ]
+    if not entries:
+        of_class = "" if violation_class is None else f" of class {violation_class}"
+        of_fault = "" if fault is None else f" that was told with fault {fault}"
+        what = f"confirmed violation{of_class}{of_fault}"
+        raise UnknownViolation(
+            f"the state {state} has no {what}: see its report"
+            if not confirmed
+            else f"every {what} of the state {state} is acknowledged already: there is nothing to do"
+        )
+    _append(state, entries)
+    return entries
 
 
 def _recorded(state: Path, violation: str) -> Standing | None:
