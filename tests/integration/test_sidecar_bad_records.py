@@ -94,6 +94,15 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
     assert run.report["reasons"] == [doubts[0], f"{len(BAD_RESULTS)} results could not be decoded", *doubts[1:]]
     assert run.status == 1
 
+    # Each is on record with its place, and breaks the verdict of the last hour as it does that of the run.
+    listed = json.loads((pipeline.folder / "state" / "violations.json").read_text())["violations"]
+    found = [entry for entry in listed if entry["class"] == "undecodable"]
+    assert sum(entry["count"] for entry in found) == len(BAD_RESULTS)
+    assert all(entry["key"].startswith(f"{pipeline.output}-") for entry in found)
+    assert all(at.startswith(f"{entry['key']}@") for entry in found for at in entry["ids"])
+    assert all(entry["ids"] for entry in found)
+    assert set(run.report["violations"]["first_confirmed"]) == {"misplaced", "undecodable"}
+
 
 def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline: Pipeline) -> None:
     pipeline.create()

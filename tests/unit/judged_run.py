@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,13 @@ class JudgedRun:
         self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
         self._journal = Journal(state)
 
-    def after(self, at_us: int, *rows: dict[str, Any], suspected: frozenset[str] = frozenset()) -> None:
+    def after(
+        self,
+        at_us: int,
+        *rows: dict[str, Any],
+        suspected: frozenset[str] = frozenset(),
+        unreadable: Sequence[dict[str, Any]] = (),
+    ) -> None:
         """A batch at ``at_us``, by which all topics are read through."""
         clock = Clock(
             lookup_us=at_us,
@@ -45,9 +52,14 @@ class JudgedRun:
             inputs_held=False,
         )
         self.judging.absorb(facts(*rows) if rows else None, clock, {})
-        if self.judging.sums.violations_changed:
-            moment = Moment(self.tables, "test", at_us, at_us)
-            recorded = record_violations(self.judging, self.record.faults, moment, suspected=suspected)
+        if self.judging.sums.violations_changed or unreadable:
+            recorded = record_violations(
+                self.judging,
+                self.record.faults,
+                Moment(self.tables, "test", at_us, at_us),
+                suspected=suspected,
+                unreadable=unreadable,
+            )
             self.record.violations_recorded(recorded, at_us)
         self.published()
 

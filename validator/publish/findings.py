@@ -66,7 +66,8 @@ def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, hi
                 tolerated=not breaks(violation, report["guarantee"]),
                 since=_since(report, records, history, violation.value),
                 advice=ADVICE[violation],
-                command=_command(records),
+                # What could not be decoded has no id: its records' `ids` are positions.
+                command=None if violation is ViolationClass.UNDECODABLE else _command(records),
             )
         )
     return sorted(found, key=lambda finding: finding.tolerated)

@@ -61,12 +61,18 @@ def record_verdicts(judging: Judging, moment: Moment) -> None:
 
 
 def record_violations(
-    judging: Judging, faults: Sequence[FaultWindow], moment: Moment, *, suspected: frozenset[str]
+    judging: Judging,
+    faults: Sequence[FaultWindow],
+    moment: Moment,
+    *,
+    suspected: frozenset[str],
+    unreadable: Sequence[dict[str, Any]] = (),
 ) -> Recorded:
-    """Append the violations that moved."""
+    """Append the violations that moved. ``unreadable``: of results in no cell (`UnreadableResults.moved`)."""
     judged = judging.judged
     assert judged is not None, "cells were judged before they are recorded"
     rows = violations.moved(judging.cells, judged, judging.rules, judging.evidence, suspected=suspected)
+    rows += unreadable
     phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
     for row in rows:
         at_us = row.pop("at_us")
@@ -75,7 +81,7 @@ def record_violations(
         row["phase"], row["fault"] = phases[at_us]
         row["batch"], row["lookup_us"] = moment.batch, moment.lookup_us
     moment.tables.append(rows_of(Table.VIOLATIONS, rows), Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
-    by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"], row["key"] or ""))
+    by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"] or 0, row["key"] or ""))
     counts = {row["violation"]: row["count"] for row in rows}
     return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]), counts, moment.lookup_us)
 
