@@ -160,10 +160,9 @@ def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
             parts = [p.latency[definition] for p in snapshot.phases if p.phase == phase and definition in p.latency]
             if parts:
                 latencies[definition, phase] = _sum(parts)
-        if definition in snapshot.latency and not any(key[0] == definition for key in latencies):
-            # Without faults the whole run is control; with faults a sum over all phases is none of them.
-            phase = "unattributed" if snapshot.phases else "control"
-            latencies[definition, phase] = snapshot.latency[definition]
+        # Without faults the whole run is control; with faults a sum over all phases is none of them.
+        if definition in snapshot.latency and not snapshot.phases:
+            latencies[definition, "control"] = snapshot.latency[definition]
     return latencies
 
 
