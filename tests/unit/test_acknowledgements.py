@@ -187,3 +187,5 @@ def test_a_line_that_is_being_written_is_read_when_it_is_whole(tmp_path: Path) -
     assert list(journal.read()) == ["w"]
     file.write_text(f"{line}\n".replace('"v"', '"w"') + f"{line}\n")
     assert list(journal.read()) == ["w", "v"]
+    file.write_text(f"{line}\n")
+    assert list(journal.read()) == ["v"]

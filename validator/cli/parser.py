@@ -188,30 +188,15 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
-    parser = _command(
-        commands,
-        shared,
-        "ack",
-        "acknowledge violations: they stay in the record and leave the alert",
-        epilog="What comes on top of an acknowledged violation later, and what is confirmed later, is open again.",
-    )
+    summary = "acknowledge violations: they stay in the record and leave the alert"
+    later = "What is confirmed later is open again, also in a violation that was acknowledged."
+    classes = [name.value for name in ViolationClass]
+    parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
-    parser.add_argument(
-        "violation",
-        nargs="?",
-        metavar="VIOLATION",
-        help="id of the violation, as violations.json and the table `violations` have it",
-    )
-    parser.add_argument(
-        "--class",
-        dest="violation_class",
-        choices=[name.value for name in ViolationClass],
-        metavar="C",
-        help=f"all of this class that are confirmed now: {', '.join(ViolationClass)}",
-    )
-    parser.add_argument(
-        "--fault", metavar="F", help="all that are confirmed now and were told with the fault of this name"
-    )
+    parser.add_argument("violation", nargs="?", metavar="VIOLATION", help="its id, as violations.json has it")
+    of_class = f"all of this class that are confirmed now: {', '.join(classes)}"
+    parser.add_argument("--class", dest="violation_class", choices=classes, metavar="C", help=of_class)
+    parser.add_argument("--fault", metavar="F", help="all that are confirmed now and were told with this fault")
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why it needs no alert")
 
 

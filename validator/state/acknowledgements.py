@@ -50,12 +50,15 @@ class Journal:
             size = self._path.stat().st_size
         except FileNotFoundError:
             return self._found
+        if size < self._read_bytes:
+            # Somebody took lines out.
+            self._read_bytes, self._found = 0, {}
         if size > self._read_bytes:
             with self._path.open("rb") as file:
                 file.seek(self._read_bytes)
                 whole, _, _ = file.read().rpartition(b"\n")
             self._read_bytes += len(whole) + 1 if whole else 0
-            self._found |= {entry.violation: entry for entry in _entries(whole.splitlines())}
+            self._found = self._found | {entry.violation: entry for entry in _entries(whole.splitlines())}
         return self._found
 
 
