@@ -13,6 +13,13 @@ from dashboards.settings import Settings
 
 INTERVAL_SECONDS: Final = 30
 STALLED_SECONDS: Final = 120
+GAP: Final = "5m"
+"""A sidecar that is away for so long and comes back the same never stopped being so: a crash loop must not reset what
+an alert waits for."""
+STALLED_GAP: Final = "3m"
+"""Less than `STALLED_SECONDS` and what that alert waits, so that one that is gone is called silent only."""
+STARTS_WITHIN: Final = "30m"
+STARTS_MOST: Final = 3
 BEHIND_SECONDS: Final = 300
 SEEN_WITHIN: Final = "1d"
 """A pipeline whose sidecar was silent for longer is taken for removed."""
@@ -109,12 +116,13 @@ def _pipeline() -> tuple[Alert, ...]:
             "StreamproofOverdueGrowing",
             "warning",
             f"sum by (pipeline) ({overdue}) > 0\nand\n"
-            f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '10m')})) > 0\n"
+            f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '2m')})) > 0\n"
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "{{ .Labels.pipeline }} answers late, and ever later",
             "Pipeline {{ .Labels.pipeline }} owes answers for {{ .Value }} contributions of class overdue, and their"
-            " number grows; they become missing when timing.missing_after has passed.",
-            waits="5m",
+            " number has just grown; they become missing when timing.missing_after has passed.",
+            # Before missing_after (120 s unless set) has passed too: later it would warn of nothing.
+            waits="30s",
             keeps="10m",
         ),
         Alert(
@@ -131,7 +139,7 @@ def _pipeline() -> tuple[Alert, ...]:
         Alert(
             "StreamproofFaultNotHealed",
             "warning",
-            f"max by (pipeline, fault, kind, target) ({select('fault_active')}) == 1",
+            f"max by (pipeline, fault, kind, target) (last_over_time({select('fault_active', over=GAP)})) == 1",
             "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed",
             "Fault {{ .Labels.fault }} ({{ .Labels.kind }} on {{ .Labels.target }}) of pipeline {{ .Labels.pipeline }}"
             " was injected, and no healing was told on the faults topic.",
@@ -168,12 +176,27 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
 
 
 def _sidecar() -> tuple[Alert, ...]:
-    last, lag = select("last_batch_timestamp_seconds"), select("read_lag_seconds")
+    last = select("last_batch_timestamp_seconds")
+    recent = f"last_over_time({select('last_batch_timestamp_seconds', over=GAP)})"
+    lag, recent_lag = select("read_lag_seconds"), f"last_over_time({select('read_lag_seconds', over=GAP)})"
+    batch = select("last_batch_timestamp_seconds", over=STALLED_GAP)
+    # Each series has one start more than changes, and a new pod is a new series.
+    starts = f"sum by (pipeline) (changes({select('start_timestamp_seconds', over=STARTS_WITHIN)}) + 1)"
     return (
+        Alert(
+            "StreamproofSidecarRestarting",
+            "critical",
+            f"{starts} > {STARTS_MOST}",
+            "the sidecar of {{ .Labels.pipeline }} keeps restarting",
+            f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} was started {{{{ .Value }}}} times within"
+            f" {STARTS_WITHIN}: between two starts nothing is judged, and a violation of any class is found late or"
+            " never.",
+            waits="0s",
+        ),
         Alert(
             "StreamproofSidecarStalled",
             "critical",
-            f"time() - max by (pipeline) ({last}) > {STALLED_SECONDS}",
+            f"time() - max by (pipeline) (last_over_time({batch})) > {STALLED_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} stands still",
             f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} serves metrics and has committed no batch for more"
             f" than {STALLED_SECONDS} seconds: its verdicts are old.",
@@ -192,7 +215,7 @@ def _sidecar() -> tuple[Alert, ...]:
         Alert(
             "StreamproofSidecarBlind",
             "critical",
-            f"count by (pipeline, topic) ({lag} != {lag})",
+            f"count by (pipeline, topic) ({recent_lag} != {recent_lag})",
             "the sidecar of {{ .Labels.pipeline }} cannot read {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has never read topic {{ .Labels.topic }} through to its"
             " end: no absence can be proven, so nothing is ever called missing.",
@@ -202,7 +225,7 @@ def _sidecar() -> tuple[Alert, ...]:
         Alert(
             "StreamproofSidecarBlind",
             "critical",
-            f"count by (pipeline) ({last} != {last})",
+            f"count by (pipeline) ({recent} != {recent})",
             "the sidecar of {{ .Labels.pipeline }} has seen nothing yet",
             "The sidecar of pipeline {{ .Labels.pipeline }} runs and has committed no batch yet: no class is judged.",
             waits="10m",
@@ -217,5 +240,6 @@ def _sidecar() -> tuple[Alert, ...]:
             "The validator of pipeline {{ .Labels.pipeline }} cannot account for every record: some were gone before it"
             " read them, or its own books are wrong; counts of every class may be too low.",
             waits="1m",
+            keeps="5m",
         ),
     )

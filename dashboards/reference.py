@@ -58,6 +58,8 @@ LIMITS: Final = """\
   for removed, and one whose sidecar never started was never known. Name those that must be there: `--pipeline NAME`, as
   often as needed, with `build` and with `push`.
 - `streamproof validate --once` ends, and a Prometheus that scraped it calls that silent: do not scrape such a run.
+- `StreamproofSidecarRestarting` counts the starts that Prometheus saw: scrape every 15 s, or one that lives
+  for less than the interval is seen too seldom for it.
 - While a sidecar is silent, alerts about its pipeline resolve: `StreamproofSidecarSilent` stands for them.
 - A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.
 - The dashboards and Grafana's form of the alerts were never loaded into a Grafana: none could be had where they were

@@ -269,9 +269,31 @@ def test_demo_hands_its_arguments_on(streamproof: Command, monkeypatch: pytest.M
 
 def test_ack_hands_its_arguments_on(streamproof: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[tuple[Path, str, str]] = []
-    room(monkeypatch, "validator.state.acknowledgements", acknowledge=lambda *given: seen.append(given))
+
+    def many(state: Path, reason: str, *, violation_class: str | None, fault: str | None) -> list[SimpleNamespace]:
+        seen.append((state, reason, f"{violation_class} {fault}"))
+        return [SimpleNamespace(count=700), SimpleNamespace(count=800)]
+
+    room(
+        monkeypatch,
+        "validator.state.acknowledgements",
+        acknowledge=lambda *given: seen.append(given),
+        acknowledge_all=many,
+    )
     assert streamproof("ack", tmp_path, "v-1", "--reason", "known, ticket 7").status == 0
-    assert seen == [(tmp_path, "v-1", "known, ticket 7")]
+    told = streamproof("ack", tmp_path, "--class", "missing", "--reason", "ticket 7")
+    assert (told.status, "2 violations of 1,500 contributions" in told.out) == (0, True)
+    assert streamproof("ack", tmp_path, "--fault", "kill", "--reason", "ticket 7").status == 0
+    assert streamproof("ack", tmp_path, "--class", "duplicate", "--fault", "kill", "--reason", "ticket 7").status == 0
+    assert seen == [
+        (tmp_path, "v-1", "known, ticket 7"),
+        (tmp_path, "ticket 7", "missing None"),
+        (tmp_path, "ticket 7", "None kill"),
+        (tmp_path, "ticket 7", "duplicate kill"),
+    ]
+    assert streamproof("ack", tmp_path, "v-1", "--class", "missing", "--reason", "x").status == 2
+    assert streamproof("ack", tmp_path, "--reason", "x").status == 2
+    assert streamproof("ack", tmp_path, "--class", "late", "--reason", "x").status == 2
     assert streamproof("ack", tmp_path, "v-1", "--reason", " ").status == 2
     assert streamproof("ack", tmp_path / "none", "v-1", "--reason", "x").status == 2
 

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso, set_aside
+from validator.cli.main import main
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -93,6 +94,31 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
     assert run.counts() == {"expected": 2, "processed": 2, "misplaced": 1, "unknown_id": 2}
     assert run.report["reasons"] == [doubts[0], f"{len(BAD_RESULTS)} results could not be decoded", *doubts[1:]]
     assert run.status == 1
+
+    # Each is on record with its place, and breaks the verdict of the last hour as it does that of the run.
+    listed = json.loads((pipeline.folder / "state" / "violations.json").read_text())["violations"]
+    found = [entry for entry in listed if entry["class"] == "undecodable"]
+    assert sum(entry["count"] for entry in found) == len(BAD_RESULTS)
+    assert all(entry["key"].startswith(f"{pipeline.output}-") for entry in found)
+    assert all(at.startswith(f"{entry['key']}@") for entry in found for at in entry["ids"])
+    assert all(entry["ids"] for entry in found)
+    assert set(run.report["violations"]["first_confirmed"]) == {"misplaced", "undecodable"}
+
+
+def test_what_was_acknowledged_stays_so_over_a_restart_and_what_comes_later_is_open(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers("answer!", "another")
+    with pipeline.live() as live:
+        live.until(lambda report: report["violations_unacknowledged"] == 2)
+        assert main(["ack", str(live.state), "--class", "undecodable", "--reason", "the old version's"]) == 0
+        live.until(lambda report: report["violations_unacknowledged"] == 0)
+        assert main(["ack", str(live.state), "--class", "undecodable", "--reason", "twice"]) == 2
+    pipeline.answers("a third")
+    with pipeline.live() as live:
+        report = live.until(lambda report: report["results"]["undecodable"] == 3)
+    assert report["violations_unacknowledged"] == 1
+    assert report["verdicts_over"]["1h"]["exactly_once"] == report["outcome"] == "fail"
 
 
 def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline: Pipeline) -> None:

@@ -54,7 +54,13 @@ def test_odd_records_that_are_right_pass(pipeline: Pipeline) -> None:
 
     events = sum(len(ids) for _, _, ids, _ in CASES.values()) + 1
     assert run.counts() == {"expected": events, "processed": events}
-    assert run.report["inputs"] == {"read": events, "undecodable": 0, "expired": 0, "sampled_out": 0, "out_of_scope": 0}
+    assert run.report["inputs"] == {
+        "read": events,
+        "undecodable": 0,
+        "expired": 0,
+        "sampled_out": None,
+        "out_of_scope": 0,
+    }
     results = {name: count for name, count in run.report["results"].items() if count}
     assert results == {"read": len(CASES) + 3, "correct": len(CASES) + 2, "tombstone": 1}
     assert run.report["cells"]["violated"] == 0

@@ -18,6 +18,7 @@ BATCH = 'streamproof_last_batch_timestamp_seconds{pipeline="clickstream"}'
 ALIVE = 'streamproof_build_info{pipeline="clickstream",version="1"}'
 OTHER_ALIVE = 'streamproof_build_info{pipeline="other",version="1"}'
 UNSURE = 'streamproof_guarantee_status{{pipeline="clickstream",guarantee="{}",over="1h",status="unknown"}}'
+STARTED = 'streamproof_start_timestamp_seconds{pipeline="clickstream"}'
 LAG = 'streamproof_read_lag_seconds{pipeline="clickstream",topic="output"}'
 
 
@@ -38,6 +39,7 @@ class Scenario:
     fires: tuple[str, ...]
     resolved: str
     values: tuple[str, ...] = ()  # what `.Value` is at each of ``fires``, where the description says it
+    interval: str = "1m"  # between two samples
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class Quiet:
     alert: str
     series: dict[str, str]
     at: tuple[str, ...]
+    interval: str = "1m"
 
 
 LIVES = (
@@ -121,9 +124,9 @@ LIVES = (
         PIPELINE,
         "warning",
         silent="10m",
-        fires=("20m", "45m"),  # it stops to grow at 30m; the derivative looks 10 minutes back, then 10 are kept
-        resolved="55m",
-        values=("100", "200"),
+        fires=("12m", "20m", "40m"),  # it stops to grow at 30m; the derivative looks 2 minutes back, then 10 are kept
+        resolved="45m",
+        values=("20", "100", "200"),
     ),
     Scenario(
         "StreamproofVerdictUnknown",
@@ -180,6 +183,52 @@ LIVES = (
         resolved="25m",
     ),
     Scenario(
+        "StreamproofSidecarStalled",
+        # Seen for half a minute of every two and a half, and never with a new batch.
+        {BATCH: "0+15x40 600 " + "600 600 _x8 " * 8 + "1860+15x40"},
+        PIPELINE,
+        "critical",
+        silent="12m",
+        fires=("16m", "25m"),
+        resolved="32m",
+        interval="15s",
+    ),
+    Scenario(
+        "StreamproofSidecarRestarting",
+        # A crash loop: seen for half a minute of every three, then mended.
+        {STARTED: " ".join(f"{180 * n} {180 * n} _x10" for n in range(10)) + " 1800x200"},
+        PIPELINE,
+        "critical",
+        silent="8m",
+        fires=("10m", "30m", "40m"),
+        resolved="60m",
+        values=("4", "11", "7"),
+        interval="15s",
+    ),
+    Scenario(
+        "StreamproofSidecarRestarting",
+        # The same as pods, each with a name of its own.
+        {f'{STARTED[:-1]},instance="{n}"}}': f"_x{12 * n} " + f"{180 * n} {180 * n} _x200" for n in range(4)},
+        PIPELINE,
+        "critical",
+        silent="8m",
+        fires=("10m", "30m"),
+        resolved="35m",
+        values=("4", "4"),
+        interval="15s",
+    ),
+    Scenario(
+        "StreamproofSidecarBlind",
+        # A crash loop in which no batch is ever committed.
+        {BATCH: "NaN NaN _x10 " * 10 + "1800+15x40"},
+        {**PIPELINE, "cause": "no_batch"},
+        "critical",
+        silent="9m",
+        fires=("11m", "25m"),
+        resolved="31m",
+        interval="15s",
+    ),
+    Scenario(
         "StreamproofSidecarBehind",
         {LAG: "1x5 400x20 1x30"},
         {**PIPELINE, "topic": "output"},
@@ -212,8 +261,8 @@ LIVES = (
         PIPELINE,
         "critical",
         silent="5m",
-        fires=("10m",),
-        resolved="20m",
+        fires=("10m", "20m"),  # it balances again at 17m, and is kept for 5
+        resolved="23m",
     ),
 )
 
@@ -260,6 +309,20 @@ QUIET = (
             'streamproof_fault_expects{pipeline="clickstream",class="overdue"}': "0x10 1x60",
         },
         ("20m", "45m"),
+    ),
+    Quiet(
+        "an upgrade that was taken back, each with a restart",
+        "StreamproofSidecarRestarting",
+        {STARTED: "0x20 _x2 330x20 _x2 660x100"},
+        ("3m", "8m", "15m", "35m"),
+        interval="15s",
+    ),
+    Quiet(
+        "one that is gone is called silent only",
+        "StreamproofSidecarStalled",
+        {BATCH: "0+15x40 _x80"},
+        ("12m", "13m", "14m", "15m", "20m"),
+        interval="15s",
     ),
     Quiet(
         "a duplicate breaks nothing that at-least-once claims",

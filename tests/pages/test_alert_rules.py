@@ -13,7 +13,7 @@ import yaml
 from dashboards.alerts import alerts, groups
 from dashboards.rules import Alert, prometheus
 from dashboards.settings import Settings
-from tests.pages.alert_scenarios import ALIVE, LIVES, OTHER_ALIVE, QUIET, Quiet, Scenario
+from tests.pages.alert_scenarios import ALIVE, EXACTLY_ONCE, LIVES, OTHER_ALIVE, QUIET, Quiet, Scenario
 from tests.pages.prometheus_tools import tool
 
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
@@ -46,13 +46,19 @@ def fired(scenario: Scenario, value: str) -> dict[str, dict[str, str]]:
     }
 
 
-def promtool(folder: Path, series: dict[str, str], checks: list[dict[str, object]], rules: Path = RULES) -> None:
+def promtool(
+    folder: Path,
+    series: dict[str, str],
+    checks: list[dict[str, object]],
+    rules: Path = RULES,
+    interval: str = "1m",
+) -> None:
     test = {
         "rule_files": [str(rules)],
         "evaluation_interval": "30s",
         "tests": [
             {
-                "interval": "1m",
+                "interval": interval,
                 "input_series": [{"series": name, "values": values} for name, values in series.items()],
                 "alert_rule_test": checks,
             }
@@ -77,12 +83,49 @@ def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_pat
     checks: list[dict[str, object]] = [
         {"eval_time": at, "alertname": scenario.alert, "exp_alerts": found} for at, found in expected.items()
     ]
-    promtool(tmp_path, scenario.series, checks)
+    promtool(tmp_path, scenario.series, checks, interval=scenario.interval)
 
 
 @pytest.mark.parametrize("quiet", QUIET, ids=lambda quiet: quiet.why)
 def test_an_alert_stays_silent(quiet: Quiet, tmp_path: Path) -> None:
-    promtool(tmp_path, quiet.series, [{"eval_time": at, "alertname": quiet.alert, "exp_alerts": []} for at in quiet.at])
+    checks: list[dict[str, object]] = [{"eval_time": at, "alertname": quiet.alert, "exp_alerts": []} for at in quiet.at]
+    promtool(tmp_path, quiet.series, checks, interval=quiet.interval)
+
+
+WARNING = Scenario(
+    "StreamproofOverdueGrowing", {}, {"pipeline": "clickstream"}, "warning", silent="", fires=(), resolved=""
+)
+LOSS = Scenario(
+    "StreamproofGuaranteeViolated",
+    {},
+    {"pipeline": "clickstream", "class": "missing"},
+    "critical",
+    silent="",
+    fires=(),
+    resolved="",
+)
+
+
+@pytest.mark.parametrize(
+    ("owed", "value"),
+    [
+        pytest.param("0x2 1500+1500x5 9000x20", "6000", id="short windows"),
+        pytest.param("0x1 6000x3 12000x20", "12000", id="windows of a minute"),
+    ],
+)
+def test_the_warning_comes_before_the_loss_is_proven(owed: str, value: str, tmp_path: Path) -> None:
+    """With the default timing: an engine dies at 0, answers are overdue after 30 s and missing after 120 s."""
+    series = {
+        'streamproof_outstanding_events{pipeline="clickstream",state="overdue"}': owed,
+        'streamproof_violations_open{pipeline="clickstream",class="missing"}': "0x7 6000x20",
+        EXACTLY_ONCE: "1x40",
+    }
+    checks: list[dict[str, object]] = [
+        {"eval_time": "90s", "alertname": WARNING.alert, "exp_alerts": [fired(WARNING, value)]},
+        {"eval_time": "90s", "alertname": LOSS.alert, "exp_alerts": []},
+        {"eval_time": "3m", "alertname": LOSS.alert, "exp_alerts": [fired(LOSS, "6000")]},
+    ]
+    promtool(tmp_path, series, checks, interval="15s")
 
 
 def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from faults.schedule import timeline
 from validator.measure.expected import expected, expected_now
 from validator.model.snapshot import FaultWindow
 from validator.state.acknowledgements import Acknowledgement, acknowledge, read
+from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.reporting import _unexpected
 from validator.stream.run_record import DAY_MINUTES, RunRecord
 
@@ -99,19 +100,27 @@ def test_the_classes_of_now() -> None:
 
 
 def test_what_is_open_less_what_is_expected_and_not_acknowledged() -> None:
-    found = record(KILL)
-    confirmed = {"duplicate": 34, "missing": 7}
-    assert _unexpected(confirmed, found.expected(), found) == {"duplicate": 4, "missing": 7}
-    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 30, "seen", "kill")}
+    expects = record(KILL).expected()
+    assert _unexpected({"duplicate": 34, "missing": 7}, expects, {}) == {"duplicate": 4, "missing": 7}
     # All that the plan expects was acknowledged: it is not open, and excuses none of those that are.
-    assert _unexpected({"duplicate": 4, "missing": 7}, found.expected(), found) == {"duplicate": 4, "missing": 7}
-    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 3, "seen")}
-    assert _unexpected({"duplicate": 31, "missing": 7}, found.expected(), found) == {"duplicate": 1, "missing": 7}
+    seen = {("kill", "duplicate"): 30}
+    assert _unexpected({"duplicate": 4, "missing": 7}, expects, seen) == {"duplicate": 4, "missing": 7}
+    others = {(None, "duplicate"): 3}
+    assert _unexpected({"duplicate": 31, "missing": 7}, expects, others) == {"duplicate": 1, "missing": 7}
+
+
+def test_what_is_acknowledged_and_taken_back_is_neither_open_nor_expected_nor_an_excuse() -> None:
+    found = record(KILL)
+    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 30, "seen", "kill")}
+    found.acknowledged_counts = {"v": 30}
+    assert found.acknowledged_now() == {("kill", "duplicate"): 30}
+    found.acknowledged_counts = {"v": 10}
+    assert found.acknowledged_now() == {("kill", "duplicate"): 10}
 
 
 def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
-    listed = {"violations": [{"id": "v", "class": "duplicate", "count": 3, "fault": "kill"}]}
-    (tmp_path / "violations.json").write_text(json.dumps(listed))
+    row = {"violation": "v", "class": "duplicate", "batch": 1, "state": "confirmed", "count": 3, "fault": "kill"}
+    StateTables(tmp_path).append(rows_of(Table.VIOLATIONS, [row]), Table.VIOLATIONS, writer="test", version=1)
     acknowledge(tmp_path, "v", "seen")
     assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", "kill")
     old = {"violation": "w", "class": "missing", "count": 1, "reason": "before faults were kept"}

@@ -19,7 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from tests.unit.publish_snapshots import BOUNDS, NOON_US, SECOND, broken, clean
 from validator.model.classes import Contribution, Result, ViolationClass
 from validator.model.snapshot import FaultWindow, Histogram, Snapshot
-from validator.publish.catalogue import CATALOGUE, NOT_FED, PREFIX, render
+from validator.publish.catalogue import CATALOGUE, NOT_FED, PHASES, PREFIX, render
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.publish.samples import FAULTS_SHOWN
 
@@ -132,7 +132,8 @@ def test_a_run_without_phases_is_all_control() -> None:
     apart = replace(broken(), phases=tuple(replace(phase, latency={}) for phase in broken().phases))
     series = scrape(after(apart))
     assert value(series, "latency_seconds_count", definition="last_input", phase="control") == 0
-    assert value(series, "latency_seconds_count", definition="last_input", phase="unattributed") == 7
+    told = {labels for name, labels in series if name == f"{PREFIX}latency_seconds_count"}
+    assert {dict(labels)["phase"] for labels in told} == set(PHASES)
 
 
 def test_a_batch_is_counted_once_however_often_it_is_published() -> None:
@@ -186,6 +187,24 @@ def test_faults_are_bounded_and_a_repeated_name_is_one_series() -> None:
     repeated = tuple(replace(fault, name="again") for fault in many[:3])
     series = scrape(after(replace(clean(), faults=(*repeated, replace(repeated[0], id="x", healed_us=None)))))
     assert value(series, "fault_active", fault="again", kind="process_kill", target="worker") == 1
+
+
+def test_a_fault_that_is_not_healed_stays_however_many_come_after_it() -> None:
+    lasting = FaultWindow("f", "lasting", "process_kill", "worker", NOON_US, None, None, None)
+    healed = [
+        FaultWindow(f"f-{n}", f"kill-{n}", "process_kill", "worker", NOON_US + n + 1, None, None, NOON_US + n + 2)
+        for n in range(2 * FAULTS_SHOWN)
+    ]
+    series = scrape(after(replace(clean(), faults=(lasting, *healed))))
+    assert value(series, "fault_active", fault="lasting", kind="process_kill", target="worker") == 1
+    assert sum(name == f"{PREFIX}fault_active" for name, _ in series) == FAULTS_SHOWN
+
+
+def test_each_start_is_an_instant_of_its_own() -> None:
+    for started_seconds in (1234.5, 1235.5):
+        collector = SnapshotCollector("clickstream", started_seconds)
+        collector.update(clean())
+        assert value(scrape(collector), "start_timestamp_seconds") == started_seconds
 
 
 def test_no_label_could_carry_an_id_a_key_or_an_offset() -> None:

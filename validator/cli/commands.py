@@ -154,15 +154,26 @@ def explain(given: argparse.Namespace) -> int:
 
 
 def ack(given: argparse.Namespace) -> int:
-    """Acknowledge a violation."""
+    """Acknowledge one violation, or all of a class or a fault."""
     state = Path(given.state)
     if not given.reason.strip():
         raise UsageError("ack: --reason is empty; say why the violation needs no alert.")
     if not state.is_dir():
         raise UsageError(f"{state}: there is no such folder; name the state folder.")
     room = _room("validator.state.acknowledgements", "ack: it is not part of this installation; reinstall streamproof.")
-    room.acknowledge(state, given.violation, given.reason)
-    print(f"{given.violation} is acknowledged: it stays in the record and leaves the alert.")
+    many = given.violation_class is not None or given.fault is not None
+    if many and given.violation is not None:
+        raise UsageError("ack: it takes a violation, or --class and --fault; leave one of the two out.")
+    if not many and given.violation is None:
+        raise UsageError("ack: name a violation, or many with --class or --fault.")
+    if not many:
+        room.acknowledge(state, given.violation, given.reason)
+        print(f"{given.violation} is acknowledged: it stays in the record and leaves the alert.")
+        return PASS
+    taken = room.acknowledge_all(state, given.reason, violation_class=given.violation_class, fault=given.fault)
+    inside = sum(entry.count for entry in taken)
+    told = f"{len(taken):,} violations of {inside:,} contributions or results in all"
+    print(f"Acknowledged: {told}. They stay in the record and leave the alert.")
     return PASS
 
 

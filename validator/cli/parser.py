@@ -11,6 +11,7 @@ from validator import __version__
 from validator.cli.exits import USAGE
 from validator.cli.refused import CONFIG_INIT, REFUSED
 from validator.config.examples import EXAMPLES
+from validator.model.classes import ViolationClass
 
 ENGINES_HELP: Final = (
     "engine to check: reference[:GUARANTEE], mutant[:MUTATION=SHARE,...] or ENGINE[:GUARANTEE], see docs/engines.md"
@@ -187,11 +188,15 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
-    parser = _command(
-        commands, shared, "ack", "acknowledge a violation: it stays in the record and leaves the alert", epilog=None
-    )
+    summary = "acknowledge violations: they stay in the record and leave the alert"
+    later = "What is confirmed later is open again, also in a violation that was acknowledged."
+    classes = [name.value for name in ViolationClass]
+    parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
-    parser.add_argument("violation", metavar="VIOLATION", help="id of the violation, as the report shows it")
+    parser.add_argument("violation", nargs="?", metavar="VIOLATION", help="its id, as violations.json has it")
+    of_class = f"all of this class that are confirmed now: {', '.join(classes)}"
+    parser.add_argument("--class", dest="violation_class", choices=classes, metavar="C", help=of_class)
+    parser.add_argument("--fault", metavar="F", help="all that are confirmed now and were told with this fault")
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why it needs no alert")
 
 

@@ -98,7 +98,8 @@ class Phase:
 
 @dataclass(frozen=True)
 class ViolationRecord:
-    """One violation: a cell and a class, with a bounded sample of ids as evidence."""
+    """One violation: a cell and a class, with a bounded sample of ids as evidence. ``first_us``: since when it is on
+    record; None for one that began before those that are kept in memory."""
 
     id: str
     violation_class: str
@@ -107,7 +108,7 @@ class ViolationRecord:
     key: str
     count: int
     ids: tuple[str, ...]
-    first_us: int
+    first_us: int | None
     changed_us: int
     phase: str
     fault: str | None
@@ -167,4 +168,5 @@ class Snapshot:
     violations_unexpected: Mapping[str, int] | None = None  # class -> of those open, what no plan expects; None: all
     expected_now: frozenset[str] = frozenset()  # classes that the plan of a fault of now expects
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
+    first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> since when it is not 0
     batch_durations: Histogram | None = None  # of all batches, restored; None: the publisher counts since its start

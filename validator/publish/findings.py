@@ -64,19 +64,28 @@ def findings(report: Mapping[str, Any], violations: Mapping[str, Any] | None, hi
                 sentence=one if count == 1 else several,
                 blamed=blamed(report["faults"], violation.value, count).strip(),
                 tolerated=not breaks(violation, report["guarantee"]),
-                since=_since(records, history, violation.value),
+                since=_since(report, records, history, violation.value),
                 advice=ADVICE[violation],
-                command=_command(records),
+                # What could not be decoded has no id: its records' `ids` are positions.
+                command=None if violation is ViolationClass.UNDECODABLE else _command(records),
             )
         )
     return sorted(found, key=lambda finding: finding.tolerated)
 
 
-def _since(records: list[dict[str, Any]], history: History, violation: str) -> str | None:
-    """The earliest instant known: the list of violations is bounded, and so is the history."""
+def _since(report: Mapping[str, Any], records: list[dict[str, Any]], history: History, violation: str) -> str | None:
+    """When the first of those that are confirmed was; None where that was before what is kept.
+
+    A report of before does not say. Then the history tells, which is bounded, and without one the list of violations,
+    which is shorter still.
+    """
+    told = report["violations"].get("first_confirmed", {}).get(violation)
+    if told is not None:
+        return str(told)
     seen = first_seen(history, violation)
-    told = [rfc3339(round(seen * 1e6))] if seen is not None else []
-    return min((time for time in (*told, *(record["first"] for record in records)) if time is not None), default=None)
+    if history.points:
+        return rfc3339(round(seen * 1e6)) if seen is not None else None
+    return min((record["first"] for record in records if record["first"] is not None), default=None)
 
 
 def _command(records: list[dict[str, Any]]) -> str | None:

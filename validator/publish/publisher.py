@@ -77,7 +77,7 @@ class Publisher:
         self._state = state_path
         self._clock = clock
         self._lock = threading.Lock()
-        self._collector = SnapshotCollector(config.pipeline)
+        self._collector = SnapshotCollector(config.pipeline, started_seconds=time.time())
         self._registry = registry(self._collector)
         self._published_at: float | None = None
         self._server: Server | None = None

@@ -63,7 +63,8 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
             # A class that the core does not name has no violation: here 0 is a finding, not an absent measure.
             state: {name.value: snapshot.violations.get(state, {}).get(name, 0) for name in ViolationClass}
             for state in STATES
-        },
+        }
+        | {"first_confirmed": {name: rfc3339(instant) for name, instant in snapshot.first_confirmed_us.items()}},
         "violations_unacknowledged": snapshot.unacknowledged_open,
         "coverage": {
             "complete": snapshot.coverage_complete,

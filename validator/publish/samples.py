@@ -8,7 +8,7 @@ from typing import Final
 
 from validator import __version__
 from validator.model.classes import EXPECTABLE, OUTSTANDING, Contribution, Guarantee, Result, Verdict, ViolationClass
-from validator.model.snapshot import Histogram, Snapshot
+from validator.model.snapshot import FaultWindow, Histogram, Snapshot
 from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, DEFINITIONS, NAN, OVERS, PHASES
 from validator.publish.report import fault_measure, settled_ratio
 
@@ -22,7 +22,8 @@ FAULT_MEASURES: Final = (
     "fault_latency_penalty_ratio",
 )
 FAULTS_SHOWN: Final = 50
-"""Distinct faults per metric, newest first: a plan that names each repetition anew must not grow a scrape for ever."""
+"""Faults per metric, those that are active first, then the newest: a plan that names each repetition anew must not
+grow a scrape for ever, and what is not healed must not leave its alert."""
 
 
 @dataclass(frozen=True)
@@ -132,10 +133,10 @@ def _lags(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
 def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
     active: dict[Labels, float] = {}
     measures: dict[str, dict[Labels, float]] = {metric: {} for metric in FAULT_MEASURES}
-    newest = sorted(snapshot.faults, key=lambda fault: fault.injected_us or 0)[-FAULTS_SHOWN:]
-    for fault in newest:
+    newest = sorted(snapshot.faults, key=lambda fault: (_is_active(fault), fault.injected_us or 0))[-FAULTS_SHOWN:]
+    for fault in sorted(newest, key=lambda fault: fault.injected_us or 0):
         name = fault.name or fault.kind
-        now = fault.injected_us is not None and fault.healed_us is None
+        now = _is_active(fault)
         place = (name, fault.kind, fault.target)
         active[place] = max(active.get(place, 0.0), float(now))
         for metric, values in measures.items():
@@ -144,6 +145,10 @@ def _faults(snapshot: Snapshot) -> dict[str, dict[Labels, float]]:
             if measured is not None:
                 values[name, fault.kind] = measured
     return {"fault_active": active, **measures}
+
+
+def _is_active(fault: FaultWindow) -> bool:
+    return fault.injected_us is not None and fault.healed_us is None
 
 
 def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
@@ -155,10 +160,9 @@ def _latencies(snapshot: Snapshot) -> dict[Labels, Histogram]:
             parts = [p.latency[definition] for p in snapshot.phases if p.phase == phase and definition in p.latency]
             if parts:
                 latencies[definition, phase] = _sum(parts)
-        if definition in snapshot.latency and not any(key[0] == definition for key in latencies):
-            # Without faults the whole run is control; with faults a sum over all phases is none of them.
-            phase = "unattributed" if snapshot.phases else "control"
-            latencies[definition, phase] = snapshot.latency[definition]
+        # Without faults the whole run is control; with faults a sum over all phases is none of them.
+        if definition in snapshot.latency and not snapshot.phases:
+            latencies[definition, "control"] = snapshot.latency[definition]
     return latencies
 
 

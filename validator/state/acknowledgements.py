@@ -5,12 +5,21 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
+
+import pyarrow.dataset as ds
+
+from validator.state.recorded_violations import Standing, named, standings
+from validator.state.tables import StateTables, Table, has_rows
+
+FILE: Final = "acknowledgements.jsonl"
 
 
 class UnknownViolation(Exception):
-    """The state's report has no such violation."""
+    """The state has no such violation, or none that can be acknowledged."""
 
 
 @dataclass(frozen=True)
@@ -24,42 +33,150 @@ class Acknowledgement:
     fault: str | None = None
 
 
+class Journal:
+    """The acknowledgements of a state, as they are added: only what is new is read."""
+
+    def __init__(self, state: Path) -> None:
+        self._path = state / FILE
+        self._read_bytes = 0
+        self._found: dict[str, Acknowledgement] = {}
+
+    def read(self) -> Mapping[str, Acknowledgement]:
+        """By violation, the last one of each; empty where nothing was acknowledged.
+
+        A line that is not whole yet is left for the next time; one that was cut short acknowledges nothing.
+        """
+        try:
+            size = self._path.stat().st_size
+        except FileNotFoundError:
+            return self._found
+        if size < self._read_bytes:
+            # Somebody took lines out.
+            self._read_bytes, self._found = 0, {}
+        if size > self._read_bytes:
+            with self._path.open("rb") as file:
+                file.seek(self._read_bytes)
+                whole, _, _ = file.read().rpartition(b"\n")
+            self._read_bytes += len(whole) + 1 if whole else 0
+            self._found = self._found | {entry.violation: entry for entry in _entries(whole.splitlines())}
+        return self._found
+
+
 def read(state: Path) -> dict[str, Acknowledgement]:
     """By violation; empty where nothing was acknowledged."""
-    path = state / "acknowledgements.jsonl"
-    if not path.exists():
-        return {}
-    entries = [json.loads(line) for line in path.read_text().splitlines() if line.strip()]
-    return {
-        entry["violation"]: Acknowledgement(
-            entry["violation"], entry["class"], entry["count"], entry["reason"], entry.get("fault")
-        )
-        for entry in entries
-    }
+    return dict(Journal(state).read())
 
 
-def acknowledge(state: Path, violation: str, reason: str) -> None:
+def _entries(lines: Iterable[bytes]) -> Iterable[Acknowledgement]:
+    for line in lines:
+        try:
+            entry = json.loads(line)
+            yield Acknowledgement(
+                entry["violation"], entry["class"], entry["count"], entry["reason"], entry.get("fault")
+            )
+        except (ValueError, KeyError, TypeError):
+            continue
+
+
+def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
     """Acknowledge one violation for good; the running sidecar takes it up with its next batch.
 
-    Raises `UnknownViolation` where the state never recorded it.
+    Raises `UnknownViolation` where the state never recorded it, and where it is suspected or retracted.
     """
-    known = state / "violations.json"
-    listed = json.loads(known.read_text()).get("violations", []) if known.exists() else []
-    found = next((entry for entry in listed if entry.get("id") == violation), None)
+    found = _recorded(state, violation)
     if found is None:
         raise UnknownViolation(
-            f"the state {state} has no violation {violation!r} among its latest: see violations.json in it"
+            f"the state {state} has no violation {violation!r}: take an id from violations.json in it, or from the "
+            "column `violation` of its table `violations`"
         )
-    entry = {
-        "violation": violation,
-        "class": found["class"],
-        "count": found["count"],
-        "fault": found.get("fault"),
-        "reason": reason,
-        "time_us": time.time_ns() // 1000,
-    }
-    line = json.dumps(entry)
-    with (state / "acknowledgements.jsonl").open("a") as file:
-        file.write(line + "\n")
+    if not found.count:
+        raise UnknownViolation(
+            f"violation {violation} is retracted, for what was read later explains it: nothing is left to acknowledge"
+        )
+    if found.state == "suspected" and found.violation_class in _suspected_classes(state):
+        raise UnknownViolation(
+            f"violation {violation} is only suspected, so that no alert is about it: acknowledge it once it is "
+            "confirmed"
+        )
+    entry = Acknowledgement(violation, found.violation_class, found.count, reason, found.fault)
+    _append(state, [entry])
+    return entry
+
+
+def acknowledge_all(
+    state: Path, reason: str, *, violation_class: str | None = None, fault: str | None = None
+) -> list[Acknowledgement]:
+    """Acknowledge all that is confirmed now of one class, or was told with the fault of this name, or both.
+
+    Raises `UnknownViolation` where there is none that is not acknowledged already.
+    """
+    where = None if violation_class is None else ds.field("class") == violation_class
+    recorded = standings(StateTables(state), where) if has_rows(state, Table.VIOLATIONS) else {}
+    suspected = _suspected_classes(state)
+    confirmed = [
+        found
+        for found in recorded.values()
+        if found.count
+        and (fault is None or found.fault == fault)
+        and not (found.state == "suspected" and found.violation_class in suspected)
+    ]
+    known = read(state)
+    entries = [
+        Acknowledgement(found.violation, found.violation_class, found.count, reason, found.fault)
+        for found in confirmed
+        if found.violation not in known or known[found.violation].count < found.count
+    ]
+    if not entries:
+        of_class = "" if violation_class is None else f" of class {violation_class}"
+        of_fault = "" if fault is None else f" that was told with fault {fault}"
+        what = f"confirmed violation{of_class}{of_fault}"
+        raise UnknownViolation(
+            f"the state {state} has no {what}: see its report"
+            if not confirmed
+            else f"every {what} of the state {state} is acknowledged already: there is nothing to do"
+        )
+    _append(state, entries)
+    return entries
+
+
+def _recorded(state: Path, violation: str) -> Standing | None:
+    if not has_rows(state, Table.VIOLATIONS):
+        return None
+    return standings(StateTables(state), named([violation])).get(violation)
+
+
+def _suspected_classes(state: Path) -> frozenset[str]:
+    """The classes that are suspected now. A row says what held when it was written, and suspicion may have ended."""
+    path = state / "report.json"
+    told = json.loads(path.read_text()) if path.exists() else None
+    if told is None:
+        return frozenset(("missing", "misplaced", "unknown_id"))
+    return frozenset(name for name, count in told["violations"]["suspected"].items() if count)
+
+
+def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
+    now_us = time.time_ns() // 1000
+    lines = [
+        json.dumps(
+            {
+                "violation": entry.violation,
+                "class": entry.violation_class,
+                "count": entry.count,
+                "fault": entry.fault,
+                "reason": entry.reason,
+                "time_us": now_us,
+            }
+        )
+        for entry in entries
+    ]
+    path = state / FILE
+    with path.open("ab+") as file:
+        size = file.seek(0, os.SEEK_END)
+        if size:
+            # One that was killed may have left half a line: what follows must not become a part of it.
+            file.seek(size - 1)
+            if file.read(1) != b"\n":
+                file.write(b"\n")
+        file.write("".join(f"{line}\n" for line in lines).encode())
         file.flush()
         os.fsync(file.fileno())

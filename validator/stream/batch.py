@@ -33,6 +33,7 @@ from validator.stream.recording import Moment, record_verdicts, record_violation
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
+from validator.stream.unreadable_results import UnreadableResults
 
 FRONTIERS_EVERY_US: Final = 60_000_000
 """How often the derived table of frontiers gets a copy; facts have the rows of every batch."""
@@ -77,6 +78,9 @@ class BatchRunner:
     _frontiers_us: int = 0
     _whole: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
+
+    def __post_init__(self) -> None:
+        self._unreadable = UnreadableResults(self.tables)
 
     @property
     def rules(self) -> Rules:
@@ -148,7 +152,7 @@ class BatchRunner:
         )
         reach("after_judging")
         self.read_faults()
-        self._record(Moment(self.tables, self._writer, books.batch, lookup_us))
+        self._record(Moment(self.tables, self._writer, books.batch, lookup_us), facts)
         if facts is not None:
             self._measure_latency(facts)
         if rest is not Rest.NONE or lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
@@ -222,12 +226,14 @@ class BatchRunner:
             epoch=epoch_of(books.lookup_us, self._retention),
         )
 
-    def _record(self, moment: Moment) -> None:
+    def _record(self, moment: Moment, facts: pa.Table | None) -> None:
         judging = self.judging
-        if judging.sums.violations_changed:
+        unreadable = self._unreadable.moved(self.books, facts)
+        if judging.sums.violations_changed or unreadable:
+            suspected = self.record.suspected(self.books)
             recorded = record_violations(
-                judging, self.record.faults, moment, suspected=self.record.suspected(self.books),
-                has_broker_time=self.record.has_broker_time,
+                judging, self.record.faults, moment, suspected=suspected, has_broker_time=self.record.has_broker_time,
+                unreadable=unreadable,
             )  # fmt: skip
             self.record.violations_recorded(recorded, self.now_us())
         reach("after_violations")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,11 +23,13 @@ LATEST_KEPT: Final = 50
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an append to the violations table added: sums by (class, phase, fault, state, provable_us), and the largest
-    rows."""
+    """What an append to the violations table added: sums by (class, phase, fault, state, provable_us), the largest
+    rows, and of every row how many contributions are in its violation now."""
 
     sums: tuple[Mapping[str, Any], ...]
     latest: tuple[Mapping[str, Any], ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    lookup_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,13 +67,18 @@ def record_violations(
     *,
     suspected: frozenset[str],
     has_broker_time: bool,
+    unreadable: Sequence[dict[str, Any]] = (),
 ) -> Recorded:
-    """Append the violations that moved, each told by the phase and fault of the instant at which it happened."""
+    """Append the violations that moved, each told by the phase and fault of the instant at which it happened.
+
+    ``unreadable``: those of results in no cell (`UnreadableResults.moved`).
+    """
     judged = judging.judged
     assert judged is not None, "cells were judged before they are recorded"
     rows = violations.moved(
         judging.cells, judged, judging.rules, judging.evidence, suspected=suspected, has_broker_time=has_broker_time
     )
+    rows += unreadable
     phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
     for row in rows:
         at_us = row.pop("at_us")
@@ -80,8 +87,9 @@ def record_violations(
         row["phase"], row["fault"] = phases[at_us]
         row["batch"], row["lookup_us"] = moment.batch, moment.lookup_us
     moment.tables.append(rows_of(Table.VIOLATIONS, rows), Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
-    by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"], row["key"] or ""))
-    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]))
+    by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"] or 0, row["key"] or ""))
+    counts = {row["violation"]: row["count"] for row in rows}
+    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]), counts, moment.lookup_us)
 
 
 _SUMMED: Final = ("class", "phase", "fault", "state", "provable_us")

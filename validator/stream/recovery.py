@@ -6,9 +6,9 @@ Nothing but the tables is read: no checkpoint, no file of an earlier process.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +24,8 @@ from validator.reconcile.arrays import ABSENT, Ints, ints
 from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
+from validator.state.acknowledgements import Acknowledgement
+from validator.state.recorded_violations import began_us, named, standings
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.committing import frontier_from, summaries
 from validator.stream.judging import new_cells
@@ -197,6 +199,19 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
         newest[rows[order]] = batch[order]
 
 
+def follow_acknowledged(tables: StateTables, record: RunRecord, found: Mapping[str, Acknowledgement]) -> None:
+    """Take up what is acknowledged by now, and ask the table what is left of those that are new.
+
+    Raises `StateDamaged`.
+    """
+    new = [violation for violation in found if violation not in record.acknowledged_counts]
+    if new:
+        with _whole(tables):
+            now = standings(tables, named(new))
+        record.acknowledged_counts.update({v: now[v].count if v in now else 0 for v in new})
+    record.acknowledged = found
+
+
 def restore_record(tables: StateTables, record: RunRecord) -> None:
     """Counters, recent minutes and the latest violations from the derived tables. Raises `StateDamaged`."""
     with _whole(tables):
@@ -206,6 +221,7 @@ def restore_record(tables: StateTables, record: RunRecord) -> None:
 def _restored(tables: StateTables, record: RunRecord) -> None:
     newest: list[dict[str, Any]] = []
     delays: dict[tuple[int, int], int] = {}
+    moved: dict[int, dict[str, int]] = {}
     for part in tables.scan(Table.VIOLATIONS):
         for row in part.to_pylist():
             minute_us = row["lookup_us"] // MINUTE_US * MINUTE_US
@@ -218,6 +234,9 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
                 minute_us,
                 fault=row["fault"],
             )
+            if row["state"] != "suspected":
+                at = moved.setdefault(row["lookup_us"], {})
+                at[row["class"]] = at.get(row["class"], 0) + row["confirmed"] - row["retracted"]
             if row["state"] == "confirmed" and row["confirmed"] and row["provable_us"] is not None:
                 place = (row["lookup_us"], row["provable_us"])
                 delays[place] = delays.get(place, 0) + 1
@@ -225,5 +244,8 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
         newest = sorted(newest, key=lambda row: -row["batch"])[:LATEST_KEPT]
     for (lookup_us, provable_us), count in delays.items():
         record.detection.add((lookup_us - provable_us) / 1e6, count)
+    for lookup_us, classes in sorted(moved.items()):
+        record.add_moved(classes, lookup_us)
+    began = began_us(tables, [row["violation"] for row in newest])
     for row in reversed(newest):
-        record.remember(record_of(row))
+        record.remember(replace(record_of(row), first_us=began.get(row["violation"])))

@@ -12,7 +12,7 @@ from validator.model.grading import grade, reasons
 from validator.model.snapshot import PartitionCoverage, Snapshot
 from validator.stream.judging import Sums
 from validator.stream.measuring import measured
-from validator.stream.run_record import RunRecord, doubts_of
+from validator.stream.run_record import RunRecord
 
 
 def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> Snapshot:
@@ -24,7 +24,8 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
     confirmed = confirmed_now(books, sums, record)
     suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
-    opened = _unacknowledged(confirmed, record)
+    acknowledged = record.acknowledged_now()
+    opened = _unacknowledged(confirmed, acknowledged)
     expected = record.expected()
     costs = measured(config, books, record)
     return Snapshot(
@@ -41,8 +42,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             "incomplete": sums.results["incomplete"],
             "excess": sums.results["excess"],
             "misplaced": sums.results["misplaced_results"],
-            "inconsistent": 0,
-            "wrong_value": 0,
+            # Nothing compares values yet: `inconsistent` and `wrong_value` are absent, not 0.
             "undecodable": books.undecodable("output"),
             "tombstone": books.tombstones,
         },
@@ -50,7 +50,6 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             "read": books.records("input"),
             "undecodable": books.undecodable("input"),
             "expired": sum(f.expired for f in books.frontiers.values() if f.side == "input"),
-            "sampled_out": 0,
             "out_of_scope": sums.counts["out_of_scope"],
         },
         late_records={"read": books.records("late"), "undecodable": books.undecodable("late")},
@@ -81,6 +80,9 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             replace(v, acknowledged=record.acknowledged[v.id].reason) if v.id in record.acknowledged else v
             for v in reversed(record.latest.values())
         ),
+        first_confirmed_us={
+            name: instant for name, instant in record.first_confirmed_us.items() if confirmed.get(name)
+        },
         confirmed_total=dict(record.confirmed_total),
         retracted_total=dict(record.retracted_total),
         coverage_complete=complete and not books.expired,
@@ -106,29 +108,31 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             name: min(count, sum(part for (_, of), part in expected.items() if of == name))
             for name, count in confirmed.items()
         },
-        violations_unexpected=_unexpected(opened, expected, record),
+        violations_unexpected=_unexpected(opened, expected, acknowledged),
         expected_now=record.expected_now(books.lookup_us),
         unacknowledged_open=sum(opened.values()),
     )
 
 
-def _unacknowledged(confirmed: Mapping[str, int], record: RunRecord) -> dict[str, int]:
+def _unacknowledged(confirmed: Mapping[str, int], acknowledged: Mapping[tuple[str | None, str], int]) -> dict[str, int]:
     """Class -> confirmed and not acknowledged: what the alert is about."""
     seen: dict[str, int] = {}
-    for entry in record.acknowledged.values():
-        seen[entry.violation_class] = seen.get(entry.violation_class, 0) + entry.count
+    for (_, name), count in acknowledged.items():
+        seen[name] = seen.get(name, 0) + count
     return {name: max(0, count - seen.get(name, 0)) for name, count in confirmed.items()}
 
 
 def _unexpected(
-    opened: Mapping[str, int], expected: Mapping[tuple[str, str], int], record: RunRecord
+    opened: Mapping[str, int],
+    expected: Mapping[tuple[str, str], int],
+    acknowledged: Mapping[tuple[str | None, str], int],
 ) -> dict[str, int]:
     """Class -> open violations that no fault's plan expects. What was acknowledged of the expected is in neither."""
     open_expected = dict(expected)
-    for entry in record.acknowledged.values():
-        place = (entry.fault or "", entry.violation_class)
+    for (fault, name), count in acknowledged.items():
+        place = (fault or "", name)
         if place in open_expected:
-            open_expected[place] = max(0, open_expected[place] - entry.count)
+            open_expected[place] = max(0, open_expected[place] - count)
     return {
         name: max(0, count - sum(part for (_, of), part in open_expected.items() if of == name))
         for name, count in opened.items()
@@ -147,6 +151,32 @@ def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]
 def _over(books: Books, record: RunRecord, doubts: list[str]) -> Mapping[str, Mapping[Guarantee, Verdict]]:
     spans = {"1h": 60, "24h": 24 * 60}
     return {name: grade(record.confirmed_since(minutes, books.lookup_us), doubts) for name, minutes in spans.items()}
+
+
+def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: int) -> tuple[str, ...]:
+    """Why the validator cannot vouch, as sentences; empty where it can."""
+    said: list[str] = list(record.troubles)
+    said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
+    for side in ("input", "late", "rejected"):
+        count = books.undecodable(side)
+        if count:
+            said.append(f"{count} {side} records could not be decoded, so what they would explain is not known")
+    said.extend(
+        f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
+        "known: every cell is out of scope until it does"
+        for place in books.hiding
+    )
+    for place, frontier in sorted(books.frontiers.items()):
+        if frontier.expired:
+            said.append(
+                f"{frontier.expired} records of {place.topic}-{place.partition} were gone before they could be read "
+                "(retention or a recreated topic)"
+            )
+    if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and overdue:
+        said.append(f"{overdue} contributions may have been answered in output that is gone")
+    if settled_cells == 0:
+        said.append("nothing has settled yet: no cell is closed and judged")
+    return tuple(said)
 
 
 def _coverage(books: Books) -> list[PartitionCoverage]:

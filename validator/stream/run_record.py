@@ -7,7 +7,7 @@ falls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from validator.measure.expected import MINUTE_US, expected, expected_now
@@ -34,6 +34,8 @@ class RunRecord:
     minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
     ``moves``: (from, to) -> classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less
     retracted.
+    ``confirmed_now``: class -> confirmed less retracted; ``first_confirmed_us``: class -> the instant since which that
+    is not 0. ``acknowledged_counts``: of every acknowledged violation, the contributions that are in it now.
     ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
     batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
     what faults cost; None where no faults topic is configured.
@@ -57,11 +59,14 @@ class RunRecord:
     confirmed_by_fault: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
     expects_within_us: int = 0
     by_phase: dict[tuple[str, str | None, str], int] = field(default_factory=dict)
+    confirmed_now: dict[str, int] = field(default_factory=dict)
+    first_confirmed_us: dict[str, int] = field(default_factory=dict)
     latest: dict[str, ViolationRecord] = field(default_factory=dict)
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
     last_counts: dict[str, int] = field(default_factory=dict)
-    acknowledged: dict[str, Acknowledgement] = field(default_factory=dict)
+    acknowledged: Mapping[str, Acknowledgement] = field(default_factory=dict)
+    acknowledged_counts: dict[str, int] = field(default_factory=dict)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
     troubles: tuple[str, ...] = ()
@@ -126,14 +131,20 @@ class RunRecord:
 
     def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
         """The violations table was appended to, just now."""
+        moved: dict[str, int] = {}
         for row in recorded.sums:
+            if row["state"] != "suspected":
+                moved[row["class"]] = moved.get(row["class"], 0) + row["confirmed"] - row["retracted"]
             self.add_confirmed(
                 row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], now_us, fault=row["fault"]
             )
             if row["confirmed"] and row["state"] == "confirmed" and row["provable_us"] is not None:
                 self.detection.add((now_us - row["provable_us"]) / 1e6, row["rows"])
+        self.add_moved(moved, recorded.lookup_us)
         for row in recorded.latest:
-            self.remember(record_of(row))
+            self.remember(self._with_first(record_of(row), row["count"] - row["confirmed"] + row["retracted"]))
+        for violation in self.acknowledged_counts.keys() & recorded.counts.keys():
+            self.acknowledged_counts[violation] = recorded.counts[violation]
         self._forget_old(now_us)
 
     def add_confirmed(
@@ -156,6 +167,20 @@ class RunRecord:
         minute = self.by_minute.setdefault(at_us // MINUTE_US, {})
         minute[name] = minute.get(name, 0) + confirmed - retracted
 
+    def add_moved(self, moved: Mapping[str, int], lookup_us: int) -> None:
+        """Class -> by how much what is confirmed and not retracted grew in the batch of this instant."""
+        for name, change in moved.items():
+            now = self.confirmed_now[name] = max(0, self.confirmed_now.get(name, 0) + change)
+            if now:
+                self.first_confirmed_us.setdefault(name, lookup_us)
+            else:
+                self.first_confirmed_us.pop(name, None)
+
+    def _with_first(self, violation: ViolationRecord, before: int) -> ViolationRecord:
+        """``before``: what was in it until now. One that began before those that are kept has no instant."""
+        known = self.latest.get(violation.id)
+        return replace(violation, first_us=known.first_us if known is not None else None) if before else violation
+
     def fault_violations(self) -> dict[str, dict[str, int]]:
         """Fault id -> class -> confirmed less retracted, of the faults whose name is theirs alone."""
         names = [window.name for window in self.faults]
@@ -164,6 +189,18 @@ class RunRecord:
         for (fault, name), count in self.by_fault.items():
             if fault in ids and count > 0:
                 found[ids[fault]][name] = count
+        return found
+
+    def acknowledged_now(self) -> dict[tuple[str | None, str], int]:
+        """(fault's name, class) -> contributions that were acknowledged and are still in their violation.
+
+        What was taken back of a violation is not there to be acknowledged, and must not excuse another one.
+        """
+        found: dict[tuple[str | None, str], int] = {}
+        for violation, entry in self.acknowledged.items():
+            place = (entry.fault, entry.violation_class)
+            left = min(entry.count, self.acknowledged_counts.get(violation, 0))
+            found[place] = found.get(place, 0) + left
         return found
 
     def expected(self) -> dict[tuple[str, str], int]:
@@ -230,8 +267,8 @@ def _by_hour(minutes: Mapping[int, int], oldest: int) -> Mapping[int, int]:
     return found
 
 
-def record_of(row: Mapping[str, Any], acknowledged: str | None = None) -> ViolationRecord:
-    """A row of the violations table as a value."""
+def record_of(row: Mapping[str, Any]) -> ViolationRecord:
+    """A row of the violations table as a value, as if the violation had begun with it."""
     return ViolationRecord(
         id=row["violation"],
         violation_class=row["class"],
@@ -244,32 +281,6 @@ def record_of(row: Mapping[str, Any], acknowledged: str | None = None) -> Violat
         changed_us=row["lookup_us"],
         phase=row["phase"],
         fault=row["fault"],
-        acknowledged=acknowledged,
+        acknowledged=None,
         explanation=row["explanation"],
     )
-
-
-def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: int) -> tuple[str, ...]:
-    """Why the validator cannot vouch, as sentences; empty where it can."""
-    said: list[str] = list(record.troubles)
-    said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
-    for side in ("input", "late", "rejected"):
-        count = books.undecodable(side)
-        if count:
-            said.append(f"{count} {side} records could not be decoded, so what they would explain is not known")
-    said.extend(
-        f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
-        "known: every cell is out of scope until it does"
-        for place in books.hiding
-    )
-    for place, frontier in sorted(books.frontiers.items()):
-        if frontier.expired:
-            said.append(
-                f"{frontier.expired} records of {place.topic}-{place.partition} were gone before they could be read "
-                "(retention or a recreated topic)"
-            )
-    if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and overdue:
-        said.append(f"{overdue} contributions may have been answered in output that is gone")
-    if settled_cells == 0:
-        said.append("nothing has settled yet: no cell is closed and judged")
-    return tuple(said)

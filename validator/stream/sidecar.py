@@ -27,7 +27,8 @@ from validator.model.classes import Verdict
 from validator.model.frontier import Rest
 from validator.publish.publisher import Publisher
 from validator.reconcile.judge import Rules
-from validator.state import acknowledgements, identity
+from validator.state import identity
+from validator.state.acknowledgements import Journal
 from validator.state.known_facts import KnownFacts
 from validator.state.lock import StateLock, acquire
 from validator.state.sizes import TableSizes
@@ -39,7 +40,7 @@ from validator.stream.faults_topic import FaultsTopic
 from validator.stream.judging import Judging
 from validator.stream.measuring import Keeper, catch_up
 from validator.stream.measuring import opened as opened_ledger
-from validator.stream.recovery import recover, restore_record
+from validator.stream.recovery import follow_acknowledged, recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.session import start
@@ -105,6 +106,7 @@ class Sidecar:
         self._noting: threading.Thread | None = None
         self._cut_short = False
         self._keeper = Keeper(self._state)
+        self._acknowledged = Journal(self._state)
 
     def run(self) -> int:
         """See `run`."""
@@ -193,6 +195,7 @@ class Sidecar:
             expects_within_us=config.measures.give_up_after + config.timing.missing_after,
         )
         restore_record(self._tables, record)
+        follow_acknowledged(self._tables, record, self._acknowledged.read())
         counters.restore(self._state, record)
         first = True
         troubles = 0
@@ -375,7 +378,7 @@ class Sidecar:
     def _publish(self, publisher: Publisher) -> None:
         assert self._runner is not None
         runner = self._runner
-        runner.record.acknowledged = acknowledgements.read(self._state)
+        follow_acknowledged(self._tables, runner.record, self._acknowledged.read())
         runner.record.classified(runner.judging.sums.counts)
         runner.record.measured_through(runner.books.batch)
         counters.write(self._state, runner.record)

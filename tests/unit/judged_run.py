@@ -1,0 +1,83 @@
+"""A run without Kafka and Spark: facts are judged, and violations recorded in the tables of a state, as in a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.unit.reconcile_rows import MINUTE_US, facts
+from validator.model.frontier import Clock
+from validator.reconcile.judge import Rules
+from validator.state.acknowledgements import Journal
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables
+from validator.stream.judging import Judging
+from validator.stream.recording import Moment, record_violations
+from validator.stream.recovery import follow_acknowledged, restore_record
+from validator.stream.reporting import _unacknowledged
+from validator.stream.run_record import RunRecord
+
+RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+
+
+class JudgedRun:
+    """Batch after batch on the state folder ``state``; an instant is also the number of its batch."""
+
+    def __init__(self, state: Path) -> None:
+        self.state = state
+        self.tables = StateTables(state)
+        self.record = RunRecord()
+        self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
+        self._journal = Journal(state)
+
+    def after(
+        self,
+        at_us: int,
+        *rows: dict[str, Any],
+        suspected: frozenset[str] = frozenset(),
+        unreadable: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """A batch at ``at_us``, by which all topics are read through."""
+        clock = Clock(
+            lookup_us=at_us,
+            watermark_us=2**60,
+            inputs_us=at_us,
+            outputs_us=at_us,
+            unheld_outputs_us=at_us,
+            horizon_us=None,
+            gone_us=None,
+            unprovable_offsets=0,
+            outputs_held=False,
+            inputs_held=False,
+        )
+        self.judging.absorb(facts(*rows) if rows else None, clock, {})
+        if self.judging.sums.violations_changed or unreadable:
+            recorded = record_violations(
+                self.judging,
+                self.record.faults,
+                Moment(self.tables, "test", at_us, at_us),
+                suspected=suspected,
+                unreadable=unreadable,
+            )
+            self.record.violations_recorded(recorded, at_us)
+        self.published()
+
+    def published(self) -> None:
+        """What a batch does before it is shown."""
+        follow_acknowledged(self.tables, self.record, self._journal.read())
+
+    def restarted(self) -> None:
+        """The record as a start restores it."""
+        self.record = RunRecord()
+        restore_record(self.tables, self.record)
+        self.published()
+
+    def open(self, name: str) -> int:
+        """Contributions in confirmed violations of class ``name`` that nobody acknowledged."""
+        return _unacknowledged(self.judging.sums.counts, self.record.acknowledged_now())[name]
+
+    def violation(self, key: str) -> str:
+        """The id of the violation of the cell with this key."""
+        [found] = [entry.id for entry in self.record.latest.values() if entry.key == key]
+        return found

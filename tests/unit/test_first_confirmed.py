@@ -1,0 +1,103 @@
+"""Since when a violation is there, and a class of them, however many came later, and after a restart."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.judged_run import JudgedRun
+from tests.unit.publish_snapshots import NOON_US, SECOND, broken, violation
+from tests.unit.reconcile_rows import fact
+from validator.model.snapshot import ViolationRecord
+from validator.publish.findings import findings
+from validator.publish.history import History, point_of
+from validator.publish.report import build, build_violations
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> JudgedRun:
+    return JudgedRun(tmp_path)
+
+
+def lost(run: JudgedRun, at_us: int, key: str, *ids: int) -> None:
+    """Confirmed at ``at_us + 5``."""
+    run.after(at_us, fact("input", ids, batch=at_us, lookup_us=at_us, key=key))
+    run.after(at_us + 5)
+
+
+def record(run: JudgedRun, key: str) -> ViolationRecord:
+    return run.record.latest[run.violation(key)]
+
+
+def times(run: JudgedRun, key: str) -> tuple[int | None, int]:
+    return record(run, key).first_us, record(run, key).changed_us
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_class_is_known_since_its_first(run: JudgedRun, restart: bool) -> None:
+    lost(run, 10, "a", 1, 2)
+    for n in range(150):
+        lost(run, 20 + 10 * n, f"b{n}", 100 + n)
+    if restart:
+        run.restarted()
+    assert "a" not in {entry.key for entry in run.record.latest.values()}
+    assert run.record.first_confirmed_us == {"missing": 15}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_class_that_was_taken_back_begins_anew(run: JudgedRun, restart: bool) -> None:
+    lost(run, 10, "a", 1, 2)
+    run.after(20, fact("output", [1, 2], batch=20, lookup_us=20, key="a"))
+    run.after(25)
+    assert run.record.first_confirmed_us == {}
+    lost(run, 30, "b", 3)
+    if restart:
+        run.restarted()
+    assert run.record.first_confirmed_us == {"missing": 35}
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_a_violation_that_grows_keeps_its_first_instant(run: JudgedRun, restart: bool) -> None:
+    lost(run, 10, "a", 1, 2)
+    lost(run, 20, "a", 3)
+    if restart:
+        run.restarted()
+    assert times(run, "a") == (15, 25)
+
+
+@pytest.mark.parametrize("restart", [False, True])
+def test_one_that_was_taken_back_and_comes_again_begins_anew(run: JudgedRun, restart: bool) -> None:
+    lost(run, 10, "a", 1)
+    run.after(20, fact("output", [1], batch=20, lookup_us=20, key="a"))
+    run.after(25)
+    assert times(run, "a")[0] == 15
+    lost(run, 30, "a", 2)
+    if restart:
+        run.restarted()
+    assert times(run, "a") == (35, 35)
+
+
+def test_one_that_began_before_those_that_are_kept_has_no_instant_until_a_restart(run: JudgedRun) -> None:
+    lost(run, 10, "a", 1)
+    for n in range(120):
+        lost(run, 20 + 10 * n, f"b{n}", 100 + n)
+    lost(run, 2000, "a", 2)
+    assert times(run, "a") == (None, 2005)
+    run.restarted()
+    assert times(run, "a") == (15, 2005)
+
+
+def test_the_page_says_since_when_of_a_break_that_is_older_than_all_that_it_keeps() -> None:
+    old = replace(
+        broken(),
+        violations_latest=(violation("v-1", "missing", NOON_US - SECOND),),
+        first_confirmed_us={"missing": NOON_US - 3 * 86_400 * SECOND},
+    )
+    history = History((point_of(old),))
+    [missing, _] = findings(build(old), build_violations(old), history)
+    assert missing.since == "2026-01-28T12:00:00.000000Z"
+    # A report of before does not say since when, and no instant that is kept is the first.
+    unsaid = replace(old, first_confirmed_us={})
+    assert findings(build(unsaid), build_violations(unsaid), history)[0].since is None

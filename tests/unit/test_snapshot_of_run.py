@@ -1,0 +1,53 @@
+"""From books, sums and record to what is published."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.unit.publish_snapshots import config
+from validator.model.books import Books, TimeRules
+from validator.model.classes import Guarantee, Verdict
+from validator.model.frontier import Frontier, PartitionId
+from validator.publish.report import build
+from validator.state.acknowledgements import Acknowledgement
+from validator.stream.judging import Sums
+from validator.stream.recording import Recorded
+from validator.stream.reporting import snapshot_of
+from validator.stream.run_record import RunRecord
+
+UNREADABLE = {"class": "undecodable", "phase": "control", "fault": None, "state": "confirmed", "provable_us": 10}
+
+
+def test_what_nothing_measures_is_absent(tmp_path: Path) -> None:
+    report = build(snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), Sums.empty(), RunRecord()))
+    assert report["results"] == {
+        "read": 0,
+        "correct": 0,
+        "incomplete": 0,
+        "excess": 0,
+        "misplaced": 0,
+        "inconsistent": None,
+        "wrong_value": None,
+        "undecodable": 0,
+        "tombstone": 0,
+    }
+    assert report["inputs"] == {"read": 0, "undecodable": 0, "expired": 0, "sampled_out": None, "out_of_scope": 0}
+
+
+def test_a_result_that_cannot_be_read_fails_the_last_hour_too_and_is_open_until_it_is_acknowledged(
+    tmp_path: Path,
+) -> None:
+    frontier = Frontier("output", "output", 0, "t", 0, 3, 0, 3, 3, 20, records=3, undecodable=3)
+    books = Books(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("output", 0): frontier})
+    record = RunRecord()
+    record.violations_recorded(
+        Recorded(({**UNREADABLE, "confirmed": 3, "retracted": 0, "rows": 1},), (), {"v": 3}, 20), 20
+    )
+    shown = snapshot_of(config(tmp_path), books, Sums.empty(), record)
+    for verdicts in (shown.verdicts, shown.verdicts_over["1h"], shown.verdicts_over["24h"]):
+        assert verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
+    assert (shown.unacknowledged_open, shown.first_confirmed_us) == (3, {"undecodable": 20})
+    record.acknowledged = {"v": Acknowledgement("v", "undecodable", 3, "seen")}
+    record.acknowledged_counts = {"v": 3}
+    shown = snapshot_of(config(tmp_path), books, Sums.empty(), record)
+    assert (shown.unacknowledged_open, shown.verdicts[Guarantee.EXACTLY_ONCE]) == (0, Verdict.FAIL)

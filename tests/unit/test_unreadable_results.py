@@ -1,0 +1,148 @@
+"""Results that could not be decoded are violations on record: where they are, since when, and to be acknowledged."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.judged_run import JudgedRun
+from tests.unit.publish_snapshots import clean
+from tests.unit.reconcile_rows import fact, facts
+from validator.codecs.columns import UNDECODABLE
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Frontier, PartitionId
+from validator.model.snapshot import FaultWindow
+from validator.publish.findings import findings
+from validator.publish.history import History
+from validator.publish.report import build, build_violations
+from validator.state.acknowledgements import acknowledge
+from validator.state.tables import Table
+from validator.stream.unreadable_results import UnreadableResults
+
+MINUTE = 60_000_000
+EMPTY = Frontier("output", "output", 0, "t", 0, 0, 0, 0, 0, 0)
+
+
+def bad(at_us: int, first: int, last: int, *, side: str = "output", partition: int = 0) -> dict[str, Any]:
+    """Records of one partition that could not be decoded in the batch at ``at_us``."""
+    row = fact("output", [], batch=at_us, lookup_us=at_us)
+    return {
+        **row,
+        "side": side,
+        "topic": side,
+        "partition": partition,
+        "status": UNDECODABLE,
+        "window_start_us": None,
+        "key": None,
+        "records": last - first + 1,
+        "first_offset": first,
+        "last_offset": last,
+        "results": [],
+    }
+
+
+class Reading:
+    """Batches with results that could not be decoded, on the state of ``run``."""
+
+    def __init__(self, run: JudgedRun) -> None:
+        self.run = run
+        self.books = Books(TimeRules(0, 0))
+        self.restarted()
+
+    def restarted(self) -> None:
+        """As after a kill: only the tables are known."""
+        self.unreadable = UnreadableResults(self.run.tables)
+        self.run.restarted()
+
+    def committed(self, at_us: int, *rows: dict[str, Any]) -> None:
+        """The facts of a batch, and the books that they make."""
+        frontiers = dict(self.books.frontiers)
+        for row in rows:
+            place = PartitionId(row["topic"], row["partition"])
+            known = frontiers.get(place, replace(EMPTY, side=row["side"], topic=place.topic, partition=place.partition))
+            frontiers[place] = replace(known, undecodable=known.undecodable + row["records"])
+        self.books = replace(self.books, lookup_us=at_us, frontiers=frontiers)
+        if rows:
+            self.run.tables.append(facts(*rows), Table.FACTS, writer="test", version=at_us)
+
+    def after(self, at_us: int, *rows: dict[str, Any]) -> None:
+        """A whole batch."""
+        self.committed(at_us, *rows)
+        told = self.unreadable.moved(self.books, facts(*rows) if rows else None)
+        self.run.after(at_us, unreadable=told)
+
+
+@pytest.fixture
+def reading(tmp_path: Path) -> Reading:
+    return Reading(JudgedRun(tmp_path))
+
+
+def test_they_are_confirmed_with_their_place_and_offsets(reading: Reading) -> None:
+    reading.after(10, bad(10, 7, 9), bad(10, 3, 3, partition=1), bad(10, 0, 5, side="input"))
+    record = reading.run.record
+    assert record.confirmed_total == {("undecodable", "control"): 4}
+    assert record.first_confirmed_us == {"undecodable": 10}
+    first, second = sorted(record.latest.values(), key=lambda entry: entry.key)
+    assert (first.key, first.count, first.ids) == ("output-0", 3, ("output-0@7", "output-0@9"))
+    assert (second.key, second.count, second.ids) == ("output-1", 1, ("output-1@3",))
+    assert first.explanation == "3 records of output-0 could not be decoded, for example at offset 7 and 9"
+
+
+def test_each_is_told_once_also_over_a_restart(reading: Reading) -> None:
+    reading.after(10, bad(10, 7, 9))
+    reading.after(20)
+    reading.restarted()
+    reading.after(30)
+    reading.after(40, bad(40, 20, 20))
+    record = reading.run.record
+    assert record.confirmed_total == {("undecodable", "control"): 4}
+    [one] = record.latest.values()
+    assert (one.count, one.ids, one.first_us, one.changed_us) == (4, ("output-0@20",), 10, 40)
+
+
+def test_a_kill_between_facts_and_violations_loses_none(reading: Reading) -> None:
+    reading.after(10, bad(10, 7, 9))
+    reading.committed(20, bad(20, 15, 16))
+    reading.restarted()
+    reading.after(30)
+    [one] = reading.run.record.latest.values()
+    assert (one.count, one.ids) == (5, ("output-0@7", "output-0@16"))
+    assert reading.run.record.confirmed_total == {("undecodable", "control"): 5}
+
+
+def test_the_verdict_of_the_last_hour_knows_them_and_forgets_them(reading: Reading) -> None:
+    reading.after(10 * MINUTE, bad(10 * MINUTE, 7, 9))
+    assert reading.run.record.confirmed_since(60, 50 * MINUTE) == {"undecodable": 3}
+    reading.restarted()
+    assert reading.run.record.confirmed_since(60, 50 * MINUTE) == {"undecodable": 3}
+    assert reading.run.record.confirmed_since(60, 90 * MINUTE) == {}
+
+
+def test_they_are_told_with_the_fault_in_which_they_were_read(reading: Reading) -> None:
+    reading.run.record.faults = (FaultWindow("1", "kill", "process_kill", "engine-0", 5, 6, 15, 15),)
+    reading.after(10, bad(10, 7, 9))
+    assert reading.run.record.by_fault == {("kill", "undecodable"): 3}
+    assert reading.run.record.confirmed_total == {("undecodable", "failure"): 3}
+
+
+def test_they_can_be_acknowledged(reading: Reading) -> None:
+    reading.after(10, bad(10, 7, 9))
+    acknowledge(reading.run.state, reading.run.violation("output-0"), "the old version's")
+    reading.run.published()
+    assert reading.run.record.acknowledged_now() == {(None, "undecodable"): 3}
+    reading.after(20, bad(20, 15, 16))
+    assert reading.run.record.acknowledged_now() == {(None, "undecodable"): 3}
+
+
+def test_nobody_is_sent_to_look_for_a_position_as_an_id(reading: Reading) -> None:
+    reading.after(10, bad(10, 7, 9))
+    shown = replace(
+        clean(),
+        violations={"confirmed": {"undecodable": 3}, "retracted": {}, "suspected": {}},
+        violations_latest=tuple(reading.run.record.latest.values()),
+    )
+    [found] = findings(build(shown), build_violations(shown), History())
+    assert (found.violation, found.count, found.command) == ("undecodable", 3, None)
