@@ -9,6 +9,7 @@ from html import escape
 from pathlib import Path
 from typing import Final
 
+from testbed.campaign.journal import Failure
 from testbed.campaign.table import COLUMNS, GUARANTEES, Column, Row, Spread, Table, order_of_costs
 from validator.publish.atomic import replace_file
 
@@ -128,11 +129,28 @@ def _lists(table: Table) -> list[tuple[str, list[str]]]:
         ("Findings", list(table.findings)),
         ("Not in the matrix", list(table.left_out)),
         ("Why measures are absent", list(table.absent)),
-        ("Attempts that failed", [f"{f.run}, {f.time}: {' '.join(f.reason.split())}" for f in table.failures]),
+        ("Attempts that failed", _failed(table.failures)),
         ("Run on", [f"{heading.machine}; streamproof {heading.version}" for heading in table.headings]),
         ("Settings", [f"{name}: {_setting(value)}" for name, value in table.settings.items()]),
     ]
     return [(heading, items) for heading, items in lists if items]
+
+
+def _failed(failures: Sequence[Failure]) -> list[str]:
+    """One line a reason: what fails for one reason often fails a hundred times."""
+    by: dict[str, list[Failure]] = {}
+    for failure in failures:
+        by.setdefault(" ".join(failure.reason.split()), []).append(failure)
+    return [
+        f"{reason} ({len(alike)} attempts from {alike[0].time} to {alike[-1].time}: {_names(alike)})"
+        if len(alike) > 1
+        else f"{alike[0].run}, {alike[0].time}: {reason}"
+        for reason, alike in by.items()
+    ]
+
+
+def _names(failures: Sequence[Failure]) -> str:
+    return ", ".join(dict.fromkeys(failure.run for failure in failures))
 
 
 def _setting(value: object) -> str:

@@ -21,7 +21,15 @@ from testbed.campaign.plan import Plan, PlanError
 from testbed.campaign.result import RunResult
 
 FILE: Final = "journal.jsonl"
+FAILED_MOST: Final = 3
+"""In a row: what fails so often is the machine or the installation, and all further rows would say the same."""
 CUT_OFF: Final = "The campaign was killed during this run."
+
+
+class CampaignBroken(Exception):
+    """Nothing but failures: the campaign ends, and can be resumed."""
+
+    exit_status = 3
 
 
 @dataclass(frozen=True)
@@ -177,8 +185,10 @@ def work(
 ) -> None:
     """Do those of ``wanted`` that have no whole result, one after another; ``told`` hears of the end of each.
 
-    A run that raises is a failure in the journal and not the end of the campaign. KeyboardInterrupt is the end.
+    A run that raises is a failure in the journal and not the end of the campaign; `FAILED_MOST` in a row are the end,
+    since then it is not the runs that fail: raises CampaignBroken. So is KeyboardInterrupt.
     """
+    in_a_row = 0
     for run in wanted:
         if result.read(folder, run) is not None:
             continue
@@ -188,10 +198,24 @@ def work(
         except KeyboardInterrupt:
             journal.append("failed", run=run.name, reason="The campaign was interrupted during this run.")
             raise
-        except Exception as error:  # noqa: BLE001 - whatever it is, it becomes a row; the next run may well succeed
-            journal.append("failed", run=run.name, reason=f"{type(error).__name__}: {error}")
+        except Exception as error:
+            # Whatever it is, it becomes a row; the next run may well succeed.
+            journal.append("failed", run=run.name, reason=_brief(f"{type(error).__name__}: {error}"))
             told(run, journal.failures[-1])
+            in_a_row += 1
+            if in_a_row >= FAILED_MOST:
+                raise CampaignBroken(
+                    f"{in_a_row} runs in a row failed, the last with: {' '.join(journal.failures[-1].reason.split())}; "
+                    "mend that, and go on with --resume."
+                ) from error
         else:
+            in_a_row = 0
             result.write(folder, run, found)
             journal.append("done", run=run.name)
             told(run, found)
+
+
+def _brief(reason: str) -> str:
+    """``reason`` without the frames of a traceback, which are long and full of one machine's paths."""
+    before, _, after = reason.partition("Traceback (most recent call last):")
+    return before + after.strip().splitlines()[-1] if after.strip() else reason

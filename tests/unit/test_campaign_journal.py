@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.campaign import journal, result
-from testbed.campaign.journal import CUT_OFF, FILE, Failure, Heading, Journal
+from testbed.campaign.journal import CUT_OFF, FAILED_MOST, FILE, CampaignBroken, Failure, Heading, Journal
 from testbed.campaign.matrix import Run, matrix, runs
 from testbed.campaign.plan import PlanError
 from testbed.campaign.result import RunResult, result_of
@@ -49,6 +49,37 @@ def test_a_run_that_raises_is_a_failure_and_not_the_end(tmp_path: Path) -> None:
     assert (failure.run, failure.reason) == (RUNS[1].name, "OSError: the broker is gone")
     assert [name for name, _ in work(tmp_path)] == [RUNS[1].name]
     assert len(journal.failures(journal.read_lines(tmp_path))) == 1, "the failure stays, also when the run is done"
+
+
+def test_failures_in_a_row_are_the_end_and_one_now_and_then_is_not(tmp_path: Path) -> None:
+    def odd_fail(run: Run) -> RunResult:
+        if RUNS.index(run) % 2:
+            raise OSError("now and then")
+        return fake(run)
+
+    assert len(work(tmp_path / "some", odd_fail, resumes=False)) == 4
+
+    tried: list[str] = []
+
+    def all_fail(run: Run) -> RunResult:
+        tried.append(run.name)
+        raise OSError("no module\nnamed so")
+
+    with pytest.raises(CampaignBroken, match=r"^3 runs in a row failed, .*: OSError: no module named so; mend"):
+        work(tmp_path / "all", all_fail, resumes=False)
+    assert tried == [run.name for run in RUNS[:FAILED_MOST]]
+    assert len(work(tmp_path / "all")) == 4
+
+
+def test_a_reason_has_no_frames_of_a_traceback(tmp_path: Path) -> None:
+    def breaks(run: Run) -> RunResult:
+        if run != RUNS[0]:
+            return fake(run)
+        raise OSError('it ended:\nTraceback (most recent call last):\n  File "/home/me/x.py", line 2\nKeyError: 7\n')
+
+    work(tmp_path, breaks, resumes=False)
+    (failure,) = journal.failures(journal.read_lines(tmp_path))
+    assert failure.reason == "OSError: it ended:\nKeyError: 7"
 
 
 def test_an_interruption_is_the_end_and_is_told(tmp_path: Path) -> None:

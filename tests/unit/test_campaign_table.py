@@ -54,6 +54,14 @@ def test_a_table_that_is_not_complete_says_so_in_its_first_line() -> None:
     assert forms.html(found).split("<body>\n")[1].startswith(f'<p class="incomplete" role="status">{first}')
 
 
+def test_attempts_that_failed_for_one_reason_are_one_line() -> None:
+    times = [f"2026-01-01T00:00:0{second}+00:00" for second in (1, 2)]
+    alike = tuple(replace(FAILURE, run=run.name, time=time) for run, time in zip(FLINK, times, strict=False))
+    text = forms.markdown(made(ALL, (*alike, replace(FAILURE, reason="another"))))
+    assert f"(2 attempts from {times[0]} to {times[1]}: {FLINK[0].name}, {FLINK[1].name})" in text
+    assert f"- {FAILURE.run}, {FAILURE.time}: another" in text
+
+
 def test_a_complete_one_says_that() -> None:
     found = made(ALL)
     assert forms.markdown(found).splitlines()[0] == "Complete: all 12 runs are done."
