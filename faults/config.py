@@ -12,12 +12,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError, field_validator, model_validator
 
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
 from faults.errors import FaultConfigError
 from faults.parameters import AnyParameters, NoParameters
-from faults.section import Seconds, Section
+from faults.section import Seconds, Section, how_many
 from faults.targets import Target
 from validator.model.classes import EXPECTABLE
 
@@ -34,7 +34,7 @@ PlanName = Literal[
     "streambench-node",
     "checkmate",
 ]
-Pick = Literal["one", "all", "leader"] | Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^\d{1,3}%$")]
+Pick = Annotated[str | int, BeforeValidator(lambda pick: how_many(pick, "one", "all", "leader"))]
 
 
 def expected_classes(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from faults.section import Bytes, Seconds, Section
+from faults.section import Bytes, Seconds, Section, how_many
 
 Direction = Literal["both", "to_upstream", "to_client"]
 
 
 class NoParameters(Section):
     """Nothing to tell."""
+
+
+NO_PARAMETERS: Final = NoParameters()
 
 
 class RestartLoopParameters(Section):
@@ -82,9 +85,14 @@ class NamespaceLossParameters(Section):
 class PodParameters(Section):
     """``pods``: how many of the target's pods, drawn by Chaos Mesh: one, a number, a share (``50%``), or all."""
 
-    pods: Literal["one", "all"] | Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = (
-        "one"
-    )
+    pods: str | int = "one"
+
+    @field_validator("pods", mode="before")
+    @classmethod
+    def _all_is_asked_for(cls, pods: object) -> str | int:
+        if pods == "100%":
+            raise ValueError("100% would hit all replicas; write all, if you mean it")
+        return how_many(pods, "one", "all")
 
 
 class _PodNetworkParameters(PodParameters):

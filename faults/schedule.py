@@ -12,7 +12,7 @@ from faults.errors import FaultRefused
 from faults.fault import Fault, Step, Timeline, new_id
 from faults.parameters import TransactionParameters
 from faults.plans import schedule_of
-from faults.selection import select
+from faults.selection import check_radius, select
 from faults.targets import LocalProcess
 
 _KILLS = ("process_kill", "restart_loop", "node_loss", "broker_kill", "sidecar_kill", "sidecar_restart")
@@ -64,12 +64,13 @@ def _random(
 
 
 def _fault(config: FaultConfig, spec: FaultSpec, plan: str, seed: int, draw: random.Random, fault_id: str) -> Fault:
-    names = select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw)
+    selection = select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw, spec.parameters)
+    check_radius(config, [selection])
     return Fault(
         id=fault_id,
         name=spec.name or spec.kind.replace("_", "-"),
         kind=spec.kind,
-        targets={name: config.targets[name] for name in names},
+        targets={name: config.targets[name] for name in selection.names},
         parameters=spec.parameters,
         plan=plan,
         seed=seed,

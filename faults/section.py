@@ -36,6 +36,15 @@ def _bytes(value: object) -> object:
     return int(matched[1]) * _SIZES[matched[2]]
 
 
+def how_many(value: object, *words: str) -> str | int:
+    """``value`` as one of ``words``, a number from 1, or a share as in ``50%``. Raises ValueError: 0 is none."""
+    if isinstance(value, str) and (value in words or re.fullmatch(r"[1-9][0-9]?%|100%", value)):
+        return value
+    if isinstance(value, int | str) and not isinstance(value, bool) and re.fullmatch(r"[1-9][0-9]*", str(value)):
+        return int(value)
+    raise ValueError(f"write {', '.join(words)}, a number from 1, or a share from 1% to 100%")
+
+
 def _written(seconds: float) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 

@@ -4,19 +4,43 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from faults.config import FaultConfig, Selector
 from faults.errors import FaultRefused
+from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
 from faults.targets import LocalProcess, Target
 
 NODE_LOSS = "node_loss"
 
 
-def select(config: FaultConfig, kind: str, target_type: str, selector: Selector, draw: random.Random) -> list[str]:
-    """The names of the targets that a fault of ``kind`` hits, in the order of the file.
+@dataclass(frozen=True)
+class Selection:
+    """What a fault hits, and what of it was asked for."""
 
-    Raises FaultRefused where nothing matches, or where more would be hit than was asked for.
+    kind: str
+    names: tuple[str, ...]
+    """In the order of the file."""
+    matching: frozenset[str]
+    """What the selector could have hit."""
+    asked: frozenset[str]
+    """What it says to hit: a name, all, or the leader. A name asks for the whole host of a node loss."""
+    units: int
+    """How many it hits: targets, and pods where the target stands for some."""
+
+
+def select(
+    config: FaultConfig,
+    kind: str,
+    target_type: str,
+    selector: Selector,
+    draw: random.Random,
+    parameters: AnyParameters = NO_PARAMETERS,
+) -> Selection:
+    """The targets that a fault of ``kind`` hits. Raises FaultRefused where nothing matches, or fewer than are picked.
+
+    Whether they are too many is another question: :func:`check_radius`.
     """
     matching = {
         name: target
@@ -36,15 +60,53 @@ def select(config: FaultConfig, kind: str, target_type: str, selector: Selector,
         picked = _picked(kind, list(matching), matching, selector, draw)
     if kind == NODE_LOSS:
         picked = _on_lost_hosts(config, matching, selector, draw)
-    is_asked = selector.name is not None or selector.pick in ("all", "leader")
-    if not is_asked and set(matching) <= set(picked):
-        raise FaultRefused(
-            f"{kind}: it would hit all replicas ({', '.join(matching)}); write pick: all, or a name, if you mean it."
-        )
-    most = config.limits.targets_at_once
-    if most is not None and len(picked) > most:
-        raise FaultRefused(f"{kind}: it would hit {len(picked)} targets, and limits.targets_at_once is {most}.")
-    return [name for name in config.targets if name in picked]
+    names = tuple(name for name in config.targets if name in picked)
+    asked: frozenset[str] = frozenset()
+    if selector.name is not None:
+        asked = frozenset(names)
+    elif selector.pick in ("all", "leader"):
+        asked = frozenset(matching)
+    units = _units(kind, len(names), parameters, is_limited=config.limits.targets_at_once is not None)
+    return Selection(kind, names, frozenset(matching), asked, units)
+
+
+def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
+    """Raise FaultRefused where faults that are in at one time hit more than was asked for, each or together."""
+    hit = {name for selection in selections for name in selection.names}
+    asked = {name for selection in selections for name in selection.asked}
+    said = " and ".join(dict.fromkeys(selection.kind for selection in selections))
+    for replicas in [*(selection.matching for selection in selections), *_losses(config, selections)]:
+        if replicas <= hit and not replicas <= asked:
+            names = ", ".join(name for name in config.targets if name in replicas)
+            raise FaultRefused(
+                f"{said}: it would hit all replicas ({names}); write pick: all, or a name, if you mean it."
+            )
+    most, units = config.limits.targets_at_once, sum(selection.units for selection in selections)
+    if most is not None and units > most:
+        raise FaultRefused(f"{said}: it would hit {units} targets, and limits.targets_at_once is {most}.")
+
+
+def _losses(config: FaultConfig, selections: Sequence[Selection]) -> Iterator[frozenset[str]]:
+    """The replicas that a lost node may take besides those selected: targets of one type with the same labels."""
+    for selection in selections:
+        for lost in selection.names if selection.kind == NODE_LOSS else ():
+            like = config.targets[lost]
+            if lost not in selection.matching:
+                alike = (n for n, t in config.targets.items() if (t.type, t.labels) == (like.type, like.labels))
+                yield frozenset(alike)
+
+
+def _units(kind: str, targets: int, parameters: AnyParameters, *, is_limited: bool) -> int:
+    if not isinstance(parameters, PodParameters) or not is_limited:
+        return targets
+    if parameters.pods == "one":
+        return targets
+    if isinstance(parameters.pods, int):
+        return targets * parameters.pods
+    raise FaultRefused(
+        f"{kind}: limits.targets_at_once is set, and only the cluster knows how many pods {parameters.pods} are; "
+        "give a number of pods."
+    )
 
 
 def _picked(

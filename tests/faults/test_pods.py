@@ -147,6 +147,19 @@ def test_what_cannot_be_done_is_refused_and_nothing_made(
     assert cluster.made == []
 
 
+@pytest.mark.parametrize(("ready", "pods"), [(2, 2), (2, 3), (1, "one"), (2, "60%")])
+def test_all_pods_are_hit_only_where_that_is_asked_for(
+    stage: Stage, cluster: Cluster, ready: int, pods: str | int
+) -> None:
+    cluster.ready_pods = ready
+    failure = {"kind": "pod_failure", "target": "workers"}
+    with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} ready pods would be all replicas"):
+        stage.during({**failure, "parameters": {"pods": pods}}, lambda: None)
+    assert cluster.made == []
+    stage.during({**failure, "parameters": {"pods": "all"}}, lambda: None)
+    assert len(cluster.made) == 1
+
+
 def test_a_token_is_read_from_its_file(stage: Stage, cluster: Cluster) -> None:
     cluster.token = "secret"
     (stage.folder / "token").write_text("secret\n")

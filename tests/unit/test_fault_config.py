@@ -44,6 +44,12 @@ def test_parameters_are_those_of_the_kind() -> None:
         ({"kind": "net_delay", "parameters": {"delay": "1s", "jitter": "2s"}}, "jitter is more than half of delay"),
         ({"kind": "process_kill", "for": 90}, "a duration is a number with ms, s, m or h"),
         ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is no known key"),
+        *(
+            ({"kind": "process_kill", "target": {"pick": p}}, "a share from 1% to 100%")
+            for p in ("0%", "101%", 0, "two")
+        ),
+        ({"kind": "pod_kill", "parameters": {"pods": "100%"}}, "100% would hit all replicas; write all"),
+        ({"kind": "pod_kill", "parameters": {"pods": "0%"}}, "write one, all, a number from 1"),
         ({"kind": "process_kill", "target": {"name": "w", "pick": "all"}}, "takes no labels and no pick"),
         ({"kind": "process_kill", "for": {"at_least": "1s", "at_most": "2s"}}, "needs random; write one duration"),
         ({"kind": "disk_full", "parameters": {"bytes": "1 potato"}}, "a size is a whole number of bytes"),

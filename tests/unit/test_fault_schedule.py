@@ -96,6 +96,63 @@ def test_more_than_was_asked_for_is_refused(kind: str, target: dict[str, Any], w
         hit(target, kind)
 
 
+ON_TWO_HOSTS = {
+    "w0": worker(0, host="a"),
+    "w1": worker(1, host="b"),
+    "b0": {"type": "broker", "address": "127.0.0.1:9092", "pid_file": "b0.pid", "supervised": True, "host": "a"},
+    "s0": {"type": "sidecar", "state": "s", "supervised": True, "host": "b"},
+}
+
+
+def lost(seed: int, target: Any, targets: dict[str, Any]) -> list[str] | str:
+    schedule = {"faults": [{"kind": "node_loss", "target": target}]}
+    try:
+        return list(planned(parse({"targets": targets, "schedule": schedule}), seed).steps[0].fault.targets)
+    except FaultRefused as refused:
+        return str(refused)
+
+
+def test_a_lost_node_takes_no_only_replica_of_another_kind_with_it() -> None:
+    said = [lost(seed, {"labels": {"role": "worker"}}, ON_TWO_HOSTS) for seed in range(20)]
+    refusal = "node_loss: it would hit all replicas ({}); write pick: all, or a name, if you mean it."
+    assert {str(line) for line in said} == {refusal.format("b0"), refusal.format("s0")}
+    assert lost(0, {"pick": "all"}, ON_TWO_HOSTS) == refusal.format("b0"), "all are those that the selector matches"
+    assert lost(0, "w0", ON_TWO_HOSTS) == ["w0", "b0"], "a name is the whole host"
+
+
+def test_a_lost_node_may_take_one_of_several_replicas_of_another_kind() -> None:
+    brokers = {
+        f"b{host}": {**ON_TWO_HOSTS["b0"], "pid_file": f"b{host}.pid", "host": host, "labels": {"role": "broker"}}
+        for host in "ab"
+    }
+    targets = {"w0": ON_TWO_HOSTS["w0"], "w1": ON_TWO_HOSTS["w1"], **brokers}
+    assert {tuple(lost(seed, {"labels": {"role": "worker"}}, targets)) for seed in range(20)} == {
+        ("w0", "ba"),
+        ("w1", "bb"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("pods", "most", "words"),
+    [
+        (3, 2, "it would hit 3 targets, and limits.targets_at_once is 2"),
+        ("all", 9, "only the cluster knows how many pods all are"),
+        ("50%", 9, "only the cluster knows how many pods 50% are"),
+        (2, 2, None),
+        ("one", 1, None),
+    ],
+)
+def test_pods_count_for_the_limit(pods: str | int, most: int, words: str | None) -> None:
+    targets = {"workers": {"type": "pods", "namespace": "shop", "match": {"app": "worker"}}}
+    schedule = {"faults": [{"kind": "pod_kill", "target": "workers", "parameters": {"pods": pods}}]}
+    config = parse({"targets": targets, "schedule": schedule, "limits": {"targets_at_once": most}})
+    if words is None:
+        assert list(planned(config).steps[0].fault.targets) == ["workers"]
+        return
+    with pytest.raises(FaultRefused, match=words):
+        planned(config)
+
+
 def test_a_limit_holds_also_for_all() -> None:
     with pytest.raises(FaultRefused, match="targets_at_once is 2"):
         hit({"pick": "all"}, limits={"targets_at_once": 2})
