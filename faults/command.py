@@ -22,7 +22,7 @@ from faults.errors import FaultConfigError
 from faults.fault import Timeline
 from faults.healing import heal_all
 from faults.inventory import inventory
-from faults.journal import Journal
+from faults.journal import Journal, names_in
 from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
@@ -99,7 +99,7 @@ def _clock(seconds: float) -> str:
 
 
 def _run(config: FaultConfig, seed: int | None) -> int:
-    planned = timeline(config, seed)
+    planned = timeline(config, seed, taken=names_in(config.state))
     started = time.monotonic()
     length = f"{len(planned.steps)} faults, about {text_of(planned.seconds)}"
     print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)

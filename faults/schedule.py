@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from itertools import cycle, islice
+from collections.abc import Callable, Collection, Iterator
+from itertools import chain, count, cycle, islice
 
 from faults.catalogue import KINDS
 from faults.config import FaultConfig, FaultSpec, RandomSection, Range, ScheduleSection
@@ -18,8 +18,14 @@ from faults.targets import LocalProcess
 _KILLS = ("process_kill", "restart_loop", "node_loss", "broker_kill", "sidecar_kill", "sidecar_restart")
 
 
-def timeline(config: FaultConfig, seed: int | None = None, id_of: Callable[[], str] = new_id) -> Timeline:
-    """All that a run will do; ``seed`` wins over the file's. Raises FaultRefused where a fault may not be done."""
+def timeline(
+    config: FaultConfig, seed: int | None = None, id_of: Callable[[], str] = new_id, taken: Collection[str] = ()
+) -> Timeline:
+    """All that a run will do; ``seed`` wins over the file's. Raises FaultRefused where a fault may not be done.
+
+    Each occurrence has a name of its own, and none of those ``taken`` by earlier runs, since the sidecar tells
+    violations by the fault's name: the second ``kill-one`` is ``kill-one-2``.
+    """
     seed = config.seed if seed is None else seed
     named = config.plan
     if named is not None:
@@ -31,12 +37,28 @@ def timeline(config: FaultConfig, seed: int | None = None, id_of: Callable[[], s
     timing = random.Random(f"{seed}:timing")
     drawn = _written(schedule) if schedule.random is None else _random(schedule, schedule.random, timing)
     steps = []
+    names = set(taken)
     for number, (before, wait, spec, lasts) in enumerate(drawn):
         draw = random.Random(f"{seed}:targets:{number}")
-        fault = _fault(config, spec, plan, seed, draw, id_of())
+        name = _own_name(spec, names)
+        fault = _fault(config, spec, name, plan, seed, draw, id_of())
         _check(fault, lasts)
         steps.append(Step(before, wait, fault, lasts))
     return Timeline(plan, seed, tuple(steps), schedule.recovery)
+
+
+def name_of(spec: FaultSpec) -> str:
+    """The name that a fault of a schedule has the first time that it occurs."""
+    return spec.name or spec.kind.replace("_", "-")
+
+
+def _own_name(spec: FaultSpec, names: set[str]) -> str:
+    """The name of one occurrence, which is added to ``names``."""
+    plain = name_of(spec)
+    numbered = (f"{plain}-{number}" for number in count(2))
+    name = next(name for name in chain([plain], numbered) if name not in names)
+    names.add(name)
+    return name
 
 
 def _written(schedule: ScheduleSection) -> Iterator[tuple[str, float, FaultSpec, float]]:
@@ -63,12 +85,14 @@ def _random(
         at, down, before = at + wait + lasts, down + lasts, "recovery and control"
 
 
-def _fault(config: FaultConfig, spec: FaultSpec, plan: str, seed: int, draw: random.Random, fault_id: str) -> Fault:
+def _fault(
+    config: FaultConfig, spec: FaultSpec, name: str, plan: str, seed: int, draw: random.Random, fault_id: str
+) -> Fault:
     selection = select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw, spec.parameters)
     check_radius(config, [selection])
     return Fault(
         id=fault_id,
-        name=spec.name or spec.kind.replace("_", "-"),
+        name=name,
         kind=spec.kind,
         targets={name: config.targets[name] for name in selection.names},
         parameters=spec.parameters,
