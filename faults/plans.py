@@ -5,8 +5,9 @@ What each text says and its scripts do is not always the same; then the publishe
 
 from __future__ import annotations
 
-from faults.config import FaultSpec, NamedPlanSection, ScheduleSection
+from faults.config import NamedPlanSection, ScheduleSection
 from faults.errors import FaultRefused
+from faults.spec import FaultSpec, GroupSpec
 
 
 def schedule_of(plan: NamedPlanSection) -> ScheduleSection:
@@ -68,6 +69,7 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
             return made(kill("one"), warm_up="30s", control="18s", recovery="42s")
 
 
-def _shorter(spec: FaultSpec, by: float, expects: tuple[str, ...]) -> FaultSpec:
+def _shorter(spec: FaultSpec | GroupSpec, by: float, expects: tuple[str, ...]) -> FaultSpec:
+    assert isinstance(spec, FaultSpec), "no plan has groups"
     assert isinstance(spec.lasts, float)
     return spec.model_copy(update={"lasts": spec.lasts * by, "expects": expects})

@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _SIZES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -68,3 +68,13 @@ def text_of(seconds: float) -> str:
         return f"{round(seconds, 3):g}s"
     minutes, rest = divmod(round(seconds, 3), 60)
     return f"{minutes:g}m {round(rest, 3):g}s" if rest else f"{minutes:g}m"
+
+
+def first_problem(error: ValidationError) -> str:
+    """What a person reads of it: where, what, and how many more."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in ("fault", "group")) or "as a whole"
+    reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if first["type"] == "extra_forbidden":
+        reason = "is no known key; docs/faults.md lists them"
+    return f"{where}: {reason}" + (f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else "")

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Final
 
-from faults.config import FaultConfig, Selector
+from faults.config import FaultConfig
 from faults.errors import FaultRefused
 from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
+from faults.spec import Selector
 from faults.targets import LocalProcess, Target
 
-NODE_LOSS = "node_loss"
+NODE_LOSS: Final = "node_loss"
+_SHARED: Final = ("machine", "topic")
+"""Types of targets that two faults of a group may hit: neither takes the place of the other, nor heals it."""
 
 
 @dataclass(frozen=True)
@@ -37,10 +41,12 @@ def select(
     selector: Selector,
     draw: random.Random,
     parameters: AnyParameters = NO_PARAMETERS,
+    hit: Collection[str] = (),
 ) -> Selection:
-    """The targets that a fault of ``kind`` hits. Raises FaultRefused where nothing matches, or fewer than are picked.
+    """The targets that a fault of ``kind`` hits, besides those that others of its group ``hit``.
 
-    Whether they are too many is another question: :func:`check_radius`.
+    Raises FaultRefused where nothing matches, or fewer than are picked. Whether they are too many is another question:
+    :func:`check_radius`.
     """
     matching = {
         name: target
@@ -57,10 +63,16 @@ def select(
     elif kind == NODE_LOSS:
         picked = []
     else:
-        picked = _picked(kind, list(matching), matching, selector, draw)
+        free = [name for name, target in matching.items() if name not in hit or target.type in _SHARED]
+        picked = _picked(kind, free, matching, selector, draw)
     if kind == NODE_LOSS:
         picked = _on_lost_hosts(config, matching, selector, draw)
     names = tuple(name for name in config.targets if name in picked)
+    twice = [name for name in names if name in hit and config.targets[name].type not in _SHARED]
+    if twice:
+        raise FaultRefused(
+            f"{kind}: {', '.join(twice)} would be hit twice in one group; heal one fault before the other."
+        )
     asked: frozenset[str] = frozenset()
     if selector.name is not None:
         asked = frozenset(names)
@@ -118,9 +130,10 @@ def _picked(
             said = f"{', '.join(leaders)} are" if leaders else "none is"
             raise FaultRefused(f"{kind}: pick: leader needs one target with leader: true; {said}.")
         return leaders
-    count = _count(selector.pick, len(names))
+    count = _count(selector.pick, len(targets))
     if count > len(names):
-        raise FaultRefused(f"{kind}: pick: {selector.pick} is more than the {len(names)} targets that match.")
+        left = " and that no other fault of the group hits" if len(names) < len(targets) else ""
+        raise FaultRefused(f"{kind}: pick: {selector.pick} is more than the {len(names)} targets that match{left}.")
     return draw.sample(names, count)
 
 

@@ -160,6 +160,37 @@ class Stage:
             process.wait()
 
 
+class Runner:
+    """`streamproof faults run` of a stage's file, which has said ``until``."""
+
+    def __init__(self, stage: Stage, until: str = "failure:") -> None:
+        self.process = subprocess.Popen(
+            [*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        self.said: list[str] = []
+        for line in self.process.stdout:
+            self.said.append(line)
+            if until in line:
+                return
+        raise AssertionError(f"the fault did not come in: {self.said}")
+
+    def watchdog(self) -> int:
+        found = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,args="], text=True).splitlines()
+        rows = [line.split(maxsplit=2) for line in found]
+        (pid,) = [int(r[0]) for r in rows if int(r[1]) == self.process.pid and "faults.watch" in r[2]]
+        return pid
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WITHIN_SECONDS)
+
+    def stop(self) -> str:
+        """End it in order; what it said on the way."""
+        self.process.terminate()
+        return self.process.communicate(timeout=WITHIN_SECONDS)[0]
+
+
 def echo_seconds(port: int, content: bytes = b"ping", timeout_seconds: float = 5.0) -> float:
     """Time for ``content`` to come back; raises TimeoutError or ConnectionError where it does not."""
     started = time.monotonic()

@@ -18,6 +18,7 @@ from tests.faults.stage import (
     ROOT,
     STREAMPROOF,
     WITHIN_SECONDS,
+    Runner,
     Stage,
     echo_seconds,
     is_alive,
@@ -42,38 +43,6 @@ if sys.platform == "linux":
         "cpu_pressure": {"target": "here"},
         "memory_pressure": {"target": "here", "parameters": {"bytes": "16MiB"}},
     }
-
-
-class Runner:
-    """`streamproof faults run` with one fault that is in."""
-
-    def __init__(self, stage: Stage, kind: str) -> None:
-        stage.write({"kind": kind, "for": LONG, **FAULTS[kind]})
-        self.process = subprocess.Popen(
-            [*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        assert self.process.stdout is not None
-        self.said: list[str] = []
-        for line in self.process.stdout:
-            self.said.append(line)
-            if "failure:" in line:
-                return
-        pytest.fail(f"the fault did not come in: {self.said}")
-
-    def watchdog(self) -> int:
-        found = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,args="], text=True).splitlines()
-        rows = [line.split(maxsplit=2) for line in found]
-        (pid,) = [int(r[0]) for r in rows if int(r[1]) == self.process.pid and "faults.watch" in r[2]]
-        return pid
-
-    def kill(self) -> None:
-        self.process.kill()
-        self.process.wait(WITHIN_SECONDS)
-
-    def stop(self) -> str:
-        """End it in order; what it said on the way."""
-        self.process.terminate()
-        return self.process.communicate(timeout=WITHIN_SECONDS)[0]
 
 
 Run = Callable[[str], Runner]
@@ -122,7 +91,8 @@ def run(full: Stage) -> Iterator[Callable[[str], Runner]]:
         def start(kind: str) -> Runner:
             if FAULTS[kind]["target"] == "link":
                 stack.enter_context(full.link())
-            runner = Runner(full, kind)
+            full.write({"kind": kind, "for": LONG, **FAULTS[kind]})
+            runner = Runner(full)
             stack.callback(runner.stop)
             return runner
 

@@ -35,7 +35,7 @@ LINKS = {
 
 
 def configured(schedule: dict[str, Any] | None = None, **more: Any) -> FaultConfig:
-    return parse({"targets": WORKERS | LINKS, "schedule": schedule, **more})
+    return parse({"targets": WORKERS | LINKS, "schedule": schedule} | more)
 
 
 def planned(config: FaultConfig, seed: int = 1) -> Timeline:
@@ -189,6 +189,92 @@ def test_random_faults_stay_within_their_budgets(seed: int) -> None:
     assert all(5 <= step.wait_seconds <= 20 for step in made.steps[1:])
     assert all(2 <= step.lasts_seconds <= 30 for step in made.steps)
     assert made == planned(configured({"warm_up": "10s", "random": budget, "faults": [{**KILL, "for": lasts}]}), seed)
+
+
+ONE = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}}
+SLOW = {"kind": "net_delay", "target": "link0", "parameters": {"delay": "1s"}}
+
+
+def grouped(*together: dict[str, Any], **more: Any) -> Timeline:
+    return planned(configured({"control": "5s", "faults": [{"together": list(together), "for": "30s"}]}, **more), 3)
+
+
+def test_the_faults_of_a_group_start_at_their_offsets() -> None:
+    made = grouped({**ONE, "after": "2s"}, SLOW, {**ONE, "after": "1500ms"})
+    (step,) = made.steps
+    assert [(after, fault.kind, fault.name) for after, fault in step.parts] == [
+        (0, "net_delay", "net-delay"),
+        (1.5, "process_kill", "process-kill"),
+        (2, "process_kill", "process-kill-2"),
+    ]
+    assert (step.fault, step.seconds, made.seconds) == (step.parts[0][1], 32, 37)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_two_faults_of_a_group_do_not_hit_one_target(seed: int) -> None:
+    faults = [{"together": [ONE, ONE, {**ONE, "target": {"labels": {"role": "worker"}, "pick": 3}}]}]
+    (step,) = planned(configured({"faults": faults}), seed).steps
+    hit = [name for _, fault in step.parts for name in fault.targets]
+    assert len(hit) == len(set(hit)) == 5
+
+
+@pytest.mark.parametrize(
+    ("together", "more", "words"),
+    [
+        (
+            [{**ONE, "target": {"pick": 3}}] * 2,
+            {},
+            r"process_kill: it would hit all replicas \(w0, w1, w2, w3, w4, w5\)",
+        ),
+        ([{**ONE, "target": {"pick": "50%"}}] * 3, {}, "pick: 50% is more than the 0 targets .* no other fault"),
+        (
+            [SLOW, {**SLOW, "kind": "net_reset", "parameters": {}}],
+            {},
+            "net_reset: link0 would be hit twice in one group",
+        ),
+        (
+            [{**ONE, "target": "w1"}, {**ONE, "kind": "node_loss", "target": "w0"}],
+            {},
+            "node_loss: w1 would be hit twice",
+        ),
+        ([SLOW, ONE], {"limits": {"targets_at_once": 1}}, "net_delay and process_kill: it would hit 2 targets"),
+    ],
+)
+def test_the_blast_radius_holds_for_a_whole_group(
+    together: list[dict[str, Any]], more: dict[str, Any], words: str
+) -> None:
+    with pytest.raises(FaultRefused, match=words):
+        grouped(*together, **more)
+
+
+def test_all_replicas_may_be_hit_by_a_group_that_names_each() -> None:
+    (step,) = grouped(*({**ONE, "target": f"w{number}"} for number in range(6))).steps
+    assert [fault.target_names for _, fault in step.parts] == ["w0", "w1", "w2", "w3", "w4", "w5"]
+
+
+def test_two_faults_may_press_on_one_machine() -> None:
+    memory = {"kind": "memory_pressure", "target": "here", "parameters": {"bytes": "1MiB"}}
+    targets = WORKERS | LINKS | {"here": {"type": "machine"}}
+    (step,) = grouped({"kind": "cpu_pressure", "target": "here"}, memory, targets=targets).steps
+    assert len(step.parts) == 2
+
+
+def test_the_last_of_a_group_must_be_over_before_the_broker_ends_its_transaction() -> None:
+    hang = {"kind": "transaction_hang", "target": "clicks", "parameters": {"timeout": "31s"}}
+    clicks = {"clicks": {"type": "topic", "bootstrap_servers": "127.0.0.1:9092", "topic": "click"}}
+    grouped(hang, SLOW, targets=WORKERS | LINKS | clicks)
+    with pytest.raises(FaultRefused, match="transaction_hang: the broker ends a transaction after timeout, 31 s"):
+        grouped(hang, {**SLOW, "after": "1s"}, targets=WORKERS | LINKS | clicks)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_random_groups_stay_within_the_budget(seed: int) -> None:
+    lasts = {"at_least": "2s", "at_most": "20s"}
+    group = {"together": [ONE, {**SLOW, "after": "10s"}], "for": lasts}
+    budget = {"length": "300s", "faults_at_most": 8, "down_at_most": "60s", "gap": {"at_least": "5s", "at_most": "20s"}}
+    made = planned(configured({"random": budget, "faults": [group]}), seed)
+    assert 1 <= len(made.steps) <= 5
+    assert sum(step.seconds for step in made.steps) <= 60
 
 
 def of_plan(name: str, **more: Any) -> Timeline:
