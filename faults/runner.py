@@ -68,7 +68,7 @@ def _one(
             journal.add_facts(entry, injected.facts)
         say(f"healed: {_where(entry.fault)} is gone")
 
-    started = time.monotonic()
+    started = 0.0
     try:
         for after, fault in step.parts:
             _hold(broken, started + after, stop)
@@ -79,6 +79,7 @@ def _one(
             entry = journal.begin(fault, injected.facts)
             broken.append((entry, injected))
             reach(entry, "injected", journal, topic)
+            started = started or time.monotonic()
             injected.inject()
             journal.add_facts(entry, injected.facts)
             if not becomes_true(partial(_shows, broken), config.limits.verified_within):
