@@ -26,12 +26,14 @@ PlanName = Literal[
     "pgval-crash",
     "ospbench-worker",
     "ospbench-master",
+    "ospbench-poison",
     "vogel-kill-1",
     "vogel-kill-2",
     "vogel-kill-4",
     "vogel-crash-2",
     "streambench-node",
     "checkmate",
+    "checkmate-cyclic",
 ]
 
 
@@ -70,8 +72,10 @@ class NamedPlanSection(Section):
     """A plan of the literature (faults/plans.py), on your targets."""
 
     name: PlanName
+    type: Literal["process", "container", "pods"] = "process"
+    """What is hit: processes of this machine (with their links and topics), containers of Docker, or pods."""
     target: Selector = Selector()
-    """Whose name or labels narrow the targets; how many are hit is the plan's."""
+    """Whose name, labels or input narrow the targets; how many are hit is the plan's."""
     faster: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """All phases are shorter by this factor. Delays and rates stay, since they are measured against timeouts."""
     expects: Expects = ()

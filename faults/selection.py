@@ -26,8 +26,8 @@ class Selection:
     kind: str
     names: tuple[str, ...]
     """In the order of the file."""
-    matching: frozenset[str]
-    """What the selector could have hit."""
+    replicas: frozenset[str]
+    """The targets of its type with the selector's labels, of which not all may be hit unless asked for."""
     asked: frozenset[str]
     """What it says to hit: a name, all, or the leader. A name asks for the whole host of a node loss."""
     units: int
@@ -48,18 +48,27 @@ def select(
     Raises FaultRefused where nothing matches, or fewer than are picked. Whether they are too many is another question:
     :func:`check_radius`.
     """
-    matching = {
+    if selector.input is False and not any(target.input for target in config.targets.values()):
+        raise FaultRefused(
+            f"{kind}: input: false needs to know what takes the input; mark those targets with input: true, or name "
+            "one to hit."
+        )
+    replicas = {
         name: target
         for name, target in config.targets.items()
         if target.type == target_type and selector.labels.items() <= target.labels.items()
     }
+    matching = {name: target for name, target in replicas.items() if selector.input in (None, target.input)}
     if selector.name is not None:
         if selector.name not in matching:
             raise FaultRefused(f"{kind}: there is no {target_type} target named {selector.name}; see targets: .")
         picked = [selector.name]
     elif not matching:
-        labels = ", ".join(f"{key}: {value}" for key, value in selector.labels.items()) or "any label"
-        raise FaultRefused(f"{kind}: there is no {target_type} target with {labels}; see targets: .")
+        wanted = [f"{key}: {value}" for key, value in selector.labels.items()]
+        if selector.input is not None:
+            wanted.append(f"input: {str(selector.input).lower()}")
+        said = ", ".join(wanted) or "any label"
+        raise FaultRefused(f"{kind}: there is no {target_type} target with {said}; see targets: .")
     elif kind == NODE_LOSS:
         picked = []
     else:
@@ -79,7 +88,7 @@ def select(
     elif selector.pick in ("all", "leader"):
         asked = frozenset(matching)
     units = _units(kind, len(names), parameters, is_limited=config.limits.targets_at_once is not None)
-    return Selection(kind, names, frozenset(matching), asked, units)
+    return Selection(kind, names, frozenset(replicas), asked, units)
 
 
 def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
@@ -87,7 +96,7 @@ def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
     hit = {name for selection in selections for name in selection.names}
     asked = {name for selection in selections for name in selection.asked}
     said = " and ".join(dict.fromkeys(selection.kind for selection in selections))
-    for replicas in [*(selection.matching for selection in selections), *_losses(config, selections)]:
+    for replicas in [*(selection.replicas for selection in selections), *_losses(config, selections)]:
         if replicas <= hit and not replicas <= asked:
             names = ", ".join(name for name in config.targets if name in replicas)
             raise FaultRefused(
@@ -103,7 +112,7 @@ def _losses(config: FaultConfig, selections: Sequence[Selection]) -> Iterator[fr
     for selection in selections:
         for lost in selection.names if selection.kind == NODE_LOSS else ():
             like = config.targets[lost]
-            if lost not in selection.matching:
+            if lost not in selection.replicas:
                 alike = (n for n, t in config.targets.items() if (t.type, t.labels) == (like.type, like.labels))
                 yield frozenset(alike)
 
@@ -149,7 +158,13 @@ def _on_lost_hosts(
     config: FaultConfig, matching: Mapping[str, Target], selector: Selector, draw: random.Random
 ) -> list[str]:
     chosen = {selector.name: matching[selector.name]} if selector.name is not None else matching
-    hosts = list(dict.fromkeys(t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host))
+    processes = [t for t in config.targets.values() if isinstance(t, LocalProcess)]
+    # A host takes input where any of its processes does.
+    barred = {t.host for t in processes if t.input} if selector.input is False else set()
+    found = (t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host and t.host not in barred)
+    hosts = list(dict.fromkeys(found))
+    if not hosts and barred:
+        raise FaultRefused(f"{NODE_LOSS}: all hosts that match take input; leave out input: false, or name one.")
     if not hosts:
         raise FaultRefused(f"{NODE_LOSS}: no target that matches has a host; give it one under targets: .")
     lost: list[str]

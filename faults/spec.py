@@ -27,17 +27,19 @@ Expects = Annotated[tuple[str, ...], AfterValidator(expected_classes)]
 
 
 class Selector(Section):
-    """Which targets a fault hits: one by ``name``, or ``pick`` of those that carry all ``labels``."""
+    """Which targets a fault hits: one by ``name``, or ``pick`` of those with all ``labels`` and this ``input``."""
 
     name: str | None = None
     labels: dict[str, str] = Field(default_factory=dict)
+    input: bool | None = None
+    """Only targets that take the pipeline's input, or only others; None: any."""
     pick: Pick = "one"
     """``one``, a number, a share (``50%``, rounded up), ``all``, or ``leader``; the seed draws which."""
 
     @model_validator(mode="after")
     def _one_way(self) -> Self:
-        if self.name is not None and (self.labels or self.pick != "one"):
-            raise ValueError("a target by name takes no labels and no pick")
+        if self.name is not None and (self.labels or self.input is not None or self.pick != "one"):
+            raise ValueError("a target by name takes no labels and no pick, and no input")
         return self
 
 

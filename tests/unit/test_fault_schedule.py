@@ -10,7 +10,7 @@ import pytest
 from faults.config import FaultConfig, PlanName, parse
 from faults.errors import FaultRefused
 from faults.fault import Timeline
-from faults.parameters import DelayParameters
+from faults.parameters import DelayParameters, PodParameters, PoisonParameters
 from faults.schedule import timeline
 
 KILL = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "10s"}
@@ -27,9 +27,12 @@ def worker(number: int, **more: Any) -> dict[str, Any]:
     }
 
 
-WORKERS = {f"w{number}": worker(number, leader=number == 3) for number in range(6)}
+WORKERS = {f"w{number}": worker(number, leader=number == 3, input=number == 0) for number in range(6)}
 LINKS = {
     f"link{number}": {"type": "link", "listen": f"127.0.0.1:{19092 + number}", "upstream": "127.0.0.1:9092"}
+    for number in range(2)
+} | {
+    f"topic{number}": {"type": "topic", "bootstrap_servers": "127.0.0.1:9092", "topic": f"in{number}"}
     for number in range(2)
 }
 
@@ -302,6 +305,8 @@ def test_pgvals_delays(name: str, delay: float) -> None:
         ("vogel-kill-4", 10, 4, 300, 0, 3300),
         ("vogel-crash-2", 5, 2, 300, 300, 3300),
         ("checkmate", 1, 1, 48, 0, 90),
+        ("checkmate-cyclic", 1, 1, 48, 0, 90),
+        ("ospbench-poison", 1, 1, 720, 0, 1020),
     ],
 )
 def test_the_kills_of_the_literature(
@@ -320,6 +325,83 @@ def test_streambench_kills_a_node_half_way() -> None:
     assert (step.fault.kind, step.wait_seconds, step.lasts_seconds) == ("node_loss", 300, 300)
     with pytest.raises(FaultRefused, match="failure_free"):
         of_plan("streambench-node")
+
+
+def test_streambench_kills_no_node_that_takes_input() -> None:
+    config = configured(plan={"name": "streambench-node", "failure_free": "10m"})
+    lost = {tuple(planned(config, seed).steps[0].fault.targets) for seed in range(30)}
+    assert lost == {("w2", "w3"), ("w4", "w5")}, "w0 takes the input, and w1 is on its host"
+    unmarked = {name: {**target, "input": False} for name, target in WORKERS.items()}
+    with pytest.raises(FaultRefused, match="input: false needs to know what takes the input; mark those targets"):
+        planned(configured(plan={"name": "streambench-node", "failure_free": "10m"}, targets=unmarked))
+    all_take = {name: {**target, "input": True} for name, target in WORKERS.items()}
+    with pytest.raises(FaultRefused, match="no process target with input: false"):
+        planned(configured(plan={"name": "streambench-node", "failure_free": "10m"}, targets=all_take))
+
+
+@pytest.mark.parametrize(("takes", "names"), [(True, {"w0"}), (False, {"w1", "w2", "w3", "w4", "w5"})])
+def test_a_selector_takes_the_targets_with_input_or_the_others(takes: bool, names: set[str]) -> None:
+    config = configured({"faults": [{"kind": "process_kill", "target": {"input": takes}}]})
+    assert {planned(config, seed).steps[0].fault.target_names for seed in range(60)} == names
+
+
+def test_a_host_with_input_on_another_of_its_processes_takes_input() -> None:
+    fed = {"fed": worker(9, host="node-2", labels={"role": "reader"}, input=True)}
+    schedule = {"faults": [{"kind": "node_loss", "target": {"labels": {"role": "worker"}, "input": False}}]}
+    config = configured(schedule, targets=WORKERS | fed)
+    assert {planned(config, seed).steps[0].fault.target_names for seed in range(20)} == {"w2,w3"}
+
+
+PODS = {"workers": {"type": "pods", "namespace": "shop", "match": {"app": "worker"}}}
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "pods"),
+    [
+        ("vogel-kill-4", "pod_kill", 4),
+        ("vogel-crash-2", "pod_failure", 2),
+        ("pgval-crash", "pod_failure", "one"),
+        ("pgval-delay-above-timeout", "pod_net_delay", "one"),
+        ("ospbench-worker", "pod_kill", "one"),
+        ("checkmate", "pod_kill", "one"),
+    ],
+)
+def test_a_named_plan_on_pods(name: str, kind: str, pods: int | str) -> None:
+    local = of_plan(name, **({} if "delay" not in name else {"target": {"name": "link0"}}))
+    made = planned(configured(plan={"name": name, "type": "pods", "target": {"name": "workers"}}, targets=PODS))
+    assert {step.fault.kind for step in made.steps} == {kind}
+    parameters = made.steps[0].fault.parameters
+    assert isinstance(parameters, PodParameters)
+    assert parameters.pods == pods
+    assert [(s.wait_seconds, s.lasts_seconds) for s in made.steps] == [
+        (s.wait_seconds, s.lasts_seconds) for s in local.steps
+    ]
+
+
+def test_a_named_plan_on_containers() -> None:
+    boxes = {f"c{n}": {"type": "container", "container": f"c{n}"} for n in range(3)}
+    made = planned(configured(plan={"name": "vogel-kill-2", "type": "container"}, targets=boxes))
+    assert {(step.fault.kind, len(step.fault.targets)) for step in made.steps} == {("container_kill", 2)}
+
+
+@pytest.mark.parametrize(
+    ("plan", "words"),
+    [
+        ({"name": "vogel-kill-2"}, "vogel-kill-2: say which pods, as in target: {name: workers}"),
+        ({"name": "ospbench-master", "target": {"name": "workers"}}, "ospbench-master: no pod is known to lead"),
+        ({"name": "ospbench-poison", "target": {"name": "workers"}}, "there is no kind for type: pods; use process"),
+        ({"name": "streambench-node", "failure_free": "5m"}, "there is no kind for type: pods; use process"),
+    ],
+)
+def test_a_named_plan_that_pods_do_not_have_is_refused(plan: dict[str, Any], words: str) -> None:
+    with pytest.raises(FaultRefused, match=words):
+        planned(configured(plan={**plan, "type": "pods"}, targets=PODS))
+
+
+def test_the_poison_of_a_plan_is_one_event() -> None:
+    (step,) = of_plan("ospbench-poison").steps
+    assert isinstance(step.fault.parameters, PoisonParameters)
+    assert (step.fault.kind, step.fault.parameters.at_most) == ("poison", 1)
 
 
 @pytest.mark.parametrize("name", get_args(PlanName))
