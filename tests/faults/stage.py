@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from faults.config import FaultConfig, load
@@ -189,6 +190,35 @@ class Runner:
         """End it in order; what it said on the way."""
         self.process.terminate()
         return self.process.communicate(timeout=WITHIN_SECONDS)[0]
+
+
+HEALERS = ("watchdog", pytest.param("heal", marks=pytest.mark.extended))
+"""Who heals what a killed runner left: its watchdog, or, where that was killed too, ``faults heal``."""
+
+
+def abandoned(stage: Stage, fault: dict[str, Any], healer: str, is_in: Callable[[], bool]) -> None:
+    """A runner is killed while its fault ``is_in``; returns when ``healer`` has healed, with all states reached."""
+    stage.write({**fault, "for": "600s"})
+    runner = Runner(stage)
+    try:
+        assert is_in()
+        if healer == "heal":
+            os.kill(runner.watchdog(), signal.SIGKILL)
+        runner.kill()
+    finally:
+        runner.stop()
+    if healer == "heal":
+        assert len(stage.unhealed()) == 1
+        heal(stage)
+    wait_until(lambda: stage.unhealed() == [], f"the {healer} has healed")
+    assert stage.states() == ["injected", "verified", "heal_started", "healed"]
+
+
+def heal(stage: Stage) -> None:
+    """`streamproof faults heal`, which must succeed."""
+    command = [*STREAMPROOF, "heal", stage.file]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * WITHIN_SECONDS, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def echo_seconds(port: int, content: bytes = b"ping", timeout_seconds: float = 5.0) -> float:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import threading
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +14,7 @@ from faults.errors import NotHealed, NotVerified
 from faults.journal import Entry, read
 from faults.runner import run
 from faults.schedule import timeline
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Runner, Stage, is_alive, state_of, wait_until
+from tests.faults.stage import WITHIN_SECONDS, Runner, Stage, heal, is_alive, state_of, wait_until
 
 PAUSE = {"kind": "process_pause", "target": "w0"}
 KILL = {"kind": "process_kill", "target": "w1"}
@@ -136,7 +134,7 @@ def test_a_group_of_a_killed_runner_is_healed(
     if who == "heal":
         assert pair.unhealed() == [kind.replace("_", "-") for kind in reversed(kinds)]
         assert state_of(pair.pid("w0")) == "T"
-        heal(pair.file)
+        heal(pair)
     wait_until(lambda: pair.unhealed() == [], "all are healed")
     assert [entry.fault.kind for entry in entries(pair)] == kinds
     assert state_of(pair.pid("w0")) != "T"
@@ -144,10 +142,3 @@ def test_a_group_of_a_killed_runner_is_healed(
     assert is_alive(pair.pid("w1"))
     for entry in entries(pair):
         assert list(entry.states) == ["injected", "verified", "heal_started", "healed"]
-
-
-def heal(file: Path) -> None:
-    ran = subprocess.run(
-        [*STREAMPROOF, "heal", file], cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_SECONDS, check=False
-    )
-    assert ran.returncode == 0, ran.stderr

@@ -9,13 +9,14 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from faults.backends import namespaces
 from faults.errors import FaultRefused
 from faults.journal import read
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
+from tests.faults.stage import HEALERS, WITHIN_SECONDS, Stage, abandoned, wait_until
 
 # Link-local, of this test's process: they lead nowhere else.
 _HOST, _INSIDE = "169.254.213.1", "169.254.213.2"
@@ -73,15 +74,24 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
     assert connects(stage)
 
 
-def test_the_partition_of_a_killed_runner_is_healed_by_its_watchdog(stage: Stage, name: str) -> None:
-    stage.write({"kind": "namespace_partition", "target": "node", "for": "600s"})
-    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert runner.stdout is not None
-    assert any("failure:" in line for line in runner.stdout)
-    assert not connects(stage)
-    runner.kill()
-    runner.wait(WITHIN_SECONDS)
-    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+LEFT: dict[str, tuple[dict[str, Any], str]] = {
+    "namespace_partition": ({}, "pfifo"),
+    "namespace_delay": ({"delay": "500ms"}, "netem"),
+    "namespace_loss": ({"percent": 50}, "netem"),
+}
+"""Kind -> parameters, and the rule that it puts on."""
+
+
+@pytest.mark.parametrize("healer", HEALERS)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(k, marks=[needs_netem] if rule == "netem" else []) for k, (_, rule) in LEFT.items()]
+)
+def test_the_namespace_of_a_killed_runner_is_healed(stage: Stage, name: str, kind: str, healer: str) -> None:
+    before = rule(name)
+    parameters, ours = LEFT[kind]
+    fault = {"kind": kind, "target": "node", "parameters": parameters}
+    abandoned(stage, fault, healer, lambda: rule(name) == ours)
+    assert rule(name) == before
     assert connects(stage)
 
 
