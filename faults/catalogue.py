@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +21,7 @@ from faults.parameters import (
     DisconnectParameters,
     DiskParameters,
     MemoryParameters,
+    NamespaceBandwidthParameters,
     NamespaceDelayParameters,
     NamespaceLossParameters,
     NoParameters,
@@ -48,6 +50,8 @@ class Kind:
     parameters: type[AnyParameters]
     summary: str
     linux_only: bool = False
+    why_not: Callable[[], str | None] | None = None
+    """Tells why a host that has what the target needs cannot do it."""
 
     @property
     def why_not_here(self) -> str | None:
@@ -55,7 +59,7 @@ class Kind:
         if self.linux_only and sys.platform != "linux":
             return "its probe reads /proc, which only Linux has"
         if self.target == "namespace":
-            return namespaces.why_not_here() if self.parameters is NoParameters else namespaces.why_no_netem()
+            return (self.why_not or namespaces.why_not_here)()
         if not hasattr(os, "killpg"):
             return "it needs a POSIX system"
         return None
@@ -90,8 +94,27 @@ _ALL: Final = (
     Kind("net_bandwidth", "link", BandwidthParameters, "a link passes only so many bytes per second"),
     Kind("net_reset", "link", NoParameters, "connections of a link are reset, old ones and new ones"),
     Kind("namespace_partition", "namespace", NoParameters, "no packet leaves a network namespace"),
-    Kind("namespace_delay", "namespace", NamespaceDelayParameters, "packets leave a namespace later, by netem"),
-    Kind("namespace_loss", "namespace", NamespaceLossParameters, "packets that leave a namespace are lost, by netem"),
+    Kind(
+        "namespace_bandwidth",
+        "namespace",
+        NamespaceBandwidthParameters,
+        "only so many bytes per second leave a namespace",
+        why_not=namespaces.why_no_tbf,
+    ),
+    Kind(
+        "namespace_delay",
+        "namespace",
+        NamespaceDelayParameters,
+        "packets leave a namespace later, by netem",
+        why_not=namespaces.why_no_netem,
+    ),
+    Kind(
+        "namespace_loss",
+        "namespace",
+        NamespaceLossParameters,
+        "packets that leave a namespace are lost, by netem",
+        why_not=namespaces.why_no_netem,
+    ),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
     Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),

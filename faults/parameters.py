@@ -76,6 +76,12 @@ class NamespaceDelayParameters(Section):
         return self
 
 
+class NamespaceBandwidthParameters(Section):
+    """``bytes_per_second`` leave the namespace, all its connections together."""
+
+    bytes_per_second: Annotated[Bytes, Field(ge=10_000, le=10_000_000)]
+
+
 class NamespaceLossParameters(Section):
     """``percent`` of the packets that leave the namespace are lost."""
 
@@ -202,6 +208,7 @@ AnyParameters = (
     | ContainerRestartParameters
     | DisconnectParameters
     | NamespaceDelayParameters
+    | NamespaceBandwidthParameters
     | NamespaceLossParameters
     | PodParameters
     | PodDelayParameters

@@ -38,8 +38,14 @@ def why_not_here() -> str | None:
 
 @functools.cache
 def why_no_netem() -> str | None:
-    """Why this host cannot delay or lose packets; None where it can."""
+    """Why this host cannot delay packets; None where it can."""
     return why_not_here() or _tried("netem", "delay", "1ms")
+
+
+@functools.cache
+def why_no_tbf() -> str | None:
+    """Why this host cannot limit a namespace's bandwidth; None where it can."""
+    return why_not_here() or _tried("tbf", "rate", "1mbit", "burst", "10kb", "latency", "50ms")
 
 
 def _tried(*rule: str) -> str | None:
@@ -72,6 +78,32 @@ def connect_seconds(namespace: str, address: str, timeout_seconds: float) -> flo
     inside = ["ip", "netns", "exec", namespace, sys.executable, "-I", "-S", "-c", _CONNECT]
     ran = subprocess.run([*inside, host, port, str(timeout_seconds)], check=False, capture_output=True, text=True)
     return None if ran.returncode else float(ran.stdout)
+
+
+_SEND = """
+import socket, sys, time
+size, left = 1200, int(sys.argv[2])
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+    out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    started = time.monotonic()
+    while left > 0:
+        left -= out.sendto(bytes(size), (sys.argv[1], 9))
+print(time.monotonic() - started)
+"""
+"""Datagrams to the discard port: the sender waits until the device has taken all but the last few."""
+
+
+def send_seconds(namespace: str, address: str, size: int, timeout_seconds: float) -> float:
+    """Time for ``size`` bytes to leave for the host of ``address`` from inside; ``timeout_seconds`` where it is longer."""
+    host = address.rpartition(":")[0]
+    inside = ["ip", "netns", "exec", namespace, sys.executable, "-I", "-S", "-c", _SEND, host, str(size)]
+    try:
+        ran = subprocess.run(inside, check=False, capture_output=True, text=True, timeout=timeout_seconds)
+    except subprocess.TimeoutExpired:
+        return timeout_seconds
+    if ran.returncode:
+        raise FaultRefused(f"namespace {namespace}: no datagram can be sent ({_first_line(ran.stderr)}).")
+    return float(ran.stdout)
 
 
 def _tc(namespace: str, *arguments: str) -> str:

@@ -12,7 +12,7 @@ from faults.kinds.base import Injection, Maker
 from faults.kinds.broker import BrokerKill, BrokerPause
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
-from faults.kinds.namespace import NamespaceDelay, NamespaceLoss, NamespacePartition
+from faults.kinds.namespace import NamespaceBandwidth, NamespaceDelay, NamespaceLoss, NamespacePartition
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
 from faults.kinds.pods import Pods
 from faults.kinds.poison import Poison
@@ -41,6 +41,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "net_bandwidth": Bandwidth,
     "net_reset": Reset,
     "namespace_partition": NamespacePartition,
+    "namespace_bandwidth": NamespaceBandwidth,
     "namespace_delay": NamespaceDelay,
     "namespace_loss": NamespaceLoss,
     "cpu_pressure": CpuPressure,

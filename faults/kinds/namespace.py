@@ -12,12 +12,15 @@ from faults.backends import namespaces
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
-from faults.parameters import NamespaceDelayParameters, NamespaceLossParameters
+from faults.parameters import NamespaceBandwidthParameters, NamespaceDelayParameters, NamespaceLossParameters
 from faults.targets import NamespaceTarget
 
 _CONNECT_SECONDS_MAX: Final = 5.0
 _SILENCE_SECONDS: Final = 0.5
 """A connection that takes longer than this, where one was made before, does not come about."""
+_PROBE_SECONDS: Final = 0.5
+"""A probe of the bandwidth is as long as it would take to pass."""
+_PACKET_BYTES_MAX: Final = 10_000
 _SLACK_SECONDS: Final = 0.1
 _MEASURED_SHARE: Final = 0.9
 
@@ -102,6 +105,25 @@ class NamespaceDelay(_OnNamespaces):
         longest = self._delay + self._jitter + _CONNECT_SECONDS_MAX
         seconds = namespaces.connect_seconds(target.namespace, target.probe, longest)
         return seconds is not None and seconds >= (self._delay - self._jitter) * _MEASURED_SHARE
+
+
+class NamespaceBandwidth(_OnNamespaces):
+    """By tbf; half a second's worth of datagrams takes that long to leave."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespaceBandwidthParameters)
+        self._rate = fault.parameters.bytes_per_second
+        # What may leave at once: a large packet, and what passes between two ticks of a slow kernel clock.
+        self._burst = max(_PACKET_BYTES_MAX, self._rate // 50)
+
+    def _rule(self) -> tuple[str, ...]:
+        return ("tbf", "rate", f"{self._rate}bps", "burst", str(self._burst), "latency", "400ms")
+
+    def _shows(self, target: NamespaceTarget) -> bool:
+        size = round(self._rate * _PROBE_SECONDS) + self._burst
+        seconds = namespaces.send_seconds(target.namespace, target.probe, size, _CONNECT_SECONDS_MAX)
+        return seconds >= _PROBE_SECONDS * _MEASURED_SHARE
 
 
 class NamespaceLoss(_OnNamespaces):

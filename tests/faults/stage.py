@@ -72,6 +72,7 @@ class Stage:
         self.file = folder / "faults.yaml"
         self.targets: dict[str, Any] = {"disk": {"type": "folder", "path": "."}, "here": {"type": "machine"}}
         self.link_port = 0
+        self.listener: socket.socket
         self.proxies: list[subprocess.Popen[bytes]] = []
         self._started: list[subprocess.Popen[bytes]] = []
 

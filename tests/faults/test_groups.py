@@ -92,7 +92,7 @@ def test_where_one_is_not_seen_all_are_healed_and_the_run_ends(pair: Stage) -> N
 
 
 def test_where_one_does_not_come_back_the_others_are_healed_all_the_same(pair: Stage) -> None:
-    pair.targets["w1"]["start"] = ["false"]
+    pair.targets["w1"]["ready"] = "127.0.0.1:1"
     with pytest.raises(NotHealed, match=r"^process-kill on w1 is not healed: .*CONFIG`\.$"):
         during(pair, {"together": [PAUSE, KILL]}, limits={"healed_within": "300ms"})
     assert pair.unhealed() == ["process-kill"]

@@ -7,6 +7,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from typing import Any
@@ -25,6 +26,8 @@ _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.a
 pytestmark = pytest.mark.skipif(
     namespaces.why_not_here() is not None, reason=f"network namespaces: {namespaces.why_not_here()}"
 )
+_SEND = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).sendall(bytes(100_000))"
+needs_tbf = pytest.mark.skipif(namespaces.why_no_tbf() is not None, reason=str(namespaces.why_no_tbf()))
 needs_netem = pytest.mark.skipif(namespaces.why_no_netem() is not None, reason=str(namespaces.why_no_netem()))
 
 
@@ -46,7 +49,7 @@ def name(stage: Stage) -> Iterator[str]:
         ip("link", "set", device, "up")
         ip("-n", made, "addr", "add", f"{_INSIDE}/30", "dev", "e0")
         ip("-n", made, "link", "set", "e0", "up")
-        listener = stack.enter_context(socket.create_server((_HOST, 0), backlog=100))
+        listener = stage.listener = stack.enter_context(socket.create_server((_HOST, 0), backlog=100))
         address = f"{_HOST}:{listener.getsockname()[1]}"
         stage.targets["node"] = {"type": "namespace", "namespace": made, "device": "e0", "probe": address}
         wait_until(lambda: connects(stage), "the namespace reaches us")
@@ -76,16 +79,16 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
 
 LEFT: dict[str, tuple[dict[str, Any], str]] = {
     "namespace_partition": ({}, "pfifo"),
+    "namespace_bandwidth": ({"bytes_per_second": "50KB"}, "tbf"),
     "namespace_delay": ({"delay": "500ms"}, "netem"),
     "namespace_loss": ({"percent": 50}, "netem"),
 }
 """Kind -> parameters, and the rule that it puts on."""
+NEEDS = {"netem": [needs_netem], "tbf": [needs_tbf]}
 
 
 @pytest.mark.parametrize("healer", HEALERS)
-@pytest.mark.parametrize(
-    "kind", [pytest.param(k, marks=[needs_netem] if rule == "netem" else []) for k, (_, rule) in LEFT.items()]
-)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=NEEDS.get(rule, [])) for k, (_, rule) in LEFT.items()])
 def test_the_namespace_of_a_killed_runner_is_healed(stage: Stage, name: str, kind: str, healer: str) -> None:
     before = rule(name)
     parameters, ours = LEFT[kind]
@@ -107,6 +110,37 @@ def test_a_namespace_that_is_not_there_is_refused(stage: Stage, name: str) -> No
     stage.targets["node"]["namespace"] = "nowhere"
     with pytest.raises(FaultRefused, match="namespace nowhere: tc refused"):
         stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
+
+
+@needs_tbf
+def test_only_so_many_bytes_leave_a_slow_namespace(stage: Stage, name: str) -> None:
+    taken: list[float] = []
+
+    def send_through() -> float:
+        """Seconds for 100 KB over a connection that a process inside makes, until this end has them all."""
+        target = stage.targets["node"]
+        sender = subprocess.Popen(
+            ["ip", "netns", "exec", target["namespace"], sys.executable, "-c", _SEND, *target["probe"].split(":")]
+        )
+        try:
+            stage.listener.settimeout(WITHIN_SECONDS)
+            got, started = 0, 0.0
+            while got < 100_000:
+                connection, _ = stage.listener.accept()  # those of the probes sent nothing
+                with connection:
+                    started, got = time.monotonic(), 0
+                    while content := connection.recv(65536):
+                        got += len(content)
+            return time.monotonic() - started
+        finally:
+            assert sender.wait(WITHIN_SECONDS) == 0
+
+    fault = {"kind": "namespace_bandwidth", "target": "node", "parameters": {"bytes_per_second": "50KB"}}
+    stage.during(fault, lambda: taken.append(send_through()))
+    taken.append(send_through())
+    limited, free = taken
+    assert limited >= 1.2, "100 KB less a burst of 10 KB at 50 KB/s are 1.8 s"
+    assert free < limited / 2
 
 
 @needs_netem
