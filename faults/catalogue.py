@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from faults.backends import namespaces
+from faults.backends import namespaces, packet_filter
 from faults.parameters import (
     AnyParameters,
     BandwidthParameters,
@@ -112,8 +112,8 @@ _ALL: Final = (
         "namespace_loss",
         "namespace",
         NamespaceLossParameters,
-        "packets that leave a namespace are lost, by netem",
-        why_not=namespaces.why_no_netem,
+        "packets that leave a namespace are lost, by netem or iptables",
+        why_not=packet_filter.why_no_loss,
     ),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),

@@ -52,7 +52,7 @@ def _tried(*rule: str) -> str | None:
     """Why the kernel does not take a rule, tried in a namespace that ends with the trial."""
     trial = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *rule]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
-    return f"the kernel takes no {rule[0]} ({_first_line(ran.stderr)})" if ran.returncode else None
+    return f"the kernel takes no {rule[0]} ({first_line(ran.stderr)})" if ran.returncode else None
 
 
 def root_rule(namespace: str, device: str) -> dict[str, Any]:
@@ -94,7 +94,7 @@ print(time.monotonic() - started)
 
 
 def send_seconds(namespace: str, address: str, size: int, timeout_seconds: float) -> float:
-    """Time for ``size`` bytes to leave for the host of ``address`` from inside; ``timeout_seconds`` where it is longer."""
+    """Time for ``size`` bytes to leave for the host of ``address``; ``timeout_seconds`` where it is longer."""
     host = address.rpartition(":")[0]
     inside = ["ip", "netns", "exec", namespace, sys.executable, "-I", "-S", "-c", _SEND, host, str(size)]
     try:
@@ -102,16 +102,17 @@ def send_seconds(namespace: str, address: str, size: int, timeout_seconds: float
     except subprocess.TimeoutExpired:
         return timeout_seconds
     if ran.returncode:
-        raise FaultRefused(f"namespace {namespace}: no datagram can be sent ({_first_line(ran.stderr)}).")
+        raise FaultRefused(f"namespace {namespace}: no datagram can be sent ({first_line(ran.stderr)}).")
     return float(ran.stdout)
 
 
 def _tc(namespace: str, *arguments: str) -> str:
     ran = subprocess.run(["tc", "-n", namespace, *arguments], check=False, capture_output=True, text=True)
     if ran.returncode:
-        raise FaultRefused(f"namespace {namespace}: tc refused ({_first_line(ran.stderr)}).")
+        raise FaultRefused(f"namespace {namespace}: tc refused ({first_line(ran.stderr)}).")
     return ran.stdout
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """What a program said, in one line."""
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "without a word")

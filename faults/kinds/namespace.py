@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from faults.backends import namespaces
+from faults.backends import namespaces, packet_filter
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
@@ -127,12 +127,30 @@ class NamespaceBandwidth(_OnNamespaces):
 
 
 class NamespaceLoss(_OnNamespaces):
-    """By netem; the kernel counts what it lost."""
+    """By netem, or by the packet filter where the kernel has none; either counts what it lost."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         assert isinstance(fault.parameters, NamespaceLossParameters)
         self._percent = fault.parameters.percent
+        self._name = f"streamproof-{fault.id}"
+        self._is_filtered = namespaces.why_no_netem() is not None
+
+    def inject(self) -> None:
+        """Put the rule on."""
+        if not self._is_filtered:
+            super().inject()
+            return
+        for target in self._targets.values():
+            packet_filter.lose(target.namespace, target.device, self._percent, self._name)
+
+    def heal(self) -> None:
+        """Take the rule off. Raises FaultRefused where the program does not."""
+        if not self._is_filtered:
+            super().heal()
+            return
+        for target in self._targets.values():
+            packet_filter.remove(target.namespace, self._name)
 
     def _rule(self) -> tuple[str, ...]:
         return ("netem", "loss", f"{self._percent:g}%")
@@ -140,5 +158,11 @@ class NamespaceLoss(_OnNamespaces):
     def _shows(self, target: NamespaceTarget) -> bool:
         # A packet for the rule to lose, in case that nobody else sends.
         namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS)
+        if self._is_filtered:
+            return bool(packet_filter.lost(target.namespace, self._name))
         rule = namespaces.root_rule(target.namespace, target.device)
         return rule.get("handle") == namespaces.HANDLE and int(rule.get("drops", 0)) > 0
+
+    def _is_well(self, name: str, target: NamespaceTarget) -> bool:
+        has_rule = self._is_filtered and packet_filter.lost(target.namespace, self._name) is not None
+        return not has_rule and super()._is_well(name, target)
