@@ -24,6 +24,7 @@ from faults.parameters import (
     NamespaceBandwidthParameters,
     NamespaceDelayParameters,
     NamespaceLossParameters,
+    NamespacePartitionParameters,
     NoParameters,
     PartitionParameters,
     PodClockParameters,
@@ -93,7 +94,12 @@ _ALL: Final = (
     Kind("net_partition", "link", PartitionParameters, "no byte passes a link, both ways or one way"),
     Kind("net_bandwidth", "link", BandwidthParameters, "a link passes only so many bytes per second"),
     Kind("net_reset", "link", NoParameters, "connections of a link are reset, old ones and new ones"),
-    Kind("namespace_partition", "namespace", NoParameters, "no packet leaves a network namespace"),
+    Kind(
+        "namespace_partition",
+        "namespace",
+        NamespacePartitionParameters,
+        "packets of a namespace are dropped, one way or both",
+    ),
     Kind(
         "namespace_bandwidth",
         "namespace",

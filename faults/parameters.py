@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from faults.section import Bytes, Seconds, Section, how_many
 
+Peer = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")]
 Direction = Literal["both", "to_upstream", "to_client"]
 
 
@@ -61,6 +62,16 @@ class DisconnectParameters(Section):
     """``network``: the one to be taken off; all of the container's unless named."""
 
     network: str | None = None
+
+
+class NamespacePartitionParameters(Section):
+    """``direction``: what leaves the namespace (``to``), what comes (``from``) or ``both``; ``peers``: only theirs."""
+
+    direction: Literal["to", "from", "both"] = "to"
+    peers: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")], ...], Field(max_length=16)
+    ] = ()
+    """IPv4 addresses with ports, outside the namespace; all traffic where there are none."""
 
 
 class NamespaceDelayParameters(Section):
@@ -207,6 +218,7 @@ AnyParameters = (
     | PoisonParameters
     | ContainerRestartParameters
     | DisconnectParameters
+    | NamespacePartitionParameters
     | NamespaceDelayParameters
     | NamespaceBandwidthParameters
     | NamespaceLossParameters

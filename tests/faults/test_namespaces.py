@@ -38,6 +38,7 @@ for _ in range(400):
         pass
 """
 needs_loss = pytest.mark.skipif(packet_filter.why_no_loss() is not None, reason=str(packet_filter.why_no_loss()))
+needs_peers = pytest.mark.skipif(namespaces.why_no_peers() is not None, reason=str(namespaces.why_no_peers()))
 needs_netem = pytest.mark.skipif(namespaces.why_no_netem() is not None, reason=str(namespaces.why_no_netem()))
 
 
@@ -90,6 +91,57 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
     assert seen == [("pfifo", False)]
     assert rule(name) == before
     assert connects(stage)
+
+
+@pytest.mark.parametrize(("direction", "reaches_us"), [("from", True), ("to", False), ("both", False)])
+def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direction: str, reaches_us: bool) -> None:
+    """No answer comes either way; whether a datagram from inside arrives tells which."""
+    before, seen = outer_rule(), []
+    fault = {"kind": "namespace_partition", "target": "node", "parameters": {"direction": direction}}
+    stage.during(fault, lambda: seen.append((connects(stage), datagrams(stage) == 400)))
+    assert seen == [(False, reaches_us)]
+    assert outer_rule() == before
+    assert connects(stage)
+    assert datagrams(stage) == 400
+
+
+@needs_peers
+@pytest.mark.parametrize("direction", ["to", "from", "both"])
+def test_a_partial_partition_holds_off_its_peers_only(stage: Stage, name: str, direction: str) -> None:
+    with socket.create_server((_HOST, 0), backlog=100) as other:
+        peer = f"{_HOST}:{other.getsockname()[1]}"
+        probe = stage.targets["node"]["probe"]
+        seen: list[tuple[bool, bool]] = []
+
+        def look() -> None:
+            times = [namespaces.connect_seconds(name, address, 1.0) for address in (peer, probe)]
+            seen.append((times[0] is None, times[1] is None))
+
+        parameters = {"direction": direction, "peers": [peer]}
+        stage.during({"kind": "namespace_partition", "target": "node", "parameters": parameters}, look)
+        look()
+        assert seen == [(True, False), (False, False)]
+
+
+def test_a_peer_that_takes_no_connection_before_is_refused(stage: Stage, name: str) -> None:
+    before = rule(name)
+    fault = {"kind": "namespace_partition", "target": "node", "parameters": {"peers": [f"{_HOST}:1"]}}
+    with pytest.raises(FaultRefused, match=f"the peer {_HOST}:1 takes no connection|with peers cannot be done"):
+        stage.during(fault, lambda: None)
+    assert rule(name) == before
+
+
+def test_what_comes_by_a_device_without_another_end_here_is_refused(stage: Stage, name: str) -> None:
+    stage.targets["node"] |= {"device": "lo"}
+    with pytest.raises(FaultRefused, match="the other end of lo is no veth"):
+        stage.during(
+            {"kind": "namespace_partition", "target": "node", "parameters": {"direction": "from"}}, lambda: None
+        )
+
+
+def outer_rule() -> str:
+    device = f"sp{os.getpid()}h"
+    return str(json.loads(subprocess.check_output(["tc", "-j", "qdisc", "show", "dev", device], text=True))[0]["kind"])
 
 
 LEFT: dict[str, tuple[dict[str, Any], str]] = {
