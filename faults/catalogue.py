@@ -15,6 +15,7 @@ from faults.backends import namespaces, packet_filter
 from faults.parameters import (
     AnyParameters,
     BandwidthParameters,
+    ClockParameters,
     ContainerRestartParameters,
     CpuParameters,
     DelayParameters,
@@ -79,6 +80,7 @@ _ALL: Final = (
     Kind("process_pause", "process", NoParameters, "SIGSTOP, then SIGCONT"),
     Kind("restart_loop", "process", RestartLoopParameters, "SIGKILL again and again, each time that it is back"),
     Kind("node_loss", "process", NoParameters, "SIGKILL to all processes of a host at once"),
+    Kind("clock_skew", "process", ClockParameters, "the wall clock is off, by libfaketime", linux_only=True),
     Kind("broker_kill", "broker", NoParameters, "SIGKILL to a broker; healed when it answers clients again"),
     Kind("broker_pause", "broker", NoParameters, "SIGSTOP to a broker, then SIGCONT"),
     Kind("transaction_hang", "topic", TransactionParameters, "a transaction that stays open, so that readers wait"),
@@ -145,10 +147,9 @@ ABSENT: Final = (
     Absent("net_duplicate", f"{_RARE}; TCP hides it from an application"),
     Absent("net_reorder", f"{_RARE}; TCP hides it from an application"),
     Absent("leader_move", "the Kafka client has no request that moves a leader; broker_kill moves those of its broker"),
-    Absent("disk_slow", "it needs a device-mapper or cgroup backend, which is not built"),
+    Absent("disk_slow", "a limit of a cgroup (blkio.throttle, io.max) is not built; pod_disk_slow is"),
     Absent("disk_error", "it needs a device-mapper backend, which is not built"),
-    Absent("clock_skew", "it needs a library preloaded into the process, such as faketime, which is not built"),
-    Absent("clock_jump", "it needs a library preloaded into the process, such as faketime, which is not built"),
+    Absent("clock_jump", "clock_skew jumps by its offset, and back"),
 )
 ABSENT_BACKENDS: Final = {
     "namespaces": "network namespaces need no backend of their own; give targets of type namespace",

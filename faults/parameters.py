@@ -6,7 +6,7 @@ from typing import Annotated, Final, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from faults.section import Bytes, Seconds, Section, how_many
+from faults.section import Bytes, Seconds, Section, how_many, seconds_of
 
 Peer = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")]
 Direction = Literal["both", "to_upstream", "to_client"]
@@ -169,6 +169,24 @@ class PodClockParameters(PodParameters):
     offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
 
 
+class ClockParameters(Section):
+    """The wall clock is off by ``offset``: ``-10m`` is behind, ``5s`` ahead. It jumps there at once, and back."""
+
+    offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
+
+    @field_validator("offset")
+    @classmethod
+    def _shows(cls, offset: str) -> str:
+        if seconds_of(offset.removeprefix("-")) < 1:
+            raise ValueError("less than a second is no offset that the probe could tell from none")
+        return offset
+
+    @property
+    def offset_seconds(self) -> float:
+        """Below 0: behind."""
+        return seconds_of(self.offset.removeprefix("-")) * (-1 if self.offset.startswith("-") else 1)
+
+
 class CpuParameters(Section):
     """``workers`` processes that each try to keep one processor busy."""
 
@@ -230,6 +248,7 @@ AnyParameters = (
     | PodMemoryParameters
     | PodDiskParameters
     | PodClockParameters
+    | ClockParameters
     | CpuParameters
     | MemoryParameters
     | DiskParameters

@@ -18,7 +18,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
-def _seconds(value: object) -> object:
+def seconds_of(value: object) -> float:
+    """A duration as it is written, ``90s``, in seconds. Raises ValueError."""
     if value == 0 and not isinstance(value, bool):
         return 0.0
     matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", value) if isinstance(value, str) else None
@@ -51,7 +52,7 @@ def _written(seconds: float) -> str:
 
 Seconds = Annotated[
     float,
-    BeforeValidator(_seconds),
+    BeforeValidator(seconds_of),
     Field(ge=0, le=7 * 24 * 3600),
     PlainSerializer(_written, return_type=str, when_used="json"),
 ]

@@ -37,6 +37,8 @@ class LocalProcess(Selectable):
     """Something else (systemd, a script) starts it again and writes ``pid_file``; healing waits for that."""
     ready: Address | None = None
     """After a kill it counts as healed only when this address takes a connection."""
+    clock_file: Path | None = None
+    """The file that its libfaketime reads, for clock_skew."""
     folder: Path = Path()
     """Where ``start`` runs; default: the folder of the configuration."""
     host: str | None = None

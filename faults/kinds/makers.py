@@ -10,6 +10,7 @@ from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import Injection, Maker
 from faults.kinds.broker import BrokerKill, BrokerPause
+from faults.kinds.clock import ClockSkew
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
 from faults.kinds.namespace import NamespaceBandwidth, NamespaceDelay, NamespaceLoss, NamespacePartition
@@ -25,6 +26,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "process_pause": Pause,
     "restart_loop": RestartLoop,
     "node_loss": Kill,
+    "clock_skew": ClockSkew,
     "broker_kill": BrokerKill,
     "broker_pause": BrokerPause,
     "transaction_hang": TransactionHang,
