@@ -51,20 +51,19 @@ def heal_each(
 
     Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for those that are not.
     """
-    failed: dict[str, NotHealed] = {}
+    failed: list[str] = []
 
-    def tried(entry: Entry, mend: Callable[[], bool]) -> bool:
+    def tried(entry: Entry, is_done: Callable[[], bool]) -> bool:
         try:
-            if mend():
+            if is_done():
                 return True
-            reason = (
+            why = (
                 f"no probe showed within {within_seconds:g} s that it is gone; look at the target, then run "
                 "`streamproof faults heal CONFIG`."
             )
         except (FaultError, OSError) as error:
-            reason = str(error)
-        where = f"{entry.fault.name} on {entry.fault.target_names}"
-        failed[entry.fault.id] = NotHealed(f"{where} is not healed: {reason}")
+            why = str(error)
+        failed.append(f"{entry.fault.name} on {entry.fault.target_names} is not healed: {why}")
         return False
 
     def mended(injected: Injection) -> bool:
@@ -73,13 +72,13 @@ def heal_each(
 
     for entry, _ in broken:
         reach(entry, "heal_started", journal, topic)
-    mended_ones = [(entry, injected) for entry, injected in broken if tried(entry, partial(mended, injected))]
-    for entry, injected in mended_ones:
+    to_prove = [(entry, injected) for entry, injected in broken if tried(entry, partial(mended, injected))]
+    for entry, injected in to_prove:
         if tried(entry, partial(becomes_true, injected.is_gone, within_seconds)):
             reach(entry, "healed", journal, topic)
             healed(entry)
     if failed:
-        raise NotHealed(" ".join(str(error) for error in failed.values()))
+        raise NotHealed(" ".join(failed))
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:

@@ -86,7 +86,7 @@ def select(
     if selector.name is not None:
         asked = frozenset(names)
     elif selector.pick in ("all", "leader"):
-        asked = frozenset(matching)
+        asked = frozenset(matching).intersection(names)
     units = _units(kind, len(names), parameters, is_limited=config.limits.targets_at_once is not None)
     return Selection(kind, names, frozenset(replicas), asked, units)
 

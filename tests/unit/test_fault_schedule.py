@@ -240,6 +240,11 @@ def test_two_faults_of_a_group_do_not_hit_one_target(seed: int) -> None:
             {},
             "node_loss: w1 would be hit twice",
         ),
+        (
+            [{**ONE, "target": {"pick": "leader"}}, ONE],
+            {"targets": {"w0": worker(0), "w1": worker(1, leader=True)}},
+            r"process_kill: it would hit all replicas \(w0, w1\)",
+        ),
         ([SLOW, ONE], {"limits": {"targets_at_once": 1}}, "net_delay and process_kill: it would hit 2 targets"),
     ],
 )
