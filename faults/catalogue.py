@@ -7,21 +7,25 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from faults.backends import namespaces
+from faults.backends import namespaces, packet_filter
 from faults.parameters import (
     AnyParameters,
     BandwidthParameters,
+    ClockParameters,
     ContainerRestartParameters,
     CpuParameters,
     DelayParameters,
     DisconnectParameters,
     DiskParameters,
     MemoryParameters,
+    NamespaceBandwidthParameters,
     NamespaceDelayParameters,
     NamespaceLossParameters,
+    NamespacePartitionParameters,
     NoParameters,
     PartitionParameters,
     PodClockParameters,
@@ -48,6 +52,8 @@ class Kind:
     parameters: type[AnyParameters]
     summary: str
     linux_only: bool = False
+    why_not: Callable[[], str | None] | None = None
+    """Tells why a host that has what the target needs cannot do it."""
 
     @property
     def why_not_here(self) -> str | None:
@@ -55,7 +61,7 @@ class Kind:
         if self.linux_only and sys.platform != "linux":
             return "its probe reads /proc, which only Linux has"
         if self.target == "namespace":
-            return namespaces.why_not_here() if self.parameters is NoParameters else namespaces.why_no_netem()
+            return (self.why_not or namespaces.why_not_here)()
         if not hasattr(os, "killpg"):
             return "it needs a POSIX system"
         return None
@@ -74,6 +80,7 @@ _ALL: Final = (
     Kind("process_pause", "process", NoParameters, "SIGSTOP, then SIGCONT"),
     Kind("restart_loop", "process", RestartLoopParameters, "SIGKILL again and again, each time that it is back"),
     Kind("node_loss", "process", NoParameters, "SIGKILL to all processes of a host at once"),
+    Kind("clock_skew", "process", ClockParameters, "the wall clock is off, by libfaketime", linux_only=True),
     Kind("broker_kill", "broker", NoParameters, "SIGKILL to a broker; healed when it answers clients again"),
     Kind("broker_pause", "broker", NoParameters, "SIGSTOP to a broker, then SIGCONT"),
     Kind("transaction_hang", "topic", TransactionParameters, "a transaction that stays open, so that readers wait"),
@@ -89,9 +96,33 @@ _ALL: Final = (
     Kind("net_partition", "link", PartitionParameters, "no byte passes a link, both ways or one way"),
     Kind("net_bandwidth", "link", BandwidthParameters, "a link passes only so many bytes per second"),
     Kind("net_reset", "link", NoParameters, "connections of a link are reset, old ones and new ones"),
-    Kind("namespace_partition", "namespace", NoParameters, "no packet leaves a network namespace"),
-    Kind("namespace_delay", "namespace", NamespaceDelayParameters, "packets leave a namespace later, by netem"),
-    Kind("namespace_loss", "namespace", NamespaceLossParameters, "packets that leave a namespace are lost, by netem"),
+    Kind(
+        "namespace_partition",
+        "namespace",
+        NamespacePartitionParameters,
+        "packets of a namespace are dropped, one way or both",
+    ),
+    Kind(
+        "namespace_bandwidth",
+        "namespace",
+        NamespaceBandwidthParameters,
+        "only so many bytes per second leave a namespace",
+        why_not=namespaces.why_no_tbf,
+    ),
+    Kind(
+        "namespace_delay",
+        "namespace",
+        NamespaceDelayParameters,
+        "packets leave a namespace later, by netem",
+        why_not=namespaces.why_no_netem,
+    ),
+    Kind(
+        "namespace_loss",
+        "namespace",
+        NamespaceLossParameters,
+        "packets that leave a namespace are lost, by netem or iptables",
+        why_not=packet_filter.why_no_loss,
+    ),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
     Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),
@@ -116,10 +147,9 @@ ABSENT: Final = (
     Absent("net_duplicate", f"{_RARE}; TCP hides it from an application"),
     Absent("net_reorder", f"{_RARE}; TCP hides it from an application"),
     Absent("leader_move", "the Kafka client has no request that moves a leader; broker_kill moves those of its broker"),
-    Absent("disk_slow", "it needs a device-mapper or cgroup backend, which is not built"),
+    Absent("disk_slow", "a limit of a cgroup (blkio.throttle, io.max) is not built; pod_disk_slow is"),
     Absent("disk_error", "it needs a device-mapper backend, which is not built"),
-    Absent("clock_skew", "it needs a library preloaded into the process, such as faketime, which is not built"),
-    Absent("clock_jump", "it needs a library preloaded into the process, such as faketime, which is not built"),
+    Absent("clock_jump", "clock_skew jumps by its offset, and back"),
 )
 ABSENT_BACKENDS: Final = {
     "namespaces": "network namespaces need no backend of their own; give targets of type namespace",

@@ -22,7 +22,7 @@ from faults.errors import FaultConfigError
 from faults.fault import Timeline
 from faults.healing import heal_all
 from faults.inventory import inventory
-from faults.journal import Journal
+from faults.journal import Journal, names_in
 from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
@@ -84,11 +84,14 @@ def shown(planned: Timeline) -> str:
         if step.wait_seconds:
             lines.append(f"{_clock(at)}  {step.before} for {text_of(step.wait_seconds)}")
         at += step.wait_seconds
-        fault = step.fault
-        told = ", ".join(f"{name} {value}" for name, value in fault.parameters.model_dump(mode="json").items())
-        lasts = text_of(step.lasts_seconds) if step.lasts_seconds else "an instant"
-        lines.append(f"{_clock(at)}  {fault.kind} on {fault.target_names} for {lasts}" + (f" ({told})" if told else ""))
-        at += step.lasts_seconds
+        ends = at + step.seconds
+        for after, fault in step.parts:
+            told = ", ".join(f"{name} {value}" for name, value in fault.parameters.model_dump(mode="json").items())
+            lasts = text_of(ends - at - after) if ends > at + after else "an instant"
+            together = ", together" if step.others else ""
+            shown_fault = f"{fault.kind} on {fault.target_names} for {lasts}{together}"
+            lines.append(f"{_clock(at + after)}  {shown_fault}" + (f" ({told})" if told else ""))
+        at = ends
     if planned.recovery_seconds:
         lines.append(f"{_clock(at)}  recovery for {text_of(planned.recovery_seconds)}")
     return "\n".join([*lines, f"{_clock(planned.seconds)}  end"])
@@ -99,9 +102,9 @@ def _clock(seconds: float) -> str:
 
 
 def _run(config: FaultConfig, seed: int | None) -> int:
-    planned = timeline(config, seed)
+    planned = timeline(config, seed, taken=names_in(config.state))
     started = time.monotonic()
-    length = f"{len(planned.steps)} faults, about {text_of(planned.seconds)}"
+    length = f"{sum(len(step.parts) for step in planned.steps)} faults, about {text_of(planned.seconds)}"
     print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)
 
     def say(line: str) -> None:

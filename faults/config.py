@@ -12,14 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 
-from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
+from faults.catalogue import ABSENT_BACKENDS
 from faults.errors import FaultConfigError
-from faults.parameters import AnyParameters, NoParameters
-from faults.section import Seconds, Section
+from faults.section import Seconds, Section, first_problem
+from faults.spec import Expects, Range, Selector, Spec
 from faults.targets import Target
-from validator.model.classes import EXPECTABLE
 
 PlanName = Literal[
     "pgval-delay-below-timeout",
@@ -27,89 +26,15 @@ PlanName = Literal[
     "pgval-crash",
     "ospbench-worker",
     "ospbench-master",
+    "ospbench-poison",
     "vogel-kill-1",
     "vogel-kill-2",
     "vogel-kill-4",
     "vogel-crash-2",
     "streambench-node",
     "checkmate",
+    "checkmate-cyclic",
 ]
-Pick = Literal["one", "all", "leader"] | Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^\d{1,3}%$")]
-
-
-def expected_classes(names: tuple[str, ...]) -> tuple[str, ...]:
-    """``names``, where each is a class that can be told by fault. Raises ValueError."""
-    for name in names:
-        if name not in EXPECTABLE:
-            raise ValueError(f"{name} is no class that a fault can be expected to bring; use {', '.join(EXPECTABLE)}")
-    return names
-
-
-Expects = Annotated[tuple[str, ...], AfterValidator(expected_classes)]
-
-
-class Selector(Section):
-    """Which targets a fault hits: one by ``name``, or ``pick`` of those that carry all ``labels``."""
-
-    name: str | None = None
-    labels: dict[str, str] = Field(default_factory=dict)
-    pick: Pick = "one"
-    """``one``, a number, a share (``50%``, rounded up), ``all``, or ``leader``; the seed draws which."""
-
-    @model_validator(mode="after")
-    def _one_way(self) -> Self:
-        if self.name is not None and (self.labels or self.pick != "one"):
-            raise ValueError("a target by name takes no labels and no pick")
-        return self
-
-
-class Range(Section):
-    """Evenly drawn from the seed."""
-
-    at_least: Seconds
-    at_most: Seconds
-
-    @model_validator(mode="after")
-    def _ordered(self) -> Self:
-        if self.at_least > self.at_most:
-            raise ValueError("at_least is above at_most")
-        return self
-
-
-class FaultSpec(Section):
-    """One fault of a schedule, before its targets are drawn."""
-
-    kind: str
-    target: Selector = Selector()
-    lasts: Annotated[Seconds | Range, Field(alias="for")] = 0.0
-    """From verified in to the start of healing."""
-    name: str | None = None
-    parameters: AnyParameters = NoParameters()
-    expects: Expects = ()
-    """Classes of violations that it is expected to bring: alerts leave them out (docs/faults.md)."""
-
-    @model_validator(mode="before")
-    @classmethod
-    def _by_kind(cls, data: object) -> object:
-        if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
-            return data
-        for absent in ABSENT:
-            if data["kind"] == absent.name:
-                raise ValueError(f"{absent.name} is not built: {absent.reason}")
-        kind = KINDS.get(data["kind"])
-        if kind is None:
-            raise ValueError(f"{data['kind']!r} is no kind of fault; `streamproof faults list` shows them")
-        target, parameters = data.get("target"), data.get("parameters", {})
-        if isinstance(parameters, Mapping):
-            try:
-                parameters = kind.parameters.model_validate(parameters)
-            except ValidationError as error:
-                raise ValueError(f"parameters of {kind.name}: {_first_problem(error)}") from error
-        return {
-            **data,
-            "target": {"name": target} if isinstance(target, str) else target or {},
-            "parameters": parameters,
-        }
 
 
 class RandomSection(Section):
@@ -130,7 +55,7 @@ class ScheduleSection(Section):
     control: Seconds = 0.0
     recovery: Seconds = 0.0
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
-    faults: Annotated[tuple[FaultSpec, ...], Field(min_length=1)]
+    faults: Annotated[tuple[Spec, ...], Field(min_length=1)]
     random: RandomSection | None = None
     """The faults are then drawn from ``faults``, and control, recovery and repeat are left out."""
 
@@ -147,8 +72,10 @@ class NamedPlanSection(Section):
     """A plan of the literature (faults/plans.py), on your targets."""
 
     name: PlanName
+    type: Literal["process", "container", "pods"] = "process"
+    """What is hit: processes of this machine (with their links and topics), containers of Docker, or pods."""
     target: Selector = Selector()
-    """Whose name or labels narrow the targets; how many are hit is the plan's."""
+    """Whose name, labels or input narrow the targets; how many are hit is the plan's."""
     faster: Annotated[float, Field(gt=0, le=1000)] = 1.0
     """All phases are shorter by this factor. Delays and rates stay, since they are measured against timeouts."""
     expects: Expects = ()
@@ -230,16 +157,7 @@ def parse(data: Mapping[str, object], source: str = "fault configuration") -> Fa
     try:
         return FaultConfig.model_validate(data)
     except ValidationError as error:
-        raise FaultConfigError(f"{source}: {_first_problem(error)}.") from error
-
-
-def _first_problem(error: ValidationError) -> str:
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"]) or "as a whole"
-    reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-    if first["type"] == "extra_forbidden":
-        reason = "is no known key; docs/faults.md lists them"
-    return f"{where}: {reason}" + (f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else "")
+        raise FaultConfigError(f"{source}: {first_problem(error)}.") from error
 
 
 def _expand(text: str, file: Path) -> str:

@@ -40,3 +40,5 @@ class Facts(Section):
     """Target -> pods that were ready before."""
     records: dict[str, int] = Field(default_factory=dict)
     """Target -> records that the fault wrote and the broker acknowledged."""
+    libraries: dict[str, str] = Field(default_factory=dict)
+    """Target -> file of the library by which its clock is moved."""

@@ -85,12 +85,26 @@ def record(
 
 @dataclass(frozen=True)
 class Step:
-    """``wait_seconds`` of the ``before`` phase, then the fault for ``lasts_seconds``."""
+    """``wait_seconds`` of the ``before`` phase, then the fault for ``lasts_seconds``, alone or with others.
+
+    ``others``: the faults of its group, each with its seconds after the first one, in order.
+    """
 
     before: str
     wait_seconds: float
     fault: Fault
     lasts_seconds: float
+    others: tuple[tuple[float, Fault], ...] = ()
+
+    @property
+    def parts(self) -> tuple[tuple[float, Fault], ...]:
+        """All its faults, each with its seconds after the first."""
+        return ((0.0, self.fault), *self.others)
+
+    @property
+    def seconds(self) -> float:
+        """From the first injection to healing, if injecting took no time."""
+        return self.parts[-1][0] + self.lasts_seconds
 
 
 @dataclass(frozen=True)
@@ -105,7 +119,7 @@ class Timeline:
     @property
     def seconds(self) -> float:
         """Length of all, if injecting and healing took no time."""
-        return sum(step.wait_seconds + step.lasts_seconds for step in self.steps) + self.recovery_seconds
+        return sum(step.wait_seconds + step.seconds for step in self.steps) + self.recovery_seconds
 
 
 def new_id() -> str:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from faults.config import LimitsSection
-from faults.errors import FaultError, FaultRefused, NotHealed
+from faults.errors import FaultError, NotHealed
 from faults.fault import State
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection
@@ -36,32 +37,55 @@ def reach(entry: Entry, state: State, journal: Journal, topic: FaultsTopic | Non
 
 def heal(entry: Entry, injected: Injection, journal: Journal, topic: FaultsTopic | None, within_seconds: float) -> None:
     """Heal one fault and wait for the proof. Raises NotHealed."""
-    reach(entry, "heal_started", journal, topic)
-    fault = entry.fault
-    try:
+    heal_each([(entry, injected)], journal, topic, within_seconds, lambda _: None)
+
+
+def heal_each(
+    broken: Sequence[tuple[Entry, Injection]],
+    journal: Journal,
+    topic: FaultsTopic | None,
+    within_seconds: float,
+    healed: Callable[[Entry], None],
+) -> None:
+    """Heal all in this order, then wait for the proof of each, for which another one may have to be healed.
+
+    Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for those that are not.
+    """
+    failed: list[str] = []
+
+    def tried(entry: Entry, is_done: Callable[[], bool]) -> bool:
+        try:
+            if is_done():
+                return True
+            why = (
+                f"no probe showed within {within_seconds:g} s that it is gone; look at the target, then run "
+                "`streamproof faults heal CONFIG`."
+            )
+        except (FaultError, OSError) as error:
+            why = str(error)
+        failed.append(f"{entry.fault.name} on {entry.fault.target_names} is not healed: {why}")
+        return False
+
+    def mended(injected: Injection) -> bool:
         injected.heal()
-        is_gone = becomes_true(injected.is_gone, within_seconds)
-    except (FaultRefused, OSError) as error:
-        raise NotHealed(f"{fault.name} on {fault.target_names} is not healed: {error}") from error
-    if not is_gone:
-        raise NotHealed(
-            f"{fault.name} on {fault.target_names} is not healed: no probe showed within {within_seconds:g} s that it "
-            "is gone; look at the target, then run `streamproof faults heal CONFIG`."
-        )
-    reach(entry, "healed", journal, topic)
+        return True
+
+    for entry, _ in broken:
+        reach(entry, "heal_started", journal, topic)
+    to_prove = [(entry, injected) for entry, injected in broken if tried(entry, partial(mended, injected))]
+    for entry, injected in to_prove:
+        if tried(entry, partial(becomes_true, injected.is_gone, within_seconds)):
+            reach(entry, "healed", journal, topic)
+            healed(entry)
+    if failed:
+        raise NotHealed(" ".join(failed))
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:
-    """Heal all that the journal does not know to be gone; tries each. Raises the first NotHealed at the end."""
-    failed: FaultError | None = None
-    for entry in journal.open_entries():
-        fault = entry.fault
-        try:
-            heal(entry, injection(fault, journal.folder, entry.facts), journal, topic, limits.healed_within)
-        except NotHealed as error:
-            failed = failed or error
-            say(str(error))
-        else:
-            say(f"{fault.name} on {fault.target_names}: healed, and seen to be gone.")
-    if failed is not None:
-        raise failed
+    """Heal all that the journal does not know to be gone; tries each. Raises NotHealed."""
+    broken = [(entry, injection(entry.fault, journal.folder, entry.facts)) for entry in journal.open_entries()]
+
+    def healed(entry: Entry) -> None:
+        say(f"{entry.fault.name} on {entry.fault.target_names}: healed, and seen to be gone.")
+
+    heal_each(broken, journal, topic, limits.healed_within, healed)

@@ -77,7 +77,7 @@ def _namespace(target: NamespaceTarget) -> str:
     if why_not is not None:
         return why_not
     try:
-        rule = namespaces.root_rule(target.namespace, target.device)
+        rule = namespaces.root_rule(namespaces.Place(target.namespace, target.device))
     except FaultError as error:
         return str(error)
     return f"{target.device} of {target.namespace}, with the queueing rule {rule.get('kind', 'none')}"

@@ -120,6 +120,11 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
+def names_in(folder: Path) -> frozenset[str]:
+    """Names of the faults that the journal in ``folder`` knows."""
+    return frozenset(entry.fault.name for entry in read(folder).values())
+
+
 def read(folder: Path) -> dict[str, Entry]:
     """Fault id -> entry, in the order of the journal in ``folder``; empty where there is none."""
     entries: dict[str, Entry] = {}

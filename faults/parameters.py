@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
-from faults.section import Bytes, Seconds, Section
+from faults.section import Bytes, Seconds, Section, how_many, seconds_of
 
+Peer = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")]
 Direction = Literal["both", "to_upstream", "to_client"]
 
 
 class NoParameters(Section):
     """Nothing to tell."""
+
+
+NO_PARAMETERS: Final = NoParameters()
 
 
 class RestartLoopParameters(Section):
@@ -60,6 +64,16 @@ class DisconnectParameters(Section):
     network: str | None = None
 
 
+class NamespacePartitionParameters(Section):
+    """``direction``: what leaves the namespace (``to``), what comes (``from``) or ``both``; ``peers``: only theirs."""
+
+    direction: Literal["to", "from", "both"] = "to"
+    peers: Annotated[
+        tuple[Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")], ...], Field(max_length=16)
+    ] = ()
+    """IPv4 addresses with ports, outside the namespace; all traffic where there are none."""
+
+
 class NamespaceDelayParameters(Section):
     """What leaves the namespace comes later by ``delay``, more or less by up to ``jitter``; packets may overtake."""
 
@@ -73,6 +87,12 @@ class NamespaceDelayParameters(Section):
         return self
 
 
+class NamespaceBandwidthParameters(Section):
+    """``bytes_per_second`` leave the namespace, all its connections together."""
+
+    bytes_per_second: Annotated[Bytes, Field(ge=10_000, le=10_000_000)]
+
+
 class NamespaceLossParameters(Section):
     """``percent`` of the packets that leave the namespace are lost."""
 
@@ -82,9 +102,14 @@ class NamespaceLossParameters(Section):
 class PodParameters(Section):
     """``pods``: how many of the target's pods, drawn by Chaos Mesh: one, a number, a share (``50%``), or all."""
 
-    pods: Literal["one", "all"] | Annotated[int, Field(ge=1)] | Annotated[str, Field(pattern=r"^([1-9]\d?|100)%$")] = (
-        "one"
-    )
+    pods: str | int = "one"
+
+    @field_validator("pods", mode="before")
+    @classmethod
+    def _all_is_asked_for(cls, pods: object) -> str | int:
+        if pods == "100%":
+            raise ValueError("100% would hit all replicas; write all, if you mean it")
+        return how_many(pods, "one", "all")
 
 
 class _PodNetworkParameters(PodParameters):
@@ -144,6 +169,24 @@ class PodClockParameters(PodParameters):
     offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
 
 
+class ClockParameters(Section):
+    """The wall clock is off by ``offset``: ``-10m`` is behind, ``5s`` ahead. It jumps there at once, and back."""
+
+    offset: Annotated[str, Field(pattern=r"^-?[0-9]+(ms|s|m|h)$")]
+
+    @field_validator("offset")
+    @classmethod
+    def _shows(cls, offset: str) -> str:
+        if seconds_of(offset.removeprefix("-")) < 1:
+            raise ValueError("less than a second is no offset that the probe could tell from none")
+        return offset
+
+    @property
+    def offset_seconds(self) -> float:
+        """Below 0: behind."""
+        return seconds_of(self.offset.removeprefix("-")) * (-1 if self.offset.startswith("-") else 1)
+
+
 class CpuParameters(Section):
     """``workers`` processes that each try to keep one processor busy."""
 
@@ -193,7 +236,9 @@ AnyParameters = (
     | PoisonParameters
     | ContainerRestartParameters
     | DisconnectParameters
+    | NamespacePartitionParameters
     | NamespaceDelayParameters
+    | NamespaceBandwidthParameters
     | NamespaceLossParameters
     | PodParameters
     | PodDelayParameters
@@ -203,6 +248,7 @@ AnyParameters = (
     | PodMemoryParameters
     | PodDiskParameters
     | PodClockParameters
+    | ClockParameters
     | CpuParameters
     | MemoryParameters
     | DiskParameters

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 
 from faults.config import FaultConfig
 from faults.errors import FaultRefused, NotVerified
-from faults.fault import Step, Timeline
-from faults.healing import POLL_SECONDS, becomes_true, heal, reach
-from faults.journal import Journal
+from faults.fault import Fault, Step, Timeline
+from faults.healing import POLL_SECONDS, becomes_true, heal_each, reach
+from faults.journal import Entry, Journal
+from faults.kinds.base import Injection
 from faults.kinds.makers import injection
 from faults.section import text_of
 from faults.topic import FaultsTopic
@@ -36,8 +38,8 @@ def run(config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event
         if topic is not None:
             topic.check()
         for step in timeline.steps:
-            # What cannot be done now is said now, not after an hour of control phase.
-            injection(step.fault, config.state).prepare()
+            for _, fault in step.parts:
+                _prepared(fault, config)  # what cannot be done now is said now, not after an hour of control phase
         with Watchdog(config):
             for step in timeline.steps:
                 _wait(step.before, step.wait_seconds, say, stop)
@@ -56,34 +58,70 @@ def _wait(phase: str, seconds: float, say: Say, stop: threading.Event) -> None:
 def _one(
     step: Step, config: FaultConfig, journal: Journal, topic: FaultsTopic | None, say: Say, stop: threading.Event
 ) -> None:
-    fault = step.fault
-    where = f"{fault.name} on {fault.target_names}"
-    injected = injection(fault, config.state)
-    injected.prepare()
-    entry = journal.begin(fault, injected.facts)
-    is_in = False
-    try:
-        reach(entry, "injected", journal, topic)
-        injected.inject()
-        journal.add_facts(entry, injected.facts)
-        is_in = becomes_true(injected.is_in, config.limits.verified_within)
-        if is_in:
-            reach(entry, "verified", journal, topic)
-            say(f"failure: {where} is in" + (f", for {text_of(step.lasts_seconds)}" if step.lasts_seconds else ""))
-            until = time.monotonic() + step.lasts_seconds
-            while (left := until - time.monotonic()) > 0 and not stop.is_set():
-                injected.hold()
-                stop.wait(min(left, POLL_SECONDS))
-    finally:
-        heal(entry, injected, journal, topic, config.limits.healed_within)
+    ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
+    broken: list[tuple[Entry, Injection]] = []
+    unseen = None
+
+    def healed(entry: Entry) -> None:
+        (injected,) = (injected for known, injected in broken if known is entry)
         if injected.facts != entry.facts:
             journal.add_facts(entry, injected.facts)
-        say(f"healed: {where} is gone")
+        say(f"healed: {_where(entry.fault)} is gone")
+
+    started = 0.0
+    try:
+        for after, fault in step.parts:
+            _hold(broken, started + after, stop)
+            if stop.is_set():
+                break
+            # What was measured at the start of a group may be no longer so.
+            injected = _prepared(fault, config) if after else ready[fault.id]
+            entry = journal.begin(fault, injected.facts)
+            broken.append((entry, injected))
+            reach(entry, "injected", journal, topic)
+            started = started or time.monotonic()
+            injected.inject()
+            journal.add_facts(entry, injected.facts)
+            if not becomes_true(partial(_shows, broken), config.limits.verified_within):
+                unseen = fault
+                break
+            reach(entry, "verified", journal, topic)
+            lasts = step.lasts_seconds if fault is step.parts[-1][1] else 0.0
+            say(f"failure: {_where(fault)} is in" + (f", for {text_of(lasts)}" if lasts else ""))
+        else:
+            _hold(broken, time.monotonic() + step.lasts_seconds, stop)
+    finally:
+        heal_each(broken[::-1], journal, topic, config.limits.healed_within, healed)
     if topic is not None:
         topic.flush()
-        journal.told(entry)
-    if not is_in:
+        for entry, _ in broken:
+            journal.told(entry)
+    if unseen is not None:
         raise NotVerified(
-            f"{where}: no probe showed it within {config.limits.verified_within:g} s; it was healed, and the run "
-            "ended, since it would measure nothing."
+            f"{_where(unseen)}: no probe showed it within {config.limits.verified_within:g} s; it was healed, and the "
+            "run ended, since it would measure nothing."
         )
+
+
+def _where(fault: Fault) -> str:
+    return f"{fault.name} on {fault.target_names}"
+
+
+def _prepared(fault: Fault, config: FaultConfig) -> Injection:
+    injected = injection(fault, config.state)
+    injected.prepare()
+    return injected
+
+
+def _shows(broken: Sequence[tuple[Entry, Injection]]) -> bool:
+    """Whether the newest fault is in; the others go on meanwhile."""
+    for _, injected in broken[:-1]:
+        injected.hold()
+    return broken[-1][1].is_in()
+
+
+def _hold(broken: Sequence[tuple[Entry, Injection]], until: float, stop: threading.Event) -> None:
+    while (left := until - time.monotonic()) > 0 and not stop.is_set():
+        for _, injected in broken:
+            injected.hold()
+        stop.wait(min(left, POLL_SECONDS))

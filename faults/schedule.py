@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from itertools import cycle, islice
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain, count, cycle, islice
 
 from faults.catalogue import KINDS
-from faults.config import FaultConfig, FaultSpec, RandomSection, Range, ScheduleSection
+from faults.config import FaultConfig, RandomSection, ScheduleSection
 from faults.errors import FaultRefused
 from faults.fault import Fault, Step, Timeline, new_id
 from faults.parameters import TransactionParameters
 from faults.plans import schedule_of
-from faults.selection import select
+from faults.selection import Selection, check_radius, select
+from faults.spec import FaultSpec, GroupSpec, Range
 from faults.targets import LocalProcess
 
 _KILLS = ("process_kill", "restart_loop", "node_loss", "broker_kill", "sidecar_kill", "sidecar_restart")
 
 
-def timeline(config: FaultConfig, seed: int | None = None, id_of: Callable[[], str] = new_id) -> Timeline:
-    """All that a run will do; ``seed`` wins over the file's. Raises FaultRefused where a fault may not be done."""
+def timeline(
+    config: FaultConfig, seed: int | None = None, id_of: Callable[[], str] = new_id, taken: Collection[str] = ()
+) -> Timeline:
+    """All that a run will do; ``seed`` wins over the file's. Raises FaultRefused where a fault may not be done.
+
+    Each occurrence has a name of its own, and none of those ``taken`` by earlier runs, since the sidecar tells
+    violations by the fault's name: the second ``kill-one`` is ``kill-one-2``.
+    """
     seed = config.seed if seed is None else seed
     named = config.plan
     if named is not None:
@@ -31,15 +38,54 @@ def timeline(config: FaultConfig, seed: int | None = None, id_of: Callable[[], s
     timing = random.Random(f"{seed}:timing")
     drawn = _written(schedule) if schedule.random is None else _random(schedule, schedule.random, timing)
     steps = []
+    names = set(taken)
     for number, (before, wait, spec, lasts) in enumerate(drawn):
         draw = random.Random(f"{seed}:targets:{number}")
-        fault = _fault(config, spec, plan, seed, draw, id_of())
-        _check(fault, lasts)
-        steps.append(Step(before, wait, fault, lasts))
+        faults = [
+            Fault(
+                id=id_of(),
+                name=_own_name(one, names),
+                kind=one.kind,
+                targets={name: config.targets[name] for name in selection.names},
+                parameters=one.parameters,
+                plan=plan,
+                seed=seed,
+                expects=one.expects,
+            )
+            for one, selection in zip(spec.parts, _selections(config, spec.parts, draw), strict=True)
+        ]
+        parts = [(one.after_seconds, fault) for one, fault in zip(spec.parts, faults, strict=True)]
+        for after, fault in parts:
+            _check(fault, parts[-1][0] - after + lasts)
+        steps.append(Step(before, wait, faults[0], lasts, tuple(parts[1:])))
     return Timeline(plan, seed, tuple(steps), schedule.recovery)
 
 
-def _written(schedule: ScheduleSection) -> Iterator[tuple[str, float, FaultSpec, float]]:
+def _selections(config: FaultConfig, specs: Sequence[FaultSpec], draw: random.Random) -> list[Selection]:
+    """What each of the faults of a step hits: none what another does, and not too much together."""
+    found: list[Selection] = []
+    for spec in specs:
+        hit = frozenset(name for other in found for name in other.names)
+        found.append(select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw, spec.parameters, hit))
+    check_radius(config, found)
+    return found
+
+
+def name_of(spec: FaultSpec) -> str:
+    """The name that a fault of a schedule has the first time that it occurs."""
+    return spec.name or spec.kind.replace("_", "-")
+
+
+def _own_name(spec: FaultSpec, names: set[str]) -> str:
+    """The name of one occurrence, which is added to ``names``."""
+    plain = name_of(spec)
+    numbered = (f"{plain}-{number}" for number in count(2))
+    name = next(name for name in chain([plain], numbered) if name not in names)
+    names.add(name)
+    return name
+
+
+def _written(schedule: ScheduleSection) -> Iterator[tuple[str, float, FaultSpec | GroupSpec, float]]:
     wait, before = schedule.warm_up + schedule.control, "control"
     for spec in islice(cycle(schedule.faults), schedule.repeat * len(schedule.faults)):
         assert isinstance(spec.lasts, float)
@@ -49,7 +95,7 @@ def _written(schedule: ScheduleSection) -> Iterator[tuple[str, float, FaultSpec,
 
 def _random(
     schedule: ScheduleSection, budget: RandomSection, draw: random.Random
-) -> Iterator[tuple[str, float, FaultSpec, float]]:
+) -> Iterator[tuple[str, float, FaultSpec | GroupSpec, float]]:
     at, down, before = schedule.warm_up, 0.0, "control"
     for number in range(budget.faults_at_most):
         wait = round(draw.uniform(budget.gap.at_least, budget.gap.at_most), 3)
@@ -57,24 +103,11 @@ def _random(
         lasts = spec.lasts
         if isinstance(lasts, Range):
             lasts = round(draw.uniform(lasts.at_least, lasts.at_most), 3)
-        if at + wait + lasts > schedule.warm_up + budget.length or down + lasts > budget.down_at_most:
+        broken = spec.parts[-1].after_seconds + lasts
+        if at + wait + broken > schedule.warm_up + budget.length or down + broken > budget.down_at_most:
             return
         yield before, wait + (schedule.warm_up if number == 0 else 0.0), spec, lasts
-        at, down, before = at + wait + lasts, down + lasts, "recovery and control"
-
-
-def _fault(config: FaultConfig, spec: FaultSpec, plan: str, seed: int, draw: random.Random, fault_id: str) -> Fault:
-    names = select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw)
-    return Fault(
-        id=fault_id,
-        name=spec.name or spec.kind.replace("_", "-"),
-        kind=spec.kind,
-        targets={name: config.targets[name] for name in names},
-        parameters=spec.parameters,
-        plan=plan,
-        seed=seed,
-        expects=spec.expects,
-    )
+        at, down, before = at + wait + broken, down + broken, "recovery and control"
 
 
 def _check(fault: Fault, lasts_seconds: float) -> None:

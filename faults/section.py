@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Annotated, Final
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _SIZES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -18,7 +18,8 @@ class Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, hide_input_in_errors=True)
 
 
-def _seconds(value: object) -> object:
+def seconds_of(value: object) -> float:
+    """A duration as it is written, ``90s``, in seconds. Raises ValueError."""
     if value == 0 and not isinstance(value, bool):
         return 0.0
     matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", value) if isinstance(value, str) else None
@@ -36,13 +37,22 @@ def _bytes(value: object) -> object:
     return int(matched[1]) * _SIZES[matched[2]]
 
 
+def how_many(value: object, *words: str) -> str | int:
+    """``value`` as one of ``words``, a number from 1, or a share as in ``50%``. Raises ValueError: 0 is none."""
+    if isinstance(value, str) and (value in words or re.fullmatch(r"[1-9][0-9]?%|100%", value)):
+        return value
+    if isinstance(value, int | str) and not isinstance(value, bool) and re.fullmatch(r"[1-9][0-9]*", str(value)):
+        return int(value)
+    raise ValueError(f"write {', '.join(words)}, a number from 1, or a share from 1% to 100%")
+
+
 def _written(seconds: float) -> str:
     return f"{seconds:.6f}".rstrip("0").rstrip(".") + "s"
 
 
 Seconds = Annotated[
     float,
-    BeforeValidator(_seconds),
+    BeforeValidator(seconds_of),
     Field(ge=0, le=7 * 24 * 3600),
     PlainSerializer(_written, return_type=str, when_used="json"),
 ]
@@ -59,3 +69,13 @@ def text_of(seconds: float) -> str:
         return f"{round(seconds, 3):g}s"
     minutes, rest = divmod(round(seconds, 3), 60)
     return f"{minutes:g}m {round(rest, 3):g}s" if rest else f"{minutes:g}m"
+
+
+def first_problem(error: ValidationError) -> str:
+    """What a person reads of it: where, what, and how many more."""
+    first = error.errors()[0]
+    where = ".".join(str(part) for part in first["loc"] if part not in ("fault", "group")) or "as a whole"
+    reason = first["msg"].removeprefix("Value error, ").rstrip(".")
+    if first["type"] == "extra_forbidden":
+        reason = "is no known key; docs/faults.md lists them"
+    return f"{where}: {reason}" + (f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else "")

@@ -4,47 +4,130 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
-from faults.config import FaultConfig, Selector
+from faults.config import FaultConfig
 from faults.errors import FaultRefused
+from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
+from faults.spec import Selector
 from faults.targets import LocalProcess, Target
 
-NODE_LOSS = "node_loss"
+NODE_LOSS: Final = "node_loss"
+_SHARED: Final = ("machine", "topic")
+"""Types of targets that two faults of a group may hit: neither takes the place of the other, nor heals it."""
 
 
-def select(config: FaultConfig, kind: str, target_type: str, selector: Selector, draw: random.Random) -> list[str]:
-    """The names of the targets that a fault of ``kind`` hits, in the order of the file.
+@dataclass(frozen=True)
+class Selection:
+    """What a fault hits, and what of it was asked for."""
 
-    Raises FaultRefused where nothing matches, or where more would be hit than was asked for.
+    kind: str
+    names: tuple[str, ...]
+    """In the order of the file."""
+    replicas: frozenset[str]
+    """The targets of its type with the selector's labels, of which not all may be hit unless asked for."""
+    asked: frozenset[str]
+    """What it says to hit: a name, all, or the leader. A name asks for the whole host of a node loss."""
+    units: int
+    """How many it hits: targets, and pods where the target stands for some."""
+
+
+def select(
+    config: FaultConfig,
+    kind: str,
+    target_type: str,
+    selector: Selector,
+    draw: random.Random,
+    parameters: AnyParameters = NO_PARAMETERS,
+    hit: Collection[str] = (),
+) -> Selection:
+    """The targets that a fault of ``kind`` hits, besides those that others of its group ``hit``.
+
+    Raises FaultRefused where nothing matches, or fewer than are picked. Whether they are too many is another question:
+    :func:`check_radius`.
     """
-    matching = {
+    if selector.input is False and not any(target.input for target in config.targets.values()):
+        raise FaultRefused(
+            f"{kind}: input: false needs to know what takes the input; mark those targets with input: true, or name "
+            "one to hit."
+        )
+    replicas = {
         name: target
         for name, target in config.targets.items()
         if target.type == target_type and selector.labels.items() <= target.labels.items()
     }
+    matching = {name: target for name, target in replicas.items() if selector.input in (None, target.input)}
     if selector.name is not None:
         if selector.name not in matching:
             raise FaultRefused(f"{kind}: there is no {target_type} target named {selector.name}; see targets: .")
         picked = [selector.name]
     elif not matching:
-        labels = ", ".join(f"{key}: {value}" for key, value in selector.labels.items()) or "any label"
-        raise FaultRefused(f"{kind}: there is no {target_type} target with {labels}; see targets: .")
+        wanted = [f"{key}: {value}" for key, value in selector.labels.items()]
+        if selector.input is not None:
+            wanted.append(f"input: {str(selector.input).lower()}")
+        said = ", ".join(wanted) or "any label"
+        raise FaultRefused(f"{kind}: there is no {target_type} target with {said}; see targets: .")
     elif kind == NODE_LOSS:
         picked = []
     else:
-        picked = _picked(kind, list(matching), matching, selector, draw)
+        free = [name for name, target in matching.items() if name not in hit or target.type in _SHARED]
+        picked = _picked(kind, free, matching, selector, draw)
     if kind == NODE_LOSS:
         picked = _on_lost_hosts(config, matching, selector, draw)
-    is_asked = selector.name is not None or selector.pick in ("all", "leader")
-    if not is_asked and set(matching) <= set(picked):
+    names = tuple(name for name in config.targets if name in picked)
+    twice = [name for name in names if name in hit and config.targets[name].type not in _SHARED]
+    if twice:
         raise FaultRefused(
-            f"{kind}: it would hit all replicas ({', '.join(matching)}); write pick: all, or a name, if you mean it."
+            f"{kind}: {', '.join(twice)} would be hit twice in one group; heal one fault before the other."
         )
-    most = config.limits.targets_at_once
-    if most is not None and len(picked) > most:
-        raise FaultRefused(f"{kind}: it would hit {len(picked)} targets, and limits.targets_at_once is {most}.")
-    return [name for name in config.targets if name in picked]
+    asked: frozenset[str] = frozenset()
+    if selector.name is not None:
+        asked = frozenset(names)
+    elif selector.pick in ("all", "leader"):
+        asked = frozenset(matching).intersection(names)
+    units = _units(kind, len(names), parameters, is_limited=config.limits.targets_at_once is not None)
+    return Selection(kind, names, frozenset(replicas), asked, units)
+
+
+def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
+    """Raise FaultRefused where faults that are in at one time hit more than was asked for, each or together."""
+    hit = {name for selection in selections for name in selection.names}
+    asked = {name for selection in selections for name in selection.asked}
+    said = " and ".join(dict.fromkeys(selection.kind for selection in selections))
+    for replicas in [*(selection.replicas for selection in selections), *_losses(config, selections)]:
+        if replicas <= hit and not replicas <= asked:
+            names = ", ".join(name for name in config.targets if name in replicas)
+            raise FaultRefused(
+                f"{said}: it would hit all replicas ({names}); write pick: all, or a name, if you mean it."
+            )
+    most, units = config.limits.targets_at_once, sum(selection.units for selection in selections)
+    if most is not None and units > most:
+        raise FaultRefused(f"{said}: it would hit {units} targets, and limits.targets_at_once is {most}.")
+
+
+def _losses(config: FaultConfig, selections: Sequence[Selection]) -> Iterator[frozenset[str]]:
+    """The replicas that a lost node may take besides those selected: targets of one type with the same labels."""
+    for selection in selections:
+        for lost in selection.names if selection.kind == NODE_LOSS else ():
+            like = config.targets[lost]
+            if lost not in selection.replicas:
+                alike = (n for n, t in config.targets.items() if (t.type, t.labels) == (like.type, like.labels))
+                yield frozenset(alike)
+
+
+def _units(kind: str, targets: int, parameters: AnyParameters, *, is_limited: bool) -> int:
+    if not isinstance(parameters, PodParameters) or not is_limited:
+        return targets
+    if parameters.pods == "one":
+        return targets
+    if isinstance(parameters.pods, int):
+        return targets * parameters.pods
+    raise FaultRefused(
+        f"{kind}: limits.targets_at_once is set, and only the cluster knows how many pods {parameters.pods} are; "
+        "give a number of pods."
+    )
 
 
 def _picked(
@@ -56,9 +139,10 @@ def _picked(
             said = f"{', '.join(leaders)} are" if leaders else "none is"
             raise FaultRefused(f"{kind}: pick: leader needs one target with leader: true; {said}.")
         return leaders
-    count = _count(selector.pick, len(names))
+    count = _count(selector.pick, len(targets))
     if count > len(names):
-        raise FaultRefused(f"{kind}: pick: {selector.pick} is more than the {len(names)} targets that match.")
+        left = " and that no other fault of the group hits" if len(names) < len(targets) else ""
+        raise FaultRefused(f"{kind}: pick: {selector.pick} is more than the {len(names)} targets that match{left}.")
     return draw.sample(names, count)
 
 
@@ -74,7 +158,13 @@ def _on_lost_hosts(
     config: FaultConfig, matching: Mapping[str, Target], selector: Selector, draw: random.Random
 ) -> list[str]:
     chosen = {selector.name: matching[selector.name]} if selector.name is not None else matching
-    hosts = list(dict.fromkeys(t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host))
+    processes = [t for t in config.targets.values() if isinstance(t, LocalProcess)]
+    # A host takes input where any of its processes does.
+    barred = {t.host for t in processes if t.input} if selector.input is False else set()
+    found = (t.host for t in chosen.values() if isinstance(t, LocalProcess) and t.host and t.host not in barred)
+    hosts = list(dict.fromkeys(found))
+    if not hosts and barred:
+        raise FaultRefused(f"{NODE_LOSS}: all hosts that match take input; leave out input: false, or name one.")
     if not hosts:
         raise FaultRefused(f"{NODE_LOSS}: no target that matches has a host; give it one under targets: .")
     lost: list[str]

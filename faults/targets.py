@@ -13,7 +13,16 @@ Address = Annotated[str, Field(pattern=r"^[^:\s]+:[0-9]{1,5}$")]
 """``host:port``."""
 
 
-class LocalProcess(Section):
+class Selectable(Section):
+    """What a selector can tell of any target."""
+
+    leader: bool = False
+    input: bool = False
+    """It takes the pipeline's input; a selector can leave such targets out, or take only them."""
+    labels: dict[str, str] = Field(default_factory=dict)
+
+
+class LocalProcess(Selectable):
     """A process on this machine, with how to find it and how it comes back after a kill."""
 
     pid: Annotated[int, Field(gt=1)] | None = None
@@ -28,12 +37,12 @@ class LocalProcess(Section):
     """Something else (systemd, a script) starts it again and writes ``pid_file``; healing waits for that."""
     ready: Address | None = None
     """After a kill it counts as healed only when this address takes a connection."""
+    clock_file: Path | None = None
+    """The file that its libfaketime reads, for clock_skew."""
     folder: Path = Path()
     """Where ``start`` runs; default: the folder of the configuration."""
     host: str | None = None
     """The node it stands for; a node loss kills all processes of one host."""
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
     @model_validator(mode="after")
     def _one_way_each(self) -> Self:
@@ -80,7 +89,7 @@ class SidecarTarget(LocalProcess):
         return self
 
 
-class TopicTarget(Section):
+class TopicTarget(Selectable):
     """A topic, for faults that a client of Kafka makes."""
 
     type: Literal["topic"]
@@ -88,11 +97,9 @@ class TopicTarget(Section):
     topic: str
     options_file: Path | None = None
     """As a broker's."""
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
-class ContainerTarget(Section):
+class ContainerTarget(Selectable):
     """A container of Docker on this machine."""
 
     type: Literal["container"]
@@ -100,11 +107,9 @@ class ContainerTarget(Section):
     """Its name or id."""
     socket: Path = Path("/var/run/docker.sock")
     """Docker's."""
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
-class PodsTarget(Section):
+class PodsTarget(Selectable):
     """Pods of a Kubernetes cluster that runs Chaos Mesh."""
 
     type: Literal["pods"]
@@ -115,11 +120,9 @@ class PodsTarget(Section):
     """The API server; default: that of the cluster that we run in."""
     token_file: Path | None = None
     ca_file: Path | None = None
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
-class NamespaceTarget(Section):
+class NamespaceTarget(Selectable):
     """A named network namespace (``ip netns``), in which processes of the pipeline run."""
 
     type: Literal["namespace"]
@@ -128,11 +131,9 @@ class NamespaceTarget(Section):
     """By which its traffic leaves."""
     probe: Address
     """What takes a connection from inside, through the device."""
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
-class LinkTarget(Section):
+class LinkTarget(Selectable):
     """A TCP link that leads through our proxy (``streamproof faults proxy``)."""
 
     type: Literal["link"]
@@ -140,25 +141,19 @@ class LinkTarget(Section):
     """Where clients connect to."""
     upstream: Address
     """Where the proxy leads them."""
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
-class FolderTarget(Section):
+class FolderTarget(Selectable):
     """A folder whose file system is filled."""
 
     type: Literal["folder"]
     path: Path
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
-class MachineTarget(Section):
+class MachineTarget(Selectable):
     """This machine, for pressure on processor and memory."""
 
     type: Literal["machine"]
-    leader: bool = False
-    labels: dict[str, str] = Field(default_factory=dict)
 
 
 Target = Annotated[

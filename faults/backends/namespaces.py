@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
-from typing import Any, Final
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 from faults.errors import FaultRefused
 
@@ -38,32 +41,98 @@ def why_not_here() -> str | None:
 
 @functools.cache
 def why_no_netem() -> str | None:
-    """Why this host cannot delay or lose packets; None where it can."""
+    """Why this host cannot delay packets; None where it can."""
     return why_not_here() or _tried("netem", "delay", "1ms")
+
+
+@functools.cache
+def why_no_tbf() -> str | None:
+    """Why this host cannot limit a namespace's bandwidth; None where it can."""
+    return why_not_here() or _tried("tbf", "rate", "1mbit", "burst", "10kb", "latency", "50ms")
 
 
 def _tried(*rule: str) -> str | None:
     """Why the kernel does not take a rule, tried in a namespace that ends with the trial."""
     trial = ["unshare", "--net", "tc", "qdisc", "add", "dev", "lo", "root", *rule]
     ran = subprocess.run(trial, check=False, capture_output=True, text=True)
-    return f"the kernel takes no {rule[0]} ({_first_line(ran.stderr)})" if ran.returncode else None
+    return f"the kernel takes no {rule[0]} ({first_line(ran.stderr)})" if ran.returncode else None
 
 
-def root_rule(namespace: str, device: str) -> dict[str, Any]:
+@functools.cache
+def why_no_peers() -> str | None:
+    """Why this host cannot drop the packets of some peers only; None where it can."""
+    # One device of one trial: each command sees what the one before it made.
+    commands = [shlex.join(["tc", *command]) for command in _cut_peers("lo", ("127.0.0.1:9",), "dst")]
+    trial = ["unshare", "--net", "sh", "-ec", "\n".join(commands)]
+    ran = subprocess.run(trial, check=False, capture_output=True, text=True)
+    return f"the kernel takes no filter of peers ({first_line(ran.stderr)})" if ran.returncode else None
+
+
+@dataclass(frozen=True)
+class Place:
+    """A device on which a rule shapes what leaves by it; ``namespace`` None: the one that we run in."""
+
+    namespace: str | None
+    device: str
+
+
+def other_end(namespace: str, device: str) -> Place:
+    """The device that leads into the namespace: what leaves by it comes in there. Raises FaultRefused."""
+    inner = _link(["ip", "-n", namespace, "-j", "link", "show", "dev", device])
+    links = _link(["ip", "-j", "link", "show"])
+    mine = inner[0] if inner else {}
+    for link in links:
+        if link["ifindex"] == mine.get("link_index") and link.get("link_index") == mine.get("ifindex"):
+            return Place(None, str(link["ifname"]))
+    raise FaultRefused(
+        f"namespace {namespace}: the other end of {device} is no veth in the namespace of the runner, so that nothing "
+        "that comes can be held off; use direction: to."
+    )
+
+
+def _link(command: list[str]) -> list[dict[str, Any]]:
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    found: list[dict[str, Any]] = json.loads(ran.stdout or "[]")
+    return found
+
+
+def root_rule(place: Place) -> dict[str, Any]:
     """The queueing rule of a device, with its counters. Raises FaultRefused where there is no such device."""
-    found = json.loads(_tc(namespace, "-s", "-j", "qdisc", "show", "dev", device, "root") or "[]")
+    found = json.loads(_tc(place, "-s", "-j", "qdisc", "show", "dev", place.device, "root") or "[]")
     return next((rule for rule in found if rule.get("root")), {})
 
 
-def add_rule(namespace: str, device: str, *rule: str) -> None:
-    """Put our rule on all that leaves the namespace by the device. Raises FaultRefused."""
-    _tc(namespace, "qdisc", "add", "dev", device, "root", "handle", HANDLE, *rule)
+def add_rule(place: Place, *rule: str) -> None:
+    """Put our rule on all that leaves by the device. Raises FaultRefused."""
+    _tc(place, "qdisc", "add", "dev", place.device, "root", "handle", HANDLE, *rule)
 
 
-def remove_rule(namespace: str, device: str) -> None:
+def cut(place: Place, peers: Sequence[str], side: Literal["src", "dst"]) -> None:
+    """Drop what leaves by the device: all, or what has one of ``peers`` at ``side``. Raises FaultRefused."""
+    # A queue without a place drops all that is led into it.
+    if not peers:
+        add_rule(place, "pfifo", "limit", "0")
+        return
+    for command in _cut_peers(place.device, peers, side):
+        _tc(place, *command)
+
+
+def _cut_peers(device: str, peers: Sequence[str], side: str) -> Iterator[tuple[str, ...]]:
+    on = ("dev", device)
+    # What no filter takes goes by, as without a rule.
+    yield ("qdisc", "add", *on, "root", "handle", HANDLE, "htb")
+    yield ("class", "add", *on, "parent", HANDLE, "classid", f"{HANDLE}1", "htb", "rate", "1mbit")
+    yield ("qdisc", "add", *on, "parent", f"{HANDLE}1", "pfifo", "limit", "0")
+    for peer in peers:
+        host, _, port = peer.rpartition(":")
+        address = ("match", "ip", side, f"{host}/32", "match", "ip", f"{side[0]}port", port, "0xffff")
+        yield ("filter", "add", *on, "parent", HANDLE, "protocol", "ip", "u32", *address, "flowid", f"{HANDLE}1")
+
+
+def remove_rule(place: Place) -> None:
     """Take our rule off, where it is; the device gets its default one. Raises FaultRefused."""
-    if root_rule(namespace, device).get("handle") == HANDLE:
-        _tc(namespace, "qdisc", "del", "dev", device, "root")
+    if root_rule(place).get("handle") == HANDLE:
+        _tc(place, "qdisc", "del", "dev", place.device, "root")
 
 
 def connect_seconds(namespace: str, address: str, timeout_seconds: float) -> float | None:
@@ -74,12 +143,41 @@ def connect_seconds(namespace: str, address: str, timeout_seconds: float) -> flo
     return None if ran.returncode else float(ran.stdout)
 
 
-def _tc(namespace: str, *arguments: str) -> str:
-    ran = subprocess.run(["tc", "-n", namespace, *arguments], check=False, capture_output=True, text=True)
+_SEND = """
+import socket, sys, time
+size, left = 1200, int(sys.argv[2])
+with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as out:
+    out.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    started = time.monotonic()
+    while left > 0:
+        left -= out.sendto(bytes(size), (sys.argv[1], 9))
+print(time.monotonic() - started)
+"""
+"""Datagrams to the discard port: the sender waits until the device has taken all but the last few."""
+
+
+def send_seconds(namespace: str, address: str, size: int, timeout_seconds: float) -> float:
+    """Time for ``size`` bytes to leave for the host of ``address``; ``timeout_seconds`` where it is longer."""
+    host = address.rpartition(":")[0]
+    inside = ["ip", "netns", "exec", namespace, sys.executable, "-I", "-S", "-c", _SEND, host, str(size)]
+    try:
+        ran = subprocess.run(inside, check=False, capture_output=True, text=True, timeout=timeout_seconds)
+    except subprocess.TimeoutExpired:
+        return timeout_seconds
     if ran.returncode:
-        raise FaultRefused(f"namespace {namespace}: tc refused ({_first_line(ran.stderr)}).")
+        raise FaultRefused(f"namespace {namespace}: no datagram can be sent ({first_line(ran.stderr)}).")
+    return float(ran.stdout)
+
+
+def _tc(place: Place, *arguments: str) -> str:
+    inside = () if place.namespace is None else ("-n", place.namespace)
+    ran = subprocess.run(["tc", *inside, *arguments], check=False, capture_output=True, text=True)
+    if ran.returncode:
+        where = "" if place.namespace is None else f"namespace {place.namespace}: "
+        raise FaultRefused(f"{where}tc refused ({first_line(ran.stderr)}).")
     return ran.stdout
 
 
-def _first_line(text: str) -> str:
+def first_line(text: str) -> str:
+    """What a program said, in one line."""
     return next((line.strip().rstrip(".") for line in text.splitlines() if line.strip()), "without a word")

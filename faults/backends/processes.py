@@ -207,3 +207,22 @@ def resident_bytes(pid: int) -> int:
         return int(Path(f"/proc/{pid}/statm").read_text(encoding="utf-8").split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except (FileNotFoundError, ProcessLookupError):
         return 0
+
+
+def mapped(pid: int, library: str) -> str | None:
+    """The file of a loaded library whose path holds this name (Linux); None where there is none."""
+    try:
+        lines = Path(f"/proc/{pid}/maps").read_text(encoding="utf-8", errors="replace").splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    paths = (line.split(maxsplit=5)[5] for line in lines if line.count("/") > 0)
+    return next((path for path in paths if library in Path(path).name), None)
+
+
+def environment(pid: int) -> dict[str, str]:
+    """The variables that a process was started with (Linux); none where it is gone."""
+    try:
+        content = Path(f"/proc/{pid}/environ").read_bytes().decode(errors="replace")
+    except (FileNotFoundError, ProcessLookupError):
+        return {}
+    return dict(entry.split("=", 1) for entry in content.split("\0") if "=" in entry)

@@ -11,9 +11,9 @@ from faults.chaostoolkit.source import NoAnswer, fresh_report, taken
 from faults.config import FaultConfig, ScheduleSection, load
 from faults.errors import FaultConfigError
 from faults.healing import heal_all
-from faults.journal import Journal
+from faults.journal import Journal, names_in
 from faults.runner import run
-from faults.schedule import timeline
+from faults.schedule import name_of, timeline
 from faults.topic import FaultsTopic, tell_again
 
 __all__ = ["heal", "run_fault", "wait_until_judged"]
@@ -27,14 +27,16 @@ _UNDECIDED: Final = ("overdue", "blocked", "unresolved")
 def run_fault(config: str, fault: str | None = None, seed: int | None = None) -> list[dict[str, str]]:
     """Inject, verify, hold and heal one fault of the file ``config``; its windows go to the faults topic that it names.
 
-    ``fault``: the name of one in the file's schedule (a fault without a name has its kind's); may be left out where
-    there is one only. Control and recovery phases are the experiment's. Returns each fault's name, kind and target.
+    ``fault``: the name of one in the file's schedule (a fault without a name has its kind's, a group that of its first
+    fault); may be left out where there is one only. Control and recovery phases are the experiment's. Returns each
+    fault's name, kind and target.
     Healed also when the experiment is killed. Raises FaultError.
     """
     only = _only(load(config), config, fault)
-    planned = timeline(only, seed)
+    planned = timeline(only, seed, taken=names_in(only.state))
     run(only, planned, _LOG.info, threading.Event())
-    return [{"name": s.fault.name, "kind": s.fault.kind, "target": s.fault.target_names} for s in planned.steps]
+    faults = [fault for step in planned.steps for _, fault in step.parts]
+    return [{"name": fault.name, "kind": fault.kind, "target": fault.target_names} for fault in faults]
 
 
 def heal(config: str) -> int:
@@ -77,7 +79,7 @@ def _only(config: FaultConfig, file: str, name: str | None) -> FaultConfig:
     if config.schedule is None or config.schedule.random is not None:
         raise FaultConfigError(f"{file}: run_fault takes one fault of a written schedule; write schedule.faults.")
     faults = config.schedule.faults
-    named = {spec.name or spec.kind.replace("_", "-"): spec for spec in faults}
+    named = {name_of(spec.parts[0]): spec for spec in faults}
     if name is None and len(faults) == 1:
         name = next(iter(named))
     if name is None or name not in named:

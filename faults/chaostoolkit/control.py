@@ -18,8 +18,9 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from faults.chaostoolkit.windows import Told, Windows
-from faults.config import KafkaSection, expected_classes
+from faults.config import KafkaSection
 from faults.errors import FaultError, NotTold
+from faults.spec import expected_classes
 from faults.topic import FaultsTopic
 
 _LOG: Final = logging.getLogger("chaostoolkit")

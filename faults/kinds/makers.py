@@ -10,9 +10,10 @@ from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import Injection, Maker
 from faults.kinds.broker import BrokerKill, BrokerPause
+from faults.kinds.clock import ClockSkew
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
-from faults.kinds.namespace import NamespaceDelay, NamespaceLoss, NamespacePartition
+from faults.kinds.namespace import NamespaceBandwidth, NamespaceDelay, NamespaceLoss, NamespacePartition
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
 from faults.kinds.pods import Pods
 from faults.kinds.poison import Poison
@@ -25,6 +26,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "process_pause": Pause,
     "restart_loop": RestartLoop,
     "node_loss": Kill,
+    "clock_skew": ClockSkew,
     "broker_kill": BrokerKill,
     "broker_pause": BrokerPause,
     "transaction_hang": TransactionHang,
@@ -41,6 +43,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "net_bandwidth": Bandwidth,
     "net_reset": Reset,
     "namespace_partition": NamespacePartition,
+    "namespace_bandwidth": NamespaceBandwidth,
     "namespace_delay": NamespaceDelay,
     "namespace_loss": NamespaceLoss,
     "cpu_pressure": CpuPressure,

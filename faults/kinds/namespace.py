@@ -1,4 +1,4 @@
-"""Faults of a network namespace: what leaves it is dropped, delayed or lost by the kernel.
+"""Faults of a network namespace: what leaves it is dropped, delayed, lost or slowed by the kernel.
 
 The probes connect from inside to an address outside, as the pipeline's processes there do.
 """
@@ -8,16 +8,25 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from faults.backends import namespaces
+from faults.backends import namespaces, packet_filter
+from faults.backends.namespaces import Place
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
-from faults.parameters import NamespaceDelayParameters, NamespaceLossParameters
+from faults.parameters import (
+    NamespaceBandwidthParameters,
+    NamespaceDelayParameters,
+    NamespaceLossParameters,
+    NamespacePartitionParameters,
+)
 from faults.targets import NamespaceTarget
 
 _CONNECT_SECONDS_MAX: Final = 5.0
 _SILENCE_SECONDS: Final = 0.5
 """A connection that takes longer than this, where one was made before, does not come about."""
+_PROBE_SECONDS: Final = 0.5
+"""A probe of the bandwidth is as long as it would take to pass."""
+_PACKET_BYTES_MAX: Final = 10_000
 _SLACK_SECONDS: Final = 0.1
 _MEASURED_SHARE: Final = 0.9
 
@@ -31,11 +40,12 @@ class _OnNamespaces:
         """Time a connection from each. Raises FaultRefused where there is none, or somebody's rule is in place."""
         times = {}
         for name, target in self._targets.items():
-            rule = namespaces.root_rule(target.namespace, target.device)
-            if rule.get("handle", "0:") != "0:":
-                raise FaultRefused(
-                    f"{name}: {target.device} has the queueing rule {rule.get('kind')} already; take it off first."
-                )
+            for place in self._places(target):
+                rule = namespaces.root_rule(place)
+                if rule.get("handle", "0:") != "0:":
+                    raise FaultRefused(
+                        f"{name}: {place.device} has the queueing rule {rule.get('kind')} already; take it off first."
+                    )
             seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
             if seconds is None:
                 raise FaultRefused(f"{name}: {target.probe} takes no connection from inside; mend that first.")
@@ -45,7 +55,8 @@ class _OnNamespaces:
     def inject(self) -> None:
         """Put the rule on."""
         for target in self._targets.values():
-            namespaces.add_rule(target.namespace, target.device, *self._rule())
+            for place in self._places(target):
+                namespaces.add_rule(place, *self._rule())
 
     def hold(self) -> None:
         """Nothing to do meanwhile: the kernel does it."""
@@ -57,7 +68,8 @@ class _OnNamespaces:
     def heal(self) -> None:
         """Take the rule off. Raises FaultRefused where tc does not."""
         for target in self._targets.values():
-            namespaces.remove_rule(target.namespace, target.device)
+            for place in self._places(target):
+                namespaces.remove_rule(place)
 
     def is_gone(self) -> bool:
         """The rule is off, and a connection takes about what it took before."""
@@ -66,8 +78,13 @@ class _OnNamespaces:
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:
         seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
         before = self.facts.round_trip_seconds.get(name, 0.0)
-        has_rule = namespaces.root_rule(target.namespace, target.device).get("handle") == namespaces.HANDLE
+        rules = [namespaces.root_rule(place) for place in self._places(target)]
+        has_rule = any(rule.get("handle") == namespaces.HANDLE for rule in rules)
         return not has_rule and seconds is not None and seconds <= before + _SLACK_SECONDS
+
+    def _places(self, target: NamespaceTarget) -> list[Place]:
+        """Where the rule is put."""
+        return [Place(target.namespace, target.device)]
 
     def _rule(self) -> tuple[str, ...]:
         raise NotImplementedError
@@ -77,13 +94,45 @@ class _OnNamespaces:
 
 
 class NamespacePartition(_OnNamespaces):
-    """A queue without a place drops all that leaves; no connection can be opened, nor answered."""
+    """What leaves, what comes or both is dropped, of all or of some peers; no connection to them can be opened."""
 
-    def _rule(self) -> tuple[str, ...]:
-        return ("pfifo", "limit", "0")
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespacePartitionParameters)
+        self._direction, self._peers = fault.parameters.direction, fault.parameters.peers
+
+    def prepare(self) -> None:
+        """As of all. Raises FaultRefused also where a peer takes no connection, or peers cannot be told apart."""
+        why_not = namespaces.why_no_peers() if self._peers else None
+        if why_not is not None:
+            raise FaultRefused(f"namespace_partition with peers cannot be done on this host: {why_not}.")
+        super().prepare()
+        for name, target in self._targets.items():
+            for peer in self._peers:
+                if namespaces.connect_seconds(target.namespace, peer, _CONNECT_SECONDS_MAX) is None:
+                    raise FaultRefused(f"{name}: the peer {peer} takes no connection from inside; mend that first.")
+
+    def inject(self) -> None:
+        """Put the rules on."""
+        for target in self._targets.values():
+            for place in self._places(target):
+                namespaces.cut(place, self._peers, "src" if place.namespace is None else "dst")
+
+    def _places(self, target: NamespaceTarget) -> list[Place]:
+        leaves = super()._places(target) if self._direction != "from" else []
+        comes = [namespaces.other_end(target.namespace, target.device)] if self._direction != "to" else []
+        return leaves + comes
 
     def _shows(self, target: NamespaceTarget) -> bool:
-        return namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS) is None
+        def connects(address: str) -> bool:
+            return namespaces.connect_seconds(target.namespace, address, _SILENCE_SECONDS) is not None
+
+        if any(connects(address) for address in self._peers or (target.probe,)):
+            return False
+        if self._peers and target.probe not in self._peers and not connects(target.probe):
+            return False
+        # Both ways, nothing comes that could be dropped: our request is dropped before.
+        return int(namespaces.root_rule(self._places(target)[0]).get("drops", 0)) > 0
 
 
 class NamespaceDelay(_OnNamespaces):
@@ -104,13 +153,50 @@ class NamespaceDelay(_OnNamespaces):
         return seconds is not None and seconds >= (self._delay - self._jitter) * _MEASURED_SHARE
 
 
+class NamespaceBandwidth(_OnNamespaces):
+    """By tbf; half a second's worth of datagrams takes that long to leave."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        assert isinstance(fault.parameters, NamespaceBandwidthParameters)
+        self._rate = fault.parameters.bytes_per_second
+        # What may leave at once: a large packet, and what passes between two ticks of a slow kernel clock.
+        self._burst = max(_PACKET_BYTES_MAX, self._rate // 50)
+
+    def _rule(self) -> tuple[str, ...]:
+        return ("tbf", "rate", f"{self._rate}bps", "burst", str(self._burst), "latency", "400ms")
+
+    def _shows(self, target: NamespaceTarget) -> bool:
+        size = round(self._rate * _PROBE_SECONDS) + self._burst
+        seconds = namespaces.send_seconds(target.namespace, target.probe, size, _CONNECT_SECONDS_MAX)
+        return seconds >= _PROBE_SECONDS * _MEASURED_SHARE
+
+
 class NamespaceLoss(_OnNamespaces):
-    """By netem; the kernel counts what it lost."""
+    """By netem, or by the packet filter where the kernel has none; either counts what it lost."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         assert isinstance(fault.parameters, NamespaceLossParameters)
         self._percent = fault.parameters.percent
+        self._name = f"streamproof-{fault.id}"
+        self._is_filtered = namespaces.why_no_netem() is not None
+
+    def inject(self) -> None:
+        """Put the rule on."""
+        if not self._is_filtered:
+            super().inject()
+            return
+        for target in self._targets.values():
+            packet_filter.lose(target.namespace, target.device, self._percent, self._name)
+
+    def heal(self) -> None:
+        """Take the rule off. Raises FaultRefused where the program does not."""
+        if not self._is_filtered:
+            super().heal()
+            return
+        for target in self._targets.values():
+            packet_filter.remove(target.namespace, self._name)
 
     def _rule(self) -> tuple[str, ...]:
         return ("netem", "loss", f"{self._percent:g}%")
@@ -118,5 +204,11 @@ class NamespaceLoss(_OnNamespaces):
     def _shows(self, target: NamespaceTarget) -> bool:
         # A packet for the rule to lose, in case that nobody else sends.
         namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS)
-        rule = namespaces.root_rule(target.namespace, target.device)
+        if self._is_filtered:
+            return bool(packet_filter.lost(target.namespace, self._name))
+        rule = namespaces.root_rule(*self._places(target))
         return rule.get("handle") == namespaces.HANDLE and int(rule.get("drops", 0)) > 0
+
+    def _is_well(self, name: str, target: NamespaceTarget) -> bool:
+        has_rule = self._is_filtered and packet_filter.lost(target.namespace, self._name) is not None
+        return not has_rule and super()._is_well(name, target)

@@ -6,6 +6,7 @@ pods are ready as before.
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,7 @@ from faults.backends.kubernetes import Kubernetes, server_of
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.parameters import PodParameters
 from faults.targets import PodsTarget
 
 _WATCH_SECONDS: Final = 1
@@ -26,12 +28,15 @@ class Pods:
         self.facts = facts
         self._fault = fault
         self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, PodsTarget)}
+        assert isinstance(fault.parameters, PodParameters)
+        self._pods = fault.parameters.pods
         self._clusters: dict[str, Kubernetes] = {}
 
     def prepare(self) -> None:
         """Let the server check the objects without making them, and count the pods that are ready.
 
-        Raises FaultRefused where there is no server or no Chaos Mesh, where it refuses, or where no pod is ready.
+        Raises FaultRefused where there is no server or no Chaos Mesh, where it refuses, where no pod is ready, or where
+        all pods that are ready would be hit and that was not asked for.
         """
         ready = {}
         for name, target in self._targets.items():
@@ -42,6 +47,11 @@ class Pods:
             ready[name] = self._ready_pods(name)
             if ready[name] == 0:
                 raise FaultRefused(f"{name}: no pod of {target.namespace} that match names is ready; mend that first.")
+            if self._would_hit(ready[name]) >= ready[name] and self._pods != "all":
+                raise FaultRefused(
+                    f"{name}: {self._pods} of {ready[name]} ready pods would be all replicas; write pods: all, if you "
+                    "mean it."
+                )
         self.facts = Facts(ready_pods=ready)
 
     def inject(self) -> None:
@@ -68,6 +78,13 @@ class Pods:
         return all(removed) and all(
             self._ready_pods(name) >= self.facts.ready_pods.get(name, 1) for name in self._targets
         )
+
+    def _would_hit(self, ready: int) -> int:
+        if isinstance(self._pods, int):
+            return self._pods
+        if self._pods in ("one", "all"):
+            return 1 if self._pods == "one" else ready
+        return math.ceil(ready * int(self._pods.removesuffix("%")) / 100)  # rounded up: whatever the cluster does
 
     def _is_removed(self, name: str) -> bool:
         seen = self._cluster(name).get(self._path(name))

@@ -15,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 from faults.config import FaultConfig, load
@@ -71,6 +72,7 @@ class Stage:
         self.file = folder / "faults.yaml"
         self.targets: dict[str, Any] = {"disk": {"type": "folder", "path": "."}, "here": {"type": "machine"}}
         self.link_port = 0
+        self.listener: socket.socket
         self.proxies: list[subprocess.Popen[bytes]] = []
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -158,6 +160,66 @@ class Stage:
                 os.kill(pid, signal.SIGKILL)
         for process in self._started:
             process.wait()
+
+
+class Runner:
+    """`streamproof faults run` of a stage's file, which has said ``until``."""
+
+    def __init__(self, stage: Stage, until: str = "failure:") -> None:
+        self.process = subprocess.Popen(
+            [*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self.process.stdout is not None
+        self.said: list[str] = []
+        for line in self.process.stdout:
+            self.said.append(line)
+            if until in line:
+                return
+        raise AssertionError(f"the fault did not come in: {self.said}")
+
+    def watchdog(self) -> int:
+        found = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,args="], text=True).splitlines()
+        rows = [line.split(maxsplit=2) for line in found]
+        (pid,) = [int(r[0]) for r in rows if int(r[1]) == self.process.pid and "faults.watch" in r[2]]
+        return pid
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(WITHIN_SECONDS)
+
+    def stop(self) -> str:
+        """End it in order; what it said on the way."""
+        self.process.terminate()
+        return self.process.communicate(timeout=WITHIN_SECONDS)[0]
+
+
+HEALERS = ("watchdog", pytest.param("heal", marks=pytest.mark.extended))
+"""Who heals what a killed runner left: its watchdog, or, where that was killed too, ``faults heal``."""
+
+
+def abandoned(stage: Stage, fault: dict[str, Any], healer: str, is_in: Callable[[], bool]) -> None:
+    """A runner is killed while its fault ``is_in``; returns when ``healer`` has healed, with all states reached."""
+    stage.write({**fault, "for": "600s"})
+    runner = Runner(stage)
+    try:
+        assert is_in()
+        if healer == "heal":
+            os.kill(runner.watchdog(), signal.SIGKILL)
+        runner.kill()
+    finally:
+        runner.stop()
+    if healer == "heal":
+        assert len(stage.unhealed()) == 1
+        heal(stage)
+    wait_until(lambda: stage.unhealed() == [], f"the {healer} has healed")
+    assert stage.states() == ["injected", "verified", "heal_started", "healed"]
+
+
+def heal(stage: Stage) -> None:
+    """`streamproof faults heal`, which must succeed."""
+    command = [*STREAMPROOF, "heal", stage.file]
+    ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * WITHIN_SECONDS, check=False)
+    assert ran.returncode == 0, ran.stderr
 
 
 def echo_seconds(port: int, content: bytes = b"ping", timeout_seconds: float = 5.0) -> float:

@@ -13,7 +13,7 @@ import pytest
 from faults.backends.docker import Docker
 from faults.errors import FaultRefused, NotHealed
 from tests.faults.engine_api import ID, NAME, Engine, served
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
+from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, Stage, abandoned
 
 
 @pytest.fixture
@@ -65,16 +65,10 @@ def test_a_container_is_broken_and_mended_by_the_documented_calls(stage: Stage, 
     assert is_well(engine)
 
 
+@pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", IS_IN)
-def test_the_container_of_a_killed_runner_is_mended_by_its_watchdog(stage: Stage, engine: Engine, kind: str) -> None:
-    stage.write({"kind": kind, "target": "web", "for": "600s"})
-    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert runner.stdout is not None
-    assert any("failure:" in line for line in runner.stdout)
-    assert IS_IN[kind](engine)
-    runner.kill()
-    runner.wait(WITHIN_SECONDS)
-    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+def test_the_container_of_a_killed_runner_is_mended(stage: Stage, engine: Engine, kind: str, healer: str) -> None:
+    abandoned(stage, {"kind": kind, "target": "web"}, healer, lambda: IS_IN[kind](engine))
     assert asked(engine) == ASKED[kind]
     assert is_well(engine)
 

@@ -7,15 +7,17 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 
-from faults.backends import namespaces
+from faults.backends import namespaces, packet_filter
 from faults.errors import FaultRefused
 from faults.journal import read
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
+from tests.faults.stage import HEALERS, WITHIN_SECONDS, Stage, abandoned, wait_until
 
 # Link-local, of this test's process: they lead nowhere else.
 _HOST, _INSIDE = "169.254.213.1", "169.254.213.2"
@@ -24,6 +26,19 @@ _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.a
 pytestmark = pytest.mark.skipif(
     namespaces.why_not_here() is not None, reason=f"network namespaces: {namespaces.why_not_here()}"
 )
+_SEND = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2]))).sendall(bytes(100_000))"
+needs_tbf = pytest.mark.skipif(namespaces.why_no_tbf() is not None, reason=str(namespaces.why_no_tbf()))
+_DATAGRAMS = """
+import socket, sys
+out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+for _ in range(400):
+    try:
+        out.sendto(b"x", (sys.argv[1], int(sys.argv[2])))
+    except PermissionError:  # iptables says so to the sender
+        pass
+"""
+needs_loss = pytest.mark.skipif(packet_filter.why_no_loss() is not None, reason=str(packet_filter.why_no_loss()))
+needs_peers = pytest.mark.skipif(namespaces.why_no_peers() is not None, reason=str(namespaces.why_no_peers()))
 needs_netem = pytest.mark.skipif(namespaces.why_no_netem() is not None, reason=str(namespaces.why_no_netem()))
 
 
@@ -45,7 +60,7 @@ def name(stage: Stage) -> Iterator[str]:
         ip("link", "set", device, "up")
         ip("-n", made, "addr", "add", f"{_INSIDE}/30", "dev", "e0")
         ip("-n", made, "link", "set", "e0", "up")
-        listener = stack.enter_context(socket.create_server((_HOST, 0), backlog=100))
+        listener = stage.listener = stack.enter_context(socket.create_server((_HOST, 0), backlog=100))
         address = f"{_HOST}:{listener.getsockname()[1]}"
         stage.targets["node"] = {"type": "namespace", "namespace": made, "device": "e0", "probe": address}
         wait_until(lambda: connects(stage), "the namespace reaches us")
@@ -60,6 +75,11 @@ def connects(stage: Stage) -> bool:
 
 
 def rule(name: str) -> str:
+    """Of iptables, else of the queue."""
+    if packet_filter.why_not_here() is None:
+        listed = subprocess.check_output(["ip", "netns", "exec", name, "iptables", "-S", "OUTPUT"], text=True)
+        if "streamproof-" in listed:
+            return "DROP"
     shown = subprocess.check_output(["tc", "-n", name, "-j", "qdisc", "show", "dev", "e0"], text=True)
     return str(json.loads(shown)[0]["kind"])
 
@@ -73,15 +93,75 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
     assert connects(stage)
 
 
-def test_the_partition_of_a_killed_runner_is_healed_by_its_watchdog(stage: Stage, name: str) -> None:
-    stage.write({"kind": "namespace_partition", "target": "node", "for": "600s"})
-    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert runner.stdout is not None
-    assert any("failure:" in line for line in runner.stdout)
-    assert not connects(stage)
-    runner.kill()
-    runner.wait(WITHIN_SECONDS)
-    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+@pytest.mark.parametrize(("direction", "reaches_us"), [("from", True), ("to", False), ("both", False)])
+def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direction: str, reaches_us: bool) -> None:
+    """No answer comes either way; whether a datagram from inside arrives tells which."""
+    before, seen = outer_rule(), []
+    fault = {"kind": "namespace_partition", "target": "node", "parameters": {"direction": direction}}
+    stage.during(fault, lambda: seen.append((connects(stage), datagrams(stage) == 400)))
+    assert seen == [(False, reaches_us)]
+    assert outer_rule() == before
+    assert connects(stage)
+    assert datagrams(stage) == 400
+
+
+@needs_peers
+@pytest.mark.parametrize("direction", ["to", "from", "both"])
+def test_a_partial_partition_holds_off_its_peers_only(stage: Stage, name: str, direction: str) -> None:
+    with socket.create_server((_HOST, 0), backlog=100) as other:
+        peer = f"{_HOST}:{other.getsockname()[1]}"
+        probe = stage.targets["node"]["probe"]
+        seen: list[tuple[bool, bool]] = []
+
+        def look() -> None:
+            times = [namespaces.connect_seconds(name, address, 1.0) for address in (peer, probe)]
+            seen.append((times[0] is None, times[1] is None))
+
+        parameters = {"direction": direction, "peers": [peer]}
+        stage.during({"kind": "namespace_partition", "target": "node", "parameters": parameters}, look)
+        look()
+        assert seen == [(True, False), (False, False)]
+
+
+def test_a_peer_that_takes_no_connection_before_is_refused(stage: Stage, name: str) -> None:
+    before = rule(name)
+    fault = {"kind": "namespace_partition", "target": "node", "parameters": {"peers": [f"{_HOST}:1"]}}
+    with pytest.raises(FaultRefused, match=f"the peer {_HOST}:1 takes no connection|with peers cannot be done"):
+        stage.during(fault, lambda: None)
+    assert rule(name) == before
+
+
+def test_what_comes_by_a_device_without_another_end_here_is_refused(stage: Stage, name: str) -> None:
+    stage.targets["node"] |= {"device": "lo"}
+    with pytest.raises(FaultRefused, match="the other end of lo is no veth"):
+        stage.during(
+            {"kind": "namespace_partition", "target": "node", "parameters": {"direction": "from"}}, lambda: None
+        )
+
+
+def outer_rule() -> str:
+    device = f"sp{os.getpid()}h"
+    return str(json.loads(subprocess.check_output(["tc", "-j", "qdisc", "show", "dev", device], text=True))[0]["kind"])
+
+
+LEFT: dict[str, tuple[dict[str, Any], str]] = {
+    "namespace_partition": ({}, "pfifo"),
+    "namespace_bandwidth": ({"bytes_per_second": "50KB"}, "tbf"),
+    "namespace_delay": ({"delay": "500ms"}, "netem"),
+    "namespace_loss": ({"percent": 50}, "netem" if namespaces.why_no_netem() is None else "DROP"),
+}
+"""Kind -> parameters, and the rule that it puts on."""
+NEEDS = {"DROP": [needs_loss], "netem": [needs_netem], "tbf": [needs_tbf]}
+
+
+@pytest.mark.parametrize("healer", HEALERS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=NEEDS.get(rule, [])) for k, (_, rule) in LEFT.items()])
+def test_the_namespace_of_a_killed_runner_is_healed(stage: Stage, name: str, kind: str, healer: str) -> None:
+    before = rule(name)
+    parameters, ours = LEFT[kind]
+    fault = {"kind": kind, "target": "node", "parameters": parameters}
+    abandoned(stage, fault, healer, lambda: rule(name) == ours)
+    assert rule(name) == before
     assert connects(stage)
 
 
@@ -99,6 +179,37 @@ def test_a_namespace_that_is_not_there_is_refused(stage: Stage, name: str) -> No
         stage.during({"kind": "namespace_partition", "target": "node"}, lambda: None)
 
 
+@needs_tbf
+def test_only_so_many_bytes_leave_a_slow_namespace(stage: Stage, name: str) -> None:
+    taken: list[float] = []
+
+    def send_through() -> float:
+        """Seconds for 100 KB over a connection that a process inside makes, until this end has them all."""
+        target = stage.targets["node"]
+        sender = subprocess.Popen(
+            ["ip", "netns", "exec", target["namespace"], sys.executable, "-c", _SEND, *target["probe"].split(":")]
+        )
+        try:
+            stage.listener.settimeout(WITHIN_SECONDS)
+            got, started = 0, 0.0
+            while got < 100_000:
+                connection, _ = stage.listener.accept()  # those of the probes sent nothing
+                with connection:
+                    started, got = time.monotonic(), 0
+                    while content := connection.recv(65536):
+                        got += len(content)
+            return time.monotonic() - started
+        finally:
+            assert sender.wait(WITHIN_SECONDS) == 0
+
+    fault = {"kind": "namespace_bandwidth", "target": "node", "parameters": {"bytes_per_second": "50KB"}}
+    stage.during(fault, lambda: taken.append(send_through()))
+    taken.append(send_through())
+    limited, free = taken
+    assert limited >= 1.2, "100 KB less a burst of 10 KB at 50 KB/s are 1.8 s"
+    assert free < limited / 2
+
+
 @needs_netem
 def test_packets_leave_a_delayed_namespace_later(stage: Stage, name: str) -> None:
     times: list[float | None] = []
@@ -109,13 +220,32 @@ def test_packets_leave_a_delayed_namespace_later(stage: Stage, name: str) -> Non
     assert times[0] >= 0.3
 
 
-@needs_netem
+@needs_loss
 def test_packets_that_leave_are_lost(stage: Stage, name: str) -> None:
+    """By netem or iptables: of many datagrams about half arrive; all, before and after."""
+    arrived = [datagrams(stage)]
     fault = {"kind": "namespace_loss", "target": "node", "parameters": {"percent": 50}}
-    seen: list[str] = []
-    stage.during(fault, lambda: seen.append(rule(name)))
-    assert seen == ["netem"]
+    stage.during(fault, lambda: arrived.append(datagrams(stage)))
+    arrived.append(datagrams(stage))
+    before, meanwhile, after = arrived
+    assert before == after == 400
+    assert 120 <= meanwhile <= 280
     assert connects(stage)
+
+
+def datagrams(stage: Stage) -> int:
+    """How many of 400 datagrams that are sent from inside arrive."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
+        receiver.bind((_HOST, 0))
+        receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
+        inside = ["ip", "netns", "exec", stage.targets["node"]["namespace"], sys.executable, "-c", _DATAGRAMS]
+        subprocess.run([*inside, _HOST, str(receiver.getsockname()[1])], check=True, timeout=WITHIN_SECONDS)
+        receiver.setblocking(False)
+        count = 0
+        with suppress(BlockingIOError):
+            while receiver.recv(64):
+                count += 1
+        return count
 
 
 @pytest.mark.skipif(namespaces.why_no_netem() is None, reason="this kernel has netem")

@@ -14,7 +14,7 @@ from faults.schedule import timeline
 from faults.targets import PodsTarget
 from tests.faults.api_server import Cluster, served
 from tests.faults.chaos_mesh_schema import SPECS, problems
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
+from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, Stage, abandoned
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "pod_kill": {"pods": 2},
@@ -88,17 +88,15 @@ def test_nothing_is_made_by_the_check_before(stage: Stage, cluster: Cluster) -> 
     assert [request.endswith("?dryRun") for request in posts] == [True, True, False]
 
 
-@pytest.mark.parametrize("kind", ["pod_failure", "pod_kill"])
-def test_the_object_of_a_killed_runner_is_taken_back_by_its_watchdog(stage: Stage, cluster: Cluster, kind: str) -> None:
-    stage.write(fault(kind, **{"for": "600s"}))
-    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert runner.stdout is not None
-    assert any("failure:" in line for line in runner.stdout)
-    assert len(cluster.objects) == 1
-    runner.kill()
-    runner.wait(WITHIN_SECONDS)
-    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+_SHORT = ("pod_failure", "pod_kill")
+
+
+@pytest.mark.parametrize("healer", HEALERS)
+@pytest.mark.parametrize("kind", [k if k in _SHORT else pytest.param(k, marks=pytest.mark.extended) for k in KIND_OF])
+def test_the_object_of_a_killed_runner_is_taken_back(stage: Stage, cluster: Cluster, kind: str, healer: str) -> None:
+    abandoned(stage, fault(kind), healer, lambda: len(cluster.objects) == 1)
     assert cluster.objects == {}
+    assert cluster.is_recovered_before_deletion == [kind != "pod_kill"]
 
 
 def test_an_object_that_selects_no_pod_is_no_fault_and_is_removed(stage: Stage, cluster: Cluster) -> None:
@@ -145,6 +143,19 @@ def test_what_cannot_be_done_is_refused_and_nothing_made(
     with pytest.raises(FaultRefused, match=words):
         stage.during(fault("pod_failure"), lambda: None)
     assert cluster.made == []
+
+
+@pytest.mark.parametrize(("ready", "pods"), [(2, 2), (2, 3), (1, "one"), (2, "60%")])
+def test_all_pods_are_hit_only_where_that_is_asked_for(
+    stage: Stage, cluster: Cluster, ready: int, pods: str | int
+) -> None:
+    cluster.ready_pods = ready
+    failure = {"kind": "pod_failure", "target": "workers"}
+    with pytest.raises(FaultRefused, match=f"workers: {pods} of {ready} ready pods would be all replicas"):
+        stage.during({**failure, "parameters": {"pods": pods}}, lambda: None)
+    assert cluster.made == []
+    stage.during({**failure, "parameters": {"pods": "all"}}, lambda: None)
+    assert len(cluster.made) == 1
 
 
 def test_a_token_is_read_from_its_file(stage: Stage, cluster: Cluster) -> None:

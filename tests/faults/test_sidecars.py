@@ -12,7 +12,15 @@ from contextlib import suppress
 import pytest
 
 from faults.errors import FaultRefused
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, is_alive, state_of, wait_until
+from tests.faults.stage import (
+    HEALERS,
+    ROOT,
+    Stage,
+    abandoned,
+    is_alive,
+    state_of,
+    wait_until,
+)
 
 _HOLD_LOCK = (
     "import signal, sys, threading, pathlib\n"
@@ -62,18 +70,22 @@ def test_a_paused_sidecar_stands_still_and_goes_on(stage: Stage, sidecar: Callab
     assert state_of(sidecar()) != "T"
 
 
-def test_the_sidecar_of_a_killed_runner_comes_back(stage: Stage, sidecar: Callable[[], int]) -> None:
+@pytest.mark.parametrize("healer", HEALERS)
+@pytest.mark.parametrize("kind", ["sidecar_kill", "sidecar_pause", "sidecar_restart"])
+def test_the_sidecar_of_a_killed_runner_goes_on(
+    stage: Stage, sidecar: Callable[[], int], kind: str, healer: str
+) -> None:
     first = sidecar()
-    stage.write({"kind": "sidecar_kill", "target": "sidecar", "for": "600s"})
-    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert runner.stdout is not None
-    assert any("failure:" in line for line in runner.stdout)
-    assert not is_alive(first)
-    runner.kill()
-    runner.wait(WITHIN_SECONDS)
-    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
-    assert sidecar() != first
+    is_paused = kind == "sidecar_pause"
+    abandoned(
+        stage,
+        {"kind": kind, "target": "sidecar"},
+        healer,
+        lambda: state_of(first) == "T" if is_paused else not is_alive(first),
+    )
+    assert (sidecar() == first) is is_paused
     assert is_alive(sidecar())
+    assert state_of(sidecar()) != "T"
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the locks that are held")

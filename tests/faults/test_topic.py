@@ -33,18 +33,24 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBro
 
 def read_back(tmp_path: Path, broker: EmbeddedBroker, topic: str) -> FaultWindow:
     """The one window of the topic, once it is whole."""
+    (window,) = windows_of(tmp_path, broker, topic, 1)
+    return window
+
+
+def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -> tuple[FaultWindow, ...]:
+    """So many windows, once all are whole."""
     file = tmp_path / "pipeline.yaml"
     file.write_text(EXAMPLES["clickstream"])
     config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
     with closing(SidecarsReader(config)) as reader:
 
-        def is_whole() -> bool:
+        def are_whole() -> bool:
             reader.poll()
-            return len(reader.windows()) == 1 and reader.windows()[0].healed_us is not None
+            return len(reader.windows()) == count and all(w.healed_us is not None for w in reader.windows())
 
-        wait_until(is_whole, "the window is on the topic")
+        wait_until(are_whole, "the windows are on the topic")
         assert reader.undecodable == 0
-        return reader.windows()[0]
+        return tuple(reader.windows())
 
 
 def run_one(stage: Stage, fault: dict[str, Any], kafka: dict[str, Any], say: Callable[[str], None]) -> None:
@@ -72,6 +78,25 @@ def test_a_window_has_its_four_instants(
         (entry,) = journal.entries.values()
         assert entry.is_told
         assert round(entry.states["healed"].timestamp() * 1e6) == window.healed_us
+
+
+def test_each_fault_of_a_group_has_a_window_of_its_own(
+    stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
+) -> None:
+    topic = topic_names("faults")
+    own_broker.create_topics({topic: 1})
+    stage.add_worker("w0")
+    stage.add_worker("w1")
+    kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
+    later = {"kind": "process_kill", "target": "w1", "after": "100ms"}
+    run_one(stage, {"together": [{"kind": "process_pause", "target": "w0"}, later]}, kafka, lambda _: None)
+    pause, kill = sorted(windows_of(tmp_path, own_broker, topic, 2), key=lambda window: window.injected_us or 0)
+    assert [(w.name, w.target) for w in (pause, kill)] == [("process-pause", "w0"), ("process-kill", "w1")]
+    assert None not in (pause.verified_us, pause.heal_started_us, kill.verified_us, kill.heal_started_us)
+    assert (kill.injected_us or 0) - (pause.injected_us or 0) >= 100_000
+    assert (kill.healed_us or 0) < (pause.healed_us or 0)
+    with Journal.locked(stage.folder / "st") as journal:
+        assert [entry.is_told for entry in journal.entries.values()] == [True, True]
 
 
 def test_the_window_of_a_paused_broker_is_told_when_it_is_back(

@@ -7,8 +7,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from threading import Event
-from typing import Any
 
 import pytest
 from confluent_kafka import Consumer, KafkaException, Message, Producer, TopicPartition
@@ -20,7 +20,15 @@ from faults.kinds.poison import FORMS
 from faults.runner import run
 from faults.schedule import timeline
 from testbed.broker import EmbeddedBroker
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, is_alive, state_of, wait_until
+from tests.faults.stage import (
+    HEALERS,
+    WITHIN_SECONDS,
+    Stage,
+    abandoned,
+    is_alive,
+    state_of,
+    wait_until,
+)
 
 Names = Callable[[str], str]
 
@@ -101,24 +109,13 @@ def test_a_hanging_transaction_stops_readers_of_committed_records(
     assert values(own_broker, topic, "read_committed") == [b"before", b"after"]
 
 
-def test_the_hanging_transaction_of_a_killed_runner_is_ended_by_its_watchdog(
-    stage: Stage, own_broker: EmbeddedBroker, topic: str
+@pytest.mark.parametrize("healer", HEALERS)
+def test_the_hanging_transaction_of_a_killed_runner_is_ended(
+    stage: Stage, own_broker: EmbeddedBroker, topic: str, healer: str
 ) -> None:
-    runner = started(stage, {"kind": "transaction_hang", "target": "events", "for": "600s"})
-    assert ends(own_broker, topic, "read_committed") == 0
-    runner.kill()
-    runner.wait(WITHIN_SECONDS)
-    wait_until(lambda: stage.unhealed() == [], "the watchdog has healed")
+    fault = {"kind": "transaction_hang", "target": "events"}
+    abandoned(stage, fault, healer, lambda: ends(own_broker, topic, "read_committed") == 0)
     assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted") == 2
-
-
-def started(stage: Stage, fault: dict[str, Any]) -> subprocess.Popen[str]:
-    """`streamproof faults run` with a fault that is in."""
-    stage.write(fault)
-    runner = subprocess.Popen([*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
-    assert runner.stdout is not None
-    assert any("failure:" in line for line in runner.stdout)
-    return runner
 
 
 def test_a_transaction_that_the_broker_would_end_before_its_time_is_refused(stage: Stage, topic: str) -> None:
@@ -146,12 +143,15 @@ def test_poison_is_counted_and_stops(stage: Stage, own_broker: EmbeddedBroker, t
     assert facts.offsets == {f"{topic}/0": 7}
 
 
-def test_the_poison_of_a_killed_runner_stops_with_it(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
-    runner = started(stage, {"kind": "poison", "target": "events", "for": "600s", "parameters": {"per_second": 200}})
-    wait_until(lambda: ends(own_broker, topic, "read_uncommitted") >= 20, "poison comes in")
-    runner.kill()
-    runner.wait(WITHIN_SECONDS)
-    wait_until(lambda: stage.unhealed() == [], "the watchdog has seen that it stopped")
+@pytest.mark.parametrize("healer", HEALERS)
+def test_the_poison_of_a_killed_runner_stops_with_it(
+    stage: Stage, own_broker: EmbeddedBroker, topic: str, healer: str
+) -> None:
+    def comes_in() -> bool:
+        wait_until(lambda: ends(own_broker, topic, "read_uncommitted") >= 20, "poison comes in")
+        return True
+
+    abandoned(stage, {"kind": "poison", "target": "events", "parameters": {"per_second": 200}}, healer, comes_in)
     end = ends(own_broker, topic, "read_uncommitted")
     assert values(own_broker, topic, "read_uncommitted") == [FORMS["not_json"]] * end
 
@@ -207,6 +207,30 @@ def test_a_paused_broker_answers_nobody_and_goes_on(stage: Stage, own_broker: Em
         assert answers(own_broker)
     finally:
         (stage.folder / "broker.pid").unlink()  # the stage ends what is named there
+
+
+@pytest.mark.parametrize("healer", HEALERS)
+def test_the_paused_broker_of_a_killed_runner_goes_on(stage: Stage, own_broker: EmbeddedBroker, healer: str) -> None:
+    pid = add_broker(stage, own_broker)
+    try:
+        abandoned(stage, {"kind": "broker_pause", "target": "broker"}, healer, lambda: state_of(pid) == "T")
+        assert answers(own_broker)
+    finally:
+        (stage.folder / "broker.pid").unlink()  # the stage ends what is named there
+
+
+@pytest.mark.extended
+@pytest.mark.parametrize("healer", ["watchdog", "heal"])
+def test_the_killed_broker_of_a_killed_runner_answers_again(stage: Stage, tmp_path: Path, healer: str) -> None:
+    with EmbeddedBroker(folder=tmp_path / "broker") as broker:
+        pid = add_broker(stage, broker)
+        try:
+            abandoned(stage, {"kind": "broker_kill", "target": "broker"}, healer, lambda: not answers(broker))
+            assert stage.pid("broker") != pid
+            assert answers(broker)
+        finally:
+            if stage.pid("broker") != pid:  # it is no child of the fixture's
+                os.kill(stage.pid("broker"), signal.SIGKILL)
 
 
 def test_a_broker_that_does_not_answer_before_is_refused(stage: Stage, own_broker: EmbeddedBroker) -> None:

@@ -46,6 +46,25 @@ def test_a_plan_is_a_table_and_touches_nothing(file: Path, capsys: pytest.Captur
     assert list(file.parent.iterdir()) == [file]
 
 
+def test_a_plan_shows_each_fault_of_a_group_at_its_time(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        FILE.partition("  faults:")[0] + "  faults:\n"
+        "    - together:\n"
+        "        - {kind: process_pause, target: w0}\n"
+        "        - {kind: net_delay, target: kafka, after: 2s, parameters: {delay: 500ms}}\n"
+        "      for: 30s\n"
+    )
+    assert main(["faults", "plan", str(file)]) == 0
+    assert capsys.readouterr().out == (
+        "plan written, seed 7, 7m 2s and the time that healing takes\n"
+        "0:00:00      control for 90s\n"
+        "0:01:30      process_pause on w0 for 32s, together\n"
+        "0:01:32      net_delay on kafka for 30s, together (delay 0.5s, jitter 0s, direction to_upstream)\n"
+        "0:02:02      recovery for 5m\n"
+        "0:07:02      end\n"
+    )
+
+
 def test_the_seed_of_the_command_wins(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = set()
     for seed in range(8):

@@ -12,6 +12,7 @@ from faults.config import FaultConfig, load, parse
 from faults.errors import FaultConfigError
 from faults.kinds.makers import MAKERS
 from faults.parameters import DelayParameters
+from faults.spec import FaultSpec
 
 WORKER = {"type": "process", "pid_file": "w.pid", "start": ["sleep", "9"]}
 LINK = {"type": "link", "listen": "127.0.0.1:19092", "upstream": "127.0.0.1:9092"}
@@ -31,6 +32,7 @@ def test_parameters_are_those_of_the_kind() -> None:
     config = configured({"kind": "net_delay", "target": "link", "for": "5s", "parameters": {"delay": "500ms"}})
     assert config.schedule is not None
     spec = config.schedule.faults[0]
+    assert isinstance(spec, FaultSpec)
     assert spec.parameters == DelayParameters(delay="500ms")  # type: ignore[arg-type]
     assert (spec.target.name, spec.lasts) == ("link", 5.0)
 
@@ -44,6 +46,12 @@ def test_parameters_are_those_of_the_kind() -> None:
         ({"kind": "net_delay", "parameters": {"delay": "1s", "jitter": "2s"}}, "jitter is more than half of delay"),
         ({"kind": "process_kill", "for": 90}, "a duration is a number with ms, s, m or h"),
         ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is no known key"),
+        *(
+            ({"kind": "process_kill", "target": {"pick": p}}, "a share from 1% to 100%")
+            for p in ("0%", "101%", 0, "two")
+        ),
+        ({"kind": "pod_kill", "parameters": {"pods": "100%"}}, "100% would hit all replicas; write all"),
+        ({"kind": "pod_kill", "parameters": {"pods": "0%"}}, "write one, all, a number from 1"),
         ({"kind": "process_kill", "target": {"name": "w", "pick": "all"}}, "takes no labels and no pick"),
         ({"kind": "process_kill", "for": {"at_least": "1s", "at_most": "2s"}}, "needs random; write one duration"),
         ({"kind": "disk_full", "parameters": {"bytes": "1 potato"}}, "a size is a whole number of bytes"),
@@ -54,6 +62,28 @@ def test_a_wrong_fault_is_refused_with_the_mend(fault: dict[str, Any], words: st
     assert words in said
     assert said.startswith("fault configuration: schedule")
     assert said.endswith(".")
+    assert "\n" not in said
+
+
+KILL = {"kind": "process_kill", "target": "w"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        ({"together": [KILL]}, "schedule.faults.0.together: Tuple should have at least 2 items"),
+        ({"together": [KILL, {**KILL, "for": "5s"}]}, "a fault of a group has no for of its own; write it beside"),
+        ({"together": [{**KILL, "after": "1s"}] * 2}, "a group starts with its first fault; leave out the after"),
+        ({"together": [KILL, {"together": [KILL, KILL]}]}, "schedule.faults.0.together.1."),
+        ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is no known key"),
+        ({"together": [KILL, KILL], "for": {"at_least": "1s", "at_most": "2s"}}, "needs random; write one duration"),
+        ({**KILL, "after": "1s"}, "schedule.faults.0.after: is no known key"),
+        ({"together": [KILL, {"kind": "earthquake"}]}, "schedule.faults.0.together.1: 'earthquake' is no kind"),
+    ],
+)
+def test_a_wrong_group_is_refused_with_the_mend(fault: dict[str, Any], words: str) -> None:
+    said = complaint(fault)
+    assert words in said
     assert "\n" not in said
 
 

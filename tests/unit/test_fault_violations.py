@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
+from faults.config import parse
+from faults.schedule import timeline
+from validator.measure.attribution import phase_of
 from validator.model.snapshot import FaultWindow
 from validator.stream.run_record import RunRecord
 
@@ -29,3 +33,41 @@ def test_a_suspected_violation_is_no_faults() -> None:
     record = RunRecord(faults=(KILL,))
     record.add_confirmed("missing", "failure", "suspected", 5, 0, 1, fault="kill")
     assert record.fault_violations() == {"1": {}}
+
+
+def _told_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[FaultWindow], dict[str, dict[str, int]]]:
+    """The windows of a plan, one each ten instants; and the violations of each, where the n-th fault brings n + 1."""
+    process = {"type": "process", "start": ["sleep", "9"], "labels": {"role": "worker"}}
+    targets = {f"w{n}": {**process, "pid_file": f"{n}.pid"} for n in range(4)}
+    steps = timeline(parse({"targets": targets, **plan}), taken=taken).steps
+    windows = [
+        FaultWindow(s.fault.id, s.fault.name, s.fault.kind, s.fault.target_names, 10 * n, 10 * n, 10 * n, 10 * n + 5)
+        for n, s in enumerate(steps)
+    ]
+    record = RunRecord(faults=tuple(windows))
+    for number in range(len(windows)):
+        for count, instant in ((1, 10 * number + 1), (number, 10 * number + 6)):
+            phase, fault = phase_of(instant, windows)
+            record.add_confirmed("duplicate", phase, "confirmed", count, 0, 1, fault=fault)
+    return windows, record.fault_violations()
+
+
+def test_each_of_the_ten_kills_of_a_plan_has_violations_of_its_own() -> None:
+    windows, told = _told_of_each({"plan": {"name": "vogel-kill-2"}}, set())
+    assert len(windows) == len({window.id for window in windows}) == 10
+    assert told == {window.id: {"duplicate": number + 1} for number, window in enumerate(windows)}
+    assert [window.name for window in windows[:3]] == ["vogel-kill-2", "vogel-kill-2-2", "vogel-kill-2-3"]
+
+
+def test_a_name_that_is_taken_is_passed_over() -> None:
+    faults = [{"kind": "process_kill", "target": "w0", "name": name} for name in ("kill", "kill-2", None)]
+    windows, told = _told_of_each({"schedule": {"repeat": 2, "faults": faults}}, {"process-kill"})
+    assert [window.name for window in windows] == [
+        "kill",
+        "kill-2",
+        "process-kill-2",
+        "kill-3",
+        "kill-2-2",
+        "process-kill-3",
+    ]
+    assert len(told) == 6

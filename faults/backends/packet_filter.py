@@ -1,0 +1,76 @@
+"""Loss of packets by the kernel's packet filter (iptables, of either kind), where there is no netem. IPv4 only.
+
+A rule carries a comment of its fault, by which it is counted and taken off, and which no other rule has.
+"""
+
+from __future__ import annotations
+
+import functools
+import shutil
+import subprocess
+from typing import Final
+
+from faults.backends import namespaces
+from faults.errors import FaultRefused
+
+_PROGRAMS: Final = ("iptables", "iptables-nft", "iptables-legacy")
+_CHAIN: Final = "OUTPUT"
+_WAIT: Final = ("-w", "5")
+
+
+@functools.cache
+def why_not_here() -> str | None:
+    """Why this host cannot lose packets so; None where it can."""
+    why_not = namespaces.why_not_here()
+    if why_not is not None:
+        return why_not
+    program = _program()
+    if program is None:
+        return "iptables is not installed"
+    trial = ["unshare", "--net", program, *_WAIT, "-A", _CHAIN, *_rule("lo", 50, "trial")]
+    ran = subprocess.run(trial, check=False, capture_output=True, text=True)
+    return f"the kernel takes no random loss ({namespaces.first_line(ran.stderr)})" if ran.returncode else None
+
+
+def why_no_loss() -> str | None:
+    """Why this host cannot lose packets of a namespace, neither way; None where it can."""
+    no_netem, no_filter = namespaces.why_no_netem(), why_not_here()
+    if no_netem is None or no_filter is None:
+        return None
+    return no_netem if no_netem == no_filter else f"{no_netem}, and {no_filter}"
+
+
+def lose(namespace: str, device: str, percent: float, name: str) -> None:
+    """Drop a share of what processes inside send by the device, by a rule of this name. Raises FaultRefused."""
+    _filter(namespace, "-A", _CHAIN, *_rule(device, percent, name))
+
+
+def lost(namespace: str, name: str) -> int | None:
+    """How many packets the rule of this name dropped; None where there is none. Raises FaultRefused."""
+    lines = _filter(namespace, "-nvxL", _CHAIN).splitlines()
+    return next((int(line.split()[0]) for line in lines if f"/* {name} */" in line), None)
+
+
+def remove(namespace: str, name: str) -> None:
+    """Take the rule of this name off, where it is. Raises FaultRefused."""
+    numbered = _filter(namespace, "-nL", _CHAIN, "--line-numbers").splitlines()
+    numbers = [line.split()[0] for line in numbered if f"/* {name} */" in line]
+    for number in reversed(numbers):
+        _filter(namespace, "-D", _CHAIN, number)
+
+
+def _rule(device: str, percent: float, name: str) -> tuple[str, ...]:
+    share = ("-m", "statistic", "--mode", "random", "--probability", f"{percent / 100:.8f}")
+    return ("-o", device, *share, "-m", "comment", "--comment", name, "-j", "DROP")
+
+
+def _program() -> str | None:
+    return next((found for program in _PROGRAMS if (found := shutil.which(program)) is not None), None)
+
+
+def _filter(namespace: str, *arguments: str) -> str:
+    command = ["ip", "netns", "exec", namespace, _program() or _PROGRAMS[0], *_WAIT, *arguments]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    if ran.returncode:
+        raise FaultRefused(f"namespace {namespace}: iptables refused ({namespaces.first_line(ran.stderr)}).")
+    return ran.stdout

@@ -1,0 +1,150 @@
+"""What a schedule lists: a fault, or a group of them, before their targets are drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
+
+from faults.catalogue import ABSENT, KINDS
+from faults.parameters import AnyParameters, NoParameters
+from faults.section import Seconds, Section, first_problem, how_many
+from validator.model.classes import EXPECTABLE
+
+Pick = Annotated[str | int, BeforeValidator(lambda pick: how_many(pick, "one", "all", "leader"))]
+
+
+def expected_classes(names: tuple[str, ...]) -> tuple[str, ...]:
+    """``names``, where each is a class that can be told by fault. Raises ValueError."""
+    for name in names:
+        if name not in EXPECTABLE:
+            raise ValueError(f"{name} is no class that a fault can be expected to bring; use {', '.join(EXPECTABLE)}")
+    return names
+
+
+Expects = Annotated[tuple[str, ...], AfterValidator(expected_classes)]
+
+
+class Selector(Section):
+    """Which targets a fault hits: one by ``name``, or ``pick`` of those with all ``labels`` and this ``input``."""
+
+    name: str | None = None
+    labels: dict[str, str] = Field(default_factory=dict)
+    input: bool | None = None
+    """Only targets that take the pipeline's input, or only others; None: any."""
+    pick: Pick = "one"
+    """``one``, a number, a share (``50%``, rounded up), ``all``, or ``leader``; the seed draws which."""
+
+    @model_validator(mode="after")
+    def _one_way(self) -> Self:
+        if self.name is not None and (self.labels or self.input is not None or self.pick != "one"):
+            raise ValueError("a target by name takes no labels and no pick, and no input")
+        return self
+
+
+class Range(Section):
+    """Evenly drawn from the seed."""
+
+    at_least: Seconds
+    at_most: Seconds
+
+    @model_validator(mode="after")
+    def _ordered(self) -> Self:
+        if self.at_least > self.at_most:
+            raise ValueError("at_least is above at_most")
+        return self
+
+
+class FaultSpec(Section):
+    """One fault of a schedule, before its targets are drawn."""
+
+    kind: str
+    target: Selector = Selector()
+    lasts: Annotated[Seconds | Range, Field(alias="for")] = 0.0
+    """From verified in to the start of healing."""
+    name: str | None = None
+    parameters: AnyParameters = NoParameters()
+    expects: Expects = ()
+    """Classes of violations that it is expected to bring: alerts leave them out (docs/faults.md)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _by_kind(cls, data: object) -> object:
+        if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
+            return data
+        for absent in ABSENT:
+            if data["kind"] == absent.name:
+                raise ValueError(f"{absent.name} is not built: {absent.reason}")
+        kind = KINDS.get(data["kind"])
+        if kind is None:
+            raise ValueError(f"{data['kind']!r} is no kind of fault; `streamproof faults list` shows them")
+        target, parameters = data.get("target"), data.get("parameters", {})
+        if isinstance(parameters, Mapping):
+            try:
+                parameters = kind.parameters.model_validate(parameters)
+            except ValidationError as error:
+                raise ValueError(f"parameters of {kind.name}: {first_problem(error)}") from error
+        return {
+            **data,
+            "target": {"name": target} if isinstance(target, str) else target or {},
+            "parameters": parameters,
+        }
+
+    @property
+    def parts(self) -> tuple[FaultSpec, ...]:
+        """Itself, as a group has its faults."""
+        return (self,)
+
+    @property
+    def after_seconds(self) -> float:
+        """From the start of its group."""
+        return 0.0
+
+
+class TogetherSpec(FaultSpec):
+    """One fault of a group; the group says how long it lasts."""
+
+    after: Seconds = 0.0
+    """From the start of the group to its injection."""
+
+    @property
+    def after_seconds(self) -> float:
+        """As ``after`` says."""
+        return self.after
+
+    @model_validator(mode="after")
+    def _lasts_as_the_group(self) -> Self:
+        if "lasts" in self.model_fields_set:
+            raise ValueError("a fault of a group has no for of its own; write it beside together")
+        return self
+
+
+class GroupSpec(Section):
+    """Faults that are in at one time: all are injected and proven, held, and healed in reverse order."""
+
+    together: Annotated[tuple[TogetherSpec, ...], Field(min_length=2)]
+    lasts: Annotated[Seconds | Range, Field(alias="for")] = 0.0
+    """From the last verified in to the start of healing."""
+
+    @property
+    def parts(self) -> tuple[FaultSpec, ...]:
+        """Its faults as they start."""
+        return tuple(sorted(self.together, key=lambda spec: spec.after))
+
+    @model_validator(mode="after")
+    def _starts(self) -> Self:
+        if all(spec.after > 0 for spec in self.together):
+            raise ValueError("a group starts with its first fault; leave out the after of one")
+        return self
+
+
+Spec = Annotated[
+    Annotated[FaultSpec, Tag("fault")] | Annotated[GroupSpec, Tag("group")],
+    Discriminator(lambda data: "group" if isinstance(data, GroupSpec) or _has(data, "together") else "fault"),
+]
+"""What a schedule lists."""
+
+
+def _has(data: object, key: str) -> bool:
+    return isinstance(data, Mapping) and key in data

@@ -1,0 +1,87 @@
+"""The clock of a process that was started with libfaketime, as the process itself writes it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from faults.errors import FaultRefused
+from tests.faults.stage import HEALERS, Stage, abandoned, wait_until
+
+# Where Debian, Fedora and a build from source put it; or where LD_PRELOAD of the test names it.
+_PLACES = ["/usr/lib", "/usr/lib64", "/usr/local/lib"]
+_FOUND = [path for place in _PLACES for path in Path(place).glob("**/faketime/libfaketimeMT.so.1")]
+LIBRARY = os.environ.get("STREAMPROOF_TEST_FAKETIME") or (str(_FOUND[0]) if _FOUND else "")
+_TELLS = """
+import os, select, sys, time
+while True:
+    with open(sys.argv[1] + ".new", "w") as out:
+        out.write(str(time.time()))
+    os.replace(sys.argv[1] + ".new", sys.argv[1])
+    select.select([], [], [], 0.02)  # time.sleep fails under libfaketime 0.9.10
+"""
+
+needs_library = pytest.mark.skipif(not LIBRARY, reason="libfaketime is not installed")
+
+
+class Clock:
+    """A process that writes the time that it sees; a target of the stage."""
+
+    def __init__(self, stage: Stage, **variables: str) -> None:
+        self._shown = stage.folder / "shown"
+        file = stage.folder / "clock"
+        file.write_text("+0\n")
+        told = {"FAKETIME_TIMESTAMP_FILE": str(file), "FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
+        command = [sys.executable, "-I", "-S", "-c", _TELLS, str(self._shown)]
+        self.process = subprocess.Popen(command, env=os.environ | told | variables, start_new_session=True)
+        (stage.folder / "c.pid").write_text(str(self.process.pid))
+        stage.targets["c"] = {"type": "process", "pid_file": "c.pid", "clock_file": "clock"}
+        wait_until(self._shown.exists, "it tells the time")
+
+    def offset_seconds(self) -> float:
+        """Of a time that it writes from now on."""
+        before = self._shown.stat().st_mtime_ns
+        wait_until(lambda: self._shown.stat().st_mtime_ns > before, "it tells the time again")
+        return float(self._shown.read_text()) - self._shown.stat().st_mtime_ns / 1e9
+
+
+@needs_library
+@pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
+def test_a_process_sees_another_time_until_it_is_healed(stage: Stage, offset: str, seconds: float) -> None:
+    clock = Clock(stage, LD_PRELOAD=LIBRARY)
+    seen: list[float] = []
+    fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": offset}}
+    stage.during(fault, lambda: seen.append(clock.offset_seconds()))
+    assert seen == [pytest.approx(seconds, abs=10)]
+    assert clock.offset_seconds() == pytest.approx(0, abs=10)
+    assert clock.process.poll() is None
+    clock.process.kill()
+    clock.process.wait()
+
+
+@needs_library
+@pytest.mark.parametrize("healer", HEALERS)
+def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, healer: str) -> None:
+    clock = Clock(stage, LD_PRELOAD=LIBRARY)
+    fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
+    abandoned(stage, fault, healer, lambda: clock.offset_seconds() > 500)
+    assert clock.offset_seconds() == pytest.approx(0, abs=10)
+    clock.process.kill()
+    clock.process.wait()
+
+
+def test_a_process_without_the_library_is_refused_with_how_to_start_it(stage: Stage) -> None:
+    clock = Clock(stage)
+    fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
+    with pytest.raises(FaultRefused, match=r"c: start it with LD_PRELOAD=.* FAKETIME_TIMESTAMP_FILE=.*/clock .*=1\.$"):
+        stage.during(fault, lambda: None)
+    del stage.targets["c"]["clock_file"]
+    with pytest.raises(FaultRefused, match="c: give the target clock_file"):
+        stage.during(fault, lambda: None)
+    assert (stage.folder / "clock").read_text() == "+0\n"
+    clock.process.kill()
+    clock.process.wait()
