@@ -20,7 +20,9 @@ FAIL: Final = 1
 
 def run(given: argparse.Namespace) -> int:
     """Do ``given.action``; the exit status. Errors carry their own."""
-    settings = Settings(given.objective, given.runbooks, tuple(given.pipelines))
+    named = getattr(given, "grafana", None) or ""
+    address = named if not named or "://" in named else f"http://{named}"
+    settings = Settings(given.objective, given.runbooks, tuple(given.pipelines), address)
     if given.action == "build":
         return _build(Path(given.out), settings)
     if given.action == "check":

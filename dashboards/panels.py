@@ -59,10 +59,30 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """How the cells of one column of a table are shown: ``steps`` colour them, ``mappings`` put words for values."""
+
+    steps: tuple[Step, ...]
+    mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    unit: str = "short"
+
+    def build(self, heading: str) -> Json:
+        """The override for the column ``heading``."""
+        properties = [
+            {"id": "thresholds", "value": _thresholds(self.steps)},
+            {"id": "mappings", "value": _mapped(self.mappings)},
+            {"id": "unit", "value": self.unit},
+            {"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic"}},
+        ]
+        return {"matcher": {"id": "byName", "options": heading}, "properties": properties}
+
+
+@dataclass(frozen=True)
 class Panel:
     """One panel. ``unit`` is Grafana's unit id; ``width`` and ``height`` are in the grid of 24 columns.
 
-    ``columns`` of a table: field as Grafana names it -> heading; what is not in it is hidden.
+    ``columns`` of a table: field as Grafana names it -> heading; what is not in it is hidden. ``cells``: heading ->
+    how its cells are shown, where they are not plain.
     """
 
     kind: Literal["stat", "timeseries", "table", "state-timeline"]
@@ -76,6 +96,7 @@ class Panel:
     mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[str, Cells] = field(default_factory=dict)
     maximum: float | None = None
 
     def build(self, number: int, left: int, top: int) -> Json:
@@ -88,7 +109,10 @@ class Panel:
             "datasource": dict(DATASOURCE),
             "gridPos": {"h": self.height, "w": self.width, "x": left, "y": top},
             "targets": [query.build(chr(ord("A") + i)) for i, query in enumerate(self.queries)],
-            "fieldConfig": {"defaults": self._defaults(), "overrides": []},
+            "fieldConfig": {
+                "defaults": self._defaults(),
+                "overrides": [cells.build(heading) for heading, cells in self.cells.items()],
+            },
             "options": self._options(),
             "transformations": self._transformations(),
         }
@@ -98,8 +122,8 @@ class Panel:
         defaults: Json = {
             "unit": self.unit,
             "color": colour,
-            "thresholds": {"mode": "absolute", "steps": [{"value": s.value, "color": s.colour} for s in self.steps]},
-            "mappings": self._mappings(),
+            "thresholds": _thresholds(self.steps),
+            "mappings": _mapped(self.mappings),
             "links": [{"title": link.title, "url": link.url} for link in self.links],
         }
         if self.maximum is not None:
@@ -107,12 +131,6 @@ class Panel:
         if self.kind == "timeseries":
             defaults["custom"] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": False}
         return defaults
-
-    def _mappings(self) -> list[Json]:
-        if not self.mappings:
-            return []
-        shown = {value: {"text": text, "color": colour} for value, (text, colour) in self.mappings.items()}
-        return [{"type": "value", "options": shown}]
 
     def _options(self) -> Json:
         if self.kind == "stat":
@@ -238,6 +256,17 @@ class Dashboard:
             "links": _links(self.links),
             "panels": _laid_out(self.rows),
         }
+
+
+def _thresholds(steps: Iterable[Step]) -> Json:
+    return {"mode": "absolute", "steps": [{"value": step.value, "color": step.colour} for step in steps]}
+
+
+def _mapped(mappings: Mapping[str, tuple[str, str]]) -> list[Json]:
+    if not mappings:
+        return []
+    shown = {value: {"text": text, "color": colour} for value, (text, colour) in mappings.items()}
+    return [{"type": "value", "options": shown}]
 
 
 def _links(links: Iterable[Link]) -> list[Json]:

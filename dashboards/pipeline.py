@@ -5,7 +5,19 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.panels import Dashboard, Panel, Query, Row, Step, Variable
-from dashboards.queries import DATASOURCE, FAULTS, ONE_PIPELINE, RATE, by, of, quantile, runbook_links, runbook_text
+from dashboards.queries import (
+    DATASOURCE,
+    FAULTS,
+    ONE_PIPELINE,
+    RATE,
+    SIDECAR,
+    TO_VIOLATIONS,
+    by,
+    of,
+    quantile,
+    runbook_links,
+    runbook_text,
+)
 from dashboards.settings import Settings
 from validator.publish.catalogue import DEFINITIONS
 
@@ -26,8 +38,9 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: pipeline",
-        f"What is proven of one pipeline. {runbook_text(settings, RUNBOOKS)}",
-        (DATASOURCE, ONE_PIPELINE, DEFINITION),
+        "What is proven of one pipeline; a count of violations links to the ids that it is of. "
+        + runbook_text(settings, RUNBOOKS),
+        (DATASOURCE, ONE_PIPELINE, SIDECAR, DEFINITION),
         (
             Row("Verdicts", _verdicts()),
             Row("Reliability", _reliability()),
@@ -58,6 +71,7 @@ def _verdicts() -> tuple[Panel, ...]:
             height=5,
             steps=steps,
             mappings=VERDICT,
+            links=TO_VIOLATIONS,
         )
         for over in ("run", "24h", "1h")
     ]
@@ -104,18 +118,21 @@ def _reliability() -> tuple[Panel, ...]:
                     "{{class}} in {{phase}}",
                 ),
             ),
+            links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
             "open violations",
             "Confirmed and not acknowledged. `streamproof ack` takes one out of the alert.",
             (Query(by("class", of("violations_open")), "{{class}}"),),
+            links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
             "retracted violations",
             "Confirmed violations that evidence explained later: the measured false alarms.",
             (Query(by("class", of("violations_retracted_total")), "{{class}}"),),
+            links=TO_VIOLATIONS,
         ),
     )
 

@@ -17,12 +17,19 @@ PIPELINES: Final = Variable(
     "pipeline", "pipeline", "query", f"label_values({select('build_info')}, pipeline)", many=True
 )
 ONE_PIPELINE: Final = Variable("pipeline", "pipeline", "query", PIPELINES.query)
+SIDECAR: Final = Variable("instance", "sidecar", "query", f"label_values({select('build_info', PIPELINE)}, instance)")
+"""Address of the sidecar of the chosen pipeline, as Prometheus scrapes it: its pages are there too."""
+TO_VIOLATIONS: Final = (
+    Link("offending ids (violations.json)", "http://${instance}/violations.json"),
+    Link("status page", "http://${instance}/"),
+)
+"""From a count of violations to what they are of: key, window, a sample of ids."""
 
 FAULTS: Final = Annotation(
     "faults",
-    f"max by (fault, kind, target) ({select('fault_active', PIPELINE)}) == 1",
+    f"max by (pipeline, fault, kind, target) ({select('fault_active', PIPELINE)}) == 1",
     "{{fault}}",
-    "{{kind}} on {{target}}",
+    "{{kind}} on {{target}}, pipeline {{pipeline}}",
     "red",
 )
 
@@ -62,7 +69,12 @@ def expressions(dashboard: Dashboard) -> list[tuple[str, str]]:
     return found
 
 
-SUBSTITUTES: Final = {"$pipeline": ".*", "$definition": "last_input", RATE: "5m", "$__range": "1h"}
+def addresses(dashboard: Dashboard) -> list[tuple[str, str]]:
+    """(where, address) of every link of a panel."""
+    return [(f"{dashboard.uid}: {p.title}", link.url) for p in dashboard.panels for link in p.links]
+
+
+SUBSTITUTES: Final = {"$pipeline": ".*", "$definition": "last_input", RATE: "5m", "$__range": "1h", "$__interval": "1s"}
 
 
 def substituted(expression: str) -> str:

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dashboards.alerts import alerts, groups
-from dashboards.rules import Alert, prometheus
+from dashboards.rules import Alert, dashboard_of, prometheus
 from dashboards.settings import Settings
 from tests.pages.alert_scenarios import ALIVE, LIVES, OTHER_ALIVE, QUIET, Quiet, Scenario
 from tests.pages.prometheus_tools import tool
@@ -42,6 +42,8 @@ def fired(scenario: Scenario, value: str) -> dict[str, dict[str, str]]:
             "summary": rendered(alert.summary, scenario, value),
             "description": rendered(alert.description, scenario, value),
             "runbook_url": f"docs/runbooks/{scenario.alert}.md",
+            "dashboard": dashboard_of(alert),
+            "status_page": "",
         },
     }
 

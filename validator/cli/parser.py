@@ -213,6 +213,7 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
     actions = boards.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = _command(actions, shared, "build", "write rules, dashboards and provisioning files", epilog=None)
     build.add_argument("--out", default="monitoring", metavar="DIR", help="folder to write to (default: monitoring)")
+    build.add_argument("--grafana", metavar="URL", help="the Grafana that has the dashboards: alerts then link to them")
     check = _command(
         actions,
         shared,
