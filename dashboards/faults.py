@@ -10,6 +10,7 @@ from dashboards.queries import (
     DATASOURCE,
     FAULTS,
     ONE_PIPELINE,
+    PUSHED_FAULTS,
     RATE,
     SIDECAR,
     TO_VIOLATIONS,
@@ -46,6 +47,7 @@ def dashboard(settings: Settings) -> Dashboard:
             Row("Under faults", _effects()),
         ),
         (FAULTS,),
+        (PUSHED_FAULTS,),
         runbook_links(settings, RUNBOOKS),
     )
 

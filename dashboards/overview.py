@@ -35,7 +35,7 @@ def dashboard(settings: Settings) -> Dashboard:
         (DATASOURCE, PIPELINES),
         (Row("Now", (*_counts(), _table())), Row("Over time", _histories(settings))),
         (FAULTS,),
-        runbook_links(settings, RUNBOOKS),
+        links=runbook_links(settings, RUNBOOKS),
     )
 
 

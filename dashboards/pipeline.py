@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.panels import Dashboard, Panel, Query, Row, Step, Variable
+from dashboards.panels import Dashboard, Panel, Query, Row, Step
 from dashboards.queries import (
     DATASOURCE,
     FAULTS,
     ONE_PIPELINE,
+    PUSHED_FAULTS,
     RATE,
     SIDECAR,
     TO_VIOLATIONS,
@@ -19,6 +20,7 @@ from dashboards.queries import (
     runbook_text,
 )
 from dashboards.settings import Settings
+from dashboards.variables import Variable
 from validator.publish.catalogue import DEFINITIONS
 
 UID: Final = "streamproof-pipeline"
@@ -48,6 +50,7 @@ def dashboard(settings: Settings) -> Dashboard:
             Row("Latency", _latency()),
         ),
         (FAULTS,),
+        (PUSHED_FAULTS,),
         runbook_links(settings, RUNBOOKS),
     )
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dashboards.panels import Annotation, Dashboard, Link, Variable
+from dashboards.panels import Dashboard, Link
 from dashboards.promql import Match, select
 from dashboards.settings import Settings
+from dashboards.variables import Annotation, TaggedAnnotation, Variable
 
 PIPELINE: Final[Match] = {"pipeline": "$pipeline"}
 RATE: Final = "$__rate_interval"
@@ -32,6 +33,10 @@ FAULTS: Final = Annotation(
     "{{kind}} on {{target}}, pipeline {{pipeline}}",
     "red",
 )
+
+FAULT_TAG: Final = "streamproof-fault"
+PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:$pipeline"), "orange")
+"""What `streamproof dashboards push --faults` wrote: to the millisecond, and kept after Prometheus has forgotten."""
 
 
 def of(name: str, match: Match | None = None, over: str = "") -> str:

@@ -11,7 +11,7 @@ import pytest
 
 from dashboards.alerts import alerts
 from dashboards.panels import COLUMNS, Dashboard, Panel, Query, Row
-from dashboards.queries import addresses, expressions, substituted
+from dashboards.queries import FAULT_TAG, PUSHED_FAULTS, addresses, expressions, substituted
 from dashboards.rules import annotations_of, dashboard_of
 from dashboards.settings import Settings
 from dashboards.site import dashboards, files
@@ -104,7 +104,8 @@ def test_an_alert_names_a_dashboard_that_names_its_runbook() -> None:
 def test_everything_asks_the_chosen_data_source(board: Dashboard) -> None:
     model = board.build()
     asked = [target["datasource"] for panel in model["panels"] for target in panel.get("targets", [])]
-    asked += [a["datasource"] for a in model["annotations"]["list"]]
+    # What was pushed is Grafana's own, and in no Prometheus.
+    asked += [a["datasource"] for a in model["annotations"]["list"] if a["name"] != PUSHED_FAULTS.name]
     assert asked
     assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in asked)
 
@@ -134,9 +135,11 @@ def built(board: Dashboard, title: str) -> dict[str, Any]:
 @pytest.mark.parametrize("uid", ["streamproof-overview", "streamproof-pipeline", "streamproof-faults"])
 def test_fault_windows_are_annotations(uid: str) -> None:
     [board] = [board for board in BOARDS if board.uid == uid]
-    [annotation] = board.build()["annotations"]["list"]
+    annotation, *pushed = board.build()["annotations"]["list"]
     assert "streamproof_fault_active" in annotation["target"]["expr"]
     assert "{{pipeline}}" in annotation["textFormat"]
+    for layer in pushed:
+        assert layer["target"]["tags"] == [FAULT_TAG, "pipeline:$pipeline"]
 
 
 def test_runbooks_are_links_once_their_address_is_known() -> None:
