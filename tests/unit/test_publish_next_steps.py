@@ -48,9 +48,7 @@ def test_the_extent_says_when_it_is_not_all_of_it() -> None:
     assert extent(listed, 500) == f"{extent(listed, 4)}; this is of the newest 4 only"
     later = replace(two[1], window_start_us=NOON_US)
     spread = records(replace(clean(), violations_latest=(two[0], later)))
-    assert extent(spread, 4) == (
-        "2 windows that start from 2026-01-31 11:58:00 to 2026-01-31 12:00:00 UTC, 2 keys, 2 cells"
-    )
+    assert extent(spread, 4) == ("2 windows that start from 2026-01-31 11:58:00 to 12:00:00 UTC, 2 keys, 2 cells")
     assert extent([], 4) is None
 
 

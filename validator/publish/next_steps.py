@@ -42,7 +42,8 @@ def extent(records: Iterable[Record], count: int) -> str | None:
     if len(starts) == 1:
         said = f"the window that starts at {clock(starts[0])} UTC, {of}"
     else:
-        span = f"from {clock(starts[0])} to {clock(starts[-1])} UTC"
+        first, last = clock(starts[0]), clock(starts[-1])
+        span = f"from {first} to {last.removeprefix(first[:11])} UTC"
         said = f"{len(starts)} windows that start {span}, {of}, {plural(len(cells), 'cell')}"
     told = sum(record["count"] for record in confirmed)
     return said if told >= count else f"{said}; this is of the newest {told:,} only"

@@ -62,7 +62,7 @@ function findings(update) {
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
     if (f.command) line("story", make("code", f.command));
-    if (f.acknowledge) line("accept", make("code", f.acknowledge), " takes this one out of the alert; ids of the others are in the list below");
+    if (f.acknowledge) line("accept", make("code", f.acknowledge), " (this one; the others are listed below)");
     line("runbook", update.runbook);
     card.append(list);
     return card;
