@@ -95,7 +95,7 @@ def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History
     assert f"<strong>{LOST}</strong> events were lost" in page
     assert f"<strong>{REPEATED}</strong> times an event was counted again" in page
     assert "Compare the engine&#x27;s restarts" in page
-    assert "<dt>first confirmed</dt><dd>2026-01-31 11:55:00 UTC</dd>" in page
+    assert "<dt>since</dt><dd>first confirmed 2026-01-31 11:55:00 UTC</dd>" in page
     assert "3 windows that start from 2026-01-31 11:53:00 to 11:55:00 UTC, 14 keys, 14 cells" in page
     assert "this is of the newest" not in page
     assert "<h2>Why</h2>" not in page
