@@ -197,7 +197,9 @@ class Dashboard:
             "time": {"from": self.since, "to": "now"},
             "timezone": "utc",
             "templating": {"list": [variable.build() for variable in self.variables]},
-            "annotations": {"list": [layer.build() for layer in (*self.annotations, *self.tagged)]},
+            "annotations": {
+                "list": [*(layer.build() for layer in self.annotations), *(layer.build() for layer in self.tagged)]
+            },
             "links": _links(self.links),
             "panels": _laid_out(self.rows),
         }
