@@ -20,7 +20,7 @@ DASHBOARDS: Final = {
 """Beginning of an alert's name -> uid of the dashboard to look at; the first that fits."""
 STATUS_PAGE: Final = (
     f'{{{{ range query (printf "{select("build_info")}{{pipeline=%q}}" .Labels.pipeline) }}}}'
-    "http://{{ .Labels.instance }}/ {{ end }}"
+    "{{ with .Labels.instance }}http://{{ . }}/ {{ end }}{{ end }}"
 )
 """Where Prometheus scrapes the sidecar there is its status page. Grafana's templates have no `query`."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
