@@ -5,7 +5,7 @@ const Timeline = (() => {
   const PLOTS = [
     { title: "Throughput", unit: "events per second", lines: [["inputs read", "read_per_second", "--c1"], ["processed", "processed_per_second", "--c3"]] },
     { title: "Latency", unit: "seconds", latency: true, lines: [["p99", "latency_p99_seconds", "--c2"], ["p50", "latency_p50_seconds", "--c1"]], dots: true },
-    { title: "Outstanding", unit: "events not answered, answers not explained", counts: true, lines: [["pending", "pending", "--c6"], ["overdue", "overdue", "--c2"],
+    { title: "Outstanding", unit: "events not answered or not explained", counts: true, lines: [["pending", "pending", "--c6"], ["overdue", "overdue", "--c2"],
       ["not explained", "unresolved", "--c5"], ["blocked", "blocked", "--c1"], ["unconsumed", "unconsumed", "--c3"]] },
     { title: "Violations", unit: "confirmed so far", counts: true, lines: [["missing", "missing", "--c4"], ["duplicate", "duplicate", "--c2"],
       ["misplaced", "misplaced", "--c5"], ["unknown id", "unknown_id", "--c1"], ["undecodable", "undecodable", "--c6"]] },

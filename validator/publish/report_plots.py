@@ -24,7 +24,7 @@ TONES: Final = {
     "wrong_value": "t3",
 }
 """Class of a violation -> class of the style sheet: one colour for it wherever it is drawn."""
-OUTSTANDING: Final = "Outstanding, events not answered and answers not explained"
+OUTSTANDING: Final = "Outstanding, not answered or not explained"
 TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     ("Throughput, events per second", {"read_per_second": "t1", "processed_per_second": "t3"}),
     ("Latency, seconds", {"latency_p99_seconds": "t2", "latency_p50_seconds": "t1"}),
