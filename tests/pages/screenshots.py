@@ -30,7 +30,7 @@ from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
 
 PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
 SECONDS: Final = 120
-BYTES_MAX: Final = 200_000
+BYTES_MAX: Final = 300_000
 SHOWS_ALL: Final = (
     "document.querySelectorAll('.finding').length > 0 && document.querySelectorAll('canvas').length === 4"
 )
