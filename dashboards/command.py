@@ -6,10 +6,12 @@ import argparse
 import os
 import re
 from collections.abc import Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Final
 
 from dashboards import live, site
+from dashboards.fault_annotations import push_faults
 from dashboards.grafana import Credentials, Grafana, GrafanaRefusal
 from dashboards.push import push
 from dashboards.settings import Settings
@@ -20,7 +22,9 @@ FAIL: Final = 1
 
 def run(given: argparse.Namespace) -> int:
     """Do ``given.action``; the exit status. Errors carry their own."""
-    settings = Settings(given.objective, given.runbooks, tuple(given.pipelines))
+    named = getattr(given, "grafana", None) or ""
+    address = named if not named or "://" in named else f"http://{named}"
+    settings = Settings(given.objective, given.runbooks, tuple(given.pipelines), address)
     if given.action == "build":
         return _build(Path(given.out), settings)
     if given.action == "check":
@@ -69,7 +73,8 @@ def _check(url: str, settings: Settings) -> int:
 
 
 def _push(grafana: Grafana, settings: Settings, given: argparse.Namespace) -> int:
-    for step in push(grafana, settings, given.datasource, dry=given.dry_run):
+    steps = push(grafana, settings, given.datasource, dry=given.dry_run)
+    for step in chain(steps, *(push_faults(grafana, source, dry=given.dry_run) for source in given.faults)):
         would = "would be " if given.dry_run and step.change != "unchanged" else ""
         print(f"{step.what}: {would}{step.change}", flush=True)
     return PASS

@@ -4,9 +4,22 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.panels import Dashboard, Panel, Query, Row, Step
+from dashboards.panels import GREEN_THEN_RED, PLAIN, Cells, Dashboard, Panel, Query, Row, Step
 from dashboards.pipeline import DEFINITION, OF_DEFINITION
-from dashboards.queries import DATASOURCE, FAULTS, ONE_PIPELINE, RATE, by, of, quantile, runbook_links, runbook_text
+from dashboards.queries import (
+    DATASOURCE,
+    FAULTS,
+    ONE_PIPELINE,
+    PUSHED_FAULTS,
+    RATE,
+    SIDECAR,
+    TO_VIOLATIONS,
+    by,
+    of,
+    quantile,
+    runbook_links,
+    runbook_text,
+)
 from dashboards.settings import Settings
 
 UID: Final = "streamproof-faults"
@@ -27,9 +40,14 @@ def dashboard(settings: Settings) -> Dashboard:
         UID,
         "streamproof: faults",
         f"What faults did to one pipeline; their windows are marked. {runbook_text(settings, RUNBOOKS)}",
-        (DATASOURCE, ONE_PIPELINE, DEFINITION),
-        (Row("Faults", (_windows(), _costs())), Row("Under faults", _effects())),
+        (DATASOURCE, ONE_PIPELINE, SIDECAR, DEFINITION),
+        (
+            Row("Faults", (_windows(), _costs())),
+            Row("Before, during and after", _phases()),
+            Row("Under faults", _effects()),
+        ),
         (FAULTS,),
+        (PUSHED_FAULTS,),
         runbook_links(settings, RUNBOOKS),
     )
 
@@ -59,6 +77,64 @@ def _costs() -> Panel:
         tuple(Query(by("fault, kind", of(name), "max"), form="table") for name in MEASURES),
         width=24,
         columns={"fault": "fault", "kind": "kind", **headings},
+        cells={"recovered": Cells(PLAIN, {"0": ("not reached", "red"), "1": ("yes", "green")})},
+    )
+
+
+def in_phases() -> dict[str, str]:
+    """Phase -> contributions a second at the instants that belong to it.
+
+    Control: no fault is in force, and none waits for recovery. Recovery: until it is known whether the rate came back.
+    """
+    rate = f"sum(rate({of('reliable_events_total', over=RATE)}))"
+    faults = by("fault, kind", of("fault_active"), "max")
+    active = f"max({of('fault_active')}) == 1"
+    recovering = f"count(({faults} == 0) unless on (fault, kind) {by('fault, kind', of('fault_recovered'), 'max')}) > 0"
+    return {
+        "control": f"{rate} unless on () ({active}) unless on () ({recovering})",
+        "failure": f"{rate} and on () ({active})",
+        "recovery": f"{rate} and on () ({recovering}) unless on () ({active})",
+    }
+
+
+def _phases() -> tuple[Panel, ...]:
+    """The three phases side by side, over the chosen stretch of time."""
+    broken = by("phase", f"increase({of('violations_confirmed_total', over='$__range')})")
+    buckets = of("latency_seconds_bucket", OF_DEFINITION, "$__range")
+    slow = f"histogram_quantile(0.99, sum by (le, phase) (increase({buckets}))) >= 0"
+    return (
+        Panel(
+            "stat",
+            "throughput",
+            "Distinct contributions processed per second, the mean over the instants of each phase in the chosen time."
+            " A phase that is not in it is left out.",
+            tuple(
+                Query(f"avg_over_time(({rate})[$__range:$__interval])", phase, form="instant")
+                for phase, rate in in_phases().items()
+            ),
+            unit="cps",
+            width=8,
+            height=6,
+        ),
+        Panel(
+            "stat",
+            "99th percentile of latency",
+            "Of the results read in each phase, by the chosen definition. Empty without LogAppendTime.",
+            (Query(slow, "{{phase}}", form="instant"),),
+            unit="s",
+            width=8,
+            height=6,
+        ),
+        Panel(
+            "stat",
+            "confirmed violations",
+            "Contributions confirmed as violations in the chosen time, by the phase that they were seen in.",
+            (Query(broken, "{{phase}}", form="instant"),),
+            width=8,
+            height=6,
+            steps=GREEN_THEN_RED,
+            links=TO_VIOLATIONS,
+        ),
     )
 
 
@@ -69,6 +145,7 @@ def _effects() -> tuple[Panel, ...]:
             "confirmed violations by phase",
             "Ever confirmed: in control no fault was active.",
             (Query(by("phase", of("violations_confirmed_total")), "{{phase}}"),),
+            links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
@@ -81,6 +158,7 @@ def _effects() -> tuple[Panel, ...]:
                 ),
                 Query(by("class", of("violations_expected")), "{{class}}, expected by a plan"),
             ),
+            links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",

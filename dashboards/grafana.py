@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
-from urllib.parse import SplitResult, quote, urlsplit
+from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
 import requests
 from grafana_api.grafana_face import GrafanaFace
@@ -113,6 +113,24 @@ class Grafana:
         """Make the group of alert rules, or replace it whole; it stays editable in Grafana."""
         headers = {"X-Disable-Provenance": "true"}
         self._ask(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
+
+    def annotations(self, tags: Sequence[str]) -> list[Json]:
+        """The annotations that bear all of ``tags``, of all times."""
+        return list(self._ask(lambda: self._tagged(tags)) or ())
+
+    def create_annotation(self, body: Json) -> None:
+        """Make the annotation, unless one with all of its `tags` is there."""
+        # Grafana makes a second one of a second try. So each try looks first: the answer to the one before may be lost.
+        self._ask(lambda: self._tagged(body["tags"]) or self._face.api.POST("/annotations", json=body))
+
+    def update_annotation(self, number: int, body: Json) -> None:
+        """Change annotation ``number`` to ``body``."""
+        self._ask(lambda: self._face.api.PATCH(f"/annotations/{number}", json=body))
+
+    def _tagged(self, tags: Sequence[str]) -> Any:
+        # The package's own method fails on a type, and sends tags unescaped.
+        query = urlencode([("type", "annotation"), *(("tags", tag) for tag in tags)])
+        return self._face.api.GET(f"/annotations?{query}")
 
     def _find(self, request: Callable[[], Any]) -> Json | None:
         try:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.panels import GREEN_THEN_RED, Dashboard, Link, Panel, Query, Row, Step
+from dashboards.alerts import SEEN_WITHIN
+from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Cells, Dashboard, Link, Panel, Query, Row, Step
 from dashboards.promql import breaking, error_ratio
 from dashboards.queries import DATASOURCE, FAULTS, PIPELINE, PIPELINES, RATE, by, of, runbook_links, runbook_text
 from dashboards.settings import Settings
@@ -12,6 +13,17 @@ from dashboards.settings import Settings
 UID: Final = "streamproof-overview"
 RUNBOOKS: Final = ("StreamproofGuaranteeViolated", "StreamproofErrorBudgetBurn", "StreamproofSidecarSilent")
 TO_PIPELINE: Final = Link("pipeline", "/d/streamproof-pipeline?var-pipeline=${__data.fields.pipeline}")
+
+SOME: Final = (Step(None, "green"), Step(1, "orange"))
+CELLS: Final = {
+    "watched": Cells(RED_THEN_GREEN, {"0": ("SILENT", "red"), "1": ("yes", "green")}),
+    "failed in 1 h": Cells(GREEN_THEN_RED, {"0": ("no", "green"), "1": ("BROKEN", "red")}),
+    "unknown in 1 h": Cells(SOME, {"0": ("no", "green"), "1": ("unknown", "orange")}),
+    "open violations": Cells(GREEN_THEN_RED),
+    "overdue": Cells(SOME),
+    "lag (s)": Cells((Step(None, "green"), Step(30, "orange"), Step(300, "red")), unit="s"),
+    "books balance": Cells(RED_THEN_GREEN, {"0": ("NO", "red"), "1": ("yes", "green")}),
+}
 
 
 def dashboard(settings: Settings) -> Dashboard:
@@ -23,7 +35,7 @@ def dashboard(settings: Settings) -> Dashboard:
         (DATASOURCE, PIPELINES),
         (Row("Now", (*_counts(), _table())), Row("Over time", _histories(settings))),
         (FAULTS,),
-        runbook_links(settings, RUNBOOKS),
+        links=runbook_links(settings, RUNBOOKS),
     )
 
 
@@ -33,21 +45,35 @@ def _declared(status: str, over: str) -> str:
     return by("pipeline", f"{statuses} and on (pipeline, guarantee) {of('guarantee_declared')} == 1", "max")
 
 
+def _silent() -> str:
+    """One series for each pipeline whose sidecar was seen lately and is not seen now."""
+    seen = by("pipeline", f"last_over_time({of('build_info', over=SEEN_WITHIN)})", "max")
+    return f"{seen} unless {by('pipeline', of('build_info'), 'max')}"
+
+
 def _counts() -> tuple[Panel, ...]:
     watched = f"count({by('pipeline', of('build_info'), 'max')})"
     verdicts = (("broken in the last hour", "fail"), ("unknown in the last hour", "unknown"))
-    some = (Step(None, "green"), Step(1, "orange"))
     return (
         Panel("stat", "pipelines", "Pipelines whose sidecar serves metrics.", (Query(watched),), width=4, height=4),
+        Panel(
+            "stat",
+            "silent",
+            f"Pipelines whose sidecar was seen within {SEEN_WITHIN} and serves nothing now: nobody watches them.",
+            (Query(f"count({_silent()}) or vector(0)"),),
+            width=4,
+            height=4,
+            steps=GREEN_THEN_RED,
+        ),
         *(
             Panel(
                 "stat",
                 title,
                 f"Pipelines whose verdict on their declared guarantee is {status}.",
                 (Query(f"sum({_declared(status, '1h')}) or vector(0)"),),
-                width=5,
+                width=4,
                 height=4,
-                steps=GREEN_THEN_RED if status == "fail" else some,
+                steps=GREEN_THEN_RED if status == "fail" else SOME,
             )
             for title, status in verdicts
         ),
@@ -56,7 +82,7 @@ def _counts() -> tuple[Panel, ...]:
             "open violations",
             "Confirmed, not acknowledged, and of a class that the declared guarantee does not tolerate.",
             (Query(f"sum({breaking(PIPELINE)}) or vector(0)"),),
-            width=5,
+            width=4,
             height=4,
             steps=GREEN_THEN_RED,
         ),
@@ -65,15 +91,16 @@ def _counts() -> tuple[Panel, ...]:
             "active faults",
             "Faults that were injected and not yet verified healed.",
             (Query(f"sum({by('pipeline, fault, target', of('fault_active'), 'max')}) or vector(0)"),),
-            width=5,
+            width=4,
             height=4,
-            steps=some,
+            steps=SOME,
         ),
     )
 
 
 def _table() -> Panel:
     columns = {
+        "watched": f"{by('pipeline', of('build_info'), 'max')} or 0 * ({_silent()})",
         "failed in 1 h": _declared("fail", "1h"),
         "unknown in 1 h": _declared("unknown", "1h"),
         "exact ratio": by("pipeline", of("reliability_ratio", {"measure": "exact"}), "min"),
@@ -86,10 +113,12 @@ def _table() -> Panel:
     return Panel(
         "table",
         "pipelines",
-        "One line for each pipeline; open violations are of all classes here. Click a value for the pipeline's page.",
+        "One line for each pipeline, also for one that fell silent; open violations are of all classes here. Click a"
+        " value for the pipeline's page.",
         tuple(Query(expression, form="table") for expression in columns.values()),
         width=24,
         columns={"pipeline": "pipeline", **headings},
+        cells=CELLS,
         links=(TO_PIPELINE,),
     )
 

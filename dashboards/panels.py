@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Final, Literal
+
+from dashboards.variables import DATASOURCE, Annotation, Json, TaggedAnnotation, Variable
 
 SCHEMA_VERSION: Final = 39
 COLUMNS: Final = 24
-DATASOURCE: Final[Mapping[str, str]] = {"type": "prometheus", "uid": "${datasource}"}
-Json = dict[str, Any]
-"""A piece of the JSON model: it leaves this package as text, and nothing reads it back."""
 
 
 @dataclass(frozen=True)
@@ -59,10 +58,30 @@ class Link:
 
 
 @dataclass(frozen=True)
+class Cells:
+    """How the cells of one column of a table are shown: ``steps`` colour them, ``mappings`` put words for values."""
+
+    steps: tuple[Step, ...]
+    mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    unit: str = "short"
+
+    def build(self, heading: str) -> Json:
+        """The override for the column ``heading``."""
+        properties = [
+            {"id": "thresholds", "value": _thresholds(self.steps)},
+            {"id": "mappings", "value": _mapped(self.mappings)},
+            {"id": "unit", "value": self.unit},
+            {"id": "custom.cellOptions", "value": {"type": "color-background", "mode": "basic"}},
+        ]
+        return {"matcher": {"id": "byName", "options": heading}, "properties": properties}
+
+
+@dataclass(frozen=True)
 class Panel:
     """One panel. ``unit`` is Grafana's unit id; ``width`` and ``height`` are in the grid of 24 columns.
 
-    ``columns`` of a table: field as Grafana names it -> heading; what is not in it is hidden.
+    ``columns`` of a table: field as Grafana names it -> heading; what is not in it is hidden. ``cells``: heading ->
+    how its cells are shown, where they are not plain.
     """
 
     kind: Literal["stat", "timeseries", "table", "state-timeline"]
@@ -76,6 +95,7 @@ class Panel:
     mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
+    cells: Mapping[str, Cells] = field(default_factory=dict)
     maximum: float | None = None
 
     def build(self, number: int, left: int, top: int) -> Json:
@@ -88,7 +108,10 @@ class Panel:
             "datasource": dict(DATASOURCE),
             "gridPos": {"h": self.height, "w": self.width, "x": left, "y": top},
             "targets": [query.build(chr(ord("A") + i)) for i, query in enumerate(self.queries)],
-            "fieldConfig": {"defaults": self._defaults(), "overrides": []},
+            "fieldConfig": {
+                "defaults": self._defaults(),
+                "overrides": [cells.build(heading) for heading, cells in self.cells.items()],
+            },
             "options": self._options(),
             "transformations": self._transformations(),
         }
@@ -98,8 +121,8 @@ class Panel:
         defaults: Json = {
             "unit": self.unit,
             "color": colour,
-            "thresholds": {"mode": "absolute", "steps": [{"value": s.value, "color": s.colour} for s in self.steps]},
-            "mappings": self._mappings(),
+            "thresholds": _thresholds(self.steps),
+            "mappings": _mapped(self.mappings),
             "links": [{"title": link.title, "url": link.url} for link in self.links],
         }
         if self.maximum is not None:
@@ -107,12 +130,6 @@ class Panel:
         if self.kind == "timeseries":
             defaults["custom"] = {"lineWidth": 1, "fillOpacity": 10, "showPoints": "never", "spanNulls": False}
         return defaults
-
-    def _mappings(self) -> list[Json]:
-        if not self.mappings:
-            return []
-        shown = {value: {"text": text, "color": colour} for value, (text, colour) in self.mappings.items()}
-        return [{"type": "value", "options": shown}]
 
     def _options(self) -> Json:
         if self.kind == "stat":
@@ -148,61 +165,6 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Variable:
-    """A variable of a dashboard: what ``query`` finds (`label_values`, or a data source's type), or a fixed list."""
-
-    name: str
-    label: str
-    kind: Literal["datasource", "query", "custom"]
-    query: str
-    many: bool = False
-
-    def build(self) -> Json:
-        """The entry of the dashboard's `templating`."""
-        common: Json = {"name": self.name, "label": self.label, "type": self.kind, "hide": 0, "multi": self.many}
-        if self.kind == "datasource":
-            return {**common, "query": self.query, "refresh": 1, "regex": "", "includeAll": False}
-        if self.kind == "custom":
-            values = self.query.split(",")
-            options = [{"text": value, "value": value, "selected": i == 0} for i, value in enumerate(values)]
-            current = {"text": values[0], "value": values[0]}
-            return {**common, "query": self.query, "options": options, "current": current, "includeAll": False}
-        of_many: Json = {"allValue": ".*", "current": {"text": ["All"], "value": ["$__all"]}} if self.many else {}
-        return {
-            **common,
-            "datasource": dict(DATASOURCE),
-            "query": {"query": self.query, "refId": "variable"},
-            "refresh": 2,  # on a change of the time range
-            "sort": 1,
-            "includeAll": self.many,
-            **of_many,
-        }
-
-
-@dataclass(frozen=True)
-class Annotation:
-    """Stretches of time in which ``expression`` has series; neighbouring points become one region."""
-
-    name: str
-    expression: str
-    title: str
-    text: str
-    colour: str
-
-    def build(self) -> Json:
-        """The entry of the dashboard's `annotations`."""
-        return {
-            "name": self.name,
-            "datasource": dict(DATASOURCE),
-            "enable": True,
-            "iconColor": self.colour,
-            "target": {"refId": "Anno", "expr": self.expression, "interval": "10s"},
-            "titleFormat": self.title,
-            "textFormat": self.text,
-        }
-
-
-@dataclass(frozen=True)
 class Dashboard:
     """A dashboard. ``uid`` is for ever: links and bookmarks of others use it."""
 
@@ -212,6 +174,7 @@ class Dashboard:
     variables: tuple[Variable, ...]
     rows: tuple[Row, ...]
     annotations: tuple[Annotation, ...] = ()
+    tagged: tuple[TaggedAnnotation, ...] = ()
     links: tuple[Link, ...] = ()
     since: str = "now-3h"
 
@@ -234,10 +197,23 @@ class Dashboard:
             "time": {"from": self.since, "to": "now"},
             "timezone": "utc",
             "templating": {"list": [variable.build() for variable in self.variables]},
-            "annotations": {"list": [annotation.build() for annotation in self.annotations]},
+            "annotations": {
+                "list": [*(layer.build() for layer in self.annotations), *(layer.build() for layer in self.tagged)]
+            },
             "links": _links(self.links),
             "panels": _laid_out(self.rows),
         }
+
+
+def _thresholds(steps: Iterable[Step]) -> Json:
+    return {"mode": "absolute", "steps": [{"value": step.value, "color": step.colour} for step in steps]}
+
+
+def _mapped(mappings: Mapping[str, tuple[str, str]]) -> list[Json]:
+    if not mappings:
+        return []
+    shown = {value: {"text": text, "color": colour} for value, (text, colour) in mappings.items()}
+    return [{"type": "value", "options": shown}]
 
 
 def _links(links: Iterable[Link]) -> list[Json]:

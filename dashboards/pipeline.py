@@ -4,9 +4,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.panels import Dashboard, Panel, Query, Row, Step, Variable
-from dashboards.queries import DATASOURCE, FAULTS, ONE_PIPELINE, RATE, by, of, quantile, runbook_links, runbook_text
+from dashboards.panels import Dashboard, Panel, Query, Row, Step
+from dashboards.queries import (
+    DATASOURCE,
+    FAULTS,
+    ONE_PIPELINE,
+    PUSHED_FAULTS,
+    RATE,
+    SIDECAR,
+    TO_VIOLATIONS,
+    by,
+    of,
+    quantile,
+    runbook_links,
+    runbook_text,
+)
 from dashboards.settings import Settings
+from dashboards.variables import Variable
 from validator.publish.catalogue import DEFINITIONS
 
 UID: Final = "streamproof-pipeline"
@@ -26,8 +40,9 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: pipeline",
-        f"What is proven of one pipeline. {runbook_text(settings, RUNBOOKS)}",
-        (DATASOURCE, ONE_PIPELINE, DEFINITION),
+        "What is proven of one pipeline; a count of violations links to the ids that it is of. "
+        + runbook_text(settings, RUNBOOKS),
+        (DATASOURCE, ONE_PIPELINE, SIDECAR, DEFINITION),
         (
             Row("Verdicts", _verdicts()),
             Row("Reliability", _reliability()),
@@ -35,6 +50,7 @@ def dashboard(settings: Settings) -> Dashboard:
             Row("Latency", _latency()),
         ),
         (FAULTS,),
+        (PUSHED_FAULTS,),
         runbook_links(settings, RUNBOOKS),
     )
 
@@ -58,6 +74,7 @@ def _verdicts() -> tuple[Panel, ...]:
             height=5,
             steps=steps,
             mappings=VERDICT,
+            links=TO_VIOLATIONS,
         )
         for over in ("run", "24h", "1h")
     ]
@@ -104,18 +121,21 @@ def _reliability() -> tuple[Panel, ...]:
                     "{{class}} in {{phase}}",
                 ),
             ),
+            links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
             "open violations",
             "Confirmed and not acknowledged. `streamproof ack` takes one out of the alert.",
             (Query(by("class", of("violations_open")), "{{class}}"),),
+            links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
             "retracted violations",
             "Confirmed violations that evidence explained later: the measured false alarms.",
             (Query(by("class", of("violations_retracted_total")), "{{class}}"),),
+            links=TO_VIOLATIONS,
         ),
     )
 

@@ -60,7 +60,7 @@ def metric_of(name: str) -> Metric:
 
 def unknown_series(expression: str, recorded: frozenset[str] = frozenset()) -> list[str]:
     """Names in ``expression`` that look like ours, and are neither in the catalogue nor ``recorded`` by a rule."""
-    bare = re.sub(r'"[^"]*"', '""', expression)
+    bare = re.sub(r'"[^"]*"|\[[^]]*\]', '""', expression)  # texts and ranges, of which a subquery's has a colon
     found = []
     for name in re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare):
         if ":" in name:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from dashboards.panels import Annotation, Dashboard, Link, Variable
+from dashboards.panels import Dashboard, Link
 from dashboards.promql import Match, select
 from dashboards.settings import Settings
+from dashboards.variables import Annotation, TaggedAnnotation, Variable
 
 PIPELINE: Final[Match] = {"pipeline": "$pipeline"}
 RATE: Final = "$__rate_interval"
@@ -17,14 +18,25 @@ PIPELINES: Final = Variable(
     "pipeline", "pipeline", "query", f"label_values({select('build_info')}, pipeline)", many=True
 )
 ONE_PIPELINE: Final = Variable("pipeline", "pipeline", "query", PIPELINES.query)
+SIDECAR: Final = Variable("instance", "sidecar", "query", f"label_values({select('build_info', PIPELINE)}, instance)")
+"""Address of the sidecar of the chosen pipeline, as Prometheus scrapes it: its pages are there too."""
+TO_VIOLATIONS: Final = (
+    Link("offending ids (violations.json)", "http://${instance}/violations.json"),
+    Link("status page", "http://${instance}/"),
+)
+"""From a count of violations to what they are of: key, window, a sample of ids."""
 
 FAULTS: Final = Annotation(
     "faults",
-    f"max by (fault, kind, target) ({select('fault_active', PIPELINE)}) == 1",
+    f"max by (pipeline, fault, kind, target) ({select('fault_active', PIPELINE)}) == 1",
     "{{fault}}",
-    "{{kind}} on {{target}}",
+    "{{kind}} on {{target}}, pipeline {{pipeline}}",
     "red",
 )
+
+FAULT_TAG: Final = "streamproof-fault"
+PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:$pipeline"), "orange")
+"""What `streamproof dashboards push --faults` wrote: to the millisecond, and kept after Prometheus has forgotten."""
 
 
 def of(name: str, match: Match | None = None, over: str = "") -> str:
@@ -62,7 +74,12 @@ def expressions(dashboard: Dashboard) -> list[tuple[str, str]]:
     return found
 
 
-SUBSTITUTES: Final = {"$pipeline": ".*", "$definition": "last_input", RATE: "5m", "$__range": "1h"}
+def addresses(dashboard: Dashboard) -> list[tuple[str, str]]:
+    """(where, address) of every link of a panel."""
+    return [(f"{dashboard.uid}: {p.title}", link.url) for p in dashboard.panels for link in p.links]
+
+
+SUBSTITUTES: Final = {"$pipeline": ".*", "$definition": "last_input", RATE: "5m", "$__range": "1h", "$__interval": "1s"}
 
 
 def substituted(expression: str) -> str:

@@ -24,7 +24,12 @@ $ streamproof dashboards check --prometheus http://localhost:9090
 ```
 
 Name the file under `rule_files:` of Prometheus. Or let Grafana evaluate the alerts: `streamproof dashboards push`, or
-the files below `grafana/provisioning/`. Do one of the two, else every alert comes twice.
+the files below `grafana/provisioning/`. Do one of the two, else every alert comes twice
+([guide](guide/README.md#grafana)).
+
+Each alert names its runbook (`runbook_url`), a dashboard (`dashboard`: its uid, or a link once `--grafana URL` says
+where it is) and, from Prometheus, the sidecar's status page (`status_page`, as it is scraped). The committed files name
+runbooks by their path in this repository, which no pager can open: publish `docs/runbooks`, render with `--runbooks`.
 
 `critical` pages somebody; `warning` is for working hours. An alert on violations is about the guarantee that the
 pipeline declares (`guarantee:` of its configuration): a duplicate alerts nobody whose pipeline claims at-least-once.

@@ -8,8 +8,21 @@ from typing import Final, Literal
 
 import yaml
 
+from dashboards.promql import select
 from dashboards.settings import Settings
 
+DASHBOARDS: Final = {
+    "StreamproofSidecar": "streamproof-sidecar",
+    "StreamproofCoverage": "streamproof-sidecar",
+    "StreamproofFault": "streamproof-faults",
+    "Streamproof": "streamproof-pipeline",
+}
+"""Beginning of an alert's name -> uid of the dashboard to look at; the first that fits."""
+STATUS_PAGE: Final = (
+    f'{{{{ range query (printf "{select("build_info")}{{pipeline=%q}}" .Labels.pipeline) }}}}'
+    "{{ with .Labels.instance }}http://{{ . }}/ {{ end }}{{ end }}"
+)
+"""Where Prometheus scrapes the sidecar there is its status page. Grafana's templates have no `query`."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
@@ -62,7 +75,13 @@ def annotations_of(alert: Alert, settings: Settings) -> dict[str, str]:
         "summary": alert.summary,
         "description": alert.description,
         "runbook_url": settings.runbook(alert.name),
+        "dashboard": settings.dashboard(dashboard_of(alert)),
     }
+
+
+def dashboard_of(alert: Alert) -> str:
+    """Uid of the dashboard to look at when ``alert`` fires."""
+    return next(uid for beginning, uid in DASHBOARDS.items() if alert.name.startswith(beginning))
 
 
 def prometheus(groups: Iterable[Group], settings: Settings, faster: int = 1) -> str:
@@ -94,7 +113,7 @@ def _rule(rule: Recording | Alert, settings: Settings, faster: int) -> dict[str,
         "for": _divided(rule.waits, faster),
         **keeps,
         "labels": {"severity": rule.severity, **rule.labels},
-        "annotations": annotations_of(rule, settings),
+        "annotations": {**annotations_of(rule, settings), "status_page": STATUS_PAGE},
     }
 
 

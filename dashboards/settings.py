@@ -21,7 +21,7 @@ class SettingsError(Exception):
 class Settings:
     """``objective_ratio``: share of contributions that must keep the declared guarantee, over 30 days. ``runbooks``:
     address of the folder of runbooks, without the last slash. ``pipelines``: those whose sidecar must be seen, also
-    if it never was.
+    if it never was. ``grafana``: address of the Grafana that has the dashboards; empty where it is not known.
 
     Raises SettingsError for an objective outside (0, 1) and for a name that is none.
     """
@@ -29,6 +29,7 @@ class Settings:
     objective_ratio: float = OBJECTIVE
     runbooks: str = RUNBOOKS
     pipelines: tuple[str, ...] = ()
+    grafana: str = ""
 
     def __post_init__(self) -> None:
         if not 0 < self.objective_ratio < 1:
@@ -37,6 +38,8 @@ class Settings:
                 f" such as {OBJECTIVE}."
             )
 
+        if self.grafana and not re.match(r"https?://\S+$", self.grafana):
+            raise SettingsError(f"--grafana: {self.grafana} is no address; give one such as http://localhost:3000.")
         for name in self.pipelines:
             if not name or name.startswith("$"):
                 raise SettingsError(f"--pipeline: {name!r} is no name; give it as the pipeline's configuration has it.")
@@ -54,3 +57,9 @@ class Settings:
     def runbook(self, alert: str) -> str:
         """Where the runbook of ``alert`` is."""
         return f"{self.runbooks.rstrip('/')}/{alert}.md"
+
+    def dashboard(self, uid: str) -> str:
+        """Where the dashboard ``uid`` shows the pipeline of an alert (a template); just its uid without a Grafana."""
+        if not self.grafana:
+            return uid
+        return f"{self.grafana.rstrip('/')}/d/{uid}?var-pipeline={{{{ .Labels.pipeline }}}}"

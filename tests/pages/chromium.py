@@ -117,11 +117,11 @@ class Browser:
         for kind in ("rawKeyDown", "keyUp"):
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key])
 
-    def picture(self, file: Path, height_max: int | None = None) -> None:
-        """The whole page as PNG, or its top to ``height_max`` CSS pixels."""
+    def picture(self, file: Path, height_max: int | None = None, top: int = 0) -> None:
+        """The page from ``top`` on as PNG, to its end or for ``height_max`` CSS pixels."""
         size = self.call("Page.getLayoutMetrics")["cssContentSize"]
-        height = min(size["height"], height_max or size["height"])
-        clip = {"x": 0, "y": 0, "width": size["width"], "height": height, "scale": 1}
+        height = min(size["height"] - top, height_max or size["height"])
+        clip = {"x": 0, "y": top, "width": size["width"], "height": height, "scale": 1}
         shot = self.call("Page.captureScreenshot", captureBeyondViewport=True, clip=clip)
         file.write_bytes(base64.b64decode(shot["data"]))
 

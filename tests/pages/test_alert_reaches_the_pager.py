@@ -33,8 +33,8 @@ SETTINGS = Settings(runbooks="https://runbooks.example.org")
 FASTER = 60  # every `for` below, and how often rules are evaluated
 LONGEST_WAIT_SECONDS = max(seconds_of(alert.waits) for alert in alerts(SETTINGS)) / FASTER
 WAIT_SECONDS = 150.0
-MAY_BE_EMPTY = {"streamproof-faults: cost of each fault"}
-"""A cost is known when a fault is over."""
+MAY_BE_EMPTY = {"streamproof-faults: cost of each fault", "streamproof-faults: throughput"}
+"""A cost is known when a fault is over, and recovery begins then."""
 
 
 @contextmanager

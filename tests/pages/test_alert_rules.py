@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from dashboards.alerts import alerts, groups
-from dashboards.rules import Alert, prometheus
+from dashboards.rules import Alert, dashboard_of, prometheus
 from dashboards.settings import Settings
 from tests.pages.alert_scenarios import ALIVE, EXACTLY_ONCE, LIVES, OTHER_ALIVE, QUIET, Quiet, Scenario
 from tests.pages.prometheus_tools import tool
@@ -42,6 +42,8 @@ def fired(scenario: Scenario, value: str) -> dict[str, dict[str, str]]:
             "summary": rendered(alert.summary, scenario, value),
             "description": rendered(alert.description, scenario, value),
             "runbook_url": f"docs/runbooks/{scenario.alert}.md",
+            "dashboard": dashboard_of(alert),
+            "status_page": "",
         },
     }
 
@@ -143,6 +145,18 @@ def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path:
         {"eval_time": at, "alertname": scenario.alert, "exp_alerts": found} for at, found in expected.items()
     ]
     promtool(tmp_path, {OTHER_ALIVE: "1x2030", ALIVE: "_x2009 1x20"}, checks, rules)
+
+
+def test_an_alert_names_the_status_page_of_its_own_sidecar(tmp_path: Path) -> None:
+    scenario = next(life for life in LIVES if life.labels.get("cause") == "no_batch")
+    seen = {
+        f'streamproof_build_info{{pipeline="{name}",instance="{name}.example:9464"}}': "1x40"
+        for name in ("clickstream", "other")
+    }
+    told = fired(scenario, "")
+    told["exp_annotations"]["status_page"] = "http://clickstream.example:9464/ "
+    check: dict[str, object] = {"eval_time": "15m", "alertname": scenario.alert, "exp_alerts": [told]}
+    promtool(tmp_path, {**scenario.series, **seen}, [check])
 
 
 def test_every_alert_has_its_life_told() -> None:

@@ -12,13 +12,15 @@ import requests
 import yaml
 from prometheus_client import start_http_server
 
+from dashboards.faults import in_phases
 from dashboards.live import Answer, check, not_loaded
+from dashboards.queries import substituted
 from dashboards.settings import Settings
 from dashboards.site import GENERATED, RULES_FILE
 from tests.pages.prometheus_tools import series, start_prometheus, tool, until
 from tests.unit.publish_snapshots import BOUNDS, broken, clean
 from validator.cli.main import main
-from validator.model.snapshot import Histogram, Snapshot
+from validator.model.snapshot import FaultWindow, Histogram, Snapshot
 from validator.publish.metrics import SnapshotCollector, registry
 
 SETTINGS = Settings()
@@ -51,6 +53,17 @@ def lively(snapshot: Snapshot) -> Snapshot:
     )
 
 
+def recovering() -> Snapshot:
+    """A run whose fault was healed, and nobody can say yet whether it came back."""
+    now = time.time_ns() // 1000
+    over = FaultWindow("f-0", "slow-broker", "network_delay", "broker-1", now - 9_000_000, None, None, now - 1_000_000)
+    return replace(clean(), taken_us=now, faults=(over,))
+
+
+def has_been_in(url: str, phase: str) -> bool:
+    return has_series(url, f"last_over_time(({substituted(in_phases()[phase])})[1h:1s])")
+
+
 def has_series(url: str, expression: str) -> bool:
     return bool(series(url, expression))
 
@@ -73,7 +86,11 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         process, at = start_prometheus(folder, content)
         with process:
             until(lambda: has_series(at, 'streamproof_violations_open{class="missing"} == 0'), process)
-            collector.update(lively(broken()))
+            # A dashboard compares the phases of a fault: this run has them one after the other.
+            for snapshot, phase in ((None, "control"), (recovering(), "recovery"), (lively(broken()), "failure")):
+                if snapshot is not None:
+                    collector.update(snapshot)
+                until(partial(has_been_in, at, phase), process)
             for last in LAST_TO_COME:
                 until(partial(has_series, at, last), process)
             yield at

@@ -93,12 +93,15 @@ def test_it_says_what_broke_since_when_and_what_to_do(page: Browser, served: Ser
     declared = page.text(".verdict.declared")
     assert "exactly once (declared)" in declared
     assert "FAIL" in declared
-    assert "first violation 11:55:00 UTC, 5 min ago" in declared
+    assert "first confirmed 11:55:00 UTC, 5 min ago" in declared
     said = page.text("#findings")
     assert f"{LOST} events were lost" in said
     assert f"{REPEATED} times an event was counted again" in said
     assert f"All after {FAULT} struck taskmanager-1" in said
     assert "Compare the engine's restarts" in said
+    assert f"streamproof explain {served.state} --id" in said
+    assert f"streamproof ack {served.state} " in said
+    assert "docs/runbooks/StreamproofGuaranteeViolated.md" in said
     assert page.value("document.title") == "✖ fail – clickstream"
     topics = page.text("#topics")
     assert "clickstream.events.v3\tinput\t3" in topics
@@ -293,6 +296,9 @@ def test_a_sidecar_that_stands_still_is_called_out(
         now[0] += 45
         page.wait_until("document.querySelector('#notice').innerText.startsWith('No batch was committed for 45 s')")
         assert page.value("document.querySelector('#lamp').className") == ""
+        # A screen reader hears it once, not each second anew.
+        told = page.value("document.querySelector('#alarm').textContent")
+        assert told == "No batch was committed: verdicts stand still. Read the sidecar's log."
     finally:
         still.stop()
 

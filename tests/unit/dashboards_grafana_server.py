@@ -1,8 +1,8 @@
 """A Grafana in a thread: the part of its HTTP API that we use, as its documentation and source describe it.
 
 It keeps what it is sent, adds what a Grafana adds (numbers, versions, times), refuses what a Grafana refuses, and
-records every request. ``failures`` are what it does first, one a request: a status, a text, `drop` (the request) or
-`lose` (its answer).
+records every request. ``failures`` are what it does first, one a request: a status, a text, `drop` (the request),
+`lose` (its answer) or `hang` (until the server ends).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 
 TOKEN = "secret-token"
 PREFIX = "/grafana"
@@ -33,6 +33,8 @@ class FakeGrafana:
     requests: list[tuple[str, str]] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
     failures: list[int | str] = field(default_factory=list)
+    annotations: dict[int, dict[str, Any]] = field(default_factory=dict)
+    ended: threading.Event = field(default_factory=threading.Event)
 
     def changes(self) -> list[tuple[str, str]]:
         return [(method, path) for method, path in self.requests if method != "GET"]
@@ -49,6 +51,8 @@ class FakeGrafana:
             return 200, self.folders[body["uid"]]
         if method == "POST" and path == "/api/dashboards/db":
             return self._save(body)
+        if path.startswith("/api/annotations"):
+            return self._annotation(method, urlsplit(path), body)
         if found := re.fullmatch("/api/folders/([^/]+)", path):
             return self._found(self.folders.get(found[1]), "folder not found")
         if found := re.fullmatch("/api/dashboards/uid/([^/]+)", path):
@@ -60,6 +64,27 @@ class FakeGrafana:
 
     def _found(self, what: dict[str, Any] | None, message: str) -> Answer:
         return (404, {"message": message}) if what is None else (200, what)
+
+    def _annotation(self, method: str, url: SplitResult, body: Any) -> Answer:
+        if method == "GET":
+            wanted = parse_qs(url.query, strict_parsing=True)
+            if wanted["type"] != ["annotation"]:
+                return 400, {"message": "this test asks for no alerts"}
+            tags = set(wanted["tags"])  # all of them, where matchAny is not said
+            return 200, [kept for kept in self.annotations.values() if tags <= set(kept["tags"])][:100]
+        if method == "POST":
+            if not body.get("text"):
+                return 400, {"message": "text field should not be empty"}
+            number = len(self.annotations) + 1
+            # A Grafana keeps tags in an order of its own, and gives an instant an end.
+            kept = {"timeEnd": body["time"], **body, "tags": sorted(body["tags"]), "id": number, "login": "sa"}
+            self.annotations[number] = kept
+            return 200, {"id": number, "message": "Annotation added"}
+        number = int(url.path.rsplit("/", 1)[1])
+        if number not in self.annotations:
+            return 404, {"message": "Could not find annotation to update"}
+        self.annotations[number] |= body
+        return 200, {"message": "Annotation patched"}
 
     def _save(self, body: dict[str, Any]) -> Answer:
         uid = body["dashboard"]["uid"]
@@ -98,8 +123,13 @@ def _handler(fake: FakeGrafana) -> type[BaseHTTPRequestHandler]:
                 failure = fake.failures.pop(0)
                 if failure == "lose":
                     fake.answer(self.command, path, body)
-                if failure in {"drop", "lose"}:
+                if failure == "hang":
+                    fake.ended.wait()
+                if failure in {"drop", "lose", "hang"}:
                     self.close_connection = True
+                    return
+                if failure == 204:
+                    self._send(204, b"")
                     return
                 if isinstance(failure, str):
                     self._send(200, failure.encode())
@@ -111,7 +141,7 @@ def _handler(fake: FakeGrafana) -> type[BaseHTTPRequestHandler]:
                 status, told = fake.answer(self.command, path, body)
                 self._send(status, json.dumps(told).encode())
 
-        do_POST = do_PUT = do_GET  # noqa: N815 - the base class's names
+        do_POST = do_PUT = do_PATCH = do_GET  # noqa: N815 - the base class's names
 
         def _send(self, status: int, body: bytes) -> None:
             self.send_response(status)
@@ -136,6 +166,7 @@ def running() -> Iterator[FakeGrafana]:
     try:
         yield fake
     finally:
+        fake.ended.set()
         server.shutdown()
         thread.join()
         server.server_close()

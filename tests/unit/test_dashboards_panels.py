@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from dashboards.alerts import alerts
 from dashboards.panels import COLUMNS, Dashboard, Panel, Query, Row
-from dashboards.queries import expressions, substituted
+from dashboards.queries import FAULT_TAG, PUSHED_FAULTS, addresses, expressions, substituted
+from dashboards.rules import annotations_of, dashboard_of
 from dashboards.settings import Settings
 from dashboards.site import dashboards, files
 
@@ -59,19 +61,51 @@ def test_variables_of_expressions_and_legends_exist(board: Dashboard) -> None:
     names = {variable.name for variable in board.variables}
     assert {"datasource", "pipeline"} <= names
     for where, expression in expressions(board):
-        used = set(re.findall(r"\$(\w+)", expression)) - {"__rate_interval", "__range"}
+        used = set(re.findall(r"\$(\w+)", expression)) - {"__rate_interval", "__range", "__interval"}
         assert used <= names, where
         assert "$pipeline" in expression, f"{where} shows pipelines that were not chosen"
         assert "$" not in substituted(expression), where
-    unused = {name for name in names - {"datasource"} if not any(f"${name}" in text for _, text in expressions(board))}
+    linked = {name for _, url in addresses(board) for name in re.findall(r"\$\{(\w+)\}", url)}
+    assert linked <= names | {"__data"}
+    asked = [text for _, text in expressions(board)]
+    unused = {name for name in names - linked - {"datasource"} if not any(f"${name}" in text for text in asked)}
     assert not unused
+
+
+@pytest.mark.parametrize("uid", ["streamproof-pipeline", "streamproof-faults"])
+def test_a_count_of_violations_links_to_the_ids_that_it_is_of(uid: str) -> None:
+    [board] = [board for board in BOARDS if board.uid == uid]
+    counting = [panel for panel in board.panels if any("_violations_" in query.expression for query in panel.queries)]
+    assert len(counting) > 2
+    for panel in counting:
+        links = [link["url"] for link in panel.build(1, 0, 0)["fieldConfig"]["defaults"]["links"]]
+        assert links == ["http://${instance}/violations.json", "http://${instance}/"], panel.title
+
+
+def test_cells_are_told_under_a_heading_that_the_table_has() -> None:
+    for board in BOARDS:
+        for panel in board.panels:
+            assert set(panel.cells) <= set(panel.columns.values()), panel.title
+            overrides = panel.build(1, 0, 0)["fieldConfig"]["overrides"]
+            assert [override["matcher"]["options"] for override in overrides] == list(panel.cells)
+
+
+def test_an_alert_names_a_dashboard_that_names_its_runbook() -> None:
+    for alert in alerts(Settings()):
+        [board] = [board for board in BOARDS if board.uid == dashboard_of(alert)]
+        assert f"{alert.name}.md" in board.description
+        told = annotations_of(alert, Settings(grafana="https://grafana.example.org/"))
+        assert told["dashboard"] == (
+            f"https://grafana.example.org/d/{board.uid}?var-pipeline={{{{ .Labels.pipeline }}}}"
+        )
 
 
 @each_board
 def test_everything_asks_the_chosen_data_source(board: Dashboard) -> None:
     model = board.build()
     asked = [target["datasource"] for panel in model["panels"] for target in panel.get("targets", [])]
-    asked += [a["datasource"] for a in model["annotations"]["list"]]
+    # What was pushed is Grafana's own, and in no Prometheus.
+    asked += [a["datasource"] for a in model["annotations"]["list"] if a["name"] != PUSHED_FAULTS.name]
     assert asked
     assert all(source == {"type": "prometheus", "uid": "${datasource}"} for source in asked)
 
@@ -101,8 +135,11 @@ def built(board: Dashboard, title: str) -> dict[str, Any]:
 @pytest.mark.parametrize("uid", ["streamproof-overview", "streamproof-pipeline", "streamproof-faults"])
 def test_fault_windows_are_annotations(uid: str) -> None:
     [board] = [board for board in BOARDS if board.uid == uid]
-    [annotation] = board.build()["annotations"]["list"]
+    annotation, *pushed = board.build()["annotations"]["list"]
     assert "streamproof_fault_active" in annotation["target"]["expr"]
+    assert "{{pipeline}}" in annotation["textFormat"]
+    for layer in pushed:
+        assert layer["target"]["tags"] == [FAULT_TAG, "pipeline:$pipeline"]
 
 
 def test_runbooks_are_links_once_their_address_is_known() -> None:

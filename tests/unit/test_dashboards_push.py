@@ -139,6 +139,26 @@ def test_a_refusal_is_a_sentence_and_final(fake: FakeGrafana, failure: int | str
     assert "\n" not in str(error.value)
 
 
+def test_an_empty_204_is_an_answer_and_the_call_is_not_made_twice(fake: FakeGrafana) -> None:
+    fake.failures = [204]
+    grafana, waits = client(fake)
+    grafana.update_annotation(1, {"text": "x"})
+    assert (len(fake.requests), waits) == (1, [])
+
+
+def test_a_grafana_that_does_not_answer_is_asked_again_and_then_said(
+    fake: FakeGrafana, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("dashboards.grafana.TIMEOUT_SECONDS", 0.2)
+    fake.failures = ["hang"]
+    grafana, waits = client(fake)
+    assert grafana.organization() == 7
+    assert waits == [0.5]
+    fake.failures = ["hang"] * ATTEMPTS
+    with pytest.raises(GrafanaError, match=r"it did not answer within 0.2 s, 4 times; see that Grafana runs"):
+        grafana.organization()
+
+
 def test_nobody_there_is_a_sentence() -> None:
     with running() as gone:
         pass

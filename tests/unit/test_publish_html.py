@@ -95,6 +95,9 @@ def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History
     assert f"<strong>{LOST}</strong> events were lost" in page
     assert f"<strong>{REPEATED}</strong> times an event was counted again" in page
     assert "Compare the engine&#x27;s restarts" in page
+    assert "<dt>since</dt><dd>first confirmed 2026-01-31 11:55:00 UTC</dd>" in page
+    assert "3 windows that start from 2026-01-31 11:53:00 to 11:55:00 UTC, 14 keys, 14 cells" in page
+    assert "this is of the newest" not in page
     assert "<h2>Why</h2>" not in page
     assert page.index("exactly once (declared)") < page.index("at most once")
 
@@ -139,12 +142,21 @@ def test_a_value_between_gaps_is_seen() -> None:
 
 
 def test_a_count_does_not_seem_to_grow_before_it_did() -> None:
-    plot = svg.over_time("x", [0.0, 1.0, 2.0], [svg.Line("a", [0.0, 0.0, 9.0], "t1", "steps")], [], [])
+    plot = svg.over_time("x", [0.0, 1.0, 2.0], [svg.Line("a", [0.0, 0.0, 9.0], "t1", "held")], [], [])
     [drawn] = [
         path for path in re.findall(r'class="t1 line" d="([^"]*)"', plot) if path.count("M") == 1 and "V" in path
     ]
     assert re.fullmatch(r"M\S+ \S+(H\S+V\S+){2}", drawn)
     assert "L" not in drawn
+
+
+def test_a_mean_is_drawn_over_its_own_stretch_and_does_not_slope() -> None:
+    # 5 was the mean from 0 to 1, 9 that from 1 to 3; nothing is known from 3 to 4, and 2 is of 4 to 6.
+    line = svg.Line("a", [None, 5.0, 9.0, None, 2.0], "t1", "stretches")
+    plot = svg.over_time("x", [0.0, 1.0, 3.0, 4.0, 6.0], [line], [], [])
+    [drawn] = [d for d in re.findall(r'class="t1 line" d="([^"]*)"', plot) if "V" in d]
+    assert re.fullmatch(r"M\S+ \S+H\S+V\S+H\S+M\S+ \S+H\S+", drawn)
+    assert [round(float(x)) for x in re.findall(r"[MH]([\d.]+)", drawn)] == [48, 115, 248, 315, 448]
 
 
 def test_a_label_of_other_peoples_data_is_text() -> None:

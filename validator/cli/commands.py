@@ -110,8 +110,8 @@ def report(given: argparse.Namespace) -> int:
         problem = f"its schema is {read.get('schema')} and this version reads {SCHEMA}"
         raise UsageError(f"{state / REPORT_FILE}: {problem}; use the streamproof that wrote it.")
     beside: list[object] = [_read_json(state, VIOLATIONS_FILE)]
-    if given.format == "html":
-        beside.append(history.read(state))
+    if given.format in {"html", "text"}:
+        beside += [history.read(state), given.state]
     sys.stdout.write(_render(given.format, read, *beside))
     return OF_OUTCOME[read["outcome"]]
 

@@ -218,6 +218,7 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
     actions = boards.add_subparsers(dest="action", metavar="ACTION", required=True)
     build = _command(actions, shared, "build", "write rules, dashboards and provisioning files", epilog=None)
     build.add_argument("--out", default="monitoring", metavar="DIR", help="folder to write to (default: monitoring)")
+    build.add_argument("--grafana", metavar="URL", help="the Grafana that has the dashboards: alerts then link to them")
     check = _command(
         actions,
         shared,
@@ -237,6 +238,13 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
     )
     push.add_argument("--grafana", required=True, metavar="URL", help="address of the Grafana")
     push.add_argument("--datasource", metavar="UID", help="the Prometheus that alerts ask, where there are several")
+    push.add_argument(
+        "--faults",
+        action="append",
+        default=[],
+        metavar="SOURCE",
+        help="write the faults that this state folder or sidecar (http://...) tells as annotations; may be repeated",
+    )
     push.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
     for action in (build, check, push):
         action.add_argument(

@@ -11,15 +11,23 @@ from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
-from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio
+from validator.publish.next_steps import STATE, Record, acknowledging, extent, of_class, runnable
+from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, some_ids
 
+IDS_SHOWN: Final = 6
 MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
 
 
-def render(report: dict[str, Any], violations: dict[str, Any] | None = None, history: History | None = None) -> str:
+def render(
+    report: dict[str, Any],
+    violations: dict[str, Any] | None = None,
+    history: History | None = None,
+    state: str = STATE,
+) -> str:
     """``report`` as a page that can be kept, mailed, printed and read without a network.
 
     ``violations`` is the file of this name beside it; without it or a ``history`` their parts say so or are left out.
+    ``state`` is the folder that the commands name.
     """
     course = history or History()
     found = findings(report, violations, course)
@@ -31,8 +39,8 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None, his
         f'<link rel="icon" href="data:,"><style>{resource("style.css")}{resource("report.css")}</style></head><body>',
         f"<header><h1>{escape(headline(report))}</h1>",
         f'<p class="dim">{escape(_as_of(report))}</p></header><main>',
-        _verdicts(report),
-        _findings(found),
+        _verdicts(report, found),
+        _findings(found, violations, state),
         # A confirmed violation is said above; a doubt is said nowhere else.
         _list(
             "Why", report["reasons"] if report["outcome"] == "unknown" or len(report["reasons"]) > len(found) else []
@@ -60,38 +68,47 @@ def _as_of(report: dict[str, Any]) -> str:
     return f"As of {clock(report.get('time'))} UTC, streamproof {report['validator']['version']}"
 
 
-def _verdicts(report: dict[str, Any]) -> str:
+def _verdicts(report: dict[str, Any], found: Iterable[Finding]) -> str:
     cards = []
+    first = min((finding.since for finding in found if finding.since and not finding.tolerated), default=None)
     # The declared one first, for it is the outcome; a mark beside the colour, for print and for the colour-blind.
     for name, verdict in sorted(report["verdicts"].items(), key=lambda entry: entry[0] != report["guarantee"]):
         declared = name == report["guarantee"]
         title = escape(name.replace("_", " ")) + (" (declared)" if declared else "")
         kind = escape(verdict) + (" declared" if declared else "")
-        cards.append(f'<div class="verdict {kind}">{title}<b>{MARKS.get(verdict, "")} {escape(verdict)}</b></div>')
+        said = [", ".join(f"last {span}: {of.get(name) or '-'}" for span, of in report["verdicts_over"].items())]
+        said += [f"first confirmed {clock(first)} UTC"] if declared and verdict == "fail" and first else []
+        over = "".join(f'<span class="over">{escape(line)}</span>' for line in said if line)
+        big = f"<b>{MARKS.get(verdict, '')} {escape(verdict)}</b>"
+        cards.append(f'<div class="verdict {kind}">{title}{big}{over}</div>')
     return f'<section class="verdicts" aria-label="Verdict per guarantee">{"".join(cards)}</section>'
 
 
-def _findings(found: Iterable[Finding]) -> str:
-    cards = "".join(_finding(finding) for finding in found)
+def _findings(found: Iterable[Finding], violations: dict[str, Any] | None, state: str) -> str:
+    cards = "".join(_finding(finding, of_class(violations, finding.violation), state) for finding in found)
     if not cards:
         return _list("What broke", ["Nothing: no violation is confirmed."])
     return f'<section><h2>What broke</h2><div class="findings">{cards}</div></section>'
 
 
-def _finding(finding: Finding) -> str:
-    lines = [("since", f"{clock(finding.since)} UTC" if finding.since else "before what is kept here")]
+def _finding(finding: Finding, records: list[Record], state: str) -> str:
+    since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before what is kept here"
+    lines = [("since", since)]
+    where = extent(records, finding.count)
+    lines += [("where", where)] if where else []
     lines += [("fault", finding.blamed)] if finding.blamed else []
     lines += [("note", "The declared guarantee tolerates it.")] if finding.tolerated else []
     lines += [("do", finding.advice)]
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
-    command = (
-        f"<dt>story</dt><dd><code>{escape(finding.command)}</code> (STATE is the state folder)</dd>"
-        if finding.command
-        else ""
+    accept = acknowledging(records, state)
+    commands = {"story": finding.command and runnable(finding.command, state), "accept": accept}
+    note = " (STATE is the state folder)" if state == STATE else ""
+    given = "".join(
+        f"<dt>{name}</dt><dd><code>{escape(line)}</code>{note}</dd>" for name, line in commands.items() if line
     )
     kind = "finding tolerated" if finding.tolerated else "finding"
     head = f"<strong>{number(finding.count)}</strong> {escape(finding.sentence)}."
-    return f'<div class="{kind}">{head}<dl>{listed}{command}</dl></div>'
+    return f'<div class="{kind}">{head}<dl>{listed}{given}</dl></div>'
 
 
 def _list(title: str, sentences: Iterable[str]) -> str:
@@ -136,8 +153,12 @@ def _violations(violations: dict[str, Any] | None) -> str:
             clock(record["window_start"]),
             record["key"],
             number(record["count"]),
+            record["fault"] or "-",
             record["explanation"],
+            some_ids(record, IDS_SHOWN),
         ]
         for record in violations["violations"]
     ]
-    return _table("Violations", ("id", "class", "state", "window", "key", "count", "explanation"), rows)
+    return _table(
+        "Violations", ("id", "class", "state", "window", "key", "count", "after fault", "explanation", "ids"), rows
+    )

@@ -7,11 +7,12 @@ from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from validator.model.classes import ViolationClass
-from validator.publish.sentences import breaks, headline, what_broke
+from validator.publish.sentences import breaks, headline, some_ids, what_broke
 
 NOT_XML: Final = re.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
 """Characters that XML 1.0 cannot hold; keys of records may have them."""
 EVIDENCE_SHOWN: Final = 20
+IDS_SHOWN: Final = 8
 
 
 def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
@@ -55,9 +56,7 @@ def _violation(
     if not confirmed:
         return
     evidence = [
-        f"{record['id']} {record['state']} window {record['window_start']} key {record['key']}: {record['explanation']}"
-        for record in (violations or {}).get("violations", ())
-        if record["class"] == violation.value
+        _evidence(record) for record in (violations or {}).get("violations", ()) if record["class"] == violation.value
     ][:EVIDENCE_SHOWN]
     if breaks(violation, report["guarantee"]):
         message = f"{confirmed} confirmed, which {report['guarantee']} does not allow"
@@ -65,6 +64,13 @@ def _violation(
     else:
         text = f"{confirmed} confirmed, which {report['guarantee']} tolerates"
         ET.SubElement(case, "system-out").text = _clean("\n".join([text, *evidence]))
+
+
+def _evidence(record: dict[str, Any]) -> str:
+    place = f"{record['id']} {record['state']} window {record['window_start']} key {record['key']}"
+    after = f" (fault {record['fault']})" if record["fault"] else ""
+    ids = f" ids {some_ids(record, IDS_SHOWN)}" if record["ids"] else ""
+    return f"{place}{after}: {record['explanation']}{ids}"
 
 
 def _clean(text: str) -> str:

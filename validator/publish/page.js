@@ -43,7 +43,7 @@ function verdicts(update) {
     big.append(mark, verdict);
     const over = Object.entries(report.verdicts_over).map(([span, of]) => `last ${span}: ${shown(of[name])}`).join(", ");
     card.append(words(name) + (declared ? " (declared)" : ""), big, make("span", over, "over"));
-    if (declared && verdict === "fail" && first) card.append(make("span", `first violation ${near(first)} UTC, ${ago((Date.parse(report.time) - Date.parse(first)) / 1000)} ago`, "over"));
+    if (declared && verdict === "fail" && first) card.append(make("span", `first confirmed ${near(first)} UTC, ${ago((Date.parse(report.time) - Date.parse(first)) / 1000)} ago`, "over"));
     return card;
   }));
   const said = `${words(report.guarantee)}: ${report.outcome}`;
@@ -56,11 +56,14 @@ function findings(update) {
     const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
     const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
     card.append(make("strong", f.count), ` ${f.sentence}.`);
-    line("since", f.since ? `${near(f.since)} UTC, ${ago((now - Date.parse(f.since)) / 1000)} ago` : "before what is kept here");
+    line("since", f.since ? `first confirmed ${near(f.since)} UTC, ${ago((now - Date.parse(f.since)) / 1000)} ago` : "before what is kept here");
+    if (f.where) line("where", f.where);
     if (f.blamed) line("fault", f.blamed);
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
-    if (f.command) line("story", make("code", f.command), " (STATE is the state folder)");
+    if (f.command) line("story", make("code", f.command));
+    if (f.acknowledge) line("accept", make("code", f.acknowledge), " (this one; the others are listed below)");
+    line("runbook", update.runbook);
     card.append(list);
     return card;
   }));
@@ -99,7 +102,7 @@ function tiles(report) {
   const lines = [["events expected", c.expected], ["processed", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
     ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
-    [named ? "latency p99 of the run, s" : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
+    [named ? `latency p99 from ${words(named)}, whole run, s` : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
   at("tiles").replaceChildren(...lines.map(([name, value, tone]) => {
     const tile = make("div", undefined, "tile" + (tone && value > 0 ? ` ${tone}` : ""));
     tile.append(make("dt", name), make("dd", value));
@@ -124,7 +127,8 @@ function faults(report) {
   fill("faults", report.faults.slice(-50).reverse().map((f) => {
     const name = cell(f.name || f.kind); name.append(make("small", f.kind));
     return row("faults", name, cell(f.target), cell(near(f.start)), cell(f.healed === null ? "not healed" : near(f.healed), f.healed === null ? "bad" : ""),
-      cell(f.failure_cost_seconds, "n"), cell(f.downtime_seconds, "n"), cell(f.recovered === false ? "not reached" : f.recovery_seconds, "n"), cell(broke(f.violations)));
+      cell(f.failure_cost_seconds, "n"), cell(f.downtime_seconds, "n"), cell(f.recovered === false ? "not reached" : f.recovery_seconds, "n"),
+      cell(f.throughput_penalty_ratio, "n"), cell(f.latency_penalty_ratio, "n"), cell(broke(f.violations)));
   }));
   const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);
   at("shaded").textContent = report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is in force. Dashed: the validator restarted. "
@@ -159,7 +163,7 @@ function show(update) {
   at("outstanding").textContent = update.outstanding.join(" ");
   if (update.violations) violations(update.violations, report.violations_unacknowledged);
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
-  Timeline.add(update.rows, update.restarts, report.faults);
+  Timeline.add(update.rows, update.restarts, report.faults, update.definition);
 }
 // How fresh is what is shown: told by the sidecar's own clock, for this machine's may be wrong.
 function beat(said) { heardAt = performance.now(); batchAge = said.age_seconds; batchAgeAt = heardAt; fresh(); }
@@ -174,7 +178,10 @@ function fresh() {
   else if (dead && lost) notice = "The sidecar does not answer. Trying again.";
   else if (restoring) notice = "The sidecar has restarted and reads its state. What is shown is from before.";
   else if (age !== null && age > STALE_SECONDS) notice = `No batch was committed for ${ago(age)}: verdicts stand still. Read the sidecar's log.`;
+  // Seconds go on: a screen reader is told the sentence once, without them.
+  const alarm = notice.replace(/ for [\d.]+ \w+| [\d.]+ \w+ ago/, "");
   if (at("notice").textContent !== notice) at("notice").textContent = notice;
+  if (at("alarm").textContent !== alarm) at("alarm").textContent = alarm;
   at("notice").hidden = notice === "";
 }
 let lost = false, ended = false;

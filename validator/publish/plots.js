@@ -4,10 +4,10 @@ const Timeline = (() => {
   const SPANS = [["15 min", 900], ["2 h", 7200], ["24 h", 86400]];
   const PLOTS = [
     { title: "Throughput", unit: "events per second", lines: [["inputs read", "read_per_second", "--c1"], ["processed", "processed_per_second", "--c3"]] },
-    { title: "Latency", unit: "seconds", lines: [["p99", "latency_p99_seconds", "--c2"], ["p50", "latency_p50_seconds", "--c1"]], dots: true },
-    { title: "Outstanding", unit: "events without an answer", steps: true, lines: [["pending", "pending", "--c6"], ["overdue", "overdue", "--c2"],
-      ["unresolved", "unresolved", "--c5"], ["blocked", "blocked", "--c1"], ["unconsumed", "unconsumed", "--c3"]] },
-    { title: "Violations", unit: "confirmed so far", steps: true, lines: [["missing", "missing", "--c4"], ["duplicate", "duplicate", "--c2"],
+    { title: "Latency", unit: "seconds", latency: true, lines: [["p99", "latency_p99_seconds", "--c2"], ["p50", "latency_p50_seconds", "--c1"]], dots: true },
+    { title: "Outstanding", unit: "events not answered or not explained", counts: true, lines: [["pending", "pending", "--c6"], ["overdue", "overdue", "--c2"],
+      ["not explained", "unresolved", "--c5"], ["blocked", "blocked", "--c1"], ["unconsumed", "unconsumed", "--c3"]] },
+    { title: "Violations", unit: "confirmed so far", counts: true, lines: [["missing", "missing", "--c4"], ["duplicate", "duplicate", "--c2"],
       ["misplaced", "misplaced", "--c5"], ["unknown id", "unknown_id", "--c1"], ["undecodable", "undecodable", "--c6"]] },
   ];
   const DASHES = [undefined, [6, 3], [2, 3], [8, 3, 2, 3], [1, 2]];
@@ -17,8 +17,9 @@ const Timeline = (() => {
   const short = new Intl.NumberFormat("en", { notation: "compact", maximumSignificantDigits: 3 });
   const clock = (t) => new Date(t * 1000).toISOString().slice(11, 19);
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const unitOf = (plot) => plot.latency && definition ? `${plot.unit} from ${definition.replaceAll("_", " ")} to the result` : plot.unit;
   const shown = (v) => v === null || v === undefined ? "–" : grouped.format(v);
-  let columns = [], rows = [], faults = [], restarts = [], span = SPANS[0][1], charts = [], place, pointed;
+  let columns = [], rows = [], faults = [], restarts = [], span = SPANS[0][1], charts = [], definition = null, place, pointed;
 
   const index = (name) => columns.indexOf(name);
   const last = () => rows.length ? rows[rows.length - 1][0] : 0;
@@ -70,10 +71,11 @@ const Timeline = (() => {
         y: { range: (u, low, high) => [0, high > 0 ? high * 1.25 : 1] },
       },
       axes: [{ ...axis, space: 70, size: 30, values: (u, ticks) => ticks.map((t) => clock(t).slice(0, span > 900 ? 5 : 8)) },
-        { ...axis, size: 56, ...(plot.steps ? { incrs: WHOLE } : {}), values: (u, ticks) => ticks.map((v) => short.format(v)) }],
+        { ...axis, size: 56, ...(plot.counts ? { incrs: WHOLE } : {}), values: (u, ticks) => ticks.map((v) => short.format(v)) }],
       series: [{ label: "time", value: (u, t) => t === null ? "–" : clock(t) }, ...plot.lines.map(([label, , tone], i) => ({
         label, stroke: colour(tone), width: 2, dash: DASHES[i], value: (u, v) => shown(v),
-        paths: plot.steps ? uPlot.paths.stepped({ align: 1 }) : uPlot.paths.linear(),
+        // A count holds until the next point; a rate or a latency is of the stretch since the point before.
+        paths: uPlot.paths.stepped(plot.counts ? { align: 1 } : { align: -1, alignGaps: -1 }),
         points: plot.dots ? { show: true, size: 5, fill: colour(tone), filter: alone } : { show: false },
       }))],
       hooks: { drawClear: [shade] },
@@ -91,12 +93,12 @@ const Timeline = (() => {
     place.replaceChildren();
     charts = PLOTS.map((plot) => {
       const figure = document.createElement("figure"), caption = document.createElement("figcaption"), unit = document.createElement("span"), frame = document.createElement("div");
-      caption.textContent = plot.title + " "; unit.textContent = plot.unit; caption.append(unit);
+      caption.textContent = plot.title + " "; unit.textContent = unitOf(plot); caption.append(unit);
       frame.className = "frame"; frame.tabIndex = 0; frame.setAttribute("role", "img");
       figure.append(caption, frame); place.append(figure);
       const u = new uPlot(options(plot, Math.max(200, frame.clientWidth)), data(plot, inView()), frame);
       frame.addEventListener("keydown", (e) => step(e, u, plot));
-      return { plot, u, frame };
+      return { plot, u, frame, unit };
     });
     draw();
   }
@@ -115,10 +117,11 @@ const Timeline = (() => {
   }
   function draw() {
     const view = inView();
-    for (const { plot, u, frame } of charts) {
+    for (const { plot, u, frame, unit } of charts) {
+      unit.textContent = unitOf(plot);
       u.setData(data(plot, view));
       if ((u.cursor.left ?? -1) < 0 && view.length) u.setLegend({ idx: view.length - 1 });
-      frame.setAttribute("aria-label", `${plot.title}, ${plot.unit}: ${summary(plot, view)}. Arrow keys read single points.`);
+      frame.setAttribute("aria-label", `${plot.title}, ${unitOf(plot)}: ${summary(plot, view)}. Arrow keys read single points.`);
     }
   }
   function start(elements) {
@@ -141,10 +144,11 @@ const Timeline = (() => {
   }
   return {
     start,
-    whole(sent) { columns = sent.columns; rows = sent.rows; restarts = sent.restarts; draw(); },
+    whole(sent) { columns = sent.columns; rows = sent.rows; restarts = sent.restarts; definition = sent.definition; draw(); },
     // The newest rows take the place of those that the page has from that instant on: the last one may still grow.
-    add(sent, newRestarts, newFaults) {
+    add(sent, newRestarts, newFaults, newDefinition) {
       restarts = newRestarts;
+      definition = newDefinition;
       faults = newFaults.filter((f) => f.start !== null).map((f) => ({ name: f.name || f.kind, from: Date.parse(f.start) / 1000, to: f.healed === null ? null : Date.parse(f.healed) / 1000 }));
       if (sent.length && columns.length) rows = rows.filter((row) => row[0] < sent[0][0]).concat(sent);
       draw();

@@ -26,10 +26,11 @@ from validator.publish import series, server
 from validator.publish.atomic import replace_file
 from validator.publish.effective import effective_guarantee, effective_lines
 from validator.publish.feed import Feed
-from validator.publish.findings import findings
+from validator.publish.findings import Finding, findings
 from validator.publish.history import HISTORY_FILE, loaded
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
+from validator.publish.next_steps import RUNBOOK, acknowledging, extent, of_class, runnable
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, build_violations, render_json, write
 from validator.publish.sentences import headline, outstanding
 from validator.publish.server import Answer, Request, Server, Stream, json_answer
@@ -225,12 +226,24 @@ class Publisher:
             "report": report,
             "violations": violations,
             "headline": headline(report),
-            "findings": [asdict(finding) for finding in findings(report, violations, history)],
+            "findings": [self._told(finding, violations) for finding in findings(report, violations, history)],
+            "runbook": RUNBOOK,
             "effective": effective_lines(report),
             "outstanding": outstanding(report),
             "restoring": restoring,
             "rows": series.rows(history, len(history.points) - NEWEST_POINTS),
             "restarts": series.restarts(history),
+            "definition": history.definition,
+        }
+
+    def _told(self, finding: Finding, violations: dict[str, Any] | None) -> dict[str, Any]:
+        """``finding`` for the page: also where, and with commands that run on this machine as they are."""
+        records, state = of_class(violations, finding.violation), str(self._state.absolute())
+        return {
+            **asdict(finding),
+            "command": finding.command and runnable(finding.command, state),
+            "where": extent(records, finding.count),
+            "acknowledge": acknowledging(records, state),
         }
 
 

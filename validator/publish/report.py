@@ -186,6 +186,7 @@ def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
         "target": fault.target,
         "start": rfc3339(fault.injected_us),
         "verified": rfc3339(fault.verified_us),
+        "heal_started": rfc3339(fault.heal_started_us),
         "healed": rfc3339(fault.healed_us),
         "failure_cost_seconds": fault_measure(snapshot, fault, "failure_cost_seconds"),
         "downtime_seconds": fault_measure(snapshot, fault, "downtime_seconds"),

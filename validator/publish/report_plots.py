@@ -24,11 +24,12 @@ TONES: Final = {
     "wrong_value": "t3",
 }
 """Class of a violation -> class of the style sheet: one colour for it wherever it is drawn."""
+OUTSTANDING: Final = "Outstanding, not answered or not explained"
 TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     ("Throughput, events per second", {"read_per_second": "t1", "processed_per_second": "t3"}),
     ("Latency, seconds", {"latency_p99_seconds": "t2", "latency_p50_seconds": "t1"}),
     (
-        "Outstanding, events without an answer",
+        OUTSTANDING,
         {"pending": "t6", "overdue": "t2", "unresolved": "t4", "blocked": "t1", "unconsumed": "t3"},
     ),
     (
@@ -37,11 +38,12 @@ TIMELINE: Final[tuple[tuple[str, Mapping[str, str]], ...]] = (
     ),
 )
 """Title of a plot -> column of the series -> class of its line."""
-COUNTED: Final = ("Outstanding, events without an answer", "Violations, confirmed so far")
-"""The plots of counts, which stay until the next point says otherwise; the others are means between two points."""
+COUNTED: Final = (OUTSTANDING, "Violations, confirmed so far")
+"""The plots of counts, which stay until the next point says otherwise; the others are means since the point before."""
 NAMES: Final = {
     "read_per_second": "inputs read",
     "processed_per_second": "processed",
+    "unresolved": "not explained",
     "latency_p50_seconds": "p50",
     "latency_p99_seconds": "p99",
 }
@@ -59,7 +61,7 @@ def timeline(report: Mapping[str, Any], history: History) -> str:
     bands, marks = _bands(report["faults"], times[-1]), series.restarts(history)
     figures = []
     for title, tones in TIMELINE:
-        form: Literal["straight", "steps"] = "steps" if title in COUNTED else "straight"
+        form: Literal["held", "stretches"] = "held" if title in COUNTED else "stretches"
         lines = [
             Line(NAMES.get(name, name.replace("_", " ")), columns[name], tone, form) for name, tone in tones.items()
         ]
@@ -68,9 +70,14 @@ def timeline(report: Mapping[str, Any], history: History) -> str:
         flat = [line.name for line in lines if line not in drawn and any(v is not None for v in line.values)]
         if not drawn and not flat:
             continue
+        if title.startswith("Latency") and history.definition:
+            title = f"{title} from {history.definition.replace('_', ' ')}"  # noqa: PLW2901
         plot = svg.over_time(f"{title}: {_summary(drawn) or 'all 0'}", times, drawn, bands, marks)
         figures.append(_figure(title, plot + (_note(f"0 throughout: {', '.join(flat)}.") if flat else "")))
-    said = "Times are UTC. Shaded: a fault is in force. Dashed: the validator restarted."
+    said = (
+        "Times are UTC. Shaded: a fault is in force. Dashed: the validator restarted. Throughput and latency are of the"
+        " stretch between two points."
+    )
     older = " Points older than ten minutes stand for 30 seconds, older than two hours for five minutes."
     return _section("Timeline", _note(said + older) + f'<div class="plots">{"".join(figures)}</div>')
 

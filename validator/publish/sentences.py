@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any, Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
@@ -113,6 +114,13 @@ def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
     return "" if untold else " None of that after a fault."
 
 
+def some_ids(record: Mapping[str, Any], most: int) -> str:
+    """A sample of the ids of a violation, at most ``most``, and how many more there are; nothing where none is told."""
+    shown = record["ids"][:most]
+    more = record["count"] - len(shown)
+    return ", ".join(shown) + (f" and {number(more)} more" if shown and more > 0 else "")
+
+
 def listed(classes: list[str]) -> str:
     """Names of classes as a person reads them: `missing and unknown id`."""
     names = [name.replace("_", " ") for name in classes]
@@ -139,6 +147,14 @@ def of_faults(report: dict[str, Any]) -> list[str]:
                 ("recovery_seconds", "recovered after"),
             )
             if fault[key] is not None
+        ]
+        costs += [
+            f"{words} {number(fault[key])} times that before ({short})"
+            for key, words, short in (
+                ("throughput_penalty_ratio", "throughput", "TPF"),
+                ("latency_penalty_ratio", "mean latency", "LPF"),
+            )
+            if fault.get(key) is not None
         ]
         costs += ["has not recovered"] if fault["recovered"] is False else []
         broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]

@@ -26,14 +26,14 @@ CHARACTER: Final = 6.8
 class Line:
     """A line over time; None is a gap. ``tone`` is a class of the style sheet, `t1` to `t6`.
 
-    ``form``: `straight` from value to value, or `steps`, each held until the next: a count that was first seen at an
-    instant must not seem to have grown before it.
+    ``form``: `held`, each until the next: a count that was first seen at an instant must not seem to have grown before
+    it. Or `stretches`, each since the one before: a mean over a stretch of time must not seem to slope within it.
     """
 
     name: str
     values: Sequence[float | None]
     tone: str
-    form: Literal["straight", "steps"] = "straight"
+    form: Literal["held", "stretches"] = "held"
 
 
 @dataclass(frozen=True)
@@ -110,21 +110,31 @@ def _legend(keys: Iterable[tuple[str, str]]) -> str:
 
 
 def _drawn(line: Line, xs: Sequence[float], y: Callable[[float], float]) -> list[str]:
+    if line.form == "stretches":
+        return _stretches(line, xs, y)
     path, alone, pen_down = [], [], False
     for i, value in enumerate(line.values):
         if value is None:
             pen_down = False
             continue
-        if pen_down and line.form == "steps":
-            path.append(f"H{xs[i]:.1f}V{y(value):.1f}")
-        else:
-            path.append(f"{'L' if pen_down else 'M'}{xs[i]:.1f} {y(value):.1f}")
+        path.append(f"H{xs[i]:.1f}V{y(value):.1f}" if pen_down else f"M{xs[i]:.1f} {y(value):.1f}")
         after = line.values[i + 1] if i + 1 < len(line.values) else None
         if not pen_down and after is None:
             # A value between two gaps would have no line to be seen by.
             alone.append(f'<circle class="{line.tone}" cx="{xs[i]:.1f}" cy="{y(value):.1f}" r="2"/>')
         pen_down = True
     return [f'<path class="{line.tone} line" d="{"".join(path)}"/>', *alone] if path else []
+
+
+def _stretches(line: Line, xs: Sequence[float], y: Callable[[float], float]) -> list[str]:
+    path, pen_down = [], False
+    for i, value in enumerate(line.values):
+        if value is not None:
+            since = xs[max(0, i - 1)]
+            path.append(f"V{y(value):.1f}" if pen_down else f"M{since:.1f} {y(value):.1f}")
+            path.append(f"H{xs[i]:.1f}")
+        pen_down = value is not None
+    return [f'<path class="{line.tone} line" d="{"".join(path)}"/>'] if path else []
 
 
 def _shaded(band: Band, left: float, right: float) -> str:

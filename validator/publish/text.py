@@ -7,17 +7,37 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
-from validator.publish.findings import findings
+from validator.publish.findings import Finding, findings
 from validator.publish.history import History
-from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, what_broke
+from validator.publish.next_steps import STATE, extent, of_class, runnable
+from validator.publish.sentences import (
+    clock,
+    headline,
+    number,
+    of_faults,
+    of_phases,
+    outstanding,
+    ratio,
+    some_ids,
+    what_broke,
+)
 
 WIDTH: Final = 100
 VIOLATIONS_SHOWN: Final = 5
 IDS_SHOWN: Final = 8
 
 
-def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> str:
-    """``report`` as text; with ``violations`` (violations.json) also the newest of them."""
+def render(
+    report: dict[str, Any],
+    violations: dict[str, Any] | None = None,
+    history: History | None = None,
+    state: str = STATE,
+) -> str:
+    """``report`` as text; with ``violations`` (violations.json) also the newest of them.
+
+    ``history`` tells since when; ``state`` is the folder that the commands name.
+    """
+    found = findings(report, violations, history or History())
     lines = [*_wrap(headline(report), "")]
     when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
     lines += [f"{when}, after {number(report['validator']['batches'])} batches.", ""]
@@ -25,8 +45,8 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
     broken = what_broke(report)
     if len(report["reasons"]) > len(broken):  # a doubt is among them; else they repeat what broke
         lines += _section("Why", report["reasons"])
-    lines += _section("What broke", broken or ["Nothing: no violation is confirmed."])
-    lines += _section("Where to look", _advice(report, violations))
+    lines += _section("What broke", _broken(broken, found, violations) or ["Nothing: no violation is confirmed."])
+    lines += _section("Where to look", _advice(found, state))
     lines += _section(EFFECTIVE_TITLE, effective_lines(report))
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Faults", of_faults(report))
@@ -62,11 +82,21 @@ def _section(title: str, sentences: Iterable[str]) -> list[str]:
     return ["", title, *wrapped] if wrapped else []
 
 
-def _advice(report: dict[str, Any], violations: dict[str, Any] | None) -> list[str]:
+def _broken(sentences: list[str], found: list[Finding], violations: dict[str, Any] | None) -> list[str]:
+    """Each of ``sentences``, which are in the order of ``found``, with since when and where."""
+    told = []
+    for sentence, finding in zip(sentences, found, strict=True):
+        since = f"at {clock(finding.since)} UTC" if finding.since else "before what is kept here"
+        where = extent(of_class(violations, finding.violation), finding.count)
+        told.append(f"{sentence} First confirmed {since}." + (f" Concerned: {where}." if where else ""))
+    return told
+
+
+def _advice(found: list[Finding], state: str) -> list[str]:
     return [
         f"{finding.violation.replace('_', ' ')}: {finding.advice}"
-        + (f" One event's story: {finding.command}" if finding.command else "")
-        for finding in findings(report, violations, History())
+        + (f" One event's story: {runnable(finding.command, state)}" if finding.command else "")
+        for finding in found
     ]
 
 
@@ -137,11 +167,5 @@ def _violations(violations: dict[str, Any]) -> list[str]:
         state = f"{record['state']}, acknowledged" if record["acknowledged"] is not None else record["state"]
         head = f"{record['id']}: {record['class'].replace('_', ' ')}, {state}, {clock(record['window_start'])}, "
         lines += _wrap(head + f"key {record['key']}: {record['explanation']}", "  ")
-        lines += _wrap(_ids(record), "    ") if record["ids"] else []
+        lines += _wrap(f"ids {some_ids(record, IDS_SHOWN)}", "    ") if record["ids"] else []
     return lines
-
-
-def _ids(record: dict[str, Any]) -> str:
-    shown = record["ids"][:IDS_SHOWN]
-    more = record["count"] - len(shown)
-    return f"ids {', '.join(shown)}" + (f" and {number(more)} more" if more > 0 else "")

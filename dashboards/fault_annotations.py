@@ -1,0 +1,92 @@
+"""Faults as annotations of a Grafana: a stretch of time for each, found again by its tags."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any, Final
+
+import requests
+
+from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal
+from dashboards.push import Change, Step, is_within
+from dashboards.queries import FAULT_TAG
+from validator.publish.report import REPORT_FILE, SCHEMA
+from validator.publish.sentences import clock, of_faults
+from validator.publish.times import parse_rfc3339
+
+TIMEOUT_SECONDS: Final = 15.0
+TAG_MOST: Final = 100
+"""Characters that a Grafana keeps of each side of a tag's colon."""
+Json = dict[str, Any]
+
+
+def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[Step]:
+    """Each fault that ``source`` (a state folder, or the address of a sidecar) tells, as it is written.
+
+    A fault that was written before is changed only where it says something else now. A dry run sends nothing but GET.
+    Raises GrafanaError, also for a source that cannot be read.
+    """
+    report = _report(source)
+    for fault in report["faults"]:
+        if fault["start"] is None:  # it was planned, and never told as injected
+            continue
+        body = annotation(report["pipeline"], fault)
+        there = sorted(grafana.annotations(body["tags"]), key=lambda kept: int(kept["id"]))
+        change = _change(body, there[0] if there else None)
+        if not dry and change == "created":
+            grafana.create_annotation(body)
+        elif not dry and change == "updated":
+            grafana.update_annotation(int(there[0]["id"]), body)
+        yield Step(
+            f"annotation {fault['name'] or fault['kind']} of {report['pipeline']} at {clock(fault['start'])}", change
+        )
+
+
+def annotation(pipeline: str, fault: Mapping[str, Any]) -> Json:
+    """The body that Grafana takes: milliseconds since the epoch; without `timeEnd` while ``fault`` is in force."""
+    times = {"time": fault["start"], "timeEnd": fault["healed"]}
+    return {
+        **{name: parse_rfc3339(time) // 1000 for name, time in times.items() if time is not None},
+        "tags": [FAULT_TAG, _tag("pipeline", pipeline), _tag("fault", fault["id"])],
+        # Grafana shows it as HTML, and names of targets are other people's.
+        "text": escape(of_faults({"faults": [fault]})[0]),
+    }
+
+
+def _tag(name: str, value: str) -> str:
+    short = value if len(value) <= TAG_MOST else hashlib.sha256(value.encode()).hexdigest()
+    return f"{name}:{short}"
+
+
+def _change(ours: Json, theirs: Json | None) -> Change:
+    if theirs is None:
+        return "created"
+    ordered = {**theirs, "tags": sorted(theirs.get("tags") or ())}
+    return "unchanged" if is_within({**ours, "tags": sorted(ours["tags"])}, ordered) else "updated"
+
+
+def _report(source: str) -> Json:
+    try:
+        text = _asked(source) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
+        told = json.loads(text)
+    except requests.RequestException as error:
+        raise GrafanaError(f"--faults: no sidecar answers at {source}; see that it runs, or name its state.") from error
+    except OSError as error:
+        mend = "name a state folder, or a sidecar's address"
+        raise GrafanaRefusal(f"--faults: {source} holds no {REPORT_FILE} ({error.strerror}); {mend}.") from error
+    except ValueError as error:
+        raise GrafanaRefusal(
+            f"--faults: {source} tells no JSON; name a state folder, or a sidecar's address."
+        ) from error
+    if not isinstance(told, dict) or told.get("schema") != SCHEMA:
+        said = told.get("error") if isinstance(told, dict) else None
+        raise GrafanaRefusal(f"--faults: {source} tells no report of this version ({said or 'another form'}).")
+    return told
+
+
+def _asked(source: str) -> str:
+    return requests.get(f"{source.rstrip('/')}/{REPORT_FILE}", timeout=TIMEOUT_SECONDS).text

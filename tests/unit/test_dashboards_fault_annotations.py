@@ -1,0 +1,129 @@
+"""Faults that are written into a Grafana: once each, mended where they went on, whatever is lost on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from dashboards.fault_annotations import TAG_MOST, annotation, push_faults
+from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal
+from tests.unit.dashboards_grafana_server import TOKEN, FakeGrafana, running
+from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config
+from validator.cli.main import main
+from validator.model.snapshot import Snapshot
+from validator.publish.publisher import Publisher
+from validator.publish.report import build, write
+
+STRUCK_MS = NOON_US // 1000 - 30_000
+TAGS = ["fault:f-1", "pipeline:clickstream", "streamproof-fault"]
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeGrafana]:
+    with running() as server:
+        yield server
+
+
+def healed() -> Snapshot:
+    return replace(broken(), faults=(replace(broken().faults[0], healed_us=NOON_US - 10 * SECOND),))
+
+
+def pushed(fake: FakeGrafana, source: str, *, dry: bool = False) -> list[str]:
+    grafana = Grafana(fake.url, TOKEN, wait=lambda _: None)
+    return [step.change for step in push_faults(grafana, source, dry=dry)]
+
+
+def test_a_fault_is_written_once_and_gets_its_end_later(fake: FakeGrafana, tmp_path: Path) -> None:
+    write(tmp_path, broken())
+    assert pushed(fake, str(tmp_path), dry=True) == ["created"]
+    assert fake.changes() == []
+    assert pushed(fake, str(tmp_path)) == ["created"]
+    assert pushed(fake, str(tmp_path)) == ["unchanged"]
+    assert fake.changes() == [("POST", "/api/annotations")]
+    kept = fake.annotations[1]
+    assert (kept["time"], kept["timeEnd"], kept["tags"]) == (STRUCK_MS, STRUCK_MS, TAGS)
+    assert "kill-one-worker (process_kill on taskmanager-1), from 2026-01-31 11:59:30, not healed" in kept["text"]
+    write(tmp_path, healed())
+    assert pushed(fake, str(tmp_path)) == ["updated"]
+    assert pushed(fake, str(tmp_path)) == ["unchanged"]
+    assert fake.annotations[1]["timeEnd"] == NOON_US // 1000 - 10_000
+    assert len(fake.annotations) == 1
+
+
+def test_a_fault_of_another_pipeline_is_not_taken_for_this_one(fake: FakeGrafana, tmp_path: Path) -> None:
+    write(tmp_path, broken())
+    pushed(fake, str(tmp_path))
+    write(tmp_path, replace(broken(), pipeline="orders & more"))
+    assert pushed(fake, str(tmp_path)) == ["created"]
+    assert pushed(fake, str(tmp_path)) == ["unchanged"]
+    assert len(fake.annotations) == 2
+
+
+def test_a_lost_answer_makes_no_second_annotation(fake: FakeGrafana, tmp_path: Path) -> None:
+    write(tmp_path, broken())
+    grafana = Grafana(fake.url, TOKEN, wait=lambda _: None)
+    body = annotation("clickstream", build(broken())["faults"][0])
+    assert grafana.annotations(body["tags"]) == []
+
+    answer = fake.answer
+
+    def losing(method: str, path: str, told: object) -> tuple[int, object]:
+        if method == "POST" and not fake.annotations:
+            answer(method, path, told)
+            return 502, {"message": "the way back broke"}
+        return answer(method, path, told)
+
+    fake.answer = losing  # type: ignore[method-assign]
+    assert pushed(fake, str(tmp_path)) == ["created"]
+    assert len(fake.annotations) == 1
+    assert [method for method, _ in fake.changes()] == ["POST"]
+
+
+def test_names_are_text_and_long_ones_still_fit_a_tag() -> None:
+    fault = {**build(broken())["faults"][0], "id": "x" * 300, "target": "<script>"}
+    body = annotation("p" * 300, fault)
+    assert "<script>" not in body["text"]
+    assert "&lt;script&gt;" in body["text"]
+    assert all(len(part) <= TAG_MOST for tag in body["tags"] for part in tag.split(":"))
+    assert body["tags"] == annotation("p" * 300, fault)["tags"]
+
+
+def test_a_planned_fault_that_never_struck_is_not_written(fake: FakeGrafana, tmp_path: Path) -> None:
+    write(tmp_path, replace(broken(), faults=(replace(broken().faults[0], injected_us=None),)))
+    assert pushed(fake, str(tmp_path)) == []
+
+
+def test_the_command_asks_a_running_sidecar(
+    fake: FakeGrafana, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
+    publisher = Publisher(config(tmp_path), tmp_path)
+    url = publisher.start().url
+    try:
+        assert main(["dashboards", "push", "--grafana", fake.url, "--faults", url]) == 2
+        assert "tells no report of this version (No batch was committed yet.)" in capsys.readouterr().err
+        publisher.publish(broken())
+        assert main(["dashboards", "push", "--grafana", fake.url, "--faults", url]) == 0
+    finally:
+        publisher.stop()
+    said = capsys.readouterr().out
+    assert "annotation kill-one-worker of clickstream at 2026-01-31 11:59:30: created\n" in said
+    assert list(fake.annotations) == [1]
+
+
+def test_a_source_that_is_none_is_said_in_a_sentence(fake: FakeGrafana, tmp_path: Path) -> None:
+    with pytest.raises(GrafanaRefusal, match=r"holds no report.json \(No such file or directory\); name a"):
+        pushed(fake, str(tmp_path))
+    (tmp_path / "report.json").write_text("{")
+    with pytest.raises(GrafanaRefusal, match="tells no JSON; name a state folder"):
+        pushed(fake, str(tmp_path))
+    with running() as gone:
+        address = gone.url
+    with pytest.raises(GrafanaError, match="no sidecar answers at") as error:
+        pushed(fake, address)
+    assert error.value.exit_status == 3
+    write(tmp_path, clean())
+    assert pushed(fake, str(tmp_path)) == []

@@ -1,0 +1,95 @@
+"""What is printed to go on with: commands that run as they are, and how far a violation reaches."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.pages.story import story
+from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config, violation
+from validator.cli.main import main
+from validator.model.snapshot import Snapshot
+from validator.publish import html, junit, text
+from validator.publish.next_steps import acknowledging, extent, runnable
+from validator.publish.publisher import Publisher
+from validator.publish.report import build, build_violations
+from validator.publish.sentences import of_faults
+
+pytestmark = pytest.mark.unit
+
+
+def records(snapshot: Snapshot) -> list[dict[str, object]]:
+    return list(build_violations(snapshot)["violations"])
+
+
+def test_a_command_names_the_state_however_its_folder_is_called() -> None:
+    line = runnable("streamproof explain STATE --id STATE", "/var/lib/stream proof")
+    assert shlex.split(line) == ["streamproof", "explain", "/var/lib/stream proof", "--id", "STATE"]
+
+
+def test_only_an_open_violation_can_be_accepted() -> None:
+    first = replace(violation("v-1", "missing", NOON_US), acknowledged="ticket 7")
+    other = replace(violation("v-2", "missing", NOON_US - SECOND), state="retracted")
+    third = violation("v'3", "missing", NOON_US - 2 * SECOND)
+    line = acknowledging(records(replace(clean(), violations_latest=(first, other, third))), "state")
+    assert line is not None
+    assert shlex.split(line) == ["streamproof", "ack", "state", "v'3", "--reason", "WHY"]
+    assert acknowledging(records(replace(clean(), violations_latest=(first, other))), "state") is None
+
+
+def test_the_extent_says_when_it_is_not_all_of_it() -> None:
+    two = (violation("v-1", "missing", NOON_US, key="/a"), violation("v-2", "missing", NOON_US, key="/b"))
+    listed = records(replace(clean(), violations_latest=two))
+    assert extent(listed, 4) == "the window that starts at 2026-01-31 11:58:00 UTC, 2 keys"
+    assert extent(listed, 500) == f"{extent(listed, 4)}; this is of the newest 4 only"
+    later = replace(two[1], window_start_us=NOON_US)
+    spread = records(replace(clean(), violations_latest=(two[0], later)))
+    assert extent(spread, 4) == ("2 windows that start from 2026-01-31 11:58:00 to 12:00:00 UTC, 2 keys, 2 cells")
+    assert extent([], 4) is None
+
+
+def test_the_report_of_a_state_says_since_when_and_has_commands_to_copy(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publisher = Publisher(config(tmp_path), tmp_path)
+    publisher.start()
+    for snapshot in story()[-90:]:
+        publisher.publish(snapshot)
+    publisher.stop()
+    capsys.readouterr()
+    assert main(["report", str(tmp_path)]) == 1
+    said = " ".join(capsys.readouterr().out.split())
+    assert "First confirmed at 2026-01-31 11:55:00 UTC. Concerned: 3 windows" in said
+    # The list of the violations shows where a page's commands come from: ids that this state really has.
+    listed = json.loads((tmp_path / "violations.json").read_text())["violations"]
+    known = {record["ids"][0] for record in listed}
+    assert any(f"streamproof explain {tmp_path} --id {name}" in said for name in known)
+
+
+def test_violations_have_ids_and_their_fault_in_every_form() -> None:
+    report, violations = build(broken()), build_violations(broken())
+    page, cases = html.render(report, violations), junit.render(report, violations)
+    assert "<td>kill-one-worker</td><td>2 ids of the window are missing.</td><td>17, 18</td>" in page
+    assert "key /help (fault kill-one-worker): 2 ids of the window are missing. ids 17, 18" in cases
+    assert "last 1h: pass, last 24h: pass" in page
+
+
+def test_what_a_fault_did_to_throughput_and_latency_is_told_where_it_is_known() -> None:
+    told = {"throughput_penalty_ratio": 0.4, "latency_penalty_ratio": 6.25}
+    known = build(replace(broken(), fault_measures={"f-1": told}))
+    said = of_faults(known)[0]
+    assert "throughput 0.4 times that before (TPF); mean latency 6.25 times that before (LPF)" in said
+    assert "TPF" in text.render(known)
+    assert "TPF" in html.render(known)
+    assert "TPF" not in of_faults(build(broken()))[0]
+
+
+def test_when_healing_began_is_in_the_report() -> None:
+    fault = replace(broken().faults[0], heal_started_us=NOON_US - 9 * SECOND, healed_us=NOON_US - 8 * SECOND)
+    told = build(replace(broken(), faults=(fault,)))["faults"][0]
+    assert (told["heal_started"], told["healed"]) == ("2026-01-31T11:59:51.000000Z", "2026-01-31T11:59:52.000000Z")
+    assert build(broken())["faults"][0]["heal_started"] is None

@@ -1,0 +1,58 @@
+"""What a reader can do about what broke: commands that run as they are printed, how far it reaches, the runbook."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from shlex import quote
+from typing import Any, Final
+
+from validator.publish.sentences import clock, plural
+
+STATE: Final = "STATE"
+"""Stands for the state folder where nobody knows it."""
+RUNBOOK: Final = "docs/runbooks/StreamproofGuaranteeViolated.md"
+Record = Mapping[str, Any]
+"""An entry of `violations.json`."""
+
+
+def runnable(command: str, state: str) -> str:
+    """``command`` with the path ``state`` in the place of `STATE`."""
+    return command.replace(f" {STATE} ", f" {_word(state)} ", 1)
+
+
+def acknowledging(records: Iterable[Record], state: str) -> str | None:
+    """The command that takes the newest of ``records`` that is open out of the alert; None where none is."""
+    first = next((r["id"] for r in records if r["state"] == "confirmed" and r["acknowledged"] is None), None)
+    return None if first is None else f'streamproof ack {_word(state)} {quote(first)} --reason "WHY"'
+
+
+def extent(records: Iterable[Record], count: int) -> str | None:
+    """Which windows and how many keys the confirmed ``records`` are of, as a phrase; None where none has a window.
+
+    ``count`` is how many contributions broke in all: the list of violations is bounded, and the phrase says so.
+    """
+    confirmed = [record for record in records if record["state"] == "confirmed"]
+    windowed = [record for record in confirmed if record["window_start"] is not None]
+    if not windowed:
+        return None
+    starts = sorted({record["window_start"] for record in windowed})
+    keys = {record["key"] for record in windowed}
+    cells = {(record["window_start"], record["key"]) for record in windowed}
+    of = plural(len(keys), "key")
+    if len(starts) == 1:
+        said = f"the window that starts at {clock(starts[0])} UTC, {of}"
+    else:
+        first, last = clock(starts[0]), clock(starts[-1])
+        span = f"from {first} to {last.removeprefix(first[:11])} UTC"
+        said = f"{len(starts)} windows that start {span}, {of}, {plural(len(cells), 'cell')}"
+    told = sum(record["count"] for record in confirmed)
+    return said if told >= count else f"{said}; this is of the newest {told:,} only"
+
+
+def of_class(violations: Mapping[str, Any] | None, violation: str) -> list[Record]:
+    """The listed records of a class."""
+    return [record for record in (violations or {}).get("violations", ()) if record["class"] == violation]
+
+
+def _word(state: str) -> str:
+    return state if state == STATE else quote(state)
