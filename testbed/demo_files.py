@@ -35,7 +35,7 @@ ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 DAY_COMMIT_SECONDS: Final = 5.0
 """On a chaos day, of an engine set to at least once: more than two windows, so that most kills repeat answers."""
 _RATE_WINDOWS: Final = 8
-"""The recovery detector's rate is the mean over so many windows, as in campaigns: results come in bursts."""
+"""The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
 _LOAD_SECONDS_MAX: Final = 24 * 3600
 """A chaos day ends its load itself."""
 
@@ -138,7 +138,8 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
 
 def _measures(day: Day, window: int) -> dict[str, object]:
     """The section of that name: a baseline from a short control phase, a rate over several windows."""
-    rate_over = f"{_RATE_WINDOWS * window}s"
+    # The control phase must hold two rates at least.
+    rate_over = f"{max(2 * window, min(_RATE_WINDOWS * window, day.control_seconds // 3)):g}s"
     return {
         "control_least": f"{max(1.0, min(10.0, day.control_seconds / 2)):g}s",
         "moving_rate": rate_over,

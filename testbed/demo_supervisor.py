@@ -65,10 +65,14 @@ class Supervisor:
     def _run(self) -> None:
         try:
             while not self._ended.wait(_LOOK_SECONDS):
-                for charge in self._charges:
-                    self._look_after(charge)
+                self.look()
         except Exception as error:  # noqa: BLE001 - the main thread says it
             self.failure = error
+
+    def look(self) -> None:
+        """Look after each of them once."""
+        for charge in self._charges:
+            self._look_after(charge)
 
     def _look_after(self, charge: Charge) -> None:
         pid = charge.pid()
