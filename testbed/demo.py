@@ -20,16 +20,14 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from testbed import demo_engine
 from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
 from testbed.checkout import version
 from testbed.demo_chaos import ChaosDay, sidecar_charge
 from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
-    EFFECTIVE_FILE,
     EVENTS_PER_SECOND,
-    engine_settings,
     missing_after_seconds,
-    real_settings,
     start_prometheus,
     topics,
     window_seconds,
@@ -43,9 +41,7 @@ from testbed.demo_options import DemoPlan, epilogue, plan_of
 from testbed.demo_screen import Screen
 from testbed.demo_sidecar import DemoSidecar, is_settled, python_path, streamproof
 from testbed.demo_stop import Stop, stop_on_signals
-from testbed.demo_targets import ROLES
-from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
-from testbed.engines.catalogue import CATALOGUE, make_engine
+from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
 from validator.publish import text
@@ -85,7 +81,7 @@ def run(given: argparse.Namespace) -> int:
             resolve(JARS_LOCK)
             resolve(SIDECAR_LOCK)
             if plan.is_real:
-                _prepare(plan, screen)
+                demo_engine.prepare(plan, screen.say)
         try:
             with DemoFolder() as folder:
                 return Demo(plan, folder.path, screen, stop).run()
@@ -123,7 +119,7 @@ class Demo:
                 load = self._chaos_day(stack, pool, broker, engine, self._chaos)
             else:
                 load = self._start_load(stack, broker)
-                self._until_half_time()
+                self._watch_for(self._plan.seconds / 2)
                 fault = DemoFault(self._plan, engine, broker.bootstrap_servers, self._stop.event, self._screen.say)
                 self._stop.result(pool.submit(fault.run), meanwhile=self._look)
             self._until_load_ends(load)
@@ -136,8 +132,6 @@ class Demo:
         self, stack: ExitStack, pool: ThreadPoolExecutor, broker: EmbeddedBroker, engine: ProcessEngine, chaos: ChaosDay
     ) -> OwnedProcess:
         """The faults under load, as soon as the sidecar reports; the load, which was asked to end."""
-        engine_ready = pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
-        self._stop.result(engine_ready, meanwhile=self._look)
         while self._report is None:
             self._look()
             self._stop.pause()
@@ -146,10 +140,7 @@ class Demo:
         sidecar = sidecar_charge(self._the_sidecar, self._restart_sidecar)
         self._stop.result(chaos.start(pool, engine, broker, [sidecar]), meanwhile=self._look)
         self._screen.say("all faults are healed; the load ends some windows later")
-        until = time.monotonic() + TAIL_WINDOWS * window_seconds(self._plan)
-        while time.monotonic() < until:
-            self._look()
-            self._stop.pause()
+        self._watch_for(TAIL_WINDOWS * window_seconds(self._plan))
         load.send_signal(signal.SIGTERM)
         return load
 
@@ -200,38 +191,22 @@ class Demo:
         self._url = None
 
     def _start_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> ProcessEngine:
-        if self._plan.is_real:
-            return self._start_real_engine(stack, broker)
-        kind = MutantEngine if self._plan.engine == "mutant" else ReferenceEngine
-        instances = 1 if self._plan.day is None else ROLES[self._plan.engine].count("worker")
-        settings = engine_settings(self._plan, self._engine_servers(broker), self._folder)
-        engine = kind(settings, self._folder / "engine", instances=instances)
-        stack.callback(engine.kill)
-        engine.start()
-        return engine
-
-    def _start_real_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> RealEngine:
         """A real engine takes its time to start; the load waits until it is ready."""
-        self._screen.say(f"starting {self._plan.engine}")
-        settings = real_settings(self._plan, self._engine_servers(broker))
-        engine = make_engine(self._plan.engine, settings, self._folder / "engine")
+        if self._plan.is_real:
+            self._screen.say(f"starting {self._plan.engine}")
+        servers = broker.bootstrap_servers if self._chaos is None else self._chaos.engine_servers
+        engine = demo_engine.make(self._plan, servers, self._folder)
         if self._chaos is not None:
             self._chaos.lead_each(engine)
         stack.callback(engine.kill)
         engine.start()
-        assert self._pool is not None
-        ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
-        self._stop.result(ready, meanwhile=self._look)
-        effective = engine.effective()
-        effective.write(self._folder / EFFECTIVE_FILE)
-        self._screen.say(f"{self._plan.engine} is ready: {', '.join(i.role for i in engine.instances)}")
-        self._screen.say(f"it runs {effective.guarantee.replace('_', ' ')}: {'; '.join(effective.evidence)}")
-        if (finding := effective.mismatch("exactly_once")) is not None:
-            self._screen.say(f"FINDING: {finding}")
+        if self._plan.is_real or self._chaos is not None:
+            assert self._pool is not None
+            ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
+            self._stop.result(ready, meanwhile=self._look)
+        if isinstance(engine, RealEngine):
+            demo_engine.tell_effective(engine, self._folder, self._screen.say)
         return engine
-
-    def _engine_servers(self, broker: EmbeddedBroker) -> str:
-        return broker.bootstrap_servers if self._chaos is None else self._chaos.engine_servers
 
     def _start_load(self, stack: ExitStack, broker: EmbeddedBroker) -> OwnedProcess:
         config = write_load(self._plan, broker.bootstrap_servers, self._folder)
@@ -258,9 +233,9 @@ class Demo:
         stack.callback(start_prometheus(url, self._folder).kill)
         self._screen.say("Prometheus: http://127.0.0.1:9090/")
 
-    def _until_half_time(self) -> None:
-        half_time = time.monotonic() + self._plan.seconds / 2
-        while time.monotonic() < half_time:
+    def _watch_for(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
             self._look()
             self._stop.pause()
 
@@ -329,14 +304,6 @@ class Demo:
         self._report = self._sidecar.report() or self._report
         if self._report is not None:
             self._screen.show(self._report)
-
-
-def _prepare(plan: DemoPlan, screen: Screen) -> None:
-    """Fetch and compile what a real engine needs. Raises PrerequisiteError."""
-    entry = CATALOGUE[plan.engine]
-    entry.require()
-    screen.say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
-    entry.prepare()
 
 
 def _address(broker: EmbeddedBroker) -> str | None:
