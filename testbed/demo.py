@@ -20,6 +20,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from faults.errors import FaultError
 from testbed import demo_engine
 from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
 from testbed.checkout import version
@@ -105,6 +106,7 @@ class Demo:
         self._report: dict[str, Any] | None = None
         self._looked_at = 0.0
         self._chaos = None if plan.day is None else ChaosDay(plan.day, folder, stop.event, screen.say)
+        self._fault_error: FaultError | None = None
         self._memory = MemoryPeak()
 
     def run(self) -> int:
@@ -126,7 +128,10 @@ class Demo:
             self._until_settled()
             if self._chaos is not None:
                 self._chaos.end()
-            return self._verdict()
+            status = self._verdict()
+            if self._fault_error is not None:
+                raise self._fault_error
+            return status
 
     def _chaos_day(
         self, stack: ExitStack, pool: ThreadPoolExecutor, broker: EmbeddedBroker, engine: ProcessEngine, chaos: ChaosDay
@@ -138,8 +143,13 @@ class Demo:
         load = self._start_load(stack, broker)
         stack.callback(chaos.end)
         sidecar = sidecar_charge(self._the_sidecar, self._restart_sidecar)
-        self._stop.result(chaos.start(pool, engine, broker, [sidecar]), meanwhile=self._look)
-        self._screen.say("all faults are healed; the load ends some windows later")
+        try:
+            self._stop.result(chaos.start(pool, engine, broker, [sidecar]), meanwhile=self._look)
+        except FaultError as error:
+            self._fault_error = error  # the report still says what was broken until then
+            self._screen.say(f"the faults ended before their time: {error}")
+        else:
+            self._screen.say("all faults are healed; the load ends some windows later")
         self._watch_for(TAIL_WINDOWS * window_seconds(self._plan))
         load.send_signal(signal.SIGTERM)
         return load

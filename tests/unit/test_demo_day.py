@@ -6,12 +6,13 @@ import subprocess
 import sys
 from argparse import Namespace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
-from faults.errors import FaultError
+from faults.config import PlanName
+from faults.errors import FaultError, FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Journal
@@ -113,6 +114,33 @@ def test_what_the_demo_cannot_give_is_refused(
     with pytest.raises(FaultError, match=sentence) as refused:
         planned(faults=in_file(tmp_path, fault, **more))
     assert refused.value.exit_status == 2
+
+
+ALL_OF_BOTH = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
+"""Plans for more workers than the demo has."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "refused"),
+    [
+        ("reference", {*ALL_OF_BOTH, "ospbench-master"}),  # none of its workers leads
+        ("kafka_streams", {*ALL_OF_BOTH, "ospbench-master"}),
+        ("flink", ALL_OF_BOTH),
+        ("spark", ALL_OF_BOTH),
+        ("storm", ALL_OF_BOTH),
+    ],
+)
+def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -> None:
+    found = set()
+    for name in get_args(PlanName):
+        try:
+            day = planned(engine, plan=name).day
+        except FaultRefused:
+            found.add(name)
+        else:
+            assert day is not None
+            assert {step.fault.plan for step in day.timeline.steps} == {name}
+    assert found == refused
 
 
 @pytest.mark.parametrize(
