@@ -187,11 +187,7 @@ class OneRun:
         while time.monotonic() < until:
             self._look()
             self._stop.pause()
-        read_back = None
-        if isinstance(engine, RealEngine):
-            effective = engine.effective()
-            effective.write(self._folder / EFFECTIVE_FILE)
-            read_back = ReadBack.of(effective, self._run.cell.guarantee)
+        read_back = self._read_back(engine)
         fault = RunFault(
             self._run, engine, lasts_seconds=phases.failure, timeout_seconds=times.session_timeout_seconds,
             bootstrap_servers=self._broker.bootstrap_servers, topic=self._topics.faults, stop=self._ended,
@@ -199,6 +195,14 @@ class OneRun:
         )  # fmt: skip
         self._stop.result(pool.submit(fault.do), meanwhile=self._look)
         return read_back
+
+    def _read_back(self, engine: ProcessEngine) -> ReadBack | None:
+        """What a real engine says that it runs with, told to the sidecar too."""
+        if not isinstance(engine, RealEngine):
+            return None
+        effective = engine.effective()
+        effective.write(self._folder / EFFECTIVE_FILE)
+        return ReadBack.of(effective, self._run.cell.guarantee)
 
     def _until_load_ends(self, load: OwnedProcess) -> None:
         deadline = time.monotonic() + self._plan.phases.seconds + LOAD_END_SECONDS_MAX
