@@ -15,7 +15,7 @@ import socket
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
@@ -45,7 +45,8 @@ class EmbeddedBroker:
     """One Kafka broker for tests and the demo; a context manager that starts and stops it.
 
     ``folder`` keeps data and log and is left in place; without one a temporary folder is made, and removed by
-    :meth:`stop`. ``settings`` are further lines of ``server.properties`` and win over ours.
+    :meth:`stop`. ``settings`` are further lines of ``server.properties`` and win over ours. For each address of
+    ``links``, where a proxy listens, there is a listener that sends its clients there: `link_upstreams`.
     """
 
     def __init__(
@@ -55,13 +56,16 @@ class EmbeddedBroker:
         heap_mb: int = 384,
         timestamp_type: TimestampType = "LogAppendTime",
         settings: Mapping[str, str] | None = None,
+        links: Sequence[str] = (),
     ) -> None:
         self._given_folder = folder
         self._folder: Path | None = None
         self._heap_mb = heap_mb
         self._timestamp_type = timestamp_type
         self._settings = dict(settings or {})
+        self._links = tuple(links)
         self._ports: tuple[int, int] | None = None
+        self._link_ports: tuple[int, ...] = ()
         self._process: OwnedProcess | None = None
 
     @property
@@ -70,6 +74,11 @@ class EmbeddedBroker:
         if self._ports is None:
             raise BrokerError("The embedded broker has no address before its first start.")
         return f"127.0.0.1:{self._ports[0]}"
+
+    @property
+    def link_upstreams(self) -> tuple[str, ...]:
+        """``host:port`` of the listener behind each of the links, from the first start on."""
+        return tuple(f"127.0.0.1:{port}" for port in self._link_ports)
 
     @property
     def folder(self) -> Path:
@@ -99,6 +108,7 @@ class EmbeddedBroker:
         new_ports = self._ports is None
         for attempt in range(1, _START_ATTEMPTS + 1):
             if self._ports is None:
+                self._link_ports = tuple(free_ports()[0] for _ in self._links)
                 self._ports = free_ports()
             self._launch(java.executable, jars)
             try:
@@ -155,9 +165,25 @@ class EmbeddedBroker:
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
+            **(self._link_settings(broker) if self._links else {}),
             **self._settings,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
+
+    def _link_settings(self, broker_port: int) -> dict[str, str]:
+        """Listeners of their own: a client follows what its listener advertises, and so stays on its link."""
+        assert self._ports is not None
+        names = [f"LINK{number}" for number in range(len(self._links))]
+        own, controller = f"PLAINTEXT://127.0.0.1:{broker_port}", f"CONTROLLER://127.0.0.1:{self._ports[1]}"
+        listeners = [f"{name}://127.0.0.1:{port}" for name, port in zip(names, self._link_ports, strict=True)]
+        advertised = [f"{name}://{link}" for name, link in zip(names, self._links, strict=True)]
+        return {
+            "listeners": ",".join([own, controller, *listeners]),
+            "advertised.listeners": ",".join([own, *advertised]),
+            "listener.security.protocol.map": ",".join(
+                f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *names)
+            ),
+        }
 
     def wait_ready(self, timeout_seconds: float = READY_SECONDS_MAX) -> None:
         """Wait until the broker answers for its metadata. Raises :class:`BrokerError` where it ends or is too slow."""

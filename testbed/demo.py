@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import sys
 import time
 import webbrowser
@@ -19,27 +20,29 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, Final
 
+from faults.errors import FaultError
+from testbed import demo_engine
 from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
 from testbed.checkout import version
+from testbed.demo_chaos import ChaosDay, sidecar_charge
 from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
-    EFFECTIVE_FILE,
     EVENTS_PER_SECOND,
-    engine_settings,
     missing_after_seconds,
-    real_settings,
+    start_prometheus,
     topics,
+    window_seconds,
     write_load,
-    write_prometheus,
     write_sidecar,
 )
 from testbed.demo_folder import DemoFolder
+from testbed.demo_load import load_until_asked
+from testbed.demo_memory import MemoryPeak
 from testbed.demo_options import DemoPlan, epilogue, plan_of
 from testbed.demo_screen import Screen
 from testbed.demo_sidecar import DemoSidecar, is_settled, python_path, streamproof
 from testbed.demo_stop import Stop, stop_on_signals
-from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
-from testbed.engines.catalogue import CATALOGUE, make_engine
+from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
 from validator.publish import text
@@ -51,6 +54,8 @@ SETTLE_SECONDS_MAX: Final = 110.0
 """After the time in which an answer is waited for. A quiet machine needs a few; a busy one may still be starting Spark
 when a short load ends."""
 ENGINE_READY_SECONDS_MAX: Final = 120.0
+TAIL_WINDOWS: Final = 3
+"""Of load after the last recovery phase, so that what the last fault broke is answered."""
 LOOK_SECONDS: Final = 0.5
 SIDECAR_END_SECONDS_MAX: Final = 30.0
 
@@ -68,8 +73,8 @@ def run(given: argparse.Namespace) -> int:
     plan = plan_of(given)
     screen = Screen(sys.stdout)
     screen.write(
-        f"streamproof {version()}, demo with seed {plan.seed}: engine {plan.title}, fault {plan.fault}, "
-        f"{plan.seconds} s of load\n"
+        f"streamproof {version()}, demo with seed {plan.seed}: engine {plan.title}, {plan.faults}, "
+        f"{plan.seconds} s of load{'' if plan.day is None else ' and the time that healing takes'}\n"
         "The pipeline claims exactly once. Ctrl-C ends the demo and removes all that it started.\n"
     )
     with stop_on_signals() as stop:
@@ -77,7 +82,7 @@ def run(given: argparse.Namespace) -> int:
             resolve(JARS_LOCK)
             resolve(SIDECAR_LOCK)
             if plan.is_real:
-                _prepare(plan, screen)
+                demo_engine.prepare(plan, screen.say)
         try:
             with DemoFolder() as folder:
                 return Demo(plan, folder.path, screen, stop).run()
@@ -100,26 +105,60 @@ class Demo:
         self._url: str | None = None
         self._report: dict[str, Any] | None = None
         self._looked_at = 0.0
+        self._chaos = None if plan.day is None else ChaosDay(plan.day, folder, stop.event, screen.say)
+        self._fault_error: FaultError | None = None
+        self._memory = MemoryPeak()
 
     def run(self) -> int:
         """Start, break, settle, tell. Whatever happens, all processes have ended when this returns or raises."""
         with ExitStack() as stack:
             pool = self._pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
             stack.callback(self._stop.event.set)  # the fault's thread waits for nothing any more
+            stack.enter_context(self._memory)
             broker = self._start_broker(stack, pool)
             engine = self._start_engine(stack, broker)
-            load = self._start_load(stack, broker)
-            self._until_half_time()
-            fault = DemoFault(self._plan, engine, broker.bootstrap_servers, self._stop.event, self._screen.say)
-            self._stop.result(pool.submit(fault.run), meanwhile=self._look)
+            if self._chaos is not None:
+                load = self._chaos_day(stack, pool, broker, engine, self._chaos)
+            else:
+                load = self._start_load(stack, broker)
+                self._watch_for(self._plan.seconds / 2)
+                fault = DemoFault(self._plan, engine, broker.bootstrap_servers, self._stop.event, self._screen.say)
+                self._stop.result(pool.submit(fault.run), meanwhile=self._look)
             self._until_load_ends(load)
             self._until_settled()
-            return self._verdict()
+            if self._chaos is not None:
+                self._chaos.end()
+            status = self._verdict()
+            if self._fault_error is not None:
+                raise self._fault_error
+            return status
+
+    def _chaos_day(
+        self, stack: ExitStack, pool: ThreadPoolExecutor, broker: EmbeddedBroker, engine: ProcessEngine, chaos: ChaosDay
+    ) -> OwnedProcess:
+        """The faults under load, as soon as the sidecar reports; the load, which was asked to end."""
+        while self._report is None:
+            self._look()
+            self._stop.pause()
+        load = self._start_load(stack, broker)
+        stack.callback(chaos.end)
+        sidecar = sidecar_charge(self._the_sidecar, self._restart_sidecar)
+        try:
+            self._stop.result(chaos.start(pool, engine, broker, [sidecar]), meanwhile=self._look)
+        except FaultError as error:
+            self._fault_error = error  # the report still says what was broken until then
+            self._screen.say(f"the faults ended before their time: {error}")
+        else:
+            self._screen.say("all faults are healed; the load ends some windows later")
+        self._watch_for(TAIL_WINDOWS * window_seconds(self._plan))
+        load.send_signal(signal.SIGTERM)
+        return load
 
     def _start_broker(self, stack: ExitStack, pool: ThreadPoolExecutor) -> EmbeddedBroker:
         """The broker, its topics, and the sidecar, whose Spark starts meanwhile."""
         self._screen.say("starting a Kafka broker and the sidecar's Spark")
-        broker = EmbeddedBroker(folder=self._folder / "broker")
+        links = () if self._chaos is None else self._chaos.links
+        broker = EmbeddedBroker(folder=self._folder / "broker", links=links)
         starting = pool.submit(broker.start)
         stack.callback(_end_broker, broker, starting)
         while (address := _address(broker)) is None and not starting.done():
@@ -130,56 +169,67 @@ class Demo:
         if broker.bootstrap_servers != address:  # its port was taken by another, and it moved
             self._start_sidecar(stack, broker.bootstrap_servers)
         broker.create_topics(topics(self._plan))
-        self._watched.append(broker.process)
+        if self._chaos is None or not self._chaos.breaks("broker"):
+            self._watched.append(broker.process)
         self._screen.say(f"the broker is at {broker.bootstrap_servers}, topics {', '.join(topics(self._plan))}")
+        if self._chaos is not None and (proxy := self._chaos.lead(broker)) is not None:
+            stack.callback(proxy.kill)
+            self._watched.append(proxy)
+            self._chaos.await_links(proxy, self._stop, self._look)
         return broker
 
     def _start_sidecar(self, stack: ExitStack, bootstrap_servers: str) -> None:
         if self._sidecar is not None:
             self._sidecar.process.kill()
-            self._watched.remove(self._sidecar.process)
+            self._watched = [process for process in self._watched if process is not self._sidecar.process]
         self._sidecar = DemoSidecar(write_sidecar(bootstrap_servers, self._plan, self._folder))
-        stack.callback(self._sidecar.process.kill)
-        self._watched.append(self._sidecar.process)
+        stack.callback(self._kill_sidecar)
+        if self._chaos is None or not self._chaos.breaks("sidecar"):
+            self._watched.append(self._sidecar.process)
+
+    def _the_sidecar(self) -> DemoSidecar:
+        assert self._sidecar is not None
+        return self._sidecar
+
+    def _kill_sidecar(self) -> None:
+        self._the_sidecar().process.kill()
+
+    def _restart_sidecar(self) -> None:
+        """On the state that the last one left."""
+        self._the_sidecar().process.kill()  # what is left of its group
+        self._sidecar = DemoSidecar(self._folder / "pipeline.yaml")
+        self._url = None
 
     def _start_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> ProcessEngine:
-        if self._plan.is_real:
-            return self._start_real_engine(stack, broker)
-        kind = MutantEngine if self._plan.engine == "mutant" else ReferenceEngine
-        engine = kind(engine_settings(self._plan, broker.bootstrap_servers, self._folder), self._folder / "engine")
-        stack.callback(engine.kill)
-        engine.start()
-        return engine
-
-    def _start_real_engine(self, stack: ExitStack, broker: EmbeddedBroker) -> RealEngine:
         """A real engine takes its time to start; the load waits until it is ready."""
-        self._screen.say(f"starting {self._plan.engine}")
-        settings = real_settings(self._plan, broker.bootstrap_servers)
-        engine = make_engine(self._plan.engine, settings, self._folder / "engine")
+        if self._plan.is_real:
+            self._screen.say(f"starting {self._plan.engine}")
+        servers = broker.bootstrap_servers if self._chaos is None else self._chaos.engine_servers
+        engine = demo_engine.make(self._plan, servers, self._folder)
+        if self._chaos is not None:
+            self._chaos.lead_each(engine)
         stack.callback(engine.kill)
         engine.start()
-        assert self._pool is not None
-        ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
-        self._stop.result(ready, meanwhile=self._look)
-        effective = engine.effective()
-        effective.write(self._folder / EFFECTIVE_FILE)
-        self._screen.say(f"{self._plan.engine} is ready: {', '.join(i.role for i in engine.instances)}")
-        self._screen.say(f"it runs {effective.guarantee.replace('_', ' ')}: {'; '.join(effective.evidence)}")
-        if (finding := effective.mismatch("exactly_once")) is not None:
-            self._screen.say(f"FINDING: {finding}")
+        if self._plan.is_real or self._chaos is not None:
+            assert self._pool is not None
+            ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
+            self._stop.result(ready, meanwhile=self._look)
+        if isinstance(engine, RealEngine):
+            demo_engine.tell_effective(engine, self._folder, self._screen.say)
         return engine
 
     def _start_load(self, stack: ExitStack, broker: EmbeddedBroker) -> OwnedProcess:
         config = write_load(self._plan, broker.bootstrap_servers, self._folder)
         load = OwnedProcess(
-            streamproof("generate", config),
+            streamproof("generate", config) if self._plan.day is None else load_until_asked(config),
             log=self._folder / "load.log",
             name="load generator",
             environment=python_path(),
             folder=self._folder,
         )
         stack.callback(load.kill)
-        self._screen.say(f"{EVENTS_PER_SECOND:,} events/s go in for {self._plan.seconds} s; the engine counts them")
+        length = f"for {self._plan.seconds} s" if self._plan.day is None else "until the day is over"
+        self._screen.say(f"{EVENTS_PER_SECOND:,} events/s go in {length}; the engine counts them")
         self._start_prometheus(stack)
         return load
 
@@ -187,22 +237,15 @@ class Demo:
         if shutil.which("prometheus") is None:
             self._screen.say("Prometheus is not installed here, so none is started; /metrics is served all the same")
             return
-        assert self._sidecar is not None
-        while (url := self._sidecar.url()) is None:
+        while (url := self._the_sidecar().url()) is None:
             self._look()
             self._stop.pause()
-        target = url.removeprefix("http://").rstrip("/")
-        prometheus = OwnedProcess(
-            ["prometheus", f"--config.file={write_prometheus(target, self._folder)}",
-             f"--storage.tsdb.path={self._folder / 'prometheus'}", "--web.listen-address=127.0.0.1:9090"],
-            log=self._folder / "prometheus.log",
-        )  # fmt: skip
-        stack.callback(prometheus.kill)
+        stack.callback(start_prometheus(url, self._folder).kill)
         self._screen.say("Prometheus: http://127.0.0.1:9090/")
 
-    def _until_half_time(self) -> None:
-        half_time = time.monotonic() + self._plan.seconds / 2
-        while time.monotonic() < half_time:
+    def _watch_for(self, seconds: float) -> None:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
             self._look()
             self._stop.pause()
 
@@ -247,7 +290,8 @@ class Demo:
             raise DemoFailed(f"The sidecar ended without a report:\n{self._sidecar.process.last_lines()}")
         report, violations = self._sidecar.written(REPORT_FILE), self._sidecar.written(VIOLATIONS_FILE)
         self._screen.write("\n" + text.render(report, violations))
-        self._screen.write("".join(f"\n{line}" for line in epilogue(self._plan, report)) + "\n")
+        lines = (*epilogue(self._plan, report), self._memory.line())
+        self._screen.write("".join(f"\n{line}" for line in lines) + "\n")
         return status
 
     def _look(self) -> None:
@@ -255,7 +299,10 @@ class Demo:
         for process in self._watched:
             if not process.is_running:
                 raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
-        assert self._sidecar is not None
+        if self._chaos is not None:
+            self._chaos.check()
+        if self._sidecar is None:
+            return
         if self._url is None and (url := self._sidecar.url()) is not None:
             self._url = url
             self._screen.say(f"status page: {url}")
@@ -267,14 +314,6 @@ class Demo:
         self._report = self._sidecar.report() or self._report
         if self._report is not None:
             self._screen.show(self._report)
-
-
-def _prepare(plan: DemoPlan, screen: Screen) -> None:
-    """Fetch and compile what a real engine needs. Raises PrerequisiteError."""
-    entry = CATALOGUE[plan.engine]
-    entry.require()
-    screen.say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
-    entry.prepare()
 
 
 def _address(broker: EmbeddedBroker) -> str | None:

@@ -5,14 +5,18 @@ Event time runs with the wall clock, in windows of a few seconds, so that a verd
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Final
 
 from testbed import run_files
+from testbed.demo_day import Day
 from testbed.demo_options import DemoPlan
+from testbed.demo_targets import WORKERS
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.settings import EngineSettings
+from testbed.processes import OwnedProcess
 from testbed.run_files import SidecarFile, Topics, write_yaml
 
 TOPICS: Final = Topics().partitions("sst")
@@ -28,8 +32,12 @@ REAL_MISSING_AFTER_SECONDS: Final = 45
 """A real engine answers again 5 to 20 s after a kill; what it owes until then is late, not lost."""
 ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that answer as soon as a window closes, whenever they commit."""
-REAL_WORKERS: Final = 2
-"""The one that is killed leaves the other one."""
+DAY_COMMIT_SECONDS: Final = 5.0
+"""On a chaos day, of an engine set to at least once: more than two windows, so that most kills repeat answers."""
+_RATE_WINDOWS: Final = 8
+"""The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
+_LOAD_SECONDS_MAX: Final = 24 * 3600
+"""A chaos day ends its load itself."""
 
 
 def topics(plan: DemoPlan) -> dict[str, int]:
@@ -38,8 +46,8 @@ def topics(plan: DemoPlan) -> dict[str, int]:
 
 
 def window_seconds(plan: DemoPlan) -> int:
-    """Five seconds; shorter in a short demo, so that some windows close before the fault."""
-    return 5 if plan.seconds >= 40 else 2
+    """Five seconds; shorter in a short demo, so that some windows close before the fault, and on a chaos day."""
+    return 5 if plan.seconds >= 40 and plan.day is None else 2
 
 
 def commit_seconds(plan: DemoPlan) -> float:
@@ -48,7 +56,9 @@ def commit_seconds(plan: DemoPlan) -> float:
     At least once breaks visibly where results were produced since the last commit: seldom commits, and a kill right
     after an answer, leave some for certain.
     """
-    return max(4.0, 0.4 * plan.seconds) if plan.guarantee == "at_least_once" else 0.5
+    if plan.guarantee != "at_least_once":
+        return 0.5
+    return max(4.0, 0.4 * plan.seconds) if plan.day is None else DAY_COMMIT_SECONDS
 
 
 def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> EngineSettings:
@@ -72,7 +82,9 @@ def real_timeouts(plan: DemoPlan) -> Timeouts:
     """The local ones; where repeats are allowed they shall show: no commit before the kill, so that all that was
     answered until then is answered again."""
     repeats = plan.engine in ANSWER_BEFORE_COMMIT and plan.guarantee == "at_least_once"
-    return Timeouts(commit_interval_seconds=plan.seconds) if repeats else LOCAL
+    if not repeats:
+        return LOCAL
+    return Timeouts(commit_interval_seconds=plan.seconds if plan.day is None else DAY_COMMIT_SECONDS)
 
 
 def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
@@ -82,7 +94,7 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
         workload=plan.workload,
         group=GROUP,
         guarantee=plan.guarantee,
-        parallelism=REAL_WORKERS,
+        parallelism=WORKERS,
         window_ms=window_seconds(plan) * 1000,
         max_disorder_ms=CATALOGUE[plan.engine].slack_ms,
         timeouts=real_timeouts(plan),
@@ -91,7 +103,8 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
 
 def missing_after_seconds(plan: DemoPlan) -> int:
     """How long the sidecar waits for an answer before it calls it lost."""
-    return REAL_MISSING_AFTER_SECONDS if plan.is_real else MISSING_AFTER_SECONDS
+    patience = REAL_MISSING_AFTER_SECONDS if plan.is_real else MISSING_AFTER_SECONDS
+    return patience if plan.day is None else patience + math.ceil(plan.day.longest_seconds)
 
 
 def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
@@ -103,7 +116,7 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
         workload=plan.workload,
         window_ms=window_seconds(plan) * 1000,
         per_second=EVENTS_PER_SECOND,
-        seconds=plan.seconds,
+        seconds=plan.seconds if plan.day is None else _LOAD_SECONDS_MAX,
         seed=plan.seed,
     )
 
@@ -119,10 +132,28 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
         overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
         missing_after_ms=missing_after_seconds(plan) * 1000,
         effective=EFFECTIVE_FILE if plan.is_real else None,
+        measures={} if plan.day is None else _measures(plan.day, window_seconds(plan)),
     ).write(bootstrap_servers, folder)
 
 
-def write_prometheus(target: str, folder: Path) -> Path:
-    """Prometheus's configuration file: scrape the sidecar at ``target`` (host:port) each second."""
+def _measures(day: Day, window: int) -> dict[str, object]:
+    """The section of that name: a baseline from a short control phase, a rate over several windows."""
+    # The control phase must hold two rates at least.
+    rate_over = f"{max(2 * window, min(_RATE_WINDOWS * window, day.control_seconds // 3)):g}s"
+    return {
+        "control_least": f"{max(1.0, min(10.0, day.control_seconds / 2)):g}s",
+        "moving_rate": rate_over,
+        "stable_for": rate_over,
+    }
+
+
+def start_prometheus(url: str, folder: Path) -> OwnedProcess:
+    """A Prometheus that scrapes the sidecar at ``url`` each second."""
+    target = url.removeprefix("http://").rstrip("/")
     scrape = {"job_name": "streamproof", "static_configs": [{"targets": [target]}]}
-    return write_yaml(folder / "prometheus.yaml", {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]})
+    config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
+    return OwnedProcess(
+        ["prometheus", f"--config.file={write_yaml(folder / 'prometheus.yaml', config)}",
+         f"--storage.tsdb.path={folder / 'prometheus'}", "--web.listen-address=127.0.0.1:9090"],
+        log=folder / "prometheus.log",
+    )  # fmt: skip

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, cast
 
+from testbed.demo_day import Day, day_of
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.mutations import Mutation
 from testbed.engines.settings import Guarantee, Workload
+from testbed.run_files import Topics
 
 Fault = Literal["kill", "pause", "none"]
 
@@ -46,6 +49,16 @@ class DemoPlan:
     seed: int = 1
     opens_page: bool = False
     mutations: dict[Mutation, float] = field(default_factory=dict)
+    day: Day | None = None
+    """A chaos day instead of one fault; ``seconds`` is then what it plans, and the load lasts until it is over."""
+
+    @property
+    def faults(self) -> str:
+        """What is broken, in words."""
+        if self.day is None:
+            return f"fault {self.fault}"
+        count = len(self.day.timeline.steps)
+        return f"faults of {self.day.source} ({count} fault{'' if count == 1 else 's'}, seed {self.day.seed})"
 
     @property
     def is_real(self) -> bool:
@@ -70,6 +83,10 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
         raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference, mutant or one of {others}.")
     # A mutant needs no fault to break; what it breaks would look like the fault's doing.
     fault = given.fault or ("none" if name == "mutant" else "kill")
+    if given.faults is not None or given.plan is not None:
+        return _chaos_day(given, name, details)
+    if given.faster is not None:
+        raise DemoRefused("demo: --faster shortens a plan; name one with --plan, or leave it out.")
     if fault not in FAULTS:
         raise DemoRefused(f"demo: --fault {fault} is no fault of the demo; use one of {', '.join(FAULTS)}.")
     seconds = SECONDS_DEFAULT if given.seconds is None else given.seconds
@@ -77,8 +94,11 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
         raise DemoRefused(
             f"demo: --seconds {seconds} is too short for a fault and its healing; use {SECONDS_MIN} or more."
         )
-    shared = {"fault": fault, "seconds": seconds, "seed": given.seed, "opens_page": given.open}
-    shared["workload"] = _workload(name, given.workload or "sst")
+    return _plan(given, name, details, fault=fault, seconds=seconds)
+
+
+def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> DemoPlan:
+    shared |= {"seed": given.seed, "opens_page": given.open, "workload": _workload(name, given.workload or "sst")}
     if name in CATALOGUE:
         return DemoPlan(engine=name, guarantee=_real_guarantee(name, details), **shared)
     if name == "mutant":
@@ -87,6 +107,19 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     if details and details not in GUARANTEES:
         raise DemoRefused(f"demo: --engine reference:{details} is no guarantee; use one of {', '.join(GUARANTEES)}.")
     return DemoPlan(guarantee=cast("Guarantee", details or "at_least_once"), **shared)
+
+
+def _chaos_day(given: argparse.Namespace, name: str, details: str) -> DemoPlan:
+    """The demo with the faults of a file or of a named plan. Raises also FaultConfigError, FaultRefused."""
+    for option, value in (("--fault", given.fault), ("--seconds", given.seconds)):
+        if value is not None:
+            raise DemoRefused(f"demo: {option} does not go with --faults or --plan, which say it; leave it out.")
+    if given.faults is not None and (given.plan is not None or given.faster is not None):
+        raise DemoRefused("demo: --plan and --faster do not go with --faults; write plan: {name, faster} in the file.")
+    plan = _plan(given, name, details, fault="none", seconds=SECONDS_DEFAULT)
+    inputs = Topics().inputs(plan.workload)
+    day = day_of(name, inputs, given.seed, file=given.faults, plan=given.plan, faster=given.faster)
+    return replace(plan, day=day, seconds=math.ceil(day.timeline.seconds))
 
 
 def _workload(name: str, workload: str) -> Workload:

@@ -40,6 +40,10 @@ class Topics:
     update: str = "update"
     late_updates: str = "lateUpdates"
 
+    def inputs(self, workload: Workload) -> tuple[str, ...]:
+        """The topics that the load goes to."""
+        return (self.click,) if workload == "sst" else (self.click, self.update)
+
     def partitions(self, workload: Workload) -> dict[str, int]:
         """Name -> partitions of the topics that ``workload`` needs."""
         both = {self.click: 2, self.output: 2, self.late: 1, self.faults: 1}

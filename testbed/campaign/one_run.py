@@ -21,6 +21,7 @@ from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import REFERENCE, Plan
 from testbed.campaign.result import ReadBack, RunResult, result_of
+from testbed.demo_files import EFFECTIVE_FILE
 from testbed.demo_sidecar import DemoSidecar, is_settled, python_path, streamproof
 from testbed.demo_stop import Stop
 from testbed.engines.base import ProcessEngine, ReferenceEngine
@@ -109,6 +110,7 @@ class OneRun:
             missing_after_ms=round(plan.missing_after * 1000),
             topics=self._topics,
             workload=cell.workload,
+            effective=EFFECTIVE_FILE if cell.engine in CATALOGUE else None,
             measures={
                 "warm_up": f"{plan.phases.warm_up:g}s",
                 "control_least": f"{max(1.0, plan.phases.control / 2):g}s",
@@ -185,9 +187,7 @@ class OneRun:
         while time.monotonic() < until:
             self._look()
             self._stop.pause()
-        read_back = (
-            ReadBack.of(engine.effective(), self._run.cell.guarantee) if isinstance(engine, RealEngine) else None
-        )
+        read_back = self._read_back(engine)
         fault = RunFault(
             self._run, engine, lasts_seconds=phases.failure, timeout_seconds=times.session_timeout_seconds,
             bootstrap_servers=self._broker.bootstrap_servers, topic=self._topics.faults, stop=self._ended,
@@ -195,6 +195,14 @@ class OneRun:
         )  # fmt: skip
         self._stop.result(pool.submit(fault.do), meanwhile=self._look)
         return read_back
+
+    def _read_back(self, engine: ProcessEngine) -> ReadBack | None:
+        """What a real engine says that it runs with, told to the sidecar too."""
+        if not isinstance(engine, RealEngine):
+            return None
+        effective = engine.effective()
+        effective.write(self._folder / EFFECTIVE_FILE)
+        return ReadBack.of(effective, self._run.cell.guarantee)
 
     def _until_load_ends(self, load: OwnedProcess) -> None:
         deadline = time.monotonic() + self._plan.phases.seconds + LOAD_END_SECONDS_MAX

@@ -30,10 +30,13 @@ class KafkaStreamsEngine(JvmEngine):
         if settings.standby:
             raise EngineRefused("kafka_streams has no standby workers of its own kind; raise parallelism instead.")
         super().__init__(settings, folder, roles=["worker"] * settings.parallelism)
+        self.own_servers: tuple[str, ...] = ()
+        """Set before the start: the bootstrap servers of each instance, where each has a link of its own."""
 
     def _command(self, instance: int) -> list[str | Path]:
         properties = self._folder / f"{self.name}-{instance}.properties"
-        options = {**self._options(), "state.dir": str(self._folder / f"state-{instance}"),
+        own = {"bootstrap.servers": self.own_servers[instance]} if self.own_servers else {}
+        options = {**self._options(), **own, "state.dir": str(self._folder / f"state-{instance}"),
                    "client.id": f"{self.settings.group}-{instance}"}  # fmt: skip
         properties.write_text("".join(f"{name}={value}\n" for name, value in options.items()), encoding="utf-8")
         logger = "-Dorg.slf4j.simpleLogger."

@@ -117,6 +117,11 @@ def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
         assert re.search(r"[1-9][\d,]* times an event was counted again [^.]*\. All after kill-the-engine struck", said)
         assert re.search(r"at_least_once +pass", said)
         assert "The validator's books balance." in said
+        memory = re.search(r"Memory: at most ([\d.]+) GiB in (\d+) processes\.$", said)
+        assert memory is not None, said
+        # The demo itself, broker, sidecar with its JVM, load or engine.
+        assert 0.5 < float(memory[1]) < 8
+        assert int(memory[2]) >= 5
         assert_nothing_left(running)
 
 

@@ -112,7 +112,8 @@ def test_flinks_cluster_is_workers_then_standby_then_jobmanager(tmp_path: Path) 
 
 
 def plan(engine: str, workload: str | None = None) -> Any:
-    return plan_of(Namespace(engine=engine, workload=workload, fault=None, seconds=None, seed=1, open=False))
+    unsaid = dict.fromkeys(("fault", "faults", "plan", "faster", "seconds"))
+    return plan_of(Namespace(engine=engine, workload=workload, seed=1, open=False, **unsaid))
 
 
 @pytest.mark.parametrize("engine", ["flink", "kafka_streams"])

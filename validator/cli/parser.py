@@ -121,6 +121,9 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
         "--workload", metavar="W", help="sst: clicks counted per page and window; mst: joined with updates"
     )
     parser.add_argument("--fault", metavar="F", help="fault to inject: kill (default), pause or none")
+    parser.add_argument("--faults", metavar="FILE", help="a chaos day: the schedule or plan of a fault file")
+    parser.add_argument("--plan", metavar="NAME", help="a chaos day: a named plan, such as pgval-crash")
+    parser.add_argument("--faster", type=float, metavar="N", help="with --plan: its phases are shorter by this factor")
     parser.add_argument("--seconds", type=_positive, metavar="N", help="how long the load runs")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of load and fault (default: 1)")
     parser.add_argument("--open", action="store_true", help="open the status page in a browser")

@@ -1,0 +1,149 @@
+"""A chaos day as it runs: the links before the broker, the supervisor, and the real fault runner in a thread."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Final
+
+from faults.command import shown
+from faults.runner import run as run_timeline
+from testbed.broker import BrokerError, EmbeddedBroker, free_ports
+from testbed.demo_day import Day
+from testbed.demo_sidecar import DemoSidecar, python_path, streamproof
+from testbed.demo_stop import Stop
+from testbed.demo_supervisor import Charge, Supervisor, charges_of
+from testbed.demo_targets import BROKER, SIDECAR, Places, instance_names, pid_file, state_folder
+from testbed.engines.base import EngineError, ProcessEngine
+from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.processes import OwnedProcess
+from testbed.run_files import write_yaml
+
+READY_SECONDS_MAX: Final = 180.0
+_LOOK_SECONDS: Final = 0.1
+_PROXY_READY: Final = "the proxy is ready"
+
+
+class ChaosDay:
+    """The day of one demo, in its folder. `lead`, then `start`, then `end`, in this order."""
+
+    def __init__(self, day: Day, folder: Path, stop: threading.Event, say: Callable[[str], None]) -> None:
+        self._day = day
+        self._folder = folder
+        self._stop = stop
+        self._say = say
+        self._places: Places | None = None
+        self._supervisor: Supervisor | None = None
+        self._running: Future[None] | None = None
+        self.links = tuple(f"127.0.0.1:{free_ports()[0]}" for _ in day.link_names)
+        """Where the proxy listens, for the broker to send the engine there."""
+
+    @property
+    def engine_servers(self) -> str:
+        """The bootstrap servers of an engine that has one link for all, or none."""
+        assert self._places is not None
+        return self._places.links[0][0] if self._places.links else self._places.bootstrap_servers
+
+    def breaks(self, target_type: str) -> bool:
+        """Whether targets of a type are hit, so that their end is no failure of the demo."""
+        return target_type in self._day.kinds
+
+    def lead(self, broker: EmbeddedBroker) -> OwnedProcess | None:
+        """Write the fault configuration; start the proxy where there are links, and wait until it serves them."""
+        links = tuple(zip(self.links, broker.link_upstreams, strict=True))
+        self._places = Places(self._folder, broker.bootstrap_servers, links)
+        file = write_yaml(self._folder / "faults.yaml", self._day.content(self._places))
+        if not links:
+            return None
+        state_folder(self._folder).mkdir(exist_ok=True)
+        return OwnedProcess(
+            streamproof("faults", "proxy", file), log=self._folder / "proxy.log", name="proxy of the links",
+            environment=python_path(), folder=self._folder,
+        )  # fmt: skip
+
+    def await_links(self, proxy: OwnedProcess, stop: Stop, meanwhile: Callable[[], None]) -> None:
+        """Wait until the proxy serves; ``meanwhile`` raises where it has died."""
+        while _PROXY_READY not in proxy.last_lines():
+            meanwhile()
+            stop.pause()
+        for name, (listen, upstream) in zip(self._day.link_names, self._links(), strict=True):
+            self._say(f"{name}: the engine reaches the broker at {upstream} through {listen}")
+
+    def lead_each(self, engine: ProcessEngine) -> None:
+        """Give each instance the link of its own, where it has one. Before its start."""
+        if isinstance(engine, KafkaStreamsEngine):
+            engine.own_servers = tuple(listen for listen, _ in self._links())
+
+    def start(
+        self, pool: ThreadPoolExecutor, engine: ProcessEngine, broker: EmbeddedBroker, sidecar: Sequence[Charge]
+    ) -> Future[None]:
+        """Run the timeline in a thread of ``pool``, once all that it may hit is there."""
+        assert self._places is not None
+        names = instance_names(self._day.engine)
+        charges = charges_of(engine, names, lambda name: pid_file(self._folder, name))
+        if self.breaks("broker"):
+            charges.append(_broker_charge(broker, pid_file(self._folder, BROKER)))
+        if self.breaks("sidecar"):
+            charges += sidecar
+        self._supervisor = Supervisor(charges, state_folder(self._folder), self._say)
+        self._supervisor.start()
+        self._running = pool.submit(self._run)
+        return self._running
+
+    def _run(self) -> None:
+        assert self._places is not None
+        assert self._supervisor is not None
+        deadline = time.monotonic() + READY_SECONDS_MAX
+        while not self._supervisor.all_ready:
+            if self._supervisor.failure is not None or self._stop.wait(_LOOK_SECONDS):
+                return
+            if time.monotonic() > deadline:
+                raise EngineError(f"Not all of the pipeline was ready for the faults in {READY_SECONDS_MAX:g} s.")
+        config, timeline = self._day.bound(self._places)
+        for line in shown(timeline).splitlines():
+            self._say(f"  {line}")
+        run_timeline(config, timeline, self._tell, self._stop)
+
+    def _tell(self, line: str) -> None:
+        self._say(f"FAULT {line}" if line.startswith("failure:") else line)
+
+    def check(self) -> None:
+        """Raise what ended the supervisor, if something did."""
+        if self._supervisor is not None and self._supervisor.failure is not None:
+            raise self._supervisor.failure
+
+    def end(self) -> None:
+        """Heal what is broken, whatever came between, and look after nothing any more."""
+        if self._running is not None and not self._running.done():
+            self._stop.set()
+            self._say("healing what is broken")
+            self._running.exception()
+        if self._supervisor is not None:
+            self._supervisor.stop()
+
+    def _links(self) -> tuple[tuple[str, str], ...]:
+        assert self._places is not None
+        return self._places.links
+
+
+def sidecar_charge(sidecar: Callable[[], DemoSidecar], restart: Callable[[], None]) -> Charge:
+    """The sidecar, which is found by the lock of its state and needs no file."""
+
+    def pid() -> int | None:
+        process = sidecar().process
+        return process.pid if process.is_running else None
+
+    return Charge(SIDECAR, pid, restart, lambda: True, None)
+
+
+def _broker_charge(broker: EmbeddedBroker, file: Path) -> Charge:
+    def pid() -> int | None:
+        try:
+            return broker.process.pid if broker.process.is_running else None
+        except BrokerError:
+            return None  # being started again
+
+    return Charge(BROKER, pid, broker.restart, lambda: True, file)

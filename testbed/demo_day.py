@@ -1,0 +1,190 @@
+"""A chaos day: the faults that the user's file or a named plan asks for, on the targets that the demo gives.
+
+The file is a fault configuration without targets, kafka and state (docs/faults.md). All that can be refused is refused
+before anything is started. Raises FaultConfigError and FaultRefused, one sentence each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from faults.catalogue import KINDS
+from faults.config import FaultConfig, parse
+from faults.errors import FaultConfigError, FaultRefused
+from faults.fault import Fault, Timeline
+from faults.plans import schedule_of
+from faults.schedule import timeline
+from faults.targets import LocalProcess
+from testbed.demo_targets import Places, instance_names, link_names, state_folder, targets
+
+HEALED_WITHIN: Final = "180s"
+"""Unless the file says it: a killed engine is healed when all of it is ready again."""
+_OURS: Final = ("targets", "kafka", "state", "backend")
+_PLANNED: Final = Places(Path("demo"), "127.0.0.1:1", ())
+_SEVERAL: Final = ("-2", "-4")
+"""Ends of the names of plans that hit several targets at once."""
+FAILURE_FREE: Final = "120s"
+"""The length that ``--plan streambench-node`` takes half of."""
+_DRIVERS: Final = {"spark": "driver"}
+"""The role that a named plan kills, where it is not called worker."""
+
+
+@dataclass(frozen=True)
+class Day:
+    """What is asked for, checked against the demo's targets."""
+
+    source: str
+    """The file or the plan, for messages."""
+    asked: Mapping[str, Any]
+    """The fault configuration without what the demo adds."""
+    engine: str
+    inputs: tuple[str, ...]
+    seed: int
+    timeline: Timeline
+    """As the seed gives it; a run makes it again, on targets that exist."""
+
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The types of the targets that are hit."""
+        return frozenset(KINDS[step.fault.kind].target for step in self.timeline.steps)
+
+    @property
+    def link_names(self) -> tuple[str, ...]:
+        """The links that the engine is led through: none where no fault hits one, since a proxy takes its share."""
+        return link_names(self.engine) if "link" in self.kinds else ()
+
+    @property
+    def longest_seconds(self) -> float:
+        """What the longest fault lasts."""
+        return max(step.lasts_seconds for step in self.timeline.steps)
+
+    @property
+    def control_seconds(self) -> float:
+        """Before the first fault."""
+        return self.timeline.steps[0].wait_seconds
+
+    def content(self, places: Places) -> dict[str, Any]:
+        """The whole fault configuration of a run."""
+        return _content(self.asked, self.engine, self.inputs, self.seed, places)
+
+    def bound(self, places: Places) -> tuple[FaultConfig, Timeline]:
+        """Configuration and timeline of a run."""
+        return _bound(self.content(places), self.source, self.seed)
+
+
+def day_of(
+    engine: str, inputs: tuple[str, ...], seed: int, *, file: str | None, plan: str | None, faster: float | None
+) -> Day:
+    """The day in ``file``, or the named ``plan``; ``seed`` counts where the file has none."""
+    source = file if file is not None else f"--plan {plan}"
+    asked = _read(Path(file)) if file is not None else _named(str(plan), faster, engine)
+    own_seed = asked.get("seed", seed)
+    if not isinstance(own_seed, int):
+        raise FaultConfigError(f"{source}: seed must be a whole number.")
+    links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(link_names(engine)))
+    content = _content(asked, engine, inputs, own_seed, replace(_PLANNED, links=links))
+    _check_targets(parse(content, source), engine, source)
+    _, planned = _bound(content, source, own_seed)
+    if not planned.steps:
+        raise FaultConfigError(f"{source}: its budgets leave room for no fault; raise length or down_at_most.")
+    return Day(source, asked, engine, inputs, own_seed, planned)
+
+
+def _read(file: Path) -> dict[str, Any]:
+    try:
+        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise FaultConfigError(f"{file}: is no valid YAML ({' '.join(str(error).split())}).") from error
+    if not isinstance(data, dict):
+        raise FaultConfigError(f"{file}: must hold a mapping with schedule: or plan:.")
+    given = [key for key in _OURS if key in data]
+    if given:
+        raise FaultConfigError(f"{file}: {', '.join(given)}: the demo gives its own; leave it out in a demo's file.")
+    return data
+
+
+def _named(plan: str, faster: float | None, engine: str) -> dict[str, Any]:
+    """A file with that plan on the demo's targets: workers, or the link where there is one."""
+    role = _DRIVERS.get(engine, "worker")
+    target: dict[str, Any] = {"labels": {"role": role}}
+    if plan.startswith("pgval-delay"):
+        links = link_names(engine)
+        target = {"name": links[0]} if len(links) == 1 else {}
+    elif plan == "ospbench-master":
+        target = {}
+    elif (
+        not plan.endswith(_SEVERAL)
+        and len(single := [name for name in instance_names(engine) if f"-{role}" in name]) == 1
+    ):
+        target = {"name": single[0]}  # all there is, and meant
+    asked: dict[str, Any] = {"name": plan, "target": target}
+    if faster is not None:
+        asked["faster"] = faster
+    if plan == "streambench-node":
+        asked["failure_free"] = FAILURE_FREE
+    return {"plan": asked}
+
+
+def _content(
+    asked: Mapping[str, Any], engine: str, inputs: tuple[str, ...], seed: int, places: Places
+) -> dict[str, Any]:
+    limits = asked.get("limits", {})
+    return {
+        **asked,
+        "seed": seed,
+        "state": str(state_folder(places.folder)),
+        "kafka": {"bootstrap_servers": places.bootstrap_servers, "topic": "faults"},
+        "targets": targets(engine, inputs, places),
+        "limits": {"healed_within": HEALED_WITHIN, **limits} if isinstance(limits, dict) else limits,
+    }
+
+
+def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
+    """Say what the demo lacks in its own words, before the selectors would."""
+    schedule = schedule_of(config.plan) if config.plan is not None else config.schedule
+    assert schedule is not None
+    given = {target.type for target in config.targets.values()}
+    for spec in schedule.faults:
+        if (wanted := KINDS[spec.kind].target) not in given:
+            raise FaultRefused(
+                f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "
+                f"{', '.join(sorted(given))}."
+            )
+        if spec.target.name is not None and spec.target.name not in config.targets:
+            raise FaultRefused(
+                f"{source}: the demo with {engine} has no target {spec.target.name}; use one of "
+                f"{', '.join(config.targets)}."
+            )
+
+
+def _bound(content: Mapping[str, Any], source: str, seed: int) -> tuple[FaultConfig, Timeline]:
+    config = parse(content, source)
+    # The planner takes a supervised process for one that comes back at once, and refuses to keep it down. The demo's
+    # supervisor waits until the journal says that healing has begun; so plan as if the runner itself would start it.
+    started = {
+        name: target.model_copy(update={"supervised": False, "start": ("supervisor",)})
+        if isinstance(target, LocalProcess)
+        else target
+        for name, target in config.targets.items()
+    }
+    planned = timeline(config.model_copy(update={"targets": started}), seed)
+    steps = tuple(replace(step, fault=_supervised(step.fault, config)) for step in planned.steps)
+    return config, replace(planned, steps=steps)
+
+
+def _supervised(fault: Fault, config: FaultConfig) -> Fault:
+    found: dict[str, Any] = {}
+    for name in fault.targets:
+        target = config.targets[name]
+        if fault.kind in ("sidecar_kill", "sidecar_pause"):
+            # Its JVM as well. Asked to end, it ends its JVM itself.
+            target = target.model_copy(update={"group": True})
+        found[name] = target
+    return fault.model_copy(update={"targets": found})

@@ -1,0 +1,44 @@
+"""The demo's engine: the one that the plan names, and what it says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from testbed.demo_files import EFFECTIVE_FILE, engine_settings, real_settings
+from testbed.demo_options import DemoPlan
+from testbed.demo_targets import ROLES
+from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
+from testbed.engines.catalogue import CATALOGUE, make_engine
+from testbed.engines.real import RealEngine
+
+_FOLDER: Final = "engine"
+
+
+def prepare(plan: DemoPlan, say: Callable[[str], None]) -> None:
+    """Fetch and compile what a real engine needs. Raises PrerequisiteError."""
+    entry = CATALOGUE[plan.engine]
+    entry.require()
+    say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
+    entry.prepare()
+
+
+def make(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> ProcessEngine:
+    """The engine of ``plan``, not started."""
+    if plan.is_real:
+        return make_engine(plan.engine, real_settings(plan, bootstrap_servers), folder / _FOLDER)
+    kind = MutantEngine if plan.engine == "mutant" else ReferenceEngine
+    # One alone shows best what a kill breaks; on a chaos day the others go on, as in a real pipeline.
+    instances = 1 if plan.day is None else ROLES[plan.engine].count("worker")
+    return kind(engine_settings(plan, bootstrap_servers, folder), folder / _FOLDER, instances=instances)
+
+
+def tell_effective(engine: RealEngine, folder: Path, say: Callable[[str], None]) -> None:
+    """Say what the running engine guarantees, to the reader and to the sidecar. Raises EngineError."""
+    effective = engine.effective()
+    effective.write(folder / EFFECTIVE_FILE)
+    say(f"{engine.name} is ready: {', '.join(i.role for i in engine.instances)}")
+    say(f"it runs {effective.guarantee.replace('_', ' ')}: {'; '.join(effective.evidence)}")
+    if (finding := effective.mismatch("exactly_once")) is not None:
+        say(f"FINDING: {finding}")

@@ -1,0 +1,32 @@
+"""The demo's load generator: ``streamproof generate`` that also ends in order when it is asked to.
+
+A chaos day lasts as long as its faults take to heal, so its load cannot know its length. Run as
+``python -m testbed.demo_load CONFIG``; SIGTERM ends the load, closes its windows and writes ``summary.json``.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+from pathlib import Path
+
+from generator.config import load
+from generator.run import generate
+
+
+def load_until_asked(config: Path) -> list[str | Path]:
+    """The command line of this module."""
+    return [sys.executable, "-m", "testbed.demo_load", config]
+
+
+def main() -> int:
+    """Send until the limit or SIGTERM; the exit status is 0 either way."""
+    stop = threading.Event()
+    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    generate(load(sys.argv[1]), stop=stop)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

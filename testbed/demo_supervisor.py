@@ -1,0 +1,120 @@
+"""The demo's supervisor: starts again what a fault has killed, and keeps the files with the process ids.
+
+It is to the fault runner what an orchestrator is to a real pipeline. A process that a fault keeps down stays down until
+the runner's journal says that healing has begun; its id is written down again only when it does its part, so that a
+fault is healed when the engine is ready, not when a process exists.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Final
+
+from faults.journal import read
+from testbed.engines.base import EngineError, ProcessEngine
+from validator.publish.atomic import replace_file
+
+_LOOK_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True)
+class Charge:
+    """One process that is looked after. ``pid`` is None while it does not run; ``pid_file`` None: nobody reads one."""
+
+    name: str
+    pid: Callable[[], int | None]
+    restart: Callable[[], object]
+    is_ready: Callable[[], bool]
+    pid_file: Path | None
+
+
+class Supervisor:
+    """A thread from `start` to `stop`. ``failure`` is what ended it before, if something did."""
+
+    def __init__(self, charges: Sequence[Charge], journal_folder: Path, say: Callable[[str], None]) -> None:
+        self._charges = tuple(charges)
+        self._journal_folder = journal_folder
+        self._say = say
+        self._written: dict[str, int] = {}
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
+        self.failure: Exception | None = None
+
+    def start(self) -> None:
+        """Look after them from now on."""
+        for charge in self._charges:
+            if charge.pid_file is not None:
+                charge.pid_file.parent.mkdir(parents=True, exist_ok=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Start nothing any more."""
+        self._ended.set()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    @property
+    def all_ready(self) -> bool:
+        """Whether each process was seen to do its part."""
+        return len(self._written) == len(self._charges)
+
+    def _run(self) -> None:
+        try:
+            while not self._ended.wait(_LOOK_SECONDS):
+                self.look()
+        except Exception as error:  # noqa: BLE001 - the main thread says it
+            self.failure = error
+
+    def look(self) -> None:
+        """Look after each of them once."""
+        for charge in self._charges:
+            self._look_after(charge)
+
+    def _look_after(self, charge: Charge) -> None:
+        pid = charge.pid()
+        if pid is None:
+            if charge.pid_file is not None:
+                charge.pid_file.unlink(missing_ok=True)
+            if charge.name in self._kept_down() or self._ended.is_set():
+                return
+            if self._written.pop(charge.name, None) is not None:
+                self._say(f"the supervisor starts {charge.name} again")
+            charge.restart()
+        elif self._written.get(charge.name) != pid and charge.is_ready():
+            if charge.pid_file is not None:
+                replace_file(charge.pid_file, f"{pid}\n")
+            self._written[charge.name] = pid
+
+    def _kept_down(self) -> set[str]:
+        """The targets of faults that are in and not being healed; a restart loop wants them up, to kill them again."""
+        return {
+            name
+            for entry in read(self._journal_folder).values()
+            if entry.was_injected and "heal_started" not in entry.states and entry.fault.kind != "restart_loop"
+            for name in entry.fault.targets
+        }
+
+
+def charges_of(engine: ProcessEngine, names: Sequence[str], pid_file: Callable[[str], Path]) -> list[Charge]:
+    """The instances of an engine, each as the target of its name."""
+
+    def pid(number: int) -> int | None:
+        instance = engine.instances[number]
+        return instance.pid if instance.alive else None
+
+    def is_ready() -> bool:
+        """All of it: a job runs again when the last of its processes has its part."""
+        try:
+            engine.ready(0)
+        except EngineError:
+            return False
+        return True
+
+    return [
+        Charge(name, partial(pid, number), partial(engine.restart, number), is_ready, pid_file(name))
+        for number, name in enumerate(names)
+    ]

@@ -1,0 +1,105 @@
+"""What the demo gives the fault runner to break: its engine's processes, broker, sidecar, topics and links."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+WORKERS: Final = 2
+"""Of an engine that has workers: the one that is broken leaves the other one."""
+ROLES: Final[Mapping[str, tuple[str, ...]]] = {
+    "reference": ("worker",) * WORKERS,
+    "mutant": ("worker",),
+    "kafka_streams": ("worker",) * WORKERS,
+    "flink": (*("worker",) * WORKERS, "jobmanager"),
+    "spark": ("driver",),
+    "storm": ("worker", "zookeeper", "nimbus", "supervisor"),
+}
+"""Engine -> the role of each instance, in order (as ``engine.instances`` has them)."""
+_LEADERS: Final = ("jobmanager", "driver", "nimbus")
+_LINK_OF_EACH: Final = ("kafka_streams",)
+"""Engines whose instances can be led to the broker by a link each; the others have one for all that they send."""
+BROKER: Final = "broker"
+SIDECAR: Final = "sidecar"
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where a run is. ``links`` are (listen, upstream) pairs in the order of `link_names`; none: there are no links."""
+
+    folder: Path
+    bootstrap_servers: str
+    links: tuple[tuple[str, str], ...]
+
+
+def instance_names(engine: str) -> tuple[str, ...]:
+    """The target of each instance, in order: ``flink-worker-0``, ``flink-jobmanager``."""
+    roles = ROLES[engine]
+    return tuple(
+        f"{engine}-{role}-{number}" if role == "worker" else f"{engine}-{role}" for number, role in enumerate(roles)
+    )
+
+
+def link_names(engine: str) -> tuple[str, ...]:
+    """The links between engine and broker."""
+    if engine in _LINK_OF_EACH:
+        return tuple(f"{name}-link" for name in instance_names(engine))
+    return (f"{engine}-link",)
+
+
+def pid_file(folder: Path, target: str) -> Path:
+    """Where the process id of a target is while it does its part."""
+    return folder / "pids" / f"{target}.pid"
+
+
+def state_folder(folder: Path) -> Path:
+    """Of the fault runner: its journal, and the socket of the proxy."""
+    return folder / "faults"
+
+
+def targets(engine: str, topics: tuple[str, ...], places: Places) -> dict[str, dict[str, object]]:
+    """Name -> target, as a fault configuration has them (docs/faults.md). All processes are supervised by the demo."""
+    found: dict[str, dict[str, object]] = {}
+    for number, (name, role) in enumerate(zip(instance_names(engine), ROLES[engine], strict=True)):
+        found[name] = {
+            "type": "process",
+            "pid_file": str(pid_file(places.folder, name)),
+            "supervised": True,
+            # All of a process but Storm's worker, which is in the group of its Supervisor.
+            "group": not (engine == "storm" and role == "worker"),
+            "host": f"node-{number}",
+            "leader": role in _LEADERS,
+            "labels": {"engine": engine, "role": role},
+        }
+    found[BROKER] = {
+        "type": "broker",
+        "address": places.bootstrap_servers,
+        "pid_file": str(pid_file(places.folder, BROKER)),
+        "supervised": True,
+        "labels": {"role": BROKER},
+    }
+    found[SIDECAR] = {
+        "type": "sidecar",
+        "state": str(places.folder / "state"),
+        "supervised": True,
+        "labels": {"role": SIDECAR},
+    }
+    for topic in topics:
+        found[topic] = {
+            "type": "topic",
+            "bootstrap_servers": places.bootstrap_servers,
+            "topic": topic,
+            "labels": {"role": "input"},
+        }
+    if places.links:
+        for name, (listen, upstream) in zip(link_names(engine), places.links, strict=True):
+            found[name] = {
+                "type": "link",
+                "listen": listen,
+                "upstream": upstream,
+                "labels": {"engine": engine, "role": "link"},
+            }
+    found["machine"] = {"type": "machine", "labels": {"role": "machine"}}
+    return found

@@ -1,0 +1,68 @@
+"""What a campaign's run tells its sidecar of the engine."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from testbed.campaign import one_run
+from testbed.campaign.matrix import Cell, Run
+from testbed.campaign.one_run import OneRun
+from testbed.demo_stop import Stop
+from testbed.engines.base import ReferenceEngine
+from testbed.engines.effective import Effective
+from testbed.engines.flink import FlinkEngine
+from testbed.engines.real import RealEngineSettings
+from testbed.engines.settings import EngineSettings
+from tests.unit.campaign_results import plan
+from validator.config.load import load
+from validator.config.model import Config
+from validator.model.classes import Guarantee
+from validator.publish.effective import effective_guarantee
+
+
+def run_of(engine: str, folder: Path) -> OneRun:
+    broker: Any = SimpleNamespace(bootstrap_servers="127.0.0.1:1", process=None)
+    run = Run(Cell(engine, "sst", "exactly_once", "crash"), 1, 7)
+    return OneRun(run, plan(), broker, folder, Stop(), lambda _: None)
+
+
+def sidecars_config(run: OneRun, monkeypatch: pytest.MonkeyPatch) -> Config:
+    """What the sidecar of ``run`` would be started with."""
+    files: list[Path] = []
+
+    def sidecar(config: Path) -> Any:
+        files.append(config)
+        return SimpleNamespace(process=SimpleNamespace(kill=threading.Event().set))
+
+    monkeypatch.setattr(one_run, "DemoSidecar", sidecar)
+    with ExitStack() as stack:
+        run._start_sidecar(stack)
+    return load(files[0])
+
+
+def test_the_sidecar_is_told_what_a_real_engine_runs_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of("flink", tmp_path)
+    config = sidecars_config(run, monkeypatch)
+    engine = FlinkEngine(RealEngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path / "engine")
+    found = Effective("flink", "at_least_once", ("the sinks commit nothing",))
+    monkeypatch.setattr(engine, "effective", lambda: found)
+    read_back = run._read_back(engine)
+    assert read_back is not None
+    assert read_back.guarantee == "at_least_once"
+    told = effective_guarantee(config.engine.effective, Guarantee.EXACTLY_ONCE)
+    assert told is not None
+    assert told["effective"] == "at_least_once"
+    assert "declared exactly once but runs at least once" in str(read_back.mismatch)
+
+
+def test_nobody_asks_the_reference_engine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = run_of("reference", tmp_path)
+    assert sidecars_config(run, monkeypatch).engine.effective is None
+    settings = EngineSettings(bootstrap_servers="127.0.0.1:1", inputs=("click",), group="g")
+    assert run._read_back(ReferenceEngine(settings, tmp_path / "engine")) is None

@@ -1,0 +1,228 @@
+"""A chaos day before it runs: what the demo gives to break, what it refuses, and whom its supervisor keeps down."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from argparse import Namespace
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import yaml
+
+from faults.config import PlanName
+from faults.errors import FaultError, FaultRefused
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.journal import Journal
+from faults.targets import LocalProcess
+from testbed.broker import EmbeddedBroker
+from testbed.demo_files import missing_after_seconds, real_settings, write_sidecar
+from testbed.demo_memory import taken_by
+from testbed.demo_options import DemoPlan, DemoRefused, plan_of
+from testbed.demo_supervisor import Charge, Supervisor
+from testbed.demo_targets import ROLES, Places, instance_names, link_names, pid_file, state_folder
+from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.kafka_streams import KafkaStreamsEngine
+from validator.config.load import load
+
+PLACES = Places(Path("run"), "127.0.0.1:9092", ())
+
+
+def planned(engine: str = "reference", **given: Any) -> DemoPlan:
+    unsaid = dict.fromkeys(("fault", "faults", "plan", "faster", "seconds", "workload"))
+    return plan_of(Namespace(**{**unsaid, "engine": engine, "seed": 1, "open": False, **given}))
+
+
+def in_file(folder: Path, *faults: dict[str, Any], **more: Any) -> str:
+    file = folder / "day.yaml"
+    file.write_text(yaml.safe_dump({"schedule": {"control": "9s", "recovery": "6s", "faults": list(faults)}, **more}))
+    return str(file)
+
+
+@pytest.mark.parametrize("engine", CATALOGUE)
+def test_the_targets_are_the_instances_of_the_engine(engine: str, tmp_path: Path) -> None:
+    made = CATALOGUE[engine].make(
+        real_settings(DemoPlan(engine=engine, guarantee="at_least_once"), "127.0.0.1:1"), tmp_path
+    )
+    if engine != "storm":  # whose worker is found only while its Supervisor runs; the roles are what counts
+        assert tuple(i.role for i in made.instances) == ROLES[engine]
+    assert made._roles == ROLES[engine]
+    assert len(set(instance_names(engine))) == len(ROLES[engine])
+
+
+def test_a_worker_may_be_kept_down_although_it_is_supervised(tmp_path: Path) -> None:
+    kill = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "4s"}
+    day = planned("kafka_streams", faults=in_file(tmp_path, kill, seed=3)).day
+    assert day is not None
+    config, timeline = day.bound(PLACES)
+    (target,) = timeline.steps[0].fault.targets.values()
+    assert isinstance(target, LocalProcess)
+    assert (target.supervised, target.start, target.group) == (True, (), True)
+    assert timeline.steps[0].lasts_seconds == 4
+    assert timeline.seed == 3
+    assert config.state == state_folder(PLACES.folder)
+
+
+def test_an_engine_is_led_through_links_only_where_one_is_hit(tmp_path: Path) -> None:
+    delay = {"kind": "net_delay", "target": "kafka_streams-worker-0-link", "parameters": {"delay": "1s"}}
+    led = planned("kafka_streams", faults=in_file(tmp_path, delay)).day
+    assert led is not None
+    assert (
+        led.link_names == link_names("kafka_streams") == ("kafka_streams-worker-0-link", "kafka_streams-worker-1-link")
+    )
+    direct = planned("kafka_streams", plan="pgval-crash", faster=10.0)
+    assert direct.day is not None
+    assert direct.day.link_names == ()
+    assert direct.seconds == 28  # 275 s, ten times faster
+    other = planned("flink", plan="pgval-delay-below-timeout").day
+    assert other is not None
+    assert other.link_names == ("flink-link",)
+
+
+def test_each_instance_is_led_to_its_own_link(tmp_path: Path) -> None:
+    engine = KafkaStreamsEngine(real_settings(DemoPlan(engine="kafka_streams"), "127.0.0.1:1"), tmp_path)
+    engine.own_servers = ("127.0.0.1:2", "127.0.0.1:3")
+    for number, server in enumerate(engine.own_servers):
+        engine._command(number)
+        properties = (tmp_path / f"kafka_streams-{number}.properties").read_text()
+        assert f"bootstrap.servers={server}\n" in properties
+
+
+def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None:
+    broker = EmbeddedBroker(folder=tmp_path, links=("127.0.0.1:20001",))
+    broker._folder, broker._ports, broker._link_ports = tmp_path, (20002, 20003), (20004,)
+    lines = dict(line.split("=", 1) for line in broker._server_properties().splitlines())
+    assert lines["listeners"].endswith(",LINK0://127.0.0.1:20004")
+    assert lines["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20002,LINK0://127.0.0.1:20001"
+
+
+@pytest.mark.parametrize(
+    ("fault", "more", "sentence"),
+    [
+        ({"kind": "process_kill"}, {"targets": {}}, "targets: the demo gives its own; leave it out"),
+        ({"kind": "container_kill", "target": "web"}, {}, "container_kill needs a target of type container"),
+        ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
+        ({"kind": "process_kill", "target": {"pick": 2}}, {}, "it would hit all replicas"),
+        ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
+    ],
+)
+def test_what_the_demo_cannot_give_is_refused(
+    tmp_path: Path, fault: dict[str, Any], more: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(FaultError, match=sentence) as refused:
+        planned(faults=in_file(tmp_path, fault, **more))
+    assert refused.value.exit_status == 2
+
+
+ALL_OF_BOTH = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
+"""Plans for more workers than the demo has."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "refused"),
+    [
+        ("reference", {*ALL_OF_BOTH, "ospbench-master"}),  # none of its workers leads
+        ("kafka_streams", {*ALL_OF_BOTH, "ospbench-master"}),
+        ("flink", ALL_OF_BOTH),
+        ("spark", ALL_OF_BOTH),
+        ("storm", ALL_OF_BOTH),
+    ],
+)
+def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -> None:
+    found = set()
+    for name in get_args(PlanName):
+        try:
+            day = planned(engine, plan=name).day
+        except FaultRefused:
+            found.add(name)
+        else:
+            assert day is not None
+            assert {step.fault.plan for step in day.timeline.steps} == {name}
+    assert found == refused
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"plan": "pgval-crash", "fault": "kill"}, "--fault does not go with --faults or --plan"),
+        ({"plan": "pgval-crash", "seconds": 30}, "--seconds does not go with --faults or --plan"),
+        ({"plan": "pgval-crash", "faults": "day.yaml"}, "--plan and --faster do not go with --faults"),
+        ({"faster": 2.0}, "--faster shortens a plan"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DemoRefused, match=sentence):
+        planned(**given)
+
+
+def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
+    pause = {"kind": "process_pause", "target": {"labels": {"role": "worker"}}, "for": "20s"}
+    plan = planned(faults=in_file(tmp_path, pause))
+    assert missing_after_seconds(plan) == missing_after_seconds(DemoPlan()) + 20
+    config = load(write_sidecar("127.0.0.1:1", plan, tmp_path))
+    assert config.timing.missing_after == 30_000_000
+    assert config.measures.moving_rate * 2 <= 9_000_000
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("process_kill", True), ("restart_loop", False)])
+def test_what_a_fault_keeps_down_comes_back_when_healing_begins(tmp_path: Path, kind: str, *, kept: bool) -> None:
+    restarted: list[str] = []
+    pids: list[int | None] = [41]
+    file = pid_file(tmp_path, "w")
+    charge = Charge("w", lambda: pids[0], lambda: restarted.append("w"), lambda: True, file)
+    supervisor = Supervisor([charge], tmp_path / "st", lambda _: None)
+    file.parent.mkdir()
+    supervisor.look()
+    assert file.read_text() == "41\n"
+    target = {"type": "process", "pid_file": str(file), "supervised": True}
+    parameters = {"interval": "1s"} if kind == "restart_loop" else {}
+    fault = {
+        "id": "1",
+        "name": "f",
+        "kind": kind,
+        "targets": {"w": target},
+        "parameters": parameters,
+        "plan": "",
+        "seed": 0,
+    }
+    with Journal.locked(tmp_path / "st") as journal:
+        entry = journal.begin(Fault.model_validate(fault), Facts())
+        journal.reach(entry, "injected")
+        pids[0] = None
+        supervisor.look()
+        assert not file.exists()
+        assert restarted == ([] if kept else ["w"])
+        journal.reach(entry, "heal_started")
+        supervisor.look()
+        assert restarted[-1:] == ["w"]
+
+
+def test_a_process_is_written_down_again_only_when_it_does_its_part(tmp_path: Path) -> None:
+    ready: list[bool] = []
+    file = pid_file(tmp_path, "w")
+    file.parent.mkdir()
+    supervisor = Supervisor(
+        [Charge("w", lambda: 41, lambda: None, lambda: bool(ready), file)], tmp_path, lambda _: None
+    )
+    supervisor.look()
+    assert not file.exists()
+    assert not supervisor.all_ready
+    ready.append(True)
+    supervisor.look()
+    assert file.read_text() == "41\n"
+    assert supervisor.all_ready
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_is_that_of_all_that_descend() -> None:
+    code = "import subprocess, sys; b = bytearray(40 << 20); b[::4096] = b'1' * len(b[::4096]);"
+    inner = code + "print('up', flush=True); sys.stdin.read()"
+    outer = code + f"subprocess.run([sys.executable, '-c', {inner!r}])"
+    with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        taken = taken_by(child.pid)
+    assert taken.processes == 2
+    assert 80 << 20 <= taken.bytes < 200 << 20
