@@ -7,6 +7,7 @@ import subprocess
 import time
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 from faults.backends import processes
 from faults.errors import FaultRefused
@@ -14,6 +15,8 @@ from faults.facts import Facts
 from faults.fault import Fault
 from faults.parameters import RestartLoopParameters
 from faults.targets import LocalProcess
+
+_DIES_SECONDS: Final = 1.0
 
 
 class OnProcesses:
@@ -137,3 +140,7 @@ class RestartLoop(Kill):
                 with suppress(FaultRefused):  # it ended by itself between the two looks
                     for process in processes.members(name, target):
                         processes.send(process, signal.SIGKILL)
+                # Healing may come next, and must not take the one that dies now for one that runs.
+                if (child := self._started.pop(name, None)) is not None:
+                    with suppress(subprocess.TimeoutExpired):
+                        child.wait(_DIES_SECONDS)

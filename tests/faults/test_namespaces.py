@@ -93,7 +93,10 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
     assert connects(stage)
 
 
-@pytest.mark.parametrize(("direction", "reaches_us"), [("from", True), ("to", False), ("both", False)])
+@pytest.mark.parametrize(
+    ("direction", "reaches_us"),
+    [("from", True), ("to", False), pytest.param("both", False, marks=pytest.mark.extended)],
+)
 def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direction: str, reaches_us: bool) -> None:
     """No answer comes either way; whether a datagram from inside arrives tells which."""
     before, seen = outer_rule(), []
@@ -106,7 +109,10 @@ def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direct
 
 
 @needs_peers
-@pytest.mark.parametrize("direction", ["to", "from", "both"])
+@pytest.mark.parametrize(
+    "direction",
+    ["to", pytest.param("from", marks=pytest.mark.extended), pytest.param("both", marks=pytest.mark.extended)],
+)
 def test_a_partial_partition_holds_off_its_peers_only(stage: Stage, name: str, direction: str) -> None:
     with socket.create_server((_HOST, 0), backlog=100) as other:
         peer = f"{_HOST}:{other.getsockname()[1]}"

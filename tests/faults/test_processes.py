@@ -92,6 +92,25 @@ def test_a_restart_loop_kills_what_comes_back(stage: Stage) -> None:
     assert is_alive(stage.pid("w0"))
 
 
+def test_a_loop_that_ends_with_a_kill_brings_back_what_it_killed(stage: Stage) -> None:
+    stage.add_worker("w0")
+    spec = {"kind": "restart_loop", "target": "w0", "for": "1s", "parameters": {"interval": "50ms"}}
+    fault = timeline(stage.write(spec)).steps[0].fault
+    loop = injection(fault, stage.folder / "st")
+    loop.prepare()
+    loop.inject()
+    wait_until(loop.is_in, "it is killed")
+    first = stage.pid("w0")
+
+    def killed_again() -> bool:
+        loop.hold()
+        return stage.pid("w0") != first and not is_alive(stage.pid("w0"))
+
+    wait_until(killed_again, "a hold has killed it as its last deed")
+    loop.heal()
+    wait_until(loop.is_gone, "it is back")
+
+
 def test_a_lost_node_takes_all_its_processes(stage: Stage) -> None:
     for name, host in (("w0", "a"), ("w1", "a"), ("w2", "b")):
         stage.add_worker(name, host=host)
