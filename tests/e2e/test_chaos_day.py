@@ -87,12 +87,13 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
     with demo(tmp_path / "demo", "--engine", "kafka_streams", *arguments) as running:
         assert running.process.wait(SECONDS_MAX) == 0, running.said()
         assert "no violation after it" in told_of("process-kill", running)
-        slow = told_of("net-delay", running)
-        assert slow.startswith("net_delay on kafka_streams-worker-0-link)")
-        # Half of what it answers is a round trip late at least.
-        raised = re.search(r"raised the latency by ([\d.]+) s", slow)
-        assert raised is not None, slow
-        assert float(raised[1]) > 0.4
+        assert "no violation after it" in told_of("net-delay", running)
+        slow = re.search(
+            r"failure \(net-delay\).*?by window close at most ([\d.]+) s", " ".join(running.said().split())
+        )
+        assert slow is not None, running.said()
+        # An answer of that worker is produced and committed through the slow link.
+        assert float(slow[1]) > 0.5
 
 
 @pytest.mark.extended
