@@ -11,6 +11,7 @@ from dashboards.settings import Settings
 UID: Final = "streamproof-sidecar"
 RUNBOOKS: Final = (
     "StreamproofSidecarSilent",
+    "StreamproofSidecarRestarting",
     "StreamproofSidecarStalled",
     "StreamproofSidecarBehind",
     "StreamproofSidecarBlind",
@@ -66,6 +67,14 @@ def _health() -> tuple[Panel, ...]:
             ),
             width=6,
             steps=GREEN_THEN_RED,
+        ),
+        Panel(
+            "stat",
+            "running for",
+            "Since the sidecar's process began to serve.",
+            (Query(f"time() - {by('pipeline', of('start_timestamp_seconds'), 'max')}", "{{pipeline}}"),),
+            unit="s",
+            width=6,
         ),
         Panel(
             "stat",

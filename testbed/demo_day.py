@@ -51,7 +51,7 @@ class Day:
     @property
     def kinds(self) -> frozenset[str]:
         """The types of the targets that are hit."""
-        return frozenset(KINDS[step.fault.kind].target for step in self.timeline.steps)
+        return frozenset(KINDS[fault.kind].target for step in self.timeline.steps for _, fault in step.parts)
 
     @property
     def link_names(self) -> tuple[str, ...]:
@@ -60,8 +60,8 @@ class Day:
 
     @property
     def longest_seconds(self) -> float:
-        """What the longest fault lasts."""
-        return max(step.lasts_seconds for step in self.timeline.steps)
+        """What the longest fault or group of faults lasts."""
+        return max(step.seconds for step in self.timeline.steps)
 
     @property
     def control_seconds(self) -> float:
@@ -82,7 +82,7 @@ def day_of(
 ) -> Day:
     """The day in ``file``, or the named ``plan``; ``seed`` counts where the file has none."""
     source = file if file is not None else f"--plan {plan}"
-    asked = _read(Path(file)) if file is not None else _named(str(plan), faster, engine)
+    asked = _read(Path(file)) if file is not None else _named(str(plan), faster, engine, inputs)
     own_seed = asked.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")
@@ -110,7 +110,7 @@ def _read(file: Path) -> dict[str, Any]:
     return data
 
 
-def _named(plan: str, faster: float | None, engine: str) -> dict[str, Any]:
+def _named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
     """A file with that plan on the demo's targets: workers, or the link where there is one."""
     role = _DRIVERS.get(engine, "worker")
     target: dict[str, Any] = {"labels": {"role": role}}
@@ -119,6 +119,11 @@ def _named(plan: str, faster: float | None, engine: str) -> dict[str, Any]:
         target = {"name": links[0]} if len(links) == 1 else {}
     elif plan == "ospbench-master":
         target = {}
+    elif plan == "ospbench-poison":
+        target = {"name": inputs[0]}
+    elif plan == "streambench-node":
+        # Of a host without input; here each worker reads some of it, so the first is named.
+        target = {"name": next(name for name in instance_names(engine) if f"-{role}" in name)}
     elif (
         not plan.endswith(_SEVERAL)
         and len(single := [name for name in instance_names(engine) if f"-{role}" in name]) == 1
@@ -151,7 +156,7 @@ def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
     schedule = schedule_of(config.plan) if config.plan is not None else config.schedule
     assert schedule is not None
     given = {target.type for target in config.targets.values()}
-    for spec in schedule.faults:
+    for spec in (part for one in schedule.faults for part in one.parts):
         if (wanted := KINDS[spec.kind].target) not in given:
             raise FaultRefused(
                 f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "
@@ -175,7 +180,14 @@ def _bound(content: Mapping[str, Any], source: str, seed: int) -> tuple[FaultCon
         for name, target in config.targets.items()
     }
     planned = timeline(config.model_copy(update={"targets": started}), seed)
-    steps = tuple(replace(step, fault=_supervised(step.fault, config)) for step in planned.steps)
+    steps = tuple(
+        replace(
+            step,
+            fault=_supervised(step.fault, config),
+            others=tuple((after, _supervised(fault, config)) for after, fault in step.others),
+        )
+        for step in planned.steps
+    )
     return config, replace(planned, steps=steps)
 
 

@@ -58,6 +58,7 @@ class JudgedRun:
                 self.record.faults,
                 Moment(self.tables, "test", at_us, at_us),
                 suspected=suspected,
+                has_broker_time=False,
                 unreadable=unreadable,
             )
             self.record.violations_recorded(recorded, at_us)
