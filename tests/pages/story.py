@@ -106,6 +106,7 @@ def _snapshot(second: int, read: int, processed: int, latency: Histogram) -> Sna
             "suspected": {},
         },
         violations_latest=tuple(violations(lost)),
+        first_confirmed_us={"duplicate": at(HEALED + 20)} | ({"missing": at(HEALED + 120)} if lost else {}),
         violations_open={"missing": lost, "duplicate": repeated},
         fault_violations={"f-1": {"missing": lost, "duplicate": repeated}, "f-2": {}},
         fault_measures={"f-1": {"failure_cost_seconds": 58.4, "downtime_seconds": 38.0, "recovery_seconds": 71.5}},
