@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from tests.unit.reconcile_rows import MINUTE_US, facts
 from validator.model.frontier import Clock
 from validator.reconcile.judge import Rules
@@ -39,6 +41,17 @@ class JudgedRun:
         unreadable: Sequence[dict[str, Any]] = (),
     ) -> None:
         """A batch at ``at_us``, by which all topics are read through."""
+        self.take(at_us, facts(*rows) if rows else None, suspected=suspected, unreadable=unreadable)
+
+    def take(
+        self,
+        at_us: int,
+        table: pa.Table | None,
+        *,
+        suspected: frozenset[str] = frozenset(),
+        unreadable: Sequence[dict[str, Any]] = (),
+    ) -> None:
+        """The same, with the batch's facts as a table."""
         clock = Clock(
             lookup_us=at_us,
             watermark_us=2**60,
@@ -51,7 +64,7 @@ class JudgedRun:
             outputs_held=False,
             inputs_held=False,
         )
-        self.judging.absorb(facts(*rows) if rows else None, clock, {})
+        self.judging.absorb(table, clock, {})
         if self.judging.sums.violations_changed or unreadable:
             recorded = record_violations(
                 self.judging,
