@@ -73,6 +73,21 @@ def test_what_is_scraped_is_well_formed_in_both_formats(snapshots: tuple[Snapsho
     assert list(parse_openmetrics(text))  # type: ignore[no-untyped-call]
 
 
+def test_a_count_of_violations_names_the_newest_of_them() -> None:
+    text = generate_openmetrics(registry(after(clean(), broken()))).decode()  # type: ignore[no-untyped-call]
+    told = {
+        (sample.labels["class"], sample.exemplar.labels["violation"], sample.exemplar.value)
+        for family in parse_openmetrics(text)  # type: ignore[no-untyped-call]
+        for sample in family.samples
+        if sample.exemplar is not None
+    }
+    confirmed = [v for v in broken().violations_latest if v.state == "confirmed"]
+    newest = {(v.violation_class, v.phase): v for v in sorted(confirmed, key=lambda v: v.changed_us)}
+    counted = broken().confirmed_total
+    assert told == {(v.violation_class, v.id, v.count) for place, v in newest.items() if place in counted}
+    assert told
+
+
 def test_every_class_exists_at_zero_from_the_first_scrape() -> None:
     series = scrape(after())
     for name in Contribution:

@@ -268,7 +268,8 @@ HEAD: Final = """\
 Served at `/metrics` of `metrics.address:metrics.port`. Every metric has the label `pipeline`. Every class exists at 0
 from the first scrape of a new state. On a restart `/metrics` answers 503 until the totals are restored, so a counter
 never falls. No label carries an id, a key, an offset or a run. Nothing measures the classes `inconsistent` and
-`wrong_value` yet: their series stay at 0, and in the report `results` has null for them.
+`wrong_value` yet: their series stay at 0, and in the report `results` has null for them. In OpenMetrics the samples of
+`violations_confirmed_total` carry exemplars: the id of the newest violation of that class and phase.
 
 | metric | type | unit | labels | what it is |
 |---|---|---|---|---|

@@ -6,15 +6,20 @@ import threading
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
+from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar
 
 from validator.model.snapshot import Histogram, Snapshot
 from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, PREFIX
 from validator.publish.catalogue import Metric as Entry
 from validator.publish.samples import Labels, Samples, at_start, of
+
+EXEMPLIFIED: Final = "violations_confirmed_total"
+"""The metric whose samples name a violation."""
 
 
 class SnapshotCollector(Collector):
@@ -33,6 +38,7 @@ class SnapshotCollector(Collector):
         self._histograms: dict[str, dict[Labels, Histogram]] = {n: dict(v) for n, v in start.histograms.items()}
         self._plain["start_timestamp_seconds"] = {(): started_seconds}
         self._batches: int | None = None
+        self._exemplars: Mapping[Labels, Exemplar] = {}
 
     def update(self, snapshot: Snapshot) -> None:
         """Show ``snapshot`` from the next scrape on."""
@@ -46,6 +52,7 @@ class SnapshotCollector(Collector):
             if snapshot.batch_durations is None and snapshot.batches != self._batches:
                 self._count_batch(snapshot.batch_seconds)
             self._batches = snapshot.batches
+            self._exemplars = _exemplars(snapshot)
 
     def collect(self) -> Iterator[Metric]:
         """One family for each entry of the catalogue, in its order."""
@@ -90,11 +97,32 @@ class SnapshotCollector(Collector):
                 buckets = list(zip(edges, (float(n) for n in accumulate(histogram.counts)), strict=True))
                 family.add_metric([self._pipeline, *labels], buckets, histogram.sum_seconds)
             return family
-        of_kind = CounterMetricFamily if entry.kind == "counter" else GaugeMetricFamily
-        plain = of_kind(full, entry.help, labels=names)
-        for labels, value in self._plain.get(entry.name, {}).items():
-            plain.add_metric([self._pipeline, *labels], value)
-        return plain
+        values = self._plain.get(entry.name, {})
+        if entry.kind == "counter":
+            counter = CounterMetricFamily(full, entry.help, labels=names)
+            told = self._exemplars if entry.name == EXEMPLIFIED else {}
+            for labels, value in values.items():
+                counter.add_metric([self._pipeline, *labels], value, exemplar=told.get(labels))
+            return counter
+        gauge = GaugeMetricFamily(full, entry.help, labels=names)
+        for labels, value in values.items():
+            gauge.add_metric([self._pipeline, *labels], value)
+        return gauge
+
+
+def _exemplars(snapshot: Snapshot) -> dict[Labels, Exemplar]:
+    """(class, phase) -> the newest violation that was confirmed there: an id to look for in `violations.json`.
+
+    It is no label, so it makes no series. Only a scrape in OpenMetrics carries them.
+    """
+    found: dict[Labels, Exemplar] = {}
+    for violation in snapshot.violations_latest:
+        place = (violation.violation_class, violation.phase)
+        known = found.get(place)
+        seconds = violation.changed_us / 1e6
+        if violation.state == "confirmed" and (known is None or float(known.timestamp or 0) < seconds):
+            found[place] = Exemplar({"violation": violation.id}, violation.count, seconds)
+    return found
 
 
 def _larger(before: Histogram, now: Histogram) -> Histogram:
