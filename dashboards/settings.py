@@ -62,4 +62,4 @@ class Settings:
         """Where the dashboard ``uid`` shows the pipeline of an alert (a template); just its uid without a Grafana."""
         if not self.grafana:
             return uid
-        return f"{self.grafana.rstrip('/')}/d/{uid}?var-pipeline={{{{ .Labels.pipeline }}}}"
+        return f"{self.grafana.rstrip('/')}/d/{uid}?var-pipeline={{{{ .Labels.pipeline | urlquery }}}}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -41,7 +40,7 @@ def judged(
     with OwnedProcess(command, log=folder / "sidecar.log", environment=python_path(), folder=folder) as sidecar:
         try:
             status = sidecar.wait(SIDECAR_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
+        except TimeoutError:
             raise AssertionError(f"the sidecar did not end:\n{sidecar.last_lines()}") from None
         report = folder / "state" / "report.json"
         assert report.exists(), sidecar.last_lines()

@@ -2,7 +2,8 @@
 
 Expected, before any run: nothing is missing, whenever the kill comes, since a batch that is not committed is read and
 answered again. Twice come exactly the ids of the results that were in the topic when the driver died and that its
-checkpoint had not committed: the sink has no transactions, so exactly once is not what this engine does.
+checkpoint had not committed: the sink has no transactions, so exactly once is not what this engine does. The sidecar
+counts the same: at least once passes, exactly once fails just where ids came twice.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import pytest
 from testbed.broker import EmbeddedBroker
 from testbed.engines.real import RealEngineSettings, Timeouts
 from testbed.engines.spark import SparkEngine
+from tests.engines.judged import assert_sidecar_agrees
 from tests.engines.topics import PacedLoad, Topics, now_ms, until
 
 pytestmark = pytest.mark.timeout(400)
@@ -71,6 +73,12 @@ def test_a_kill_before_the_commit_repeats_exactly_the_results_that_were_out(
     assert "transactional.id not set in the producers, acks all" in effective.evidence
     assert effective.commit_interval_seconds == 0.5
     assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+
+    counted, _ = assert_sidecar_agrees(
+        tmp_path / "sidecar", broker.bootstrap_servers, effective, input_topic=topics.input, output=topics.output,
+        late=topics.late, guarantee="at_least_once", window_ms=WINDOW_MS,
+    )  # fmt: skip
+    assert (counted.missing, counted.duplicates) == (0, len(repeated))
 
 
 def last_commit_seconds(checkpoint: Path) -> float:

@@ -1,7 +1,8 @@
 """Storm against a real broker: its worker SIGKILLed between a window's results and the commit of its offsets.
 
 Expected, before any run, at least once: nothing is missing, since the spout reads again from its committed offsets.
-Twice come exactly the ids that had been answered when the worker died and lie at or past those offsets.
+Twice come exactly the ids that had been answered when the worker died and lie at or past those offsets. The sidecar
+counts the same: at least once passes, exactly once fails.
 
 One input partition: with more, Storm may lose what it reads behind another one by more than its lag (docs/engines.md).
 """
@@ -18,6 +19,7 @@ from testbed.broker import EmbeddedBroker
 from testbed.engines.real import RealEngineSettings, Timeouts
 from testbed.engines.settings import Guarantee
 from testbed.engines.storm import WORKER, StormEngine
+from tests.engines.judged import assert_sidecar_agrees
 from tests.engines.topics import PacedLoad, Topics, now_ms, until
 
 pytestmark = pytest.mark.timeout(500)
@@ -72,6 +74,12 @@ def test_a_killed_worker_repeats_exactly_what_its_offsets_had_not_reached(
     assert effective.guarantee == "at_least_once", effective
     assert "the spout works AT_LEAST_ONCE" in effective.evidence
     assert "runs at least once" in (effective.mismatch("exactly_once") or "")
+
+    counted, _ = assert_sidecar_agrees(
+        tmp_path / "sidecar", broker.bootstrap_servers, effective, input_topic=topics.input, output=topics.output,
+        late=topics.late, guarantee="at_least_once", window_ms=WINDOW_MS,
+    )  # fmt: skip
+    assert (counted.missing, counted.duplicates) == (0, len(handled & again))
 
 
 @pytest.mark.extended

@@ -150,13 +150,13 @@ def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path:
 def test_an_alert_names_the_status_page_of_its_own_sidecar(tmp_path: Path) -> None:
     scenario = next(life for life in LIVES if life.labels.get("cause") == "no_batch")
     seen = {
-        f'streamproof_build_info{{pipeline="{name}",instance="{name}.example:9464"}}': "1x40"
+        f'streamproof_build_info{{pipeline="{name}",instance="{name}.example:9464"}}': "1x200"
         for name in ("clickstream", "other")
     }
     told = fired(scenario, "")
     told["exp_annotations"]["status_page"] = "http://clickstream.example:9464/ "
-    check: dict[str, object] = {"eval_time": "15m", "alertname": scenario.alert, "exp_alerts": [told]}
-    promtool(tmp_path, {**scenario.series, **seen}, [check])
+    check: dict[str, object] = {"eval_time": scenario.fires[0], "alertname": scenario.alert, "exp_alerts": [told]}
+    promtool(tmp_path, {**scenario.series, **seen}, [check], interval=scenario.interval)
 
 
 def test_every_alert_has_its_life_told() -> None:

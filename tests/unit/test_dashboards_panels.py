@@ -96,7 +96,7 @@ def test_an_alert_names_a_dashboard_that_names_its_runbook() -> None:
         assert f"{alert.name}.md" in board.description
         told = annotations_of(alert, Settings(grafana="https://grafana.example.org/"))
         assert told["dashboard"] == (
-            f"https://grafana.example.org/d/{board.uid}?var-pipeline={{{{ .Labels.pipeline }}}}"
+            f"https://grafana.example.org/d/{board.uid}?var-pipeline={{{{ .Labels.pipeline | urlquery }}}}"
         )
 
 

@@ -51,6 +51,24 @@ def test_faults_of_one_name_must_all_expect_it() -> None:
     assert record(KILL, replace(again, expects=frozenset({"missing"}))).expected() == {}
 
 
+def test_what_came_between_two_faults_of_one_name_is_neithers() -> None:
+    again = replace(KILL, id="2", injected_us=60 * MINUTE, healed_us=61 * MINUTE)
+    found = record(KILL)
+    found.add_confirmed("duplicate", "recovery", "confirmed", 100, 0, 30 * MINUTE, fault="kill")
+    assert found.expected() == {("kill", "duplicate"): 30}
+    found.faults = (KILL, replace(again, healed_us=None))
+    assert found.expected() == {("kill", "duplicate"): 30}
+    found.faults = (KILL, again)
+    found.add_confirmed("duplicate", "failure", "confirmed", 7, 0, 60 * MINUTE, fault="kill")
+    assert found.expected() == {("kill", "duplicate"): 37}
+
+
+def test_what_is_taken_back_under_another_fault_is_expected_less() -> None:
+    found = record(KILL, replace(KILL, id="2", name="other", injected_us=20 * MINUTE, healed_us=21 * MINUTE))
+    found.add_confirmed("duplicate", "failure", "retracted", 0, 30, 20 * MINUTE, fault="other")
+    assert found.expected() == {}
+
+
 @pytest.mark.parametrize(("minute", "expects"), [(12, 35), (17, 35), (18, 30), (500, 30)])
 def test_a_fault_that_never_recovers_expects_nothing_more_some_time_after_it(minute: int, expects: int) -> None:
     found = record(KILL)
@@ -58,10 +76,11 @@ def test_a_fault_that_never_recovers_expects_nothing_more_some_time_after_it(min
     assert found.expected() == {("kill", "duplicate"): expects}
 
 
-def test_a_fault_that_is_not_healed_expects_on() -> None:
+@pytest.mark.parametrize(("minute", "expects"), [(500, 35), (10 + 24 * 60, 35), (10 + 24 * 60 + 6, 30)])
+def test_a_fault_that_is_not_healed_expects_on_for_a_day(minute: int, expects: int) -> None:
     found = record(replace(KILL, healed_us=None))
-    found.add_confirmed("duplicate", "failure", "confirmed", 5, 0, 500 * MINUTE, fault="kill")
-    assert found.expected() == {("kill", "duplicate"): 35}
+    found.add_confirmed("duplicate", "failure", "confirmed", 5, 0, minute * MINUTE, fault="kill")
+    assert found.expected() == {("kill", "duplicate"): expects}
 
 
 def test_what_was_taken_back_is_expected_no_more() -> None:
@@ -70,16 +89,15 @@ def test_what_was_taken_back_is_expected_no_more() -> None:
     assert found.expected() == {}
 
 
-def test_old_minutes_are_kept_by_the_hour_and_never_expect_more() -> None:
+def test_old_minutes_are_kept_together_and_expected_no_more() -> None:
     found = record(KILL)
     for minute in range(18, 18 + 3 * DAY_MINUTES):
         found.add_confirmed("duplicate", "recovery", "confirmed", 1, 0, minute * MINUTE, fault="kill")
     before = found.expected()
     found._forget_old(18 * MINUTE + 3 * DAY_MINUTES * MINUTE)
-    # The minutes of the first hour are told as its last one, which is after all that the plan expects.
     assert before == {("kill", "duplicate"): 30}
     assert found.expected() == {}
-    assert len(found.confirmed_by_fault["kill", "duplicate"]) < DAY_MINUTES + 60
+    assert len(found.confirmed_by_fault["kill", "duplicate"]) <= DAY_MINUTES + 1
     assert sum(found.confirmed_by_fault["kill", "duplicate"].values()) == 30 + 3 * DAY_MINUTES
 
 

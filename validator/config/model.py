@@ -157,7 +157,7 @@ class Measures(Frozen):
     """The output has recovered where its rate stays in the band for so long."""
     give_up_after: PositiveDuration = 300_000_000
     """What is not back so long after the fault was healed has not recovered. A violation that its plan expects mutes an
-    alert where it is confirmed within this and `timing.missing_after`."""
+    alert where it is confirmed within this and what a loss takes to be proven: a window, disorder, `missing_after`."""
 
     @model_validator(mode="after")
     def _baseline_fits(self) -> Measures:

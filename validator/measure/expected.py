@@ -6,6 +6,7 @@ plan expects ends some time after the healing: a mute without an end would hide 
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -14,6 +15,10 @@ from validator.model.classes import EXPECTABLE
 from validator.model.snapshot import FaultWindow
 
 MINUTE_US: Final = 60_000_000
+UNHEALED_US: Final = 24 * 60 * MINUTE_US
+"""A fault that is never told as healed expects no longer than this: whoever injected it may have died."""
+NO_MINUTE: Final = -1
+"""Of what was confirmed long ago, minute by minute no longer known; no fault covers it."""
 
 
 def expected(
@@ -26,36 +31,64 @@ def expected(
 
     ``by_fault``: (fault's name, class) -> confirmed less retracted; ``confirmed_by_minute``: of the same, what was
     confirmed in each minute. ``within_us``: how long after the healing they may still be confirmed. Violations are told
-    by the fault's name, so where faults share one, all of them must expect the class.
+    by the fault's name, so where faults share one, all of them must expect the class; and what was confirmed between
+    two of them is neither's.
     """
+    by_name: dict[str, list[FaultWindow]] = {}
+    for window in injected(windows):
+        by_name.setdefault(window.name, []).append(window)
     found: dict[tuple[str, str], int] = {}
     for (name, of_class), count in by_fault.items():
-        alike = [window for window in injected(windows) if window.name == name]
+        alike = by_name.get(name, [])
         if not alike or any(of_class not in window.expects for window in alike):
             continue
-        until = _until_us(alike, within_us)
-        later = 0
-        if until is not None:
-            minutes = confirmed_by_minute.get((name, of_class), {})
-            later = sum(confirmed for minute, confirmed in minutes.items() if minute * MINUTE_US > until)
+        spans = _spans(alike, within_us)
+        minutes = confirmed_by_minute.get((name, of_class), {})
+        unexpected = sum(confirmed for minute, confirmed in minutes.items() if not _covers(spans, minute))
         # What was taken back may be of either time: then less is expected, and an alert may fire that need not.
-        if count > later:
-            found[name, of_class] = count - later
-    return found
+        if count > unexpected:
+            found[name, of_class] = count - unexpected
+    return _less_taken_back(found, by_fault)
 
 
 def expected_now(windows: Sequence[FaultWindow], now_us: int, within_us: int) -> frozenset[str]:
     """The classes that a fault's plan expects at this instant."""
     found: set[str] = set()
     for window in injected(windows):
-        until = _until_us([window], within_us)
-        if (window.injected_us or 0) <= now_us and (until is None or now_us <= until):
+        [(since, until)] = _spans([window], within_us)
+        if since <= now_us <= until:
             found |= window.expects & set(EXPECTABLE)
     return frozenset(found)
 
 
-def _until_us(windows: Sequence[FaultWindow], within_us: int) -> int | None:
-    """None where one of them is not healed."""
-    healed = [healed_us(window) for window in windows]
-    known = [instant for instant in healed if instant is not None]
-    return max(known) + within_us if len(known) == len(healed) else None
+def _less_taken_back(
+    found: dict[tuple[str, str], int], by_fault: Mapping[tuple[str, str], int]
+) -> dict[tuple[str, str], int]:
+    """Without what was confirmed under one fault and is told as taken back under another."""
+    for (_, of_class), count in by_fault.items():
+        owed = max(0, -count)
+        for place in [place for place in found if place[1] == of_class]:
+            taken = min(owed, found[place])
+            found[place] -= taken
+            owed -= taken
+    return {place: count for place, count in found.items() if count}
+
+
+def _spans(windows: Sequence[FaultWindow], within_us: int) -> list[tuple[int, int]]:
+    """From each injection to when nothing of the fault is expected any more; of windows in order, merged."""
+    spans: list[tuple[int, int]] = []
+    for window in windows:
+        since = window.injected_us or 0
+        healed = healed_us(window)
+        until = (since + UNHEALED_US if healed is None else healed) + within_us
+        if spans and since <= spans[-1][1]:
+            spans[-1] = (spans[-1][0], max(spans[-1][1], until))
+        else:
+            spans.append((since, until))
+    return spans
+
+
+def _covers(spans: Sequence[tuple[int, int]], minute: int) -> bool:
+    start = minute * MINUTE_US
+    at = bisect_right(spans, start + MINUTE_US - 1, key=lambda span: span[0])
+    return at > 0 and start <= spans[at - 1][1]

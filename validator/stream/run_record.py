@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from validator.measure.expected import MINUTE_US, expected, expected_now
+from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
 from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
 from validator.measure.ledger import Ledger
@@ -255,14 +255,14 @@ class RunRecord:
             del self.by_minute[minute]
         for place, minutes in self.confirmed_by_fault.items():
             if len(minutes) > 2 * DAY_MINUTES:
-                # Old minutes become the last one of their hour: told as later they are expected less, never more.
-                self.confirmed_by_fault[place] = dict(_by_hour(minutes, oldest))
+                # A fault that never ends: what is old is expected no more.
+                self.confirmed_by_fault[place] = dict(_without_old(minutes, oldest))
 
 
-def _by_hour(minutes: Mapping[int, int], oldest: int) -> Mapping[int, int]:
+def _without_old(minutes: Mapping[int, int], oldest: int) -> Mapping[int, int]:
     found: dict[int, int] = {}
     for minute, count in minutes.items():
-        place = minute if minute >= oldest else minute // 60 * 60 + 59
+        place = minute if minute >= oldest else NO_MINUTE
         found[place] = found.get(place, 0) + count
     return found
 

@@ -192,7 +192,13 @@ class Sidecar:
         record = RunRecord(
             joins=rules.join is not None,
             ledger=opened_ledger(self._state) if config.faults is not None else None,
-            expects_within_us=config.measures.give_up_after + config.timing.missing_after,
+            # What is lost in a fault is proven when its window has closed and its answer is overdue for good.
+            expects_within_us=config.measures.give_up_after
+            + config.oracle.size
+            + config.timing.max_disorder
+            + config.timing.allowed_lateness
+            + config.timing.idle_after
+            + config.timing.missing_after,
         )
         restore_record(self._tables, record)
         follow_acknowledged(self._tables, record, self._acknowledged.read())
