@@ -70,12 +70,28 @@ def heal_each(
         injected.heal()
         return True
 
-    for entry, _ in broken:
+    def began(entry: Entry) -> bool:
         reach(entry, "heal_started", journal, topic)
+        return True
+
+    def proven(entry: Entry, injected: Injection) -> bool:
+        if not becomes_true(injected.is_gone, within_seconds):
+            return False
+        reach(entry, "healed", journal, topic)
+        return True
+
+    unwritten: list[Entry] = []
+    for entry, _ in broken:
+        try:
+            began(entry)
+        except OSError:
+            # The fault may be what fills the disk that the journal is on: heal it first, and write then.
+            unwritten.append(entry)
     to_prove = [(entry, injected) for entry, injected in broken if tried(entry, partial(mended, injected))]
     for entry, injected in to_prove:
-        if tried(entry, partial(becomes_true, injected.is_gone, within_seconds)):
-            reach(entry, "healed", journal, topic)
+        if entry in unwritten and not tried(entry, partial(began, entry)):
+            continue
+        if tried(entry, partial(proven, entry, injected)):
             healed(entry)
     if failed:
         raise NotHealed(" ".join(failed))

@@ -88,9 +88,10 @@ class Journal:
     def reach(self, entry: Entry, state: State) -> datetime:
         """Write down that the fault reached ``state`` now; the instant. A state reached before keeps its instant."""
         if state not in entry.states:
-            entry.states[state] = datetime.now(UTC)
-            time = entry.states[state].isoformat(timespec="microseconds")
+            now = datetime.now(UTC)
+            time = now.isoformat(timespec="microseconds")
             self._append({"what": "state", "id": entry.fault.id, "state": state, "time": time})
+            entry.states[state] = now
         return entry.states[state]
 
     def told(self, entry: Entry) -> None:
@@ -99,8 +100,11 @@ class Journal:
         self._append({"what": "told", "id": entry.fault.id})
 
     def _append(self, line: dict[str, str]) -> None:
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+        with self._path.open("ab+") as file:
+            size = file.seek(0, os.SEEK_END)
+            # A line that a full disk cut off must not take the next one with it.
+            cut_off = size > 0 and (file.seek(size - 1), file.read(1))[1] != b"\n"
+            file.write((b"\n" if cut_off else b"") + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
 

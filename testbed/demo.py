@@ -139,6 +139,8 @@ class Demo:
         """The faults under load, as soon as the sidecar reports; the load, which was asked to end."""
         while self._report is None:
             self._look()
+            if not (process := self._the_sidecar().process).is_running:  # nobody restarts it yet
+                raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
             self._stop.pause()
         load = self._start_load(stack, broker)
         stack.callback(chaos.end)

@@ -30,6 +30,8 @@ _SEVERAL: Final = ("-2", "-4")
 """Ends of the names of plans that hit several targets at once."""
 FAILURE_FREE: Final = "120s"
 """The length that ``--plan streambench-node`` takes half of."""
+_SELF_STARTING: Final = "storm-worker"
+"""Processes that their engine starts again at once, so that they cannot be kept down."""
 _DRIVERS: Final = {"spark": "driver"}
 """The role that a named plan kills, where it is not called worker."""
 
@@ -162,6 +164,11 @@ def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
                 f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "
                 f"{', '.join(sorted(given))}."
             )
+        if spec.kind == "clock_skew":
+            raise FaultRefused(
+                f"{source}: clock_skew needs processes that were started under libfaketime, and the demo starts none"
+                " so; take another kind."
+            )
         if spec.target.name is not None and spec.target.name not in config.targets:
             raise FaultRefused(
                 f"{source}: the demo with {engine} has no target {spec.target.name}; use one of "
@@ -175,7 +182,7 @@ def _bound(content: Mapping[str, Any], source: str, seed: int) -> tuple[FaultCon
     # supervisor waits until the journal says that healing has begun; so plan as if the runner itself would start it.
     started = {
         name: target.model_copy(update={"supervised": False, "start": ("supervisor",)})
-        if isinstance(target, LocalProcess)
+        if isinstance(target, LocalProcess) and not name.startswith(_SELF_STARTING)
         else target
         for name, target in config.targets.items()
     }

@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, TypeVar
 
+from faults.errors import FaultError, FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+
+_Item = TypeVar("_Item")
+
+
+def for_each(items: Iterable[_Item], mend: Callable[[_Item], object]) -> None:
+    """``mend`` all, also those behind one that cannot be mended. Raises FaultRefused with what each of these said."""
+    failed = []
+    for item in items:
+        try:
+            mend(item)
+        except (FaultError, OSError) as error:
+            failed.append(str(error))
+    if failed:
+        raise FaultRefused(" ".join(failed))
 
 
 class Injection(Protocol):

@@ -17,6 +17,7 @@ from faults.backends import processes
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.kinds.process import OnProcesses
 from faults.parameters import ClockParameters
 
@@ -73,11 +74,13 @@ class ClockSkew(OnProcesses):
         return self._is_off_by(0.0)
 
     def _write(self, offset_seconds: float) -> None:
-        for target in self._targets.values():
-            assert target.clock_file is not None
-            new = target.clock_file.with_name(f"{target.clock_file.name}.new")
+        def write(file: Path | None) -> None:
+            assert file is not None
+            new = file.with_name(f"{file.name}.new")
             new.write_text(f"{offset_seconds:+.3f}\n", encoding="utf-8")
-            new.replace(target.clock_file)  # at no moment it is empty
+            new.replace(file)  # at no moment it is empty
+
+        for_each((target.clock_file for target in self._targets.values()), write)
 
     def _is_off_by(self, seconds: float) -> bool:
         for name, library in self._libraries.items():

@@ -11,6 +11,7 @@ from typing import Final
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import DiskParameters
 from faults.targets import FolderTarget
 
@@ -71,8 +72,7 @@ class DiskFull:
 
     def heal(self) -> None:
         """Remove the files."""
-        for file in self._files.values():
-            file.unlink(missing_ok=True)
+        for_each(self._files.values(), lambda file: file.unlink(missing_ok=True))
 
     def is_gone(self) -> bool:
         """No file of ours is left, and a byte can be written."""

@@ -13,6 +13,7 @@ from faults.backends.namespaces import Place
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import (
     NamespaceBandwidthParameters,
     NamespaceDelayParameters,
@@ -67,9 +68,11 @@ class _OnNamespaces:
 
     def heal(self) -> None:
         """Take the rule off. Raises FaultRefused where tc does not."""
-        for target in self._targets.values():
-            for place in self._places(target):
-                namespaces.remove_rule(place)
+
+        def take_off(target: NamespaceTarget) -> None:
+            for_each(self._places(target), namespaces.remove_rule)
+
+        for_each(self._targets.values(), take_off)
 
     def is_gone(self) -> bool:
         """The rule is off, and a connection takes about what it took before."""
@@ -195,8 +198,7 @@ class NamespaceLoss(_OnNamespaces):
         if not self._is_filtered:
             super().heal()
             return
-        for target in self._targets.values():
-            packet_filter.remove(target.namespace, self._name)
+        for_each(self._targets.values(), lambda target: packet_filter.remove(target.namespace, self._name))
 
     def _rule(self) -> tuple[str, ...]:
         return ("netem", "loss", f"{self._percent:g}%")

@@ -189,7 +189,9 @@ def work(
     since then it is not the runs that fail: raises CampaignBroken. So is KeyboardInterrupt.
     """
     in_a_row = 0
-    for run in wanted:
+    failed = {failure.run for failure in journal.failures}
+    # What failed before comes last: else a job that always fails would keep the rest from being reached.
+    for run in sorted(wanted, key=lambda run: run.name in failed):
         if result.read(folder, run) is not None:
             continue
         journal.append("started", run=run.name)
@@ -206,7 +208,7 @@ def work(
             if in_a_row >= FAILED_MOST:
                 raise CampaignBroken(
                     f"{in_a_row} runs in a row failed, the last with: {' '.join(journal.failures[-1].reason.split())}; "
-                    "mend that, and go on with --resume."
+                    "mend that, and go on with --resume, which leaves them for the end."
                 ) from error
         else:
             in_a_row = 0

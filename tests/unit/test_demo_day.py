@@ -106,6 +106,7 @@ def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None
         ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
         ({"kind": "process_kill", "target": {"pick": 2}}, {}, "it would hit all replicas"),
         ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
+        ({"kind": "clock_skew", "parameters": {"offset": "1m"}}, {}, "the demo starts none so; take another kind"),
     ],
 )
 def test_what_the_demo_cannot_give_is_refused(
@@ -127,7 +128,7 @@ ALL_OF_BOTH = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
         ("kafka_streams", {*ALL_OF_BOTH, "ospbench-master"}),
         ("flink", ALL_OF_BOTH),
         ("spark", ALL_OF_BOTH),
-        ("storm", ALL_OF_BOTH),
+        ("storm", {*ALL_OF_BOTH, "pgval-crash", "streambench-node"}),  # its Supervisor starts the worker again at once
     ],
 )
 def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -> None:

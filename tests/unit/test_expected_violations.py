@@ -129,21 +129,31 @@ def test_what_is_open_less_what_is_expected_and_not_acknowledged() -> None:
 
 def test_what_is_acknowledged_and_taken_back_is_neither_open_nor_expected_nor_an_excuse() -> None:
     found = record(KILL)
-    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 30, "seen", "kill")}
+    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 30, "seen", {"kill": 30})}
     found.acknowledged_counts = {"v": 30}
     assert found.acknowledged_now() == {("kill", "duplicate"): 30}
     found.acknowledged_counts = {"v": 10}
     assert found.acknowledged_now() == {("kill", "duplicate"): 10}
 
 
+def test_one_acknowledgement_over_two_faults_excuses_nothing_else() -> None:
+    found = record(KILL)
+    found.add_confirmed("duplicate", "failure", "confirmed", 2, 0, 11 * MINUTE, fault="unplanned")
+    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 32, "seen", {"kill": 30, "unplanned": 2})}
+    found.acknowledged_counts = {"v": 32}
+    # One more duplicate, which nobody acknowledged and no plan expects.
+    assert _unexpected({"duplicate": 1}, found.expected(), found.acknowledged_now()) == {"duplicate": 1}
+
+
 def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
     row = {"violation": "v", "class": "duplicate", "batch": 1, "state": "confirmed", "count": 3, "fault": "kill"}
+    row |= {"confirmed": 3, "retracted": 0}
     StateTables(tmp_path).append(rows_of(Table.VIOLATIONS, [row]), Table.VIOLATIONS, writer="test", version=1)
     acknowledge(tmp_path, "v", "seen")
-    assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", "kill")
+    assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", {"kill": 3})
     old = {"violation": "w", "class": "missing", "count": 1, "reason": "before faults were kept"}
     (tmp_path / "acknowledgements.jsonl").write_text(json.dumps(old) + "\n")
-    assert read(tmp_path)["w"].fault is None
+    assert read(tmp_path)["w"].by_fault == {}
 
 
 def test_the_pure_function_takes_an_unknown_minute_for_expected() -> None:

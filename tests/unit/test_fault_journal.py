@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from faults.facts import Facts, KnownProcess
 from faults.fault import STATES, Fault, State
 from faults.healing import heal
 from faults.journal import JOURNAL_FILE, Entry, Journal, read
+from faults.kinds.base import for_each
 from faults.schedule import timeline
 from faults.topic import FaultsTopic, tell_again
 from validator.stream.faults_topic import _row
@@ -129,3 +131,61 @@ def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path
         tell_again(topic, journal)
         assert topic.told == ["injected", "heal_started", "healed"]
         assert journal.open_entries() == []
+
+
+def test_a_fault_that_fills_the_journals_disk_is_healed_before_that_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Filling:
+        facts = Facts()
+        is_full = True
+
+        def prepare(self) -> None: ...
+        def inject(self) -> None: ...
+        def hold(self) -> None: ...
+        def is_in(self) -> bool:
+            return self.is_full
+
+        def heal(self) -> None:
+            self.is_full = False
+
+        def is_gone(self) -> bool:
+            return not self.is_full
+
+    filling, append = Filling(), Journal._append
+
+    def on_a_full_disk(journal: Journal, line: dict[str, str]) -> None:
+        if filling.is_full:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(journal, line)
+
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), Facts())
+        journal.reach(entry, "injected")
+        monkeypatch.setattr(Journal, "_append", on_a_full_disk)
+        heal(entry, filling, journal, None, 0.0)
+    assert not filling.is_full
+    (again,) = read(tmp_path).values()
+    assert set(again.states) == {"injected", "heal_started", "healed"}
+
+
+def test_a_line_that_a_full_disk_cut_off_does_not_take_the_next_one(tmp_path: Path) -> None:
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), Facts())
+        with (tmp_path / JOURNAL_FILE).open("a") as file:
+            file.write('{"what": "sta')
+        journal.reach(entry, "healed")
+    assert read(tmp_path)[entry.fault.id].is_healed
+
+
+def test_one_that_cannot_be_mended_keeps_none_behind_it() -> None:
+    mended: list[str] = []
+
+    def mend(name: str) -> None:
+        if name == "gone":
+            raise FileNotFoundError("no such folder")
+        mended.append(name)
+
+    with pytest.raises(FaultRefused, match=r"^no such folder$"):
+        for_each(["a", "gone", "b"], mend)
+    assert mended == ["a", "b"]

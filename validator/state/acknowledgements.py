@@ -6,7 +6,7 @@ import json
 import os
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -24,13 +24,14 @@ class UnknownViolation(Exception):
 
 @dataclass(frozen=True)
 class Acknowledgement:
-    """``count``: contributions in the violation when it was acknowledged; what comes on top is open again."""
+    """``count``: contributions in the violation when it was acknowledged; what comes on top is open again.
+    ``by_fault``: fault's name (None: of no fault) -> how many of them were told with it."""
 
     violation: str
     violation_class: str
     count: int
     reason: str
-    fault: str | None = None
+    by_fault: Mapping[str | None, int] = field(default_factory=dict)
 
 
 class Journal:
@@ -71,10 +72,10 @@ def _entries(lines: Iterable[bytes]) -> Iterable[Acknowledgement]:
     for line in lines:
         try:
             entry = json.loads(line)
-            yield Acknowledgement(
-                entry["violation"], entry["class"], entry["count"], entry["reason"], entry.get("fault")
-            )
-        except (ValueError, KeyError, TypeError):
+            violation, of_class, reason = (str(entry[name]) for name in ("violation", "class", "reason"))
+            faults = {fault or None: int(count) for fault, count in entry.get("faults", {}).items()}
+            yield Acknowledgement(violation, of_class, int(entry["count"]), reason, faults)
+        except (ValueError, KeyError, TypeError, AttributeError):
             continue
 
 
@@ -98,7 +99,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
             f"violation {violation} is only suspected, so that no alert is about it: acknowledge it once it is "
             "confirmed"
         )
-    entry = Acknowledgement(violation, found.violation_class, found.count, reason, found.fault)
+    entry = _entry(found, reason)
     _append(state, [entry])
     return entry
 
@@ -122,7 +123,7 @@ def acknowledge_all(
     ]
     known = read(state)
     entries = [
-        Acknowledgement(found.violation, found.violation_class, found.count, reason, found.fault)
+        _entry(found, reason)
         for found in confirmed
         if found.violation not in known or known[found.violation].count < found.count
     ]
@@ -137,6 +138,10 @@ def acknowledge_all(
         )
     _append(state, entries)
     return entries
+
+
+def _entry(found: Standing, reason: str) -> Acknowledgement:
+    return Acknowledgement(found.violation, found.violation_class, found.count, reason, found.by_fault)
 
 
 def _recorded(state: Path, violation: str) -> Standing | None:
@@ -162,7 +167,7 @@ def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
                 "violation": entry.violation,
                 "class": entry.violation_class,
                 "count": entry.count,
-                "fault": entry.fault,
+                "faults": {fault or "": count for fault, count in entry.by_fault.items()},
                 "reason": entry.reason,
                 "time_us": now_us,
             }

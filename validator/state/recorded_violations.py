@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -11,13 +11,14 @@ import pyarrow.dataset as ds
 
 from validator.state.tables import StateTables, Table
 
-_COLUMNS: Final = ("violation", "batch", "class", "state", "count", "fault")
+_COLUMNS: Final = ("violation", "batch", "class", "state", "count", "fault", "confirmed", "retracted")
 _MOVES: Final = ("batch", "violation", "lookup_us", "count")
 
 
 @dataclass(frozen=True)
 class Standing:
-    """A violation as its newest row has it. ``count``: contributions in it now, 0 where it was retracted."""
+    """A violation as its newest row has it. ``count``: contributions in it now, 0 where it was retracted.
+    ``by_fault``: fault's name (None: of no fault) -> confirmed less retracted under it, of all rows."""
 
     violation: str
     batch: int
@@ -25,17 +26,21 @@ class Standing:
     state: str
     count: int
     fault: str | None
+    by_fault: Mapping[str | None, int]
 
 
 def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[str, Standing]:
     """By violation, of the rows for which ``where`` holds (of a violation all or none); empty for an absent table."""
     found: dict[str, Standing] = {}
+    sums: dict[str, dict[str | None, int]] = {}
     for part in tables.scan(Table.VIOLATIONS, _COLUMNS, where):
-        for row in zip(*(part[name].to_pylist() for name in _COLUMNS), strict=True):
-            standing = Standing(*row)
-            known = found.get(standing.violation)
-            if known is None or known.batch < standing.batch:
-                found[standing.violation] = standing
+        rows = zip(*(part[name].to_pylist() for name in _COLUMNS), strict=True)
+        for violation, batch, of_class, state, count, fault, confirmed, retracted in rows:
+            of_faults = sums.setdefault(violation, {})
+            of_faults[fault] = of_faults.get(fault, 0) + confirmed - retracted
+            known = found.get(violation)
+            if known is None or known.batch < batch:
+                found[violation] = Standing(violation, batch, of_class, state, count, fault, of_faults)
     return found
 
 

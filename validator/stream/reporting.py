@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from validator.config.model import Config
@@ -33,7 +33,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         guarantee=config.guarantee,
         taken_us=books.lookup_us,
         verdicts=grade(confirmed, doubts),
-        verdicts_over=_over(books, record, doubts),
+        verdicts_over=_over(books, record, doubts, confirmed),
         reasons=reasons(confirmed, doubts),
         contributions=dict(sums.counts),
         results={
@@ -148,7 +148,13 @@ def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]
     return confirmed
 
 
-def _over(books: Books, record: RunRecord, doubts: list[str]) -> Mapping[str, Mapping[Guarantee, Verdict]]:
+def _over(
+    books: Books, record: RunRecord, doubts: Sequence[str], confirmed: Mapping[str, int]
+) -> Mapping[str, Mapping[Guarantee, Verdict]]:
+    untold = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
+    if untold:
+        # Told while they were suspected, so that nobody knows when they were confirmed.
+        doubts = [*doubts, f"when violations of class {', '.join(untold)} were confirmed is not known"]
     spans = {"1h": 60, "24h": 24 * 60}
     return {name: grade(record.confirmed_since(minutes, books.lookup_us), doubts) for name, minutes in spans.items()}
 

@@ -198,9 +198,16 @@ class RunRecord:
         """
         found: dict[tuple[str | None, str], int] = {}
         for violation, entry in self.acknowledged.items():
-            place = (entry.fault, entry.violation_class)
             left = min(entry.count, self.acknowledged_counts.get(violation, 0))
-            found[place] = found.get(place, 0) + left
+            # What is left of a fault's share is taken from it before what is left of none: it may be expected, and must
+            # not be counted as such and as acknowledged.
+            for fault, count in sorted(entry.by_fault.items(), key=lambda told: told[0] is None):
+                taken = max(0, min(count, left))
+                place = (fault, entry.violation_class)
+                found[place] = found.get(place, 0) + taken
+                left -= taken
+            if left:
+                found[None, entry.violation_class] = found.get((None, entry.violation_class), 0) + left
         return found
 
     def expected(self) -> dict[tuple[str, str], int]:
