@@ -23,6 +23,7 @@ from testbed.campaign.result import RunResult
 FILE: Final = "journal.jsonl"
 FAILED_MOST: Final = 3
 """In a row: what fails so often is the machine or the installation, and all further rows would say the same."""
+INTERRUPTED: Final = "The campaign was interrupted during this run."
 CUT_OFF: Final = "The campaign was killed during this run."
 
 
@@ -189,7 +190,7 @@ def work(
     since then it is not the runs that fail: raises CampaignBroken. So is KeyboardInterrupt.
     """
     in_a_row = 0
-    failed = {failure.run for failure in journal.failures}
+    failed = {failure.run for failure in journal.failures if failure.reason not in (CUT_OFF, INTERRUPTED)}
     # What failed before comes last: else a job that always fails would keep the rest from being reached.
     for run in sorted(wanted, key=lambda run: run.name in failed):
         if result.read(folder, run) is not None:
@@ -198,7 +199,7 @@ def work(
         try:
             found = run_one(run)
         except KeyboardInterrupt:
-            journal.append("failed", run=run.name, reason="The campaign was interrupted during this run.")
+            journal.append("failed", run=run.name, reason=INTERRUPTED)
             raise
         except Exception as error:
             # Whatever it is, it becomes a row; the next run may well succeed.
