@@ -52,7 +52,6 @@ class Journal:
         self.folder = folder
         self._path = folder / JOURNAL_FILE
         self.entries = read(folder)
-        self._mend()
         self._path.touch()
         _sync_folder(folder)
 
@@ -102,17 +101,11 @@ class Journal:
     def _append(self, line: dict[str, str]) -> None:
         with self._path.open("ab+") as file:
             size = file.seek(0, os.SEEK_END)
-            # A line that a full disk cut off must not take the next one with it.
+            # A line that a crash or a full disk cut off must not take the next one with it.
             cut_off = size > 0 and (file.seek(size - 1), file.read(1))[1] != b"\n"
             file.write((b"\n" if cut_off else b"") + json.dumps(line).encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-
-    def _mend(self) -> None:
-        """End a line that a crash cut off, so that the next one is its own."""
-        if self._path.exists() and (content := self._path.read_bytes()) and not content.endswith(b"\n"):
-            with self._path.open("ab") as file:
-                file.write(b"\n")
 
 
 def _sync_folder(folder: Path) -> None:

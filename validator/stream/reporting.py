@@ -27,6 +27,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     acknowledged = record.acknowledged_now()
     opened = _unacknowledged(confirmed, acknowledged)
     expected = record.expected()
+    planned = _by_class(expected)
     costs = measured(config, books, record)
     return Snapshot(
         pipeline=config.pipeline,
@@ -104,10 +105,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         reclassified_total=dict(record.reclassified_total),
         batch_durations=record.durations.frozen(),
         violations_open=opened,
-        violations_expected={
-            name: min(count, sum(part for (_, of), part in expected.items() if of == name))
-            for name, count in confirmed.items()
-        },
+        violations_expected={name: min(count, planned.get(name, 0)) for name, count in confirmed.items()},
         violations_unexpected=_unexpected(opened, expected, acknowledged),
         expected_now=record.expected_now(books.lookup_us),
         unacknowledged_open=sum(opened.values()),
@@ -116,9 +114,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
 
 def _unacknowledged(confirmed: Mapping[str, int], acknowledged: Mapping[tuple[str | None, str], int]) -> dict[str, int]:
     """Class -> confirmed and not acknowledged: what the alert is about."""
-    seen: dict[str, int] = {}
-    for (_, name), count in acknowledged.items():
-        seen[name] = seen.get(name, 0) + count
+    seen = _by_class(acknowledged)
     return {name: max(0, count - seen.get(name, 0)) for name, count in confirmed.items()}
 
 
@@ -133,10 +129,16 @@ def _unexpected(
         place = (fault or "", name)
         if place in open_expected:
             open_expected[place] = max(0, open_expected[place] - count)
-    return {
-        name: max(0, count - sum(part for (_, of), part in open_expected.items() if of == name))
-        for name, count in opened.items()
-    }
+    planned = _by_class(open_expected)
+    return {name: max(0, count - planned.get(name, 0)) for name, count in opened.items()}
+
+
+def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, str], int]) -> dict[str, int]:
+    """Class -> the sum over the faults of ``counts``, whose places are (fault's name, class)."""
+    sums: dict[str, int] = {}
+    for (_, name), count in counts.items():
+        sums[name] = sums.get(name, 0) + count
+    return sums
 
 
 def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]:
