@@ -1,14 +1,12 @@
-"""Every recording rule and every alert.
-
-There is no alert on a canary: nothing measures `canary_recall_ratio` yet (`validator.publish.catalogue.NOT_FED`).
-"""
+"""Every recording rule and every alert. Those on the canary are in `dashboards.canary`."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from dashboards.canary import canary
 from dashboards.promql import breaking, error_ratio, select
-from dashboards.rules import Alert, Group, Recording
+from dashboards.rules import Alert, Group, Recording, seconds_of
 from dashboards.settings import Settings
 
 INTERVAL_SECONDS: Final = 30
@@ -54,7 +52,7 @@ def groups(settings: Settings) -> tuple[Group, ...]:
     return (
         Group("streamproof-recording", INTERVAL_SECONDS, recordings()),
         Group("streamproof-pipeline", INTERVAL_SECONDS, (*_guarantee(settings), *_pipeline())),
-        Group("streamproof-sidecar", INTERVAL_SECONDS, (*_silence(settings), *_sidecar())),
+        Group("streamproof-sidecar", INTERVAL_SECONDS, (*_silence(settings), *_sidecar(), *canary())),
     )
 
 
@@ -180,8 +178,11 @@ def _sidecar() -> tuple[Alert, ...]:
     recent = f"last_over_time({select('last_batch_timestamp_seconds', over=GAP)})"
     lag, recent_lag = select("read_lag_seconds"), f"last_over_time({select('read_lag_seconds', over=GAP)})"
     batch = select("last_batch_timestamp_seconds", over=STALLED_GAP)
-    # Each series has one start more than changes, and a new pod is a new series.
-    starts = f"sum by (pipeline) (changes({select('start_timestamp_seconds', over=STARTS_WITHIN)}) + 1)"
+    # The metric's value is the instant of the start. So the first that a series shows within the stretch is one more
+    # than its changes, unless that sidecar ran before; and a new pod is a new series.
+    started = select("start_timestamp_seconds", over=STARTS_WITHIN)
+    first = f"(min_over_time({started}) >= bool time() - {seconds_of(STARTS_WITHIN)})"
+    starts = f"sum by (pipeline) (changes({started}) + {first})"
     return (
         Alert(
             "StreamproofSidecarRestarting",

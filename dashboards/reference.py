@@ -7,7 +7,6 @@ from typing import Final
 from dashboards.alerts import alerts, recordings
 from dashboards.rules import Alert
 from dashboards.settings import Settings
-from validator.publish.catalogue import NOT_FED, PREFIX
 
 HEAD: Final = """\
 # Alerts and recording rules
@@ -43,16 +42,11 @@ def render(settings: Settings) -> str:
     """The reference as Markdown."""
     lines = [_row(alert) for alert in alerts(settings)]
     recorded = [f"| `{rule.name}` | {rule.meaning} |" for rule in recordings()]
-    absent = [
-        f"- `{PREFIX}{name}` ({what}): nothing measures it, so nothing alerts on it." for name, what in NOT_FED.items()
-    ]
     return (
         HEAD
         + "\n".join(lines)
         + "\n\n## Recording rules\n\n| series | what it is |\n|---|---|\n"
         + "\n".join(recorded)
-        + "\n\n## No alert on these\n\n"
-        + "\n".join(absent)
         + "\n\n## Limits\n\n"
         + LIMITS
     )
@@ -65,6 +59,8 @@ LIMITS: Final = """\
 - `streamproof validate --once` ends, and a Prometheus that scraped it calls that silent: do not scrape such a run.
 - `StreamproofSidecarRestarting` counts the starts that Prometheus saw: scrape every 15 s, or one that lives
   for less than the interval is seen too seldom for it.
+- `StreamproofOverdueGrowing` looks two minutes back: scrape at least every minute, or it cannot see growth. To come
+  before the loss with the default timing it wants a scrape every 15 s; with fewer, raise `timing.missing_after`.
 - While a sidecar is silent, alerts about its pipeline resolve: `StreamproofSidecarSilent` stands for them.
 - A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.
 - The dashboards and Grafana's form of the alerts were never loaded into a Grafana: none could be had where they were

@@ -14,6 +14,7 @@ from dashboards.settings import Settings
 DASHBOARDS: Final = {
     "StreamproofSidecar": "streamproof-sidecar",
     "StreamproofCoverage": "streamproof-sidecar",
+    "StreamproofCanary": "streamproof-sidecar",
     "StreamproofFault": "streamproof-faults",
     "Streamproof": "streamproof-pipeline",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from dashboards.canary import RECALL_LEAST
 from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Dashboard, Panel, Query, Row, Step
 from dashboards.queries import DATASOURCE, PIPELINES, by, of, quantile, runbook_links, runbook_text
 from dashboards.settings import Settings
@@ -16,6 +17,7 @@ RUNBOOKS: Final = (
     "StreamproofSidecarBehind",
     "StreamproofSidecarBlind",
     "StreamproofCoverageIncomplete",
+    "StreamproofCanaryMissed",
 )
 
 
@@ -29,6 +31,7 @@ def dashboard(settings: Settings) -> Dashboard:
         (
             Row("Health", _health()),
             Row("Keeping up", _keeping_up()),
+            Row("Canary", _canary()),
             Row("State", _state()),
         ),
         links=runbook_links(settings, RUNBOOKS),
@@ -133,6 +136,62 @@ def _keeping_up() -> tuple[Panel, ...]:
             "retracted violations",
             "False alarms that the sidecar took back; it must stay flat.",
             (Query(by("pipeline, class", of("violations_retracted_total")), "{{pipeline}} {{class}}"),),
+        ),
+    )
+
+
+def _canary() -> tuple[Panel, ...]:
+    """Empty for a pipeline without a canary."""
+    return (
+        Panel(
+            "stat",
+            "planted violations found",
+            "Of the last 10 rounds of the canary; below 1, what the sidecar does not say means little.",
+            (Query(by("pipeline", of("canary_recall_ratio"), "min"), "{{pipeline}}"),),
+            unit="percentunit",
+            width=6,
+            steps=(Step(None, "red"), Step(RECALL_LEAST, "orange"), Step(1, "green")),
+        ),
+        Panel(
+            "stat",
+            "false alarms of the canary",
+            "What was accused in the last 10 rounds and was planted as right.",
+            (Query(by("pipeline", of("canary_false_alarms"), "max"), "{{pipeline}}"),),
+            width=6,
+            steps=GREEN_THEN_RED,
+        ),
+        Panel(
+            "timeseries",
+            "planted violations found, by class",
+            "Which class is missed, and until when a round was judged: without rounds the lines stand still.",
+            (
+                Query(
+                    by("pipeline, class", of("canary_class_recall_ratio"), "min"),
+                    "{{pipeline}} {{class}}",
+                ),
+            ),
+            unit="percentunit",
+            maximum=1,
+        ),
+        Panel(
+            "timeseries",
+            "canary's detection delay",
+            "The slowest of the last 10 rounds: from writing (a missing one: missing_after later) to the verdict.",
+            (Query(by("pipeline", of("canary_detection_delay_seconds"), "max"), "{{pipeline}}"),),
+            unit="s",
+        ),
+        Panel(
+            "timeseries",
+            "canary's last round",
+            "Age of the newest round that was judged, beside the age at which it counts as silent.",
+            (
+                Query(
+                    f"time() - {by('pipeline', of('canary_judged_timestamp_seconds'), 'max')}",
+                    "{{pipeline}}",
+                ),
+                Query(by("pipeline", of("canary_silent_after_seconds"), "max"), "{{pipeline}} silent after"),
+            ),
+            unit="s",
         ),
     )
 

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from faults.backends import namespaces, packet_filter
+from faults.backends import block_throttle, namespaces, packet_filter, relay
 from faults.parameters import (
     AnyParameters,
     BandwidthParameters,
@@ -19,8 +19,11 @@ from faults.parameters import (
     ContainerRestartParameters,
     CpuParameters,
     DelayParameters,
+    DemoteParameters,
     DisconnectParameters,
     DiskParameters,
+    DiskSlowParameters,
+    LeaderMoveParameters,
     MemoryParameters,
     NamespaceBandwidthParameters,
     NamespaceDelayParameters,
@@ -60,11 +63,19 @@ class Kind:
         """Why this host cannot do it; None where it can."""
         if self.linux_only and sys.platform != "linux":
             return "its probe reads /proc, which only Linux has"
+        if self.why_not is not None:
+            return self.why_not()
         if self.target == "namespace":
-            return (self.why_not or namespaces.why_not_here)()
+            return namespaces.why_not_here()
         if not hasattr(os, "killpg"):
             return "it needs a POSIX system"
         return None
+
+
+def _neither(no_rule: str | None) -> str | None:
+    """Why neither the kernel nor a relay of ours can do it to a namespace; None where one of them can."""
+    no_relay = no_rule and relay.why_not_here()
+    return no_relay and (no_rule if no_rule == no_relay else f"{no_rule}, and {no_relay}")
 
 
 @dataclass(frozen=True)
@@ -83,6 +94,8 @@ _ALL: Final = (
     Kind("clock_skew", "process", ClockParameters, "the wall clock is off, by libfaketime", linux_only=True),
     Kind("broker_kill", "broker", NoParameters, "SIGKILL to a broker; healed when it answers clients again"),
     Kind("broker_pause", "broker", NoParameters, "SIGSTOP to a broker, then SIGCONT"),
+    Kind("broker_demote", "broker", DemoteParameters, "other brokers lead the partitions that a broker leads"),
+    Kind("leader_move", "topic", LeaderMoveParameters, "other brokers lead the partitions of a topic"),
     Kind("transaction_hang", "topic", TransactionParameters, "a transaction that stays open, so that readers wait"),
     Kind("poison", "topic", PoisonParameters, "records that nobody can decode, written to a topic"),
     Kind("sidecar_kill", "sidecar", NoParameters, "SIGKILL to the sidecar; healed when it is back"),
@@ -113,19 +126,26 @@ _ALL: Final = (
         "namespace_delay",
         "namespace",
         NamespaceDelayParameters,
-        "packets leave a namespace later, by netem",
-        why_not=namespaces.why_no_netem,
+        "packets leave a namespace later, by netem or a relay",
+        why_not=lambda: _neither(namespaces.why_no_netem()),
     ),
     Kind(
         "namespace_loss",
         "namespace",
         NamespaceLossParameters,
-        "packets that leave a namespace are lost, by netem or iptables",
-        why_not=packet_filter.why_no_loss,
+        "packets that leave a namespace are lost, by netem, iptables or a relay",
+        why_not=lambda: _neither(packet_filter.why_no_loss()),
     ),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
     Kind("disk_full", "folder", DiskParameters, "a large file in a folder"),
+    Kind(
+        "disk_slow",
+        "folder",
+        DiskSlowParameters,
+        "the disk is slow for the process that works in a folder, by blkio.throttle",
+        why_not=block_throttle.why_not_here,
+    ),
     Kind("pod_kill", "pods", PodParameters, "pods are deleted at once; healed when as many are ready"),
     Kind("pod_failure", "pods", PodParameters, "pods do not work, and stay"),
     Kind("pod_net_delay", "pods", PodDelayParameters, "packets of pods come later, with jitter"),
@@ -146,8 +166,6 @@ ABSENT: Final = (
     Absent("net_corrupt", f"{_RARE}; under TCP, net_delay is what an application sees of it"),
     Absent("net_duplicate", f"{_RARE}; TCP hides it from an application"),
     Absent("net_reorder", f"{_RARE}; TCP hides it from an application"),
-    Absent("leader_move", "the Kafka client has no request that moves a leader; broker_kill moves those of its broker"),
-    Absent("disk_slow", "a limit of a cgroup (blkio.throttle, io.max) is not built; pod_disk_slow is"),
     Absent("disk_error", "it needs a device-mapper backend, which is not built"),
     Absent("clock_jump", "clock_skew jumps by its offset, and back"),
 )

@@ -26,7 +26,7 @@ from faults.journal import Journal, names_in
 from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
-from faults.targets import LinkTarget
+from faults.targets import LinkTarget, NamespaceTarget
 from faults.topic import FaultsTopic, tell_again
 from validator import __version__
 
@@ -147,7 +147,11 @@ def _proxy(config: FaultConfig, _: int | None) -> int:
             print(f"{name}: {link.listen} leads to {link.upstream}", flush=True)
         print("the proxy is ready; SIGTERM or Ctrl-C ends it and the connections through it", flush=True)
 
-    links = {name: target for name, target in config.targets.items() if isinstance(target, LinkTarget)}
+    links = {
+        name: target
+        for name, target in config.targets.items()
+        if isinstance(target, LinkTarget) or (isinstance(target, NamespaceTarget) and target.relay is not None)
+    }
     asyncio.run(serve(links, config.state, ready))
     sys.stdout.flush()
     return _PASS

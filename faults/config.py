@@ -142,7 +142,7 @@ def load(path: str | os.PathLike[str]) -> FaultConfig:
     """Read the YAML file at ``path``; ``${NAME}`` is taken from the environment. Raises FaultConfigError."""
     file = Path(path)
     try:
-        data = yaml.safe_load(_expand(file.read_text(encoding="utf-8"), file))
+        data = yaml.safe_load(expanded(file.read_text(encoding="utf-8"), file))
     except OSError as error:
         raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except yaml.YAMLError as error:
@@ -160,7 +160,9 @@ def parse(data: Mapping[str, object], source: str = "fault configuration") -> Fa
         raise FaultConfigError(f"{source}: {first_problem(error)}.") from error
 
 
-def _expand(text: str, file: Path) -> str:
+def expanded(text: str, file: Path) -> str:
+    """``text`` with each ``${NAME}`` taken from the environment. Raises FaultConfigError, which names ``file``."""
+
     def value_of(match: re.Match[str]) -> str:
         if match[1] not in os.environ:
             raise FaultConfigError(f"{file}: the environment has no {match[1]}, which ${{{match[1]}}} refers to.")

@@ -26,6 +26,27 @@ class KnownContainer(Section):
     """Network that the fault takes -> how to connect it again."""
 
 
+class KnownPartition(Section):
+    """A partition of Kafka as it was before, and which broker is to lead it."""
+
+    target: str
+    topic: str
+    partition: int
+    leader: int
+    to: int
+    replicas: tuple[int, ...]
+    """In their order: the first is the preferred leader."""
+
+    @property
+    def place(self) -> tuple[str, int]:
+        """Topic and number."""
+        return self.topic, self.partition
+
+    def led_by(self, broker: int) -> tuple[int, ...]:
+        """The replicas with ``broker`` first."""
+        return (broker, *(replica for replica in self.replicas if replica != broker))
+
+
 class Facts(Section):
     """Measured before injecting, or made by it."""
 
@@ -34,11 +55,14 @@ class Facts(Section):
     containers: tuple[KnownContainer, ...] = ()
     round_trip_seconds: dict[str, float] = Field(default_factory=dict)
     """Link -> a small message there and back, before the fault."""
+    partitions: tuple[KnownPartition, ...] = ()
     offsets: dict[str, int] = Field(default_factory=dict)
     """Topic/partition -> offset of the last record that the fault wrote there."""
     ready_pods: dict[str, int] = Field(default_factory=dict)
     """Target -> pods that were ready before."""
     records: dict[str, int] = Field(default_factory=dict)
     """Target -> records that the fault wrote and the broker acknowledged."""
+    control_groups: dict[int, str] = Field(default_factory=dict)
+    """Process id -> control group in which it was."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Target -> file of the library by which its clock is moved."""

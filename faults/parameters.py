@@ -207,6 +207,18 @@ class TransactionParameters(Section):
     """At most the broker's ``transaction.max.timeout.ms``, 15 minutes unless set."""
 
 
+class DemoteParameters(Section):
+    """``to``: id of the broker that leads instead; the first other in-sync replica where there is none."""
+
+    to: Annotated[int, Field(ge=0)] | None = None
+
+
+class LeaderMoveParameters(DemoteParameters):
+    """``partition``: the one whose leader is moved; all of the topic where there is none."""
+
+    partition: Annotated[int, Field(ge=0)] | None = None
+
+
 class PoisonParameters(Section):
     """Records of ``form``, ``per_second`` of them until ``at_most`` are sent."""
 
@@ -226,6 +238,12 @@ class DiskParameters(Section):
     reserve: Bytes = 2**30
 
 
+class DiskSlowParameters(Section):
+    """``bytes_per_second`` are read from the disk at most, and as many are written."""
+
+    bytes_per_second: Annotated[Bytes, Field(ge=100_000, le=50_000_000)]
+
+
 AnyParameters = (
     NoParameters
     | RestartLoopParameters
@@ -233,6 +251,8 @@ AnyParameters = (
     | PartitionParameters
     | BandwidthParameters
     | TransactionParameters
+    | DemoteParameters
+    | LeaderMoveParameters
     | PoisonParameters
     | ContainerRestartParameters
     | DisconnectParameters
@@ -252,4 +272,5 @@ AnyParameters = (
     | CpuParameters
     | MemoryParameters
     | DiskParameters
+    | DiskSlowParameters
 )

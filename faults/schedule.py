@@ -1,4 +1,4 @@
-"""From the configuration and its seed to a timeline: no clock, no file, the same each time."""
+"""From the configuration and its seed to a timeline: no clock, nothing read but which folders share a disk."""
 
 from __future__ import annotations
 
@@ -65,8 +65,7 @@ def _selections(config: FaultConfig, specs: Sequence[FaultSpec], draw: random.Ra
     """What each of the faults of a step hits: none what another does, and not too much together."""
     found: list[Selection] = []
     for spec in specs:
-        hit = frozenset(name for other in found for name in other.names)
-        found.append(select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw, spec.parameters, hit))
+        found.append(select(config, spec.kind, KINDS[spec.kind].target, spec.target, draw, spec.parameters, found))
     check_radius(config, found)
     return found
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,6 +13,7 @@ from faults.errors import FaultRefused
 from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
 from faults.spec import Selector
 from faults.targets import LocalProcess, Target
+from faults.things import distinct, sharing, things_of
 
 NODE_LOSS: Final = "node_loss"
 _SHARED: Final = ("machine", "topic")
@@ -31,7 +32,7 @@ class Selection:
     asked: frozenset[str]
     """What it says to hit: a name, all, or the leader. A name asks for the whole host of a node loss."""
     units: int
-    """How many it hits: targets, and pods where the target stands for some."""
+    """How many it hits: separate targets, and pods where the target stands for some."""
 
 
 def select(
@@ -41,13 +42,19 @@ def select(
     selector: Selector,
     draw: random.Random,
     parameters: AnyParameters = NO_PARAMETERS,
-    hit: Collection[str] = (),
+    others: Sequence[Selection] = (),
 ) -> Selection:
-    """The targets that a fault of ``kind`` hits, besides those that others of its group ``hit``.
+    """The targets that a fault of ``kind`` hits, besides those that ``others`` of its group hit.
 
     Raises FaultRefused where nothing matches, or fewer than are picked. Whether they are too many is another question:
     :func:`check_radius`.
     """
+    hit = {thing for other in others for name in other.names for thing in things_of(other.kind, config.targets[name])}
+
+    def is_hit(name: str) -> bool:
+        target = config.targets[name]
+        return target.type not in _SHARED and not hit.isdisjoint(things_of(kind, target))
+
     if selector.input is False and not any(target.input for target in config.targets.values()):
         raise FaultRefused(
             f"{kind}: input: false needs to know what takes the input; mark those targets with input: true, or name "
@@ -64,20 +71,17 @@ def select(
             raise FaultRefused(f"{kind}: there is no {target_type} target named {selector.name}; see targets: .")
         picked = [selector.name]
     elif not matching:
-        wanted = [f"{key}: {value}" for key, value in selector.labels.items()]
-        if selector.input is not None:
-            wanted.append(f"input: {str(selector.input).lower()}")
-        said = ", ".join(wanted) or "any label"
-        raise FaultRefused(f"{kind}: there is no {target_type} target with {said}; see targets: .")
+        raise FaultRefused(f"{kind}: there is no {target_type} target with {_wanted(selector)}; see targets: .")
     elif kind == NODE_LOSS:
         picked = []
     else:
-        free = [name for name, target in matching.items() if name not in hit or target.type in _SHARED]
-        picked = _picked(kind, free, matching, selector, draw)
+        separate = matching if selector.pick == "leader" else distinct(kind, matching)
+        picked = _picked(kind, [name for name in separate if not is_hit(name)], separate, selector, draw)
     if kind == NODE_LOSS:
-        picked = _on_lost_hosts(config, matching, selector, draw)
+        lost = _on_lost_hosts(config, matching, selector, draw)
+        picked = list(distinct(kind, {name: config.targets[name] for name in lost}))
     names = tuple(name for name in config.targets if name in picked)
-    twice = [name for name in names if name in hit and config.targets[name].type not in _SHARED]
+    twice = [name for name in names if is_hit(name)]
     if twice:
         raise FaultRefused(
             f"{kind}: {', '.join(twice)} would be hit twice in one group; heal one fault before the other."
@@ -91,10 +95,18 @@ def select(
     return Selection(kind, names, frozenset(replicas), asked, units)
 
 
+def _wanted(selector: Selector) -> str:
+    wanted = [f"{key}: {value}" for key, value in selector.labels.items()]
+    if selector.input is not None:
+        wanted.append(f"input: {str(selector.input).lower()}")
+    return ", ".join(wanted) or "any label"
+
+
 def check_radius(config: FaultConfig, selections: Sequence[Selection]) -> None:
     """Raise FaultRefused where faults that are in at one time hit more than was asked for, each or together."""
-    hit = {name for selection in selections for name in selection.names}
-    asked = {name for selection in selections for name in selection.asked}
+    # Two names of one thing are hit together, whichever was drawn.
+    hit = {name for s in selections for name in sharing(s.kind, config.targets, s.names)}
+    asked = {name for s in selections for name in sharing(s.kind, config.targets, s.asked)}
     said = " and ".join(dict.fromkeys(selection.kind for selection in selections))
     for replicas in [*(selection.replicas for selection in selections), *_losses(config, selections)]:
         if replicas <= hit and not replicas <= asked:

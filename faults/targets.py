@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Annotated, Literal, Self
+from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from faults.section import Section
 
 Address = Annotated[str, Field(pattern=r"^[^:\s]+:[0-9]{1,5}$")]
 """``host:port``."""
+_RELAY_BITS: Final = 30
 
 
 class Selectable(Section):
@@ -131,6 +133,18 @@ class NamespaceTarget(Selectable):
     """By which its traffic leaves."""
     probe: Address
     """What takes a connection from inside, through the device."""
+    relay: IPv4Network | None = None
+    """The network of a packet relay, which `streamproof faults proxy` makes: this host has its first address, the
+    namespace the second one and no other way out."""
+
+    @field_validator("relay")
+    @classmethod
+    def _has_two_ends(cls, relay: IPv4Network | None) -> IPv4Network | None:
+        if relay is not None and (relay.prefixlen != _RELAY_BITS or not relay.is_private):
+            raise ValueError(
+                f"a relay has two ends: name a private network of {_RELAY_BITS} bits, as in 198.18.7.0/{_RELAY_BITS}"
+            )
+        return relay
 
 
 class LinkTarget(Selectable):
@@ -144,10 +158,14 @@ class LinkTarget(Selectable):
 
 
 class FolderTarget(Selectable):
-    """A folder whose file system is filled."""
+    """A folder whose file system is filled, or whose disk is slowed for the process that works in it."""
 
     type: Literal["folder"]
     path: Path
+    pid_file: Path | None = None
+    """A file with the id of that process, for disk_slow."""
+    group: bool = False
+    """All of its process group, not only that process."""
 
 
 class MachineTarget(Selectable):

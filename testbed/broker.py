@@ -46,7 +46,8 @@ class EmbeddedBroker:
 
     ``folder`` keeps data and log and is left in place; without one a temporary folder is made, and removed by
     :meth:`stop`. ``settings`` are further lines of ``server.properties`` and win over ours. For each address of
-    ``links``, where a proxy listens, there is a listener that sends its clients there: `link_upstreams`.
+    ``links``, where a proxy listens, there is a listener that sends its clients there: `link_upstreams`. It listens at
+    each of ``hosts``, further addresses of this machine, as well: `host_servers`.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class EmbeddedBroker:
         timestamp_type: TimestampType = "LogAppendTime",
         settings: Mapping[str, str] | None = None,
         links: Sequence[str] = (),
+        hosts: Sequence[str] = (),
     ) -> None:
         self._given_folder = folder
         self._folder: Path | None = None
@@ -64,8 +66,10 @@ class EmbeddedBroker:
         self._timestamp_type = timestamp_type
         self._settings = dict(settings or {})
         self._links = tuple(links)
+        self._hosts = tuple(hosts)
         self._ports: tuple[int, int] | None = None
         self._link_ports: tuple[int, ...] = ()
+        self._host_ports: tuple[int, ...] = ()
         self._process: OwnedProcess | None = None
 
     @property
@@ -79,6 +83,11 @@ class EmbeddedBroker:
     def link_upstreams(self) -> tuple[str, ...]:
         """``host:port`` of the listener behind each of the links, from the first start on."""
         return tuple(f"127.0.0.1:{port}" for port in self._link_ports)
+
+    @property
+    def host_servers(self) -> tuple[str, ...]:
+        """``host:port`` at each of the further addresses, from the first start on."""
+        return tuple(f"{host}:{port}" for host, port in zip(self._hosts, self._host_ports, strict=False))
 
     @property
     def folder(self) -> Path:
@@ -109,6 +118,8 @@ class EmbeddedBroker:
         for attempt in range(1, _START_ATTEMPTS + 1):
             if self._ports is None:
                 self._link_ports = tuple(free_ports()[0] for _ in self._links)
+                # Kafka wants another port for each listener, also where the addresses differ.
+                self._host_ports = tuple(free_ports()[0] for _ in self._hosts)
                 self._ports = free_ports()
             self._launch(java.executable, jars)
             try:
@@ -165,24 +176,23 @@ class EmbeddedBroker:
             "share.coordinator.state.topic.replication.factor": "1",
             "share.coordinator.state.topic.min.isr": "1",
             "group.initial.rebalance.delay.ms": "0",
-            **(self._link_settings(broker) if self._links else {}),
+            **(self._further_listeners(broker) if self._links or self._hosts else {}),
             **self._settings,
         }
         return "".join(f"{name}={value}\n" for name, value in settings.items())
 
-    def _link_settings(self, broker_port: int) -> dict[str, str]:
-        """Listeners of their own: a client follows what its listener advertises, and so stays on its link."""
+    def _further_listeners(self, broker_port: int) -> dict[str, str]:
+        """Listeners of their own: a client follows what its listener advertises, and so stays on its link or host."""
         assert self._ports is not None
-        names = [f"LINK{number}" for number in range(len(self._links))]
         own, controller = f"PLAINTEXT://127.0.0.1:{broker_port}", f"CONTROLLER://127.0.0.1:{self._ports[1]}"
-        listeners = [f"{name}://127.0.0.1:{port}" for name, port in zip(names, self._link_ports, strict=True)]
-        advertised = [f"{name}://{link}" for name, link in zip(names, self._links, strict=True)]
+        hosts = [f"HOST{number}://{address}" for number, address in enumerate(self.host_servers)]
+        links = [f"LINK{number}://127.0.0.1:{port}" for number, port in enumerate(self._link_ports)]
+        to_links = [f"LINK{number}://{link}" for number, link in enumerate(self._links)]
+        names = [listener.partition(":")[0] for listener in (own, controller, *hosts, *links)]
         return {
-            "listeners": ",".join([own, controller, *listeners]),
-            "advertised.listeners": ",".join([own, *advertised]),
-            "listener.security.protocol.map": ",".join(
-                f"{name}:PLAINTEXT" for name in ("PLAINTEXT", "CONTROLLER", *names)
-            ),
+            "listeners": ",".join([own, controller, *hosts, *links]),
+            "advertised.listeners": ",".join([own, *hosts, *to_links]),
+            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
         }
 
     def wait_ready(self, timeout_seconds: float = READY_SECONDS_MAX) -> None:

@@ -159,8 +159,12 @@ class Demo:
     def _start_broker(self, stack: ExitStack, pool: ThreadPoolExecutor) -> EmbeddedBroker:
         """The broker, its topics, and the sidecar, whose Spark starts meanwhile."""
         self._screen.say("starting a Kafka broker and the sidecar's Spark")
-        links = () if self._chaos is None else self._chaos.links
-        broker = EmbeddedBroker(folder=self._folder / "broker", links=links)
+        links, hosts = ((), ()) if self._chaos is None else (self._chaos.links, self._chaos.hosts)
+        if self._chaos is not None:
+            stack.callback(self._chaos.end_relay)
+            if (relay := self._chaos.start_relay(self._stop)) is not None:
+                self._watched.append(relay)
+        broker = EmbeddedBroker(folder=self._folder / "broker", links=links, hosts=hosts)
         starting = pool.submit(broker.start)
         stack.callback(_end_broker, broker, starting)
         while (address := _address(broker)) is None and not starting.done():
@@ -207,7 +211,8 @@ class Demo:
         if self._plan.is_real:
             self._screen.say(f"starting {self._plan.engine}")
         servers = broker.bootstrap_servers if self._chaos is None else self._chaos.engine_servers
-        engine = demo_engine.make(self._plan, servers, self._folder)
+        node = None if self._chaos is None else self._chaos.node
+        engine = demo_engine.make(self._plan, servers, self._folder, node)
         if self._chaos is not None:
             self._chaos.lead_each(engine)
         stack.callback(engine.kill)

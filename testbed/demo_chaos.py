@@ -16,15 +16,16 @@ from testbed.demo_day import Day
 from testbed.demo_sidecar import DemoSidecar, python_path, streamproof
 from testbed.demo_stop import Stop
 from testbed.demo_supervisor import Charge, Supervisor, charges_of
-from testbed.demo_targets import BROKER, SIDECAR, Places, instance_names, pid_file, state_folder
+from testbed.demo_targets import BROKER, SIDECAR, Places, instance_names, node_name, pid_file, state_folder
 from testbed.engines.base import EngineError, ProcessEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.settings import Node
+from testbed.node import PROXY_READY, NodeRelay
 from testbed.processes import OwnedProcess
 from testbed.run_files import write_yaml
 
 READY_SECONDS_MAX: Final = 180.0
 _LOOK_SECONDS: Final = 0.1
-_PROXY_READY: Final = "the proxy is ready"
 
 
 class ChaosDay:
@@ -40,11 +41,38 @@ class ChaosDay:
         self._running: Future[None] | None = None
         self.links = tuple(f"127.0.0.1:{free_ports()[0]}" for _ in day.link_names)
         """Where the proxy listens, for the broker to send the engine there."""
+        self._relay = NodeRelay(state_folder(folder)) if day.needs_node else None
+        self._engine_servers = ""
+
+    @property
+    def node(self) -> Node | None:
+        """The network of the first worker, where it has one of its own."""
+        return None if self._relay is None else self._relay.node
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        """Where the broker has to listen as well."""
+        return () if self.node is None else (self.node.host,)
+
+    def start_relay(self, stop: Stop) -> OwnedProcess | None:
+        """Give the first worker its network, before the broker listens there; the relay's process, if there is one."""
+        if self._relay is None:
+            return None
+        process = self._relay.start(stop)
+        self._say(f"{node_name(self._day.engine)}: the worker's packets pass through a relay")
+        return process
+
+    def end_relay(self) -> None:
+        """Take the network away, when the engine has ended."""
+        if self._relay is not None:
+            self._relay.end()
 
     @property
     def engine_servers(self) -> str:
         """The bootstrap servers of an engine that has one link for all, or none."""
         assert self._places is not None
+        if self._relay is not None:
+            return self._engine_servers
         return self._places.links[0][0] if self._places.links else self._places.bootstrap_servers
 
     def breaks(self, target_type: str) -> bool:
@@ -54,7 +82,11 @@ class ChaosDay:
     def lead(self, broker: EmbeddedBroker) -> OwnedProcess | None:
         """Write the fault configuration; start the proxy where there are links, and wait until it serves them."""
         links = tuple(zip(self.links, broker.link_upstreams, strict=True))
-        self._places = Places(self._folder, broker.bootstrap_servers, links)
+        node = None
+        if self._relay is not None:
+            (self._engine_servers,) = broker.host_servers
+            node = self._relay.target(self._engine_servers)
+        self._places = Places(self._folder, broker.bootstrap_servers, links, node)
         file = write_yaml(self._folder / "faults.yaml", self._day.content(self._places))
         if not links:
             return None
@@ -66,7 +98,7 @@ class ChaosDay:
 
     def await_links(self, proxy: OwnedProcess, stop: Stop, meanwhile: Callable[[], None]) -> None:
         """Wait until the proxy serves; ``meanwhile`` raises where it has died."""
-        while _PROXY_READY not in proxy.last_lines():
+        while PROXY_READY not in proxy.last_lines():
             meanwhile()
             stop.pause()
         for name, (listen, upstream) in zip(self._day.link_names, self._links(), strict=True):

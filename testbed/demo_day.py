@@ -14,18 +14,21 @@ from typing import Any, Final
 import yaml
 
 from faults.catalogue import KINDS
-from faults.config import FaultConfig, parse
+from faults.config import FaultConfig, expanded, parse
 from faults.errors import FaultConfigError, FaultRefused
 from faults.fault import Fault, Timeline
 from faults.plans import schedule_of
 from faults.schedule import timeline
 from faults.targets import LocalProcess
-from testbed.demo_targets import Places, instance_names, link_names, state_folder, targets
+from testbed.demo_targets import Places, instance_names, link_names, node_name, state_folder, targets
 
 HEALED_WITHIN: Final = "180s"
 """Unless the file says it: a killed engine is healed when all of it is ready again."""
 _OURS: Final = ("targets", "kafka", "state", "backend")
-_PLANNED: Final = Places(Path("demo"), "127.0.0.1:1", ())
+_PLANNED: Final = Places(
+    Path("demo"), "127.0.0.1:1", (), {"type": "namespace", "namespace": "demo", "device": "e0",
+                                      "relay": "198.18.0.0/30", "probe": "127.0.0.1:1"},
+)  # fmt: skip
 _SEVERAL: Final = ("-2", "-4")
 """Ends of the names of plans that hit several targets at once."""
 FAILURE_FREE: Final = "120s"
@@ -61,6 +64,11 @@ class Day:
         return link_names(self.engine) if "link" in self.kinds else ()
 
     @property
+    def needs_node(self) -> bool:
+        """Whether the first worker is put into a network of its own: only where a fault hits it."""
+        return "namespace" in self.kinds
+
+    @property
     def longest_seconds(self) -> float:
         """What the longest fault or group of faults lasts."""
         return max(step.seconds for step in self.timeline.steps)
@@ -94,12 +102,18 @@ def day_of(
     _, planned = _bound(content, source, own_seed)
     if not planned.steps:
         raise FaultConfigError(f"{source}: its budgets leave room for no fault; raise length or down_at_most.")
-    return Day(source, asked, engine, inputs, own_seed, planned)
+    day = Day(source, asked, engine, inputs, own_seed, planned)
+    if day.needs_node and day.link_names:
+        raise FaultRefused(
+            f"{source}: a worker in a network of its own reaches the broker past the links; take faults of links or of "
+            f"{node_name(engine)}, not both in one day."
+        )
+    return day
 
 
 def _read(file: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(file.read_text(encoding="utf-8"))
+        data = yaml.safe_load(expanded(file.read_text(encoding="utf-8"), file))
     except OSError as error:
         raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except (yaml.YAMLError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ from testbed.demo_targets import ROLES
 from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine
+from testbed.engines.settings import Node
 
 _FOLDER: Final = "engine"
 
@@ -24,14 +25,17 @@ def prepare(plan: DemoPlan, say: Callable[[str], None]) -> None:
     entry.prepare()
 
 
-def make(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> ProcessEngine:
-    """The engine of ``plan``, not started."""
+def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None = None) -> ProcessEngine:
+    """The engine of ``plan``, not started; its first worker in the network of ``node``, where there is one."""
+    own = {"node": node}
     if plan.is_real:
-        return make_engine(plan.engine, real_settings(plan, bootstrap_servers), folder / _FOLDER)
+        settings = real_settings(plan, bootstrap_servers).model_copy(update=own)
+        return make_engine(plan.engine, settings, folder / _FOLDER)
     kind = MutantEngine if plan.engine == "mutant" else ReferenceEngine
     # One alone shows best what a kill breaks; on a chaos day the others go on, as in a real pipeline.
     instances = 1 if plan.day is None else ROLES[plan.engine].count("worker")
-    return kind(engine_settings(plan, bootstrap_servers, folder), folder / _FOLDER, instances=instances)
+    ours = engine_settings(plan, bootstrap_servers, folder).model_copy(update=own)
+    return kind(ours, folder / _FOLDER, instances=instances)
 
 
 def tell_effective(engine: RealEngine, folder: Path, say: Callable[[str], None]) -> None:

@@ -32,6 +32,8 @@ class Places:
     folder: Path
     bootstrap_servers: str
     links: tuple[tuple[str, str], ...]
+    node: Mapping[str, object] | None = None
+    """The network of the first worker as a target, where it has one of its own."""
 
 
 def instance_names(engine: str) -> tuple[str, ...]:
@@ -47,6 +49,11 @@ def link_names(engine: str) -> tuple[str, ...]:
     if engine in _LINK_OF_EACH:
         return tuple(f"{name}-link" for name in instance_names(engine))
     return (f"{engine}-link",)
+
+
+def node_name(engine: str) -> str:
+    """The network of the first worker, of Storm's Supervisor and its worker: ``flink-worker-0-node``."""
+    return f"{instance_names(engine)[0]}-node"
 
 
 def pid_file(folder: Path, target: str) -> Path:
@@ -101,5 +108,7 @@ def targets(engine: str, topics: tuple[str, ...], places: Places) -> dict[str, d
                 "upstream": upstream,
                 "labels": {"engine": engine, "role": "link"},
             }
+    if places.node is not None:
+        found[node_name(engine)] = {**places.node, "labels": {"engine": engine, "role": "node"}}
     found["machine"] = {"type": "machine", "labels": {"role": "machine"}}
     return found

@@ -1,4 +1,4 @@
-"""What is done to the bytes of a link, as plain data."""
+"""What is done to the bytes of a link or the packets of a relay, as plain data."""
 
 from __future__ import annotations
 
@@ -16,19 +16,23 @@ class Impairment(Section):
     ways: tuple[Way, ...] = WAYS
     delay_seconds: float = 0.0
     jitter_seconds: float = 0.0
+    lost_share: float = 0.0
+    """Of the packets of a relay, 0 to 1; a link has no packets."""
     bytes_per_second: int | None = None
     is_blocked: bool = False
     is_reset: bool = False
 
 
 class LinkStatus(Section):
-    """A link as the proxy sees it."""
+    """A link or a relay as the proxy sees it."""
 
     listen: str
     upstream: str
     probe_port: int
-    """A port of 127.0.0.1 that leads through the same link to an echo inside the proxy."""
+    """A port of 127.0.0.1 that leads through the same link to an echo inside the proxy; 0 for a relay."""
     probe_bytes: int
-    """What that echo has received."""
+    """What that echo has received; the packets that a relay has passed on."""
+    lost_packets: int = 0
+    """By the present impairment of a relay."""
     connections: int
     impairment: Impairment

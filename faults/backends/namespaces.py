@@ -22,10 +22,16 @@ import socket, sys, time
 started = time.monotonic()
 try:
     socket.create_connection((sys.argv[1], int(sys.argv[2])), float(sys.argv[3])).close()
+except TimeoutError:
+    sys.exit(2)
 except OSError:
     sys.exit(1)
 print(time.monotonic() - started)
 """
+
+
+_NO_ANSWER: Final = 2
+"""The exit status of `_CONNECT` where the time was over."""
 
 
 @functools.cache
@@ -78,11 +84,17 @@ class Place:
 
 def other_end(namespace: str, device: str) -> Place:
     """The device that leads into the namespace: what leaves by it comes in there. Raises FaultRefused."""
-    inner = _link(["ip", "-n", namespace, "-j", "link", "show", "dev", device])
-    links = _link(["ip", "-j", "link", "show"])
+    inner = _shown(["ip", "-n", namespace, "-j", "link", "show", "dev", device])
+    links = _shown(["ip", "-j", "link", "show"])  # this also gives each namespace that a link leads to its id
+    ids = [known.get("id") for known in _shown(["ip", "-j", "netns", "list"]) if known["name"] == namespace]
     mine = inner[0] if inner else {}
     for link in links:
-        if link["ifindex"] == mine.get("link_index") and link.get("link_index") == mine.get("ifindex"):
+        # An index belongs to one namespace: without the id, a stranger's pair with the same two would match.
+        if (
+            link["ifindex"] == mine.get("link_index")
+            and link.get("link_index") == mine.get("ifindex")
+            and link.get("link_netnsid", -1) in ids
+        ):
             return Place(None, str(link["ifname"]))
     raise FaultRefused(
         f"namespace {namespace}: the other end of {device} is no veth in the namespace of the runner, so that nothing "
@@ -90,7 +102,7 @@ def other_end(namespace: str, device: str) -> Place:
     )
 
 
-def _link(command: list[str]) -> list[dict[str, Any]]:
+def _shown(command: list[str]) -> list[dict[str, Any]]:
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     found: list[dict[str, Any]] = json.loads(ran.stdout or "[]")
     return found
@@ -137,10 +149,19 @@ def remove_rule(place: Place) -> None:
 
 def connect_seconds(namespace: str, address: str, timeout_seconds: float) -> float | None:
     """Time to connect to ``address`` from inside; None where it cannot within the time."""
+    ran = _connect(namespace, address, timeout_seconds)
+    return None if ran.returncode else float(ran.stdout)
+
+
+def is_without_answer(namespace: str, address: str, seconds: float) -> bool:
+    """Whether a connection from inside is neither made nor refused within ``seconds``: nothing has come back."""
+    return _connect(namespace, address, seconds).returncode == _NO_ANSWER
+
+
+def _connect(namespace: str, address: str, timeout_seconds: float) -> subprocess.CompletedProcess[str]:
     host, _, port = address.rpartition(":")
     inside = ["ip", "netns", "exec", namespace, sys.executable, "-I", "-S", "-c", _CONNECT]
-    ran = subprocess.run([*inside, host, port, str(timeout_seconds)], check=False, capture_output=True, text=True)
-    return None if ran.returncode else float(ran.stdout)
+    return subprocess.run([*inside, host, port, str(timeout_seconds)], check=False, capture_output=True, text=True)
 
 
 _SEND = """

@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +19,8 @@ from faults.facts import KnownProcess
 from faults.targets import LocalProcess, SidecarTarget
 
 _CONNECT_SECONDS: Final = 1.0
+_STALE_SECONDS: Final = 2.0
+"""A process that started later than its file by more than this is none that wrote it; clocks are a little off."""
 # The shell writes its own id, then becomes the command: the id is on disk before the command runs, so that a runner
 # killed meanwhile leaves no process that healing does not know and starts a second time.
 _START = 'echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@"'
@@ -117,11 +120,28 @@ def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
     if leader is None:
         where = f"process {target.pid}" if target.pid is not None else f"the process named in {where_named(target)}"
         raise FaultRefused(f"{name}: {where} does not run; start it, then run the faults.")
+    if _is_stale(target, leader):
+        raise FaultRefused(
+            f"{name}: process {leader.pid} started after {target.pid_file} was written, so that it is another one; "
+            "write the file anew."
+        )
     found = group_of(leader.group) if target.group else [leader]
     ours = {os.getpid(), os.getppid()}
     if ours & {seen.pid for seen in found}:
         raise FaultRefused(f"{name}: this would hit the fault runner itself; run the target in a group of its own.")
     return tuple(KnownProcess(target=name, pid=seen.pid, started=seen.started) for seen in found)
+
+
+def _is_stale(target: LocalProcess, seen: Seen) -> bool:
+    """Whether the file of the target's id is older than the process that has this id now."""
+    if target.pid_file is None:
+        return False
+    if sys.platform == "linux":
+        up_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
+        started = time.time() - up_seconds + int(seen.started) / os.sysconf("SC_CLK_TCK")
+    else:
+        started = time.mktime(time.strptime(seen.started))
+    return started > target.pid_file.stat().st_mtime + _STALE_SECONDS
 
 
 def is_alive(process: KnownProcess) -> bool:

@@ -1,4 +1,4 @@
-"""The TCP proxy: a process of its own that serves the links of a configuration, told what to do over a Unix socket.
+"""The proxy: a process of its own that serves the links and relays of a configuration, told what to do over a socket.
 
 It is no child of the fault runner. A proxy that ended with the runner would break every connection of the pipeline, a
 fault that nobody asked for and that nobody could heal.
@@ -22,8 +22,9 @@ from pydantic import ValidationError
 
 from faults.backends.impairment import Impairment, LinkStatus
 from faults.backends.link import Link
+from faults.backends.relay import Relay
 from faults.errors import FaultRefused, NotHealed
-from faults.targets import LinkTarget
+from faults.targets import LinkTarget, NamespaceTarget
 
 _SOCKET_FILE: Final = "proxy.sock"
 _PATH_BYTES_MAX: Final = 100
@@ -39,16 +40,24 @@ def socket_path(state: Path) -> Path:
     return path
 
 
-async def serve(links: Mapping[str, LinkTarget], state: Path, ready: Callable[[dict[str, LinkStatus]], None]) -> None:
+async def serve(
+    links: Mapping[str, LinkTarget | NamespaceTarget], state: Path, ready: Callable[[dict[str, LinkStatus]], None]
+) -> None:
     """Serve until SIGTERM or SIGINT; ``ready`` is called when all links listen. Raises FaultRefused."""
     if not links:
-        raise FaultRefused("The configuration has no link target, so that there is nothing for a proxy to do.")
+        raise FaultRefused(
+            "The configuration has no link target and no namespace with a relay, so that there is nothing for a proxy "
+            "to do."
+        )
     state.mkdir(parents=True, exist_ok=True)
     path = socket_path(state)
     if _is_served(path):
         raise FaultRefused(f"{path}: a proxy is running for this configuration already; end it first.")
     path.unlink(missing_ok=True)
-    served = {name: Link(target.listen, target.upstream) for name, target in links.items()}
+    served: dict[str, Link | Relay] = {
+        name: Link(target.listen, target.upstream) if isinstance(target, LinkTarget) else Relay(target)
+        for name, target in links.items()
+    }
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
@@ -78,7 +87,7 @@ def _is_served(path: Path) -> bool:
     return True
 
 
-async def _obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, links: Mapping[str, Link]) -> None:
+async def _obey(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, links: Mapping[str, Link | Relay]) -> None:
     answer: dict[str, object]
     try:
         order = json.loads(await reader.readline())

@@ -23,6 +23,8 @@ from faults.parameters import ClockParameters
 
 _LIBRARY: Final = "libfaketime"
 _FILE_VARIABLE: Final = "FAKETIME_TIMESTAMP_FILE"
+_KNOWN: Final = (_FILE_VARIABLE, "FAKETIME_NO_CACHE", "FAKETIME_CACHE_DURATION", "FAKETIME_SHARED")
+"""Variables of the library beside which its file alone says the time; ``FAKETIME`` and others win over the file."""
 _SWITCHES: Final = {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
 _NOW: Final = "import time; print(time.time())"
 _SLACK_SECONDS: Final = 0.1
@@ -45,6 +47,12 @@ class ClockSkew(OnProcesses):
             if target.clock_file is None:
                 raise FaultRefused(f"{known.target}: give the target clock_file, the file that its libfaketime reads.")
             library, variables = processes.mapped(known.pid, _LIBRARY), processes.environment(known.pid)
+            others = sorted(name for name in variables if name.startswith("FAKETIME") and name not in _KNOWN)
+            if others:
+                raise FaultRefused(
+                    f"{known.target}: it was started with {', '.join(others)}, which its clock follows instead of the "
+                    "file; start it without."
+                )
             wanted = {_FILE_VARIABLE: str(target.clock_file), **_SWITCHES}
             if library is None or any(variables.get(name) != value for name, value in wanted.items()):
                 told = " ".join(f"{name}={value}" for name, value in wanted.items())

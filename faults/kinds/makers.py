@@ -13,12 +13,14 @@ from faults.kinds.broker import BrokerKill, BrokerPause
 from faults.kinds.clock import ClockSkew
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
 from faults.kinds.disk import DiskFull
+from faults.kinds.leader import LeaderMove
 from faults.kinds.namespace import NamespaceBandwidth, NamespaceDelay, NamespaceLoss, NamespacePartition
 from faults.kinds.network import Bandwidth, Delay, Partition, Reset
 from faults.kinds.pods import Pods
 from faults.kinds.poison import Poison
 from faults.kinds.pressure import CpuPressure, MemoryPressure
 from faults.kinds.process import Kill, Pause, Restart, RestartLoop
+from faults.kinds.slow_disk import DiskSlow
 from faults.kinds.transaction import TransactionHang
 
 MAKERS: Final[dict[str, Maker]] = {
@@ -29,6 +31,8 @@ MAKERS: Final[dict[str, Maker]] = {
     "clock_skew": ClockSkew,
     "broker_kill": BrokerKill,
     "broker_pause": BrokerPause,
+    "broker_demote": LeaderMove,
+    "leader_move": LeaderMove,
     "transaction_hang": TransactionHang,
     "poison": Poison,
     "sidecar_kill": Kill,
@@ -49,6 +53,7 @@ MAKERS: Final[dict[str, Maker]] = {
     "cpu_pressure": CpuPressure,
     "memory_pressure": MemoryPressure,
     "disk_full": DiskFull,
+    "disk_slow": DiskSlow,
     **dict.fromkeys(KIND_OF, Pods),
 }
 

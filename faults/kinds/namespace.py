@@ -1,4 +1,4 @@
-"""Faults of a network namespace: what leaves it is dropped, delayed, lost or slowed by the kernel.
+"""Faults of a network namespace: what leaves it is dropped, delayed, lost or slowed by the kernel, or by its relay.
 
 The probes connect from inside to an address outside, as the pipeline's processes there do.
 """
@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Final
 
 from faults.backends import namespaces, packet_filter
+from faults.backends.impairment import Impairment, LinkStatus
 from faults.backends.namespaces import Place
-from faults.errors import FaultRefused
+from faults.backends.proxy import ProxyControl
+from faults.backends.relay import inside, outside
+from faults.errors import FaultRefused, NotHealed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
@@ -28,19 +31,32 @@ _SILENCE_SECONDS: Final = 0.5
 _PROBE_SECONDS: Final = 0.5
 """A probe of the bandwidth is as long as it would take to pass."""
 _PACKET_BYTES_MAX: Final = 10_000
+_RELAYED_BYTES_MAX: Final = 66_000
 _SLACK_SECONDS: Final = 0.1
 _MEASURED_SHARE: Final = 0.9
+_LATE_SECONDS: Final = 1.0
+"""A connection that has not come about in this time, where one was made before, is at least so late."""
 
 
 class _OnNamespaces:
-    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
+    impairment: Impairment | None = None
+    """What a relay does for this fault; None: it is the kernel's, also where there is a relay."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         self.facts = facts
         self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, NamespaceTarget)}
+        self._state = state
 
     def prepare(self) -> None:
         """Time a connection from each. Raises FaultRefused where there is none, or somebody's rule is in place."""
         times = {}
         for name, target in self._targets.items():
+            if target.relay is not None:
+                self._check_relay(name, target)
+            elif (why_not := self._why_no_rule()) is not None:
+                raise FaultRefused(
+                    f"{name}: {why_not}; let `streamproof faults proxy` relay its packets (relay: in docs/faults.md)."
+                )
             for place in self._places(target):
                 rule = namespaces.root_rule(place)
                 if rule.get("handle", "0:") != "0:":
@@ -53,32 +69,72 @@ class _OnNamespaces:
             times[name] = seconds
         self.facts = Facts(round_trip_seconds=times)
 
+    def _check_relay(self, name: str, target: NamespaceTarget) -> None:
+        assert target.relay is not None
+        try:
+            served = self._relay(name)
+        except NotHealed as error:
+            raise FaultRefused(str(error)) from error
+        if (served.listen, served.upstream) != (str(inside(target.relay)), str(outside(target.relay))):
+            raise FaultRefused(f"{name}: the running proxy relays another network; restart it with this file.")
+        if served.impairment != Impairment():
+            raise FaultRefused(f"{name}: its relay is impaired already; run `streamproof faults heal CONFIG` first.")
+
+    def _relay(self, name: str) -> LinkStatus:
+        served = ProxyControl(self._state).status().get(name)
+        if served is None:
+            raise NotHealed(f"{name}: the running proxy does not relay it; restart it with the file of the run.")
+        return served
+
+    def _is_relays(self, target: NamespaceTarget) -> bool:
+        return self.impairment is not None and target.relay is not None
+
+    def _is_told(self, name: str, target: NamespaceTarget) -> bool:
+        """Whether the relay, where there is one, still does what it was told: one that was started again does not."""
+        return not self._is_relays(target) or self._relay(name).impairment == self.impairment
+
     def inject(self) -> None:
-        """Put the rule on."""
-        for target in self._targets.values():
-            for place in self._places(target):
-                namespaces.add_rule(place, *self._rule())
+        """Put the rule on, or tell the relay."""
+        for name, target in self._targets.items():
+            if self._is_relays(target):
+                assert self.impairment is not None
+                ProxyControl(self._state).impair(name, self.impairment)
+            else:
+                self._add(target)
+
+    def _add(self, target: NamespaceTarget) -> None:
+        for place in self._places(target):
+            namespaces.add_rule(place, *self._rule())
 
     def hold(self) -> None:
         """Nothing to do meanwhile: the kernel does it."""
 
     def is_in(self) -> bool:
         """Each of them shows it."""
-        return all(self._shows(target) for target in self._targets.values())
+        return all(self._shows(name) for name in self._targets)
 
     def heal(self) -> None:
-        """Take the rule off. Raises FaultRefused where tc does not."""
+        """Take the rule off, or tell the relay. Raises FaultRefused, NotHealed."""
 
-        def take_off(target: NamespaceTarget) -> None:
-            for_each(self._places(target), namespaces.remove_rule)
+        def mend(name: str) -> None:
+            target = self._targets[name]
+            if self._is_relays(target):
+                ProxyControl(self._state).impair(name, Impairment())
+            else:
+                self._take_off(target)
 
-        for_each(self._targets.values(), take_off)
+        for_each(self._targets, mend)
+
+    def _take_off(self, target: NamespaceTarget) -> None:
+        for_each(self._places(target), namespaces.remove_rule)
 
     def is_gone(self) -> bool:
         """The rule is off, and a connection takes about what it took before."""
         return all(self._is_well(name, target) for name, target in self._targets.items())
 
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:
+        if self._is_relays(target) and self._relay(name).impairment != Impairment():
+            return False
         seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
         before = self.facts.round_trip_seconds.get(name, 0.0)
         rules = [namespaces.root_rule(place) for place in self._places(target)]
@@ -89,10 +145,14 @@ class _OnNamespaces:
         """Where the rule is put."""
         return [Place(target.namespace, target.device)]
 
+    def _why_no_rule(self) -> str | None:
+        """Why the kernel cannot do it by itself; None where it can."""
+        return None
+
     def _rule(self) -> tuple[str, ...]:
         raise NotImplementedError
 
-    def _shows(self, target: NamespaceTarget) -> bool:
+    def _shows(self, name: str) -> bool:
         raise NotImplementedError
 
 
@@ -115,18 +175,18 @@ class NamespacePartition(_OnNamespaces):
                 if namespaces.connect_seconds(target.namespace, peer, _CONNECT_SECONDS_MAX) is None:
                     raise FaultRefused(f"{name}: the peer {peer} takes no connection from inside; mend that first.")
 
-    def inject(self) -> None:
-        """Put the rules on."""
-        for target in self._targets.values():
-            for place in self._places(target):
-                namespaces.cut(place, self._peers, "src" if place.namespace is None else "dst")
+    def _add(self, target: NamespaceTarget) -> None:
+        for place in self._places(target):
+            namespaces.cut(place, self._peers, "src" if place.namespace is None else "dst")
 
     def _places(self, target: NamespaceTarget) -> list[Place]:
         leaves = super()._places(target) if self._direction != "from" else []
         comes = [namespaces.other_end(target.namespace, target.device)] if self._direction != "to" else []
         return leaves + comes
 
-    def _shows(self, target: NamespaceTarget) -> bool:
+    def _shows(self, name: str) -> bool:
+        target = self._targets[name]
+
         def connects(address: str) -> bool:
             return namespaces.connect_seconds(target.namespace, address, _SILENCE_SECONDS) is not None
 
@@ -139,21 +199,34 @@ class NamespacePartition(_OnNamespaces):
 
 
 class NamespaceDelay(_OnNamespaces):
-    """By netem; a connection takes at least the delay."""
+    """By the relay or netem; a connection takes at least the delay."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         assert isinstance(fault.parameters, NamespaceDelayParameters)
         self._delay, self._jitter = fault.parameters.delay, fault.parameters.jitter
+        self.impairment = Impairment(
+            ways=("to_upstream",), delay_seconds=self._delay, jitter_seconds=self._jitter
+        )  # fmt: skip
+
+    def _why_no_rule(self) -> str | None:
+        return namespaces.why_no_netem()
 
     def _rule(self) -> tuple[str, ...]:
         jitter = (f"{round(self._jitter * 1e6)}us",) if self._jitter else ()
         return ("netem", "delay", f"{round(self._delay * 1e6)}us", *jitter)
 
-    def _shows(self, target: NamespaceTarget) -> bool:
+    def _shows(self, name: str) -> bool:
+        target = self._targets[name]
+        least = (self._delay - self._jitter) * _MEASURED_SHARE
+        if least > _LATE_SECONDS:
+            # Waiting for it would lengthen the fault by as much as it delays.
+            return self._is_told(name, target) and namespaces.is_without_answer(
+                target.namespace, target.probe, _LATE_SECONDS
+            )
         longest = self._delay + self._jitter + _CONNECT_SECONDS_MAX
         seconds = namespaces.connect_seconds(target.namespace, target.probe, longest)
-        return seconds is not None and seconds >= (self._delay - self._jitter) * _MEASURED_SHARE
+        return seconds is not None and seconds >= least
 
 
 class NamespaceBandwidth(_OnNamespaces):
@@ -163,20 +236,23 @@ class NamespaceBandwidth(_OnNamespaces):
         super().__init__(fault, facts, state)
         assert isinstance(fault.parameters, NamespaceBandwidthParameters)
         self._rate = fault.parameters.bytes_per_second
-        # What may leave at once: a large packet, and what passes between two ticks of a slow kernel clock.
-        self._burst = max(_PACKET_BYTES_MAX, self._rate // 50)
+        # What may leave at once: a large packet, and what passes between two ticks of a slow kernel clock. A relay's
+        # packets are large, and one that is larger than the burst would never leave.
+        has_relay = any(target.relay is not None for target in self._targets.values())
+        self._burst = max(_RELAYED_BYTES_MAX if has_relay else _PACKET_BYTES_MAX, self._rate // 50)
 
     def _rule(self) -> tuple[str, ...]:
         return ("tbf", "rate", f"{self._rate}bps", "burst", str(self._burst), "latency", "400ms")
 
-    def _shows(self, target: NamespaceTarget) -> bool:
+    def _shows(self, name: str) -> bool:
+        target = self._targets[name]
         size = round(self._rate * _PROBE_SECONDS) + self._burst
         seconds = namespaces.send_seconds(target.namespace, target.probe, size, _CONNECT_SECONDS_MAX)
         return seconds >= _PROBE_SECONDS * _MEASURED_SHARE
 
 
 class NamespaceLoss(_OnNamespaces):
-    """By netem, or by the packet filter where the kernel has none; either counts what it lost."""
+    """By the relay, by netem, or by the packet filter where the kernel has none; each counts what it lost."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -184,33 +260,38 @@ class NamespaceLoss(_OnNamespaces):
         self._percent = fault.parameters.percent
         self._name = f"streamproof-{fault.id}"
         self._is_filtered = namespaces.why_no_netem() is not None
+        self.impairment = Impairment(ways=("to_upstream",), lost_share=self._percent / 100)
 
-    def inject(self) -> None:
-        """Put the rule on."""
-        if not self._is_filtered:
-            super().inject()
-            return
-        for target in self._targets.values():
+    def _why_no_rule(self) -> str | None:
+        return packet_filter.why_no_loss()
+
+    def _add(self, target: NamespaceTarget) -> None:
+        if self._is_filtered:
             packet_filter.lose(target.namespace, target.device, self._percent, self._name)
+        else:
+            super()._add(target)
 
-    def heal(self) -> None:
-        """Take the rule off. Raises FaultRefused where the program does not."""
-        if not self._is_filtered:
-            super().heal()
-            return
-        for_each(self._targets.values(), lambda target: packet_filter.remove(target.namespace, self._name))
+    def _take_off(self, target: NamespaceTarget) -> None:
+        if self._is_filtered:
+            packet_filter.remove(target.namespace, self._name)
+        else:
+            super()._take_off(target)
 
     def _rule(self) -> tuple[str, ...]:
         return ("netem", "loss", f"{self._percent:g}%")
 
-    def _shows(self, target: NamespaceTarget) -> bool:
+    def _shows(self, name: str) -> bool:
+        target = self._targets[name]
         # A packet for the rule to lose, in case that nobody else sends.
         namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS)
+        if self._is_relays(target):
+            return self._relay(name).lost_packets > 0
         if self._is_filtered:
             return bool(packet_filter.lost(target.namespace, self._name))
         rule = namespaces.root_rule(*self._places(target))
         return rule.get("handle") == namespaces.HANDLE and int(rule.get("drops", 0)) > 0
 
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:
-        has_rule = self._is_filtered and packet_filter.lost(target.namespace, self._name) is not None
+        is_filtered = self._is_filtered and not self._is_relays(target)
+        has_rule = is_filtered and packet_filter.lost(target.namespace, self._name) is not None
         return not has_rule and super()._is_well(name, target)

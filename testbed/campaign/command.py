@@ -10,11 +10,12 @@ from statistics import median
 from typing import Final
 
 from faults.section import text_of
+from testbed import node
 from testbed.broker import JARS_LOCK
 from testbed.campaign import forms, journal, result
 from testbed.campaign.journal import Failure, Heading, Journal
 from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
-from testbed.campaign.plan import REFERENCE, Plan, load
+from testbed.campaign.plan import DELAYS, REFERENCE, Plan, PlanError, load
 from testbed.campaign.result import RunResult
 from testbed.campaign.stage import Stage
 from testbed.campaign.table import Table, table
@@ -72,7 +73,7 @@ def _do(plan: Plan, chosen: Sequence[Run], kept: Journal, stop: Stop) -> None:
 
     forms.write(folder, made(plan))
     try:
-        with Stage(plan, stop, say) as stage:
+        with Stage(plan, stop, say, needs_relay=any(one.cell.fault in DELAYS for one in left)) as stage:
             journal.work(kept, folder, left, one_run, told)
     finally:
         forms.write(folder, made(plan))  # an interruption is a failure too, and a row
@@ -119,7 +120,10 @@ def _end(end: RunResult | Failure) -> str:
 
 
 def _prepare(chosen: Sequence[Run]) -> None:
-    """Fetch and compile what is missing before the first run. Raises PrerequisiteError."""
+    """Fetch and compile what is missing before the first run. Raises PlanError, PrerequisiteError."""
+    delayed = [one for one in chosen if one.cell.fault in DELAYS]
+    if delayed and (why_not := node.why_not_here()) is not None:
+        raise PlanError(f"{delayed[0].cell.fault}: {why_not}; use pauses, or --only fault=... without delays.")
     resolve(JARS_LOCK)
     resolve(SIDECAR_LOCK)
     for engine in dict.fromkeys(one.cell.engine for one in chosen):

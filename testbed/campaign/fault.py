@@ -1,7 +1,7 @@
-"""The fault of one run: one worker is paused or killed, seen to be so, mended, seen to be mended, and told.
+"""The fault of one run: one worker is delayed, paused or killed, seen to be so, mended, seen to be mended, and told.
 
-PGVal delays the packets of one worker by less and by more than the timeout, or takes it away. Here a worker is paused,
-which is what a delay comes to for the others: below the timeout it is slow, above it is taken for dead.
+PGVal delays the packets of one worker by less and by more than the timeout (`testbed.campaign.delay`), or takes it
+away. A pause needs no root: below the timeout the worker is slow for the others, above it is taken for dead.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from faults.backends.processes import see
 from faults.config import KafkaSection
 from faults.fault import State, new_id, record
 from faults.topic import FaultsTopic
+from testbed.campaign.delay import ABOVE_TIMEOUT, BELOW_TIMEOUT, delay
 from testbed.campaign.matrix import Run
 from testbed.engines.base import EngineError, ProcessEngine
+from testbed.node import NodeRelay
 
-BELOW_TIMEOUT: Final = 0.5
+PAUSED_SHARE: Final = 0.5
 """A pause below the timeout lasts this share of it, and so long the worker runs before the next one."""
 READY_SECONDS_MAX: Final = 120.0
 _VERIFY_SECONDS_MAX: Final = 10.0
@@ -43,7 +45,9 @@ class RunFault:
     def __init__(
         self, run: Run, engine: ProcessEngine, *, lasts_seconds: float, timeout_seconds: float,
         bootstrap_servers: str, topic: str, stop: threading.Event, say: Callable[[str], None],
+        relay: NodeRelay | None = None, probe: str = "",
     ) -> None:  # fmt: skip
+        """``relay`` leads the packets of the worker that is to be delayed; ``probe`` takes its connections."""
         self._run = run
         self._engine = engine
         self._lasts = lasts_seconds
@@ -51,19 +55,26 @@ class RunFault:
         self._stop = stop
         self._say = say
         self._id = new_id()
-        self._topic = FaultsTopic(KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic))
+        self._kafka = KafkaSection(bootstrap_servers=bootstrap_servers, topic=topic)
+        self._topic = FaultsTopic(self._kafka)
+        self._relay = relay
+        self._probe = probe
 
     def do(self) -> None:
-        """Inject, verify, hold, heal, verify, tell. Raises FaultFailed, EngineError, NotTold."""
+        """Inject, verify, hold, heal, verify, tell. Raises FaultFailed, EngineError, FaultError."""
         fault = self._run.cell.fault
         if fault == "none":
             return
         if fault == "crash":
             self._crash()
+        elif fault == "delay_above_timeout":
+            self._delay(ABOVE_TIMEOUT * self._timeout)
+        elif fault == "delay_below_timeout":
+            self._delay(BELOW_TIMEOUT * self._timeout)
         elif fault == "pause_above_timeout":
             self._pause(self._lasts, 0.0)
         else:
-            self._pause(BELOW_TIMEOUT * self._timeout, BELOW_TIMEOUT * self._timeout)
+            self._pause(PAUSED_SHARE * self._timeout, PAUSED_SHARE * self._timeout)
         if not self._stop.is_set():
             self._topic.flush()
 
@@ -84,6 +95,20 @@ class RunFault:
             self._engine.restart(number)
         self._engine.ready(READY_SECONDS_MAX)
         self._tell("healed")
+
+    def _delay(self, seconds: float) -> None:
+        assert self._relay is not None
+        delay(
+            self._relay, name=self._name, delay_seconds=seconds, lasts_seconds=self._lasts,
+            bootstrap_servers=self._kafka.bootstrap_servers, topic=self._kafka.topic, probe=self._probe,
+            seed=self._run.seed, stop=self._stop, say=self._say,
+        )  # fmt: skip
+        if not self._stop.is_set():
+            self._mend()
+
+    @property
+    def _name(self) -> str:
+        return self._run.cell.fault.replace("_", "-")
 
     def _pause(self, stopped_seconds: float, between_seconds: float) -> None:
         """Stop the worker for ``stopped_seconds``, let it run ``between_seconds``, and again while the phase lasts."""
@@ -123,7 +148,7 @@ class RunFault:
         except EngineError:
             if self._engine.instances[_WORKER].alive:
                 raise
-            self._say("the paused worker ended by itself and is started again")
+            self._say("the worker ended by itself and is started again")
             self._engine.restart(_WORKER)
             self._engine.ready(READY_SECONDS_MAX)
 
@@ -136,7 +161,7 @@ class RunFault:
 
     def _tell(self, state: State) -> None:
         cell = self._run.cell
-        name, target = cell.fault.replace("_", "-"), f"{self._engine.name}-{_WORKER}"
+        name, target = self._name, f"{self._engine.name}-{_WORKER}"
         told = record(
             self._id, name, _KIND[cell.fault], target, state, datetime.now(UTC), "campaign", self._run.seed,
             {"seconds": self._lasts},

@@ -105,7 +105,7 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
     if beside:
         grids.append(
             (
-                "Beside PGVal's Table 4: failure cost (its delays are pauses here)",
+                "Beside PGVal's Table 4: failure cost (a pause stands for its delay, and is not the same)",
                 [*_CELL, "here (s)", "PGVal (s)", "here / PGVal"],
                 beside,
             )

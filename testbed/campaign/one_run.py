@@ -28,6 +28,7 @@ from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.settings import EngineSettings
+from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
 from testbed.run_files import SidecarFile, Topics, write_load
 from validator.publish.report import REPORT_FILE
@@ -57,14 +58,17 @@ class OneRun:
     """A run in its folder, which is removed at the end. Its processes have ended when `do` returns or raises."""
 
     def __init__(
-        self, run: Run, plan: Plan, broker: EmbeddedBroker, folder: Path, stop: Stop, say: Callable[[str], None]
-    ) -> None:
+        self, run: Run, plan: Plan, broker: EmbeddedBroker, folder: Path, stop: Stop, say: Callable[[str], None],
+        relay: NodeRelay | None = None,
+    ) -> None:  # fmt: skip
+        """``relay``: what the worker is behind that is to be delayed; the broker listens there as well."""
         self._run = run
         self._plan = plan
         self._broker = broker
         self._folder = folder
         self._stop = stop
         self._say = say
+        self._relay = relay
         self._topics = Topics(*(f"{run.name}-{name}" for name in _TOPICS))
         self._watched: list[OwnedProcess] = []
         self._engine: ProcessEngine | None = None
@@ -121,6 +125,8 @@ class OneRun:
         sidecar = DemoSidecar(file.write(self._broker.bootstrap_servers, self._folder))
         stack.callback(sidecar.process.kill)
         self._watched += [self._broker.process, sidecar.process]
+        if self._relay is not None:
+            self._watched.append(self._relay.process)
         return sidecar
 
     def _start_engine(self, stack: ExitStack, pool: ThreadPoolExecutor) -> ProcessEngine:
@@ -138,10 +144,12 @@ class OneRun:
 
     def _make_engine(self) -> ProcessEngine:
         plan, cell, topics = self._plan, self._run.cell, self._topics
-        times, servers, folder = plan.timeouts_of(cell.engine), self._broker.bootstrap_servers, self._folder / "engine"
+        times, servers, folder = plan.timeouts_of(cell.engine), self._engine_servers, self._folder / "engine"
+        node = None if self._relay is None else self._relay.node
         if cell.engine == REFERENCE:
             settings = EngineSettings(
-                bootstrap_servers=servers, output=topics.output, late=topics.late, late_updates=topics.late_updates,
+                bootstrap_servers=servers, node=node,
+                output=topics.output, late=topics.late, late_updates=topics.late_updates,
                 inputs=(topics.click, topics.update) if cell.workload == "mst" else (topics.click,),
                 join="inner" if cell.workload == "mst" else None,
                 group=self._run.name, guarantee=cell.guarantee, window_ms=plan.window_ms, idle_after_seconds=2.0,
@@ -151,12 +159,16 @@ class OneRun:
             )  # fmt: skip
             return ReferenceEngine(settings, folder, instances=plan.parallelism)
         real = RealEngineSettings(
-            bootstrap_servers=servers, input=topics.click, output=topics.output, late=topics.late,
+            bootstrap_servers=servers, node=node, input=topics.click, output=topics.output, late=topics.late,
             workload=cell.workload, update_input=topics.update, late_updates=topics.late_updates,
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
             max_disorder_ms=CATALOGUE[cell.engine].slack_ms, timeouts=times,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
+
+    @property
+    def _engine_servers(self) -> str:
+        return self._broker.bootstrap_servers if self._relay is None else self._broker.host_servers[0]
 
     def _until_reported(self, sidecar: DemoSidecar) -> None:
         deadline = time.monotonic() + SIDECAR_READY_SECONDS_MAX
@@ -191,7 +203,7 @@ class OneRun:
         fault = RunFault(
             self._run, engine, lasts_seconds=phases.failure, timeout_seconds=times.session_timeout_seconds,
             bootstrap_servers=self._broker.bootstrap_servers, topic=self._topics.faults, stop=self._ended,
-            say=self._say,
+            say=self._say, relay=self._relay, probe=self._engine_servers,
         )  # fmt: skip
         self._stop.result(pool.submit(fault.do), meanwhile=self._look)
         return read_back

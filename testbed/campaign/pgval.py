@@ -13,8 +13,15 @@ from testbed.campaign.plan import FaultName
 from testbed.engines.settings import Guarantee, Workload
 
 _ENGINES: Final = ("kafka_streams", "storm", "flink")
-_FAULTS: Final[tuple[FaultName, ...]] = ("pause_below_timeout", "pause_above_timeout", "crash")
-"""Our faults in the place of PD<TO, PD>TO and crash."""
+_BELOW, _ABOVE, _CRASH = range(3)
+_COLUMNS: Final[dict[FaultName, int]] = {
+    "delay_below_timeout": _BELOW,
+    "pause_below_timeout": _BELOW,
+    "delay_above_timeout": _ABOVE,
+    "pause_above_timeout": _ABOVE,
+    "crash": _CRASH,
+}
+"""Fault -> PD<TO, PD>TO or crash. A pause is not its fault, but the nearest that needs no root."""
 _TABLE_4: Final[dict[tuple[Workload, Guarantee], tuple[tuple[int | None, ...], ...]]] = {
     ("sst", "at_least_once"): ((28, 164, 54), (3, 168, 71), (2, 427, 78)),
     ("sst", "exactly_once"): ((27, None, 54), (3, None, 66), (4, None, 65)),
@@ -26,6 +33,6 @@ _TABLE_4: Final[dict[tuple[Workload, Guarantee], tuple[tuple[int | None, ...], .
 def failure_cost_seconds(cell: Cell) -> int | None:
     """PGVal's for the same engine, workload and guarantee under the fault that ours stands for; None: not measured."""
     rows = _TABLE_4.get((cell.workload, cell.guarantee))
-    if rows is None or cell.engine not in _ENGINES or cell.fault not in _FAULTS:
+    if rows is None or cell.engine not in _ENGINES or cell.fault not in _COLUMNS:
         return None
-    return rows[_FAULTS.index(cell.fault)][_ENGINES.index(cell.engine)]
+    return rows[_COLUMNS[cell.fault]][_ENGINES.index(cell.engine)]

@@ -19,12 +19,15 @@ from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
 from testbed.engines.settings import Guarantee, Workload
 from testbed.run_files import PAGES, UPDATE_PERCENT
 
-FaultName = Literal["none", "pause_below_timeout", "pause_above_timeout", "crash"]
+FaultName = Literal[
+    "none", "delay_below_timeout", "delay_above_timeout", "pause_below_timeout", "pause_above_timeout", "crash"
+]
+DELAYS: Final = ("delay_below_timeout", "delay_above_timeout")
 
 REFERENCE: Final = "reference"
 ENGINES: Final = (REFERENCE, *CATALOGUE)
 ABOVE_TIMEOUT_LEAST: Final = 1.5
-"""A pause above the timeout must last so many timeouts, or a slow look at it decides whether it was seen."""
+"""What is above the timeout must last so many timeouts, or a slow look at it decides whether it was seen."""
 
 _Item = TypeVar("_Item")
 
@@ -120,9 +123,10 @@ class Plan(Section):
                 session = self.timeouts_of(engine).session_timeout_seconds
             except EngineRefused as refused:
                 raise ValueError(str(refused).rstrip(".")) from refused
-            if "pause_above_timeout" in self.faults and self.phases.failure < ABOVE_TIMEOUT_LEAST * session:
+            above = [fault for fault in self.faults if fault.endswith("_above_timeout")]
+            if above and self.phases.failure < ABOVE_TIMEOUT_LEAST * session:
                 raise ValueError(
-                    f"phases.failure is too short for pause_above_timeout: the timeout of {engine} is {session:g}s; "
+                    f"phases.failure is too short for {above[0]}: the timeout of {engine} is {session:g}s; "
                     f"use {ABOVE_TIMEOUT_LEAST * session:g}s or more"
                 )
         return self

@@ -12,10 +12,11 @@ from confluent_kafka.admin import AdminClient
 from testbed.broker import BrokerError, EmbeddedBroker
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
-from testbed.campaign.plan import Plan
+from testbed.campaign.plan import DELAYS, Plan
 from testbed.campaign.result import RunResult
 from testbed.demo_folder import DemoFolder
 from testbed.demo_stop import Stop
+from testbed.node import NodeRelay
 from validator.publish.atomic import replace_file
 
 _LIST_SECONDS_MAX: Final = 10.0
@@ -29,21 +30,29 @@ _BROKER_SETTINGS: Final = {
 class Stage:
     """A context manager; `run` may be called again and again inside. The broker is started when first needed."""
 
-    def __init__(self, plan: Plan, stop: Stop, say: Callable[[str], None]) -> None:
+    def __init__(self, plan: Plan, stop: Stop, say: Callable[[str], None], *, needs_relay: bool) -> None:
         self._plan = plan
+        self._needs_relay = needs_relay
         self._stop = stop
         self._say = say
         self._scratch = DemoFolder()
         self._broker: EmbeddedBroker | None = None
         self._brokers = 0
+        self._relay: NodeRelay | None = None
+        self._relays = 0
 
     def run(self, run: Run) -> RunResult:
         """Do one run; its whole report is kept beside its result. Raises what `OneRun.do` raises."""
         broker = self._running_broker()
+        relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
             found, report = OneRun(
-                run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say
+                run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say, relay
             ).do()  # fmt: skip
+        except BaseException:
+            # Its journal may hold a fault that is not healed, which no later run would be let past.
+            self._end_relay()
+            raise
         finally:
             self._clear(broker)
         reports = self._plan.results / "reports"
@@ -58,7 +67,9 @@ class Stage:
         self._end_broker()
         self._brokers += 1
         folder: Path = self._scratch.path / f"broker-{self._brokers}"
-        broker = EmbeddedBroker(folder=folder, settings=_BROKER_SETTINGS)
+        relay = self._running_relay()
+        hosts = () if relay is None else (relay.node.host,)
+        broker = EmbeddedBroker(folder=folder, settings=_BROKER_SETTINGS, hosts=hosts)
         try:
             with self._stop.at_once():
                 broker.start()
@@ -67,6 +78,16 @@ class Stage:
             raise
         self._broker = broker
         return broker
+
+    def _running_relay(self) -> NodeRelay | None:
+        """The relay, where a run of the plan needs it. It is there before the broker, which listens at its address."""
+        if not self._needs_relay:
+            return None
+        if self._relay is None:
+            self._relays += 1
+            self._relay = NodeRelay(self._scratch.path / f"relay-{self._relays}")
+        self._relay.start(self._stop)
+        return self._relay
 
     def _clear(self, broker: EmbeddedBroker) -> None:
         """Delete all topics, also those that an engine made for itself. A broker that cannot is not used again."""
@@ -77,6 +98,11 @@ class Stage:
                     broker.delete_topic(name)
         except (KafkaException, BrokerError):
             self._end_broker()
+
+    def _end_relay(self) -> None:
+        if self._relay is not None:
+            self._relay.end()
+            self._relay = None
 
     def _end_broker(self) -> None:
         if self._broker is not None:
@@ -89,4 +115,5 @@ class Stage:
 
     def __exit__(self, *how: object) -> None:
         self._end_broker()
+        self._end_relay()
         self._scratch.__exit__(*how)

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Final, Protocol, Self
 
 from testbed.engines.job import READY
-from testbed.engines.settings import EngineSettings
+from testbed.engines.settings import EngineSettings, Node
 from testbed.processes import OwnedProcess
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -76,6 +76,8 @@ class ProcessEngine(ABC):
     """
 
     name: str
+    node: Node | None = None
+    """The network of its own that an instance is started in."""
 
     def __init__(self, folder: Path, *, roles: Sequence[str]) -> None:
         """``folder`` takes the configuration and the logs."""
@@ -124,8 +126,9 @@ class ProcessEngine(ABC):
                 process.kill()
             log = self._log(i)
             self._log_starts[i] = log.stat().st_size if log.exists() else 0
+            entry = self.node.entry if self.node is not None and self._is_on_node(i) else []
             self._running[i] = OwnedProcess(
-                self._command(i),
+                [*entry, *self._command(i)],
                 log=log,
                 name=self._log(i).stem,
                 environment=self._environment(i),
@@ -187,6 +190,10 @@ class ProcessEngine(ABC):
     def __exit__(self, *_: object) -> None:
         self.kill()
 
+    def _is_on_node(self, instance: int) -> bool:
+        """Whether an instance is the one that is started in a network of its own, where there is one."""
+        return instance == 0
+
     def _numbers(self, instance: int | None) -> range:
         return range(len(self._running)) if instance is None else range(instance, instance + 1)
 
@@ -219,6 +226,7 @@ class PythonEngine(ProcessEngine):
         """``arguments`` are further flags of the command line."""
         super().__init__(folder, roles=["worker"] * instances)
         self.settings = settings
+        self.node = settings.node
         self._arguments = tuple(arguments)
         self._config = folder / f"{self.name}.json"
         self._config.write_text(settings.model_dump_json(indent=1), encoding="utf-8")

@@ -76,9 +76,12 @@ class FlinkEngine(JvmEngine):
                 str(self._job),
                 heap_mb=JOBMANAGER_HEAP_MB, options=[*_OPENS, logging],
             )  # fmt: skip
+        options = {"taskmanager.resource-id": self._resource(instance)}
+        if self.node is not None and self._is_on_node(instance):
+            options |= {"taskmanager.host": self.node.address, "taskmanager.bind-host": self.node.address}
         return self._java(
             "org.apache.flink.runtime.taskexecutor.TaskManagerRunner",
-            "--configDir", str(self._folder), "-D", f"taskmanager.resource-id={self._resource(instance)}",
+            "--configDir", str(self._folder), *(part for o in options.items() for part in ("-D", "=".join(o))),
             heap_mb=_TASKMANAGER_HEAP_MB, options=[*_OPENS, *TASKMANAGER_JVM_OPTIONS, logging],
         )  # fmt: skip
 
@@ -108,11 +111,21 @@ class FlinkEngine(JvmEngine):
         if job["state"] != "RUNNING":
             return False
         living = {self._resource(i.number) for i in self.instances if i.alive and i.number != self.jobmanager}
-        for vertex in job["vertices"]:
-            for subtask in self._rest(f"/jobs/{self._job_id}/vertices/{vertex['id']}")["subtasks"]:
-                if subtask["status"] != "RUNNING" or subtask["taskmanager-id"] not in living:
-                    return False
-        return True
+        tasks = self._tasks(job)
+        return all(status == "RUNNING" for status, _ in tasks) and {where for _, where in tasks} <= living
+
+    def working(self) -> list[int]:
+        """The TaskManagers that have tasks, by number; others stand by. Raises OSError where Flink does not answer."""
+        busy = {where for _, where in self._tasks(self._rest(f"/jobs/{self._job_id}"))}
+        return [number for number in range(self.jobmanager) if self._resource(number) in busy]
+
+    def _tasks(self, job: Any) -> list[tuple[str, str]]:
+        """Status and TaskManager of each subtask."""
+        return [
+            (subtask["status"], subtask["taskmanager-id"])
+            for vertex in job["vertices"]
+            for subtask in self._rest(f"/jobs/{self._job_id}/vertices/{vertex['id']}")["subtasks"]
+        ]
 
     def effective(self) -> Effective:
         """From the JobManager's REST interface and the Kafka clients of the TaskManagers. Raises EngineError."""

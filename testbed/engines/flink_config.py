@@ -10,6 +10,7 @@ import yaml
 from testbed.engines.real import RealEngineSettings
 
 JOBMANAGER_HEAP_MB: Final = 384
+LOOPBACK: Final = "127.0.0.1"
 _DELIVERY: Final = {"exactly_once": "EXACTLY_ONCE", "at_least_once": "AT_LEAST_ONCE"}
 _MESSAGE_BYTES_MAX: Final = 8_000_000
 
@@ -52,15 +53,16 @@ def write_config(settings: RealEngineSettings, folder: Path, *, rpc_port: int, r
     """``config.yaml`` and ``log4j2.properties`` in ``folder``."""
     (folder / "tmp").mkdir(parents=True, exist_ok=True)
     times = settings.timeouts
+    host = LOOPBACK if settings.node is None else settings.node.host
     options: dict[str, object] = {
-        "jobmanager.rpc.address": "127.0.0.1",
+        "jobmanager.rpc.address": host,
         "jobmanager.rpc.port": rpc_port,
-        "jobmanager.bind-host": "127.0.0.1",
-        "rest.address": "127.0.0.1",
-        "rest.bind-address": "127.0.0.1",
+        "jobmanager.bind-host": host,
+        "rest.address": LOOPBACK,
+        "rest.bind-address": LOOPBACK,
         "rest.port": rest_port,
-        "taskmanager.bind-host": "127.0.0.1",
-        "taskmanager.host": "127.0.0.1",
+        "taskmanager.bind-host": host,
+        "taskmanager.host": host,
         "taskmanager.numberOfTaskSlots": 1,
         "taskmanager.cpu.cores": 1,
         **{f"taskmanager.memory.{part}": f"{size}m" for part, size in _MEMORY_MB.items()},
@@ -103,6 +105,7 @@ def write_job(settings: RealEngineSettings, folder: Path) -> Path:
         "job.inputs": ",".join(settings.inputs),
         "job.output": settings.output,
         "job.late": ",".join(settings.late_topics),
+        "job.join": settings.join,
         "job.group": settings.group,
         "job.guarantee": _DELIVERY[settings.guarantee],
         "job.transaction.timeout.ms": str(round(settings.timeouts.transaction_timeout_seconds * 1000)),

@@ -62,6 +62,7 @@ class KafkaStreamsEngine(JvmEngine):
             "job.inputs": ",".join(settings.inputs),
             "job.output": settings.output,
             "job.late": ",".join(settings.late_topics),
+            "job.join": settings.join,
             "job.window.ms": str(settings.window_ms),
             "job.behind.ms": str(settings.max_disorder_ms + settings.allowed_lateness_ms),
             "job.idle.ms": _ms(settings.idle_after_seconds or 0),

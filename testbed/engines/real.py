@@ -9,13 +9,14 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, Self
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from testbed.engines.base import ProcessEngine
 from testbed.engines.effective import Effective
-from testbed.engines.settings import Guarantee, Workload
+from testbed.engines.join import Join
+from testbed.engines.settings import Guarantee, Node, Workload
 
 
 class Timeouts(BaseModel):
@@ -23,21 +24,25 @@ class Timeouts(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    commit_interval_seconds: float = Field(default=1.0, gt=0)
-    """Between commits (Kafka Streams), checkpoints (Flink) or micro-batches (Spark)."""
+    commit_interval_seconds: float = Field(default=1.0, ge=0)
+    """Between commits (Kafka Streams, Storm), checkpoints (Flink) or micro-batches (Spark, where 0 is no pause)."""
     transaction_timeout_seconds: float = Field(default=30.0, gt=0)
     """Of the sink's producers; the broker must allow it (15 minutes by default)."""
     session_timeout_seconds: float = Field(default=6.0, gt=0)
     """Silence after which a member of a group, or a process of a cluster, is taken for dead."""
     heartbeat_interval_seconds: float = Field(default=1.5, gt=0)
+    message_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Storm: after it an event that is not acknowledged is read again; None: 300 s, at least five windows."""
+    task_timeout_seconds: float | None = Field(default=None, gt=0)
+    """Storm: silence after which Nimbus moves a worker's tasks; None: five sessions."""
 
 
 LOCAL: Final = Timeouts()
 """Ours: short enough that a fault is over in seconds, long enough for a busy machine."""
 
 PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
-    # Flink: checkpoints each 5 s, sink transactions of 30 s; all: TO = 3 s, heartbeats each second. The transaction
-    # timeout of Kafka Streams is not set there: its default.
+    # Flink: checkpoints each 5 s, sink transactions of 30 s; all: TO = 3 s, heartbeats each second.
+    # Not set there, hence defaults: the transactions of Kafka Streams, how often Storm's spout commits offsets.
     "pgval": {
         "flink": Timeouts(
             commit_interval_seconds=5,
@@ -51,9 +56,16 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
             session_timeout_seconds=3,
             heartbeat_interval_seconds=1,
         ),
+        "storm": Timeouts(
+            commit_interval_seconds=30,
+            session_timeout_seconds=3,
+            heartbeat_interval_seconds=1,
+            message_timeout_seconds=124,
+            task_timeout_seconds=350,
+        ),
     },
-    # Checkpoints each 10 s and transactions of an hour, which a broker refuses unless its transaction.max.timeout.ms
-    # is raised; else Flink's and Kafka's defaults.
+    # Flink: checkpoints each 10 s and transactions of an hour, which a broker refuses unless its
+    # transaction.max.timeout.ms is raised. Kafka Streams: commits each second. Spark: a trigger of 0. Else defaults.
     "ospbench": {
         "flink": Timeouts(
             commit_interval_seconds=10,
@@ -61,6 +73,14 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
             session_timeout_seconds=50,
             heartbeat_interval_seconds=10,
         ),
+        "kafka_streams": Timeouts(
+            commit_interval_seconds=1,
+            transaction_timeout_seconds=10,
+            session_timeout_seconds=45,
+            heartbeat_interval_seconds=3,
+        ),
+        # Its sink has no transactions, and its driver is in no group.
+        "spark": Timeouts(commit_interval_seconds=0),
     },
     # Vogel et al.: checkpoints and commits each 2 s; else the defaults, Flink's transactions under the broker's limit.
     "shufflebench": {
@@ -105,10 +125,14 @@ class RealEngineSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bootstrap_servers: str
+    node: Node | None = None
+    """Where the first worker runs, for Storm with its Supervisor; None: with the others."""
     workload: Workload = "sst"
     input: str = "click"
     update_input: str = "update"
     """With `mst`: the input that is joined with ``input``."""
+    join: Join = "inner"
+    """With `mst`: whether clicks without an update are answered alone (`left`) or not."""
     output: str = "output"
     late: str = "lateOutput"
     late_updates: str = "lateUpdates"
@@ -128,6 +152,12 @@ class RealEngineSettings(BaseModel):
     """A partition without data for so long leaves the watermark; None: never."""
     timeouts: Timeouts = LOCAL
 
+    @model_validator(mode="after")
+    def _something_to_join(self) -> Self:
+        if self.join != "inner" and self.workload != "mst":
+            raise ValueError(f"join {self.join} has nothing to join in workload {self.workload}; use mst")
+        return self
+
     @property
     def inputs(self) -> tuple[str, ...]:
         """The input topics, that of the clicks first."""
@@ -146,6 +176,8 @@ class RealEngine(ProcessEngine):
     """Those that it can be asked for."""
     workloads: tuple[Workload, ...] = ("sst",)
     """Those that its job has."""
+    commits_without_pause: bool = False
+    """Whether a commit interval of 0 means something to it."""
 
     def __init__(self, settings: RealEngineSettings, folder: Path, *, roles: Sequence[str]) -> None:
         """Raises EngineRefused where ``settings`` ask for what the engine or its job has not."""
@@ -158,8 +190,11 @@ class RealEngine(ProcessEngine):
                 f"{self.name} has no job for workload {settings.workload}; use {' or '.join(self.workloads)}, "
                 "or another engine."
             )
+        if settings.timeouts.commit_interval_seconds == 0 and not self.commits_without_pause:
+            raise EngineRefused(f"{self.name} commits after some time or never; set commit_interval_seconds above 0.")
         super().__init__(folder, roles=roles)
         self.settings = settings
+        self.node = settings.node
         (folder / f"{self.name}.json").write_text(settings.model_dump_json(indent=1), encoding="utf-8")
 
     @abstractmethod

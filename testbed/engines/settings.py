@@ -7,12 +7,29 @@ from typing import Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from testbed.engines.join import side_prefix
+from testbed.engines.join import Join, side_prefix
 from testbed.engines.mutations import Mutation, Rates
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
 Workload = Literal["sst", "mst"]
-"""PGVal's: clicks counted per page and window, or joined there with the updates of the page (an inner join)."""
+"""PGVal's: clicks counted per page and window, or joined there with the updates of the page."""
+
+
+class Node(BaseModel):
+    """A network of its own for the first worker of an engine (`testbed.node`), so that its packets can be delayed."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    namespace: str
+    host: str
+    """The address of this machine, where the others are, towards it."""
+    address: str
+    """Its own."""
+
+    @property
+    def entry(self) -> list[str | Path]:
+        """What a command line begins with to be run there."""
+        return ["nsenter", f"--net=/run/netns/{self.namespace}"]
 
 
 class EngineSettings(BaseModel):
@@ -21,12 +38,14 @@ class EngineSettings(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     bootstrap_servers: str
+    node: Node | None = None
+    """Where the first instance runs; None: with the others."""
     inputs: tuple[str, ...] = ("click",)
     output: str = "output"
     late: str = "lateOutput"
     late_updates: str = "lateUpdates"
     """With `join`: topic for late events of the right input; `late` is the left one's."""
-    join: Literal["inner", "left"] | None = None
+    join: Join | None = None
     """PGVal's MST: the two inputs, left and right, are joined per key and window. None: SST."""
     rejected: str | None = None
     """Topic for input that cannot be decoded, as it came; None: logged and skipped."""

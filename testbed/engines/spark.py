@@ -39,6 +39,7 @@ class SparkEngine(RealEngine):
     name = "spark"
     guarantees = ("exactly_once", "at_least_once")
     workloads = ("sst", "mst")
+    commits_without_pause = True
 
     def __init__(self, settings: RealEngineSettings, folder: Path) -> None:
         """``folder`` takes configuration, log, checkpoint and scratch files. Raises EngineRefused."""

@@ -180,7 +180,7 @@ def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
     """Kafka records of each input -> (key, value) of the results, in PGVal's format.
 
     What cannot be decoded is left out. A join is the same one stateful operator over the union of the inputs: each id
-    once per page and window, and no result where one side is empty.
+    once per page and window, and no result without clicks, nor in an inner join without updates.
     """
     from pyspark.sql import functions as F
 
@@ -192,7 +192,7 @@ def results(records: Sequence[DataFrame], settings: SparkSettings) -> DataFrame:
     window = F.window("timestamp", f"{settings.window_ms} milliseconds").alias("window")
     grouped = events.groupBy("page", window).agg(*sides)
     if joins:
-        for name in _IDS:
+        for name in _IDS if settings.join == "inner" else _IDS[:1]:
             grouped = grouped.where(F.size(name) > 0)
     value = F.struct(
         "page",

@@ -21,7 +21,7 @@ from testbed.engines.effective import ClientConfig, Effective, client_configs
 from testbed.engines.jvm import HERE, SOURCES, JvmEngine
 from testbed.engines.real import EngineRefused, RealEngineSettings
 from testbed.engines.settings import Guarantee
-from testbed.engines.storm_files import JAVA_OPTIONS, StormPorts, write_cluster
+from testbed.engines.storm_files import JAVA_OPTIONS, LOOPBACK, StormPorts, write_cluster
 from testbed.processes import OwnedProcess
 
 WORKER: Final = 0
@@ -34,6 +34,7 @@ _MAIN: Final = {
 }
 """Role -> class and heap in MB."""
 _SUBMIT_HEAP_MB: Final = 128
+_MESSAGE_TIMEOUT_SECONDS: Final = 300
 _SUBMIT_SECONDS_MAX: Final = 120
 _DEATH_SECONDS_MAX: Final = 10.0
 _CHECK_SECONDS: Final = 0.05
@@ -55,7 +56,7 @@ class StormEngine(JvmEngine):
             raise EngineRefused("storm starts a dead worker again and has no standby; leave standby at 0.")
         if settings.workload == "mst" and settings.idle_after_seconds is not None:
             raise EngineRefused("The join of storm waits for all partitions; leave out idle_after_seconds.")
-        super().__init__(settings, folder, roles=_ROLES)
+        super().__init__(_with_message_timeout(settings), folder, roles=_ROLES)
         self._submitter: OwnedProcess | None = None
         self._ports = _ports()
 
@@ -63,7 +64,15 @@ class StormEngine(JvmEngine):
         role = self._roles[instance]
         main, heap_mb = _MAIN[role]
         arguments = [str(self._folder / "conf" / "zookeeper.cfg")] if role == "zookeeper" else []
-        return self._java(main, *arguments, heap_mb=heap_mb, options=self._options())
+        own = []
+        if self.node is not None and self._is_on_node(instance):
+            # Percent signs: Storm decodes the option like a part of a URL, and reads its value as JSON.
+            own = [f"-Dstorm.options=storm.local.hostname=%22{self.node.address}%22"]
+        return self._java(main, *arguments, heap_mb=heap_mb, options=[*self._options(), *own])
+
+    def _is_on_node(self, instance: int) -> bool:
+        """The Supervisor, which starts the worker where it is itself."""
+        return instance == _SUPERVISOR
 
     def _options(self) -> list[str]:
         home = self._folder
@@ -89,7 +98,8 @@ class StormEngine(JvmEngine):
         if self._submitter is None:
             write_cluster(
                 self._folder, self._ports, self.engine_jars(),
-                session_seconds=self.settings.timeouts.session_timeout_seconds, log=self._log(WORKER),
+                times=self.settings.timeouts, log=self._log(WORKER),
+                host=LOOPBACK if self.node is None else self.node.host,
             )  # fmt: skip
         for number in self._numbers(instance):
             if number != WORKER:
@@ -208,6 +218,25 @@ def effective_of(log: str) -> Effective:
         commit_interval_seconds=int(processing[1]) / 1000,
         transaction_timeout_seconds=None,
     )
+
+
+def _with_message_timeout(settings: RealEngineSettings) -> RealEngineSettings:
+    """``settings`` with one. Raises EngineRefused where events would come again while their window waits for the next.
+
+    Only then are they acknowledged.
+    """
+    times = settings.timeouts
+    lag_ms = settings.max_disorder_ms + settings.allowed_lateness_ms
+    longest = (2 * settings.window_ms + lag_ms) / 1000
+    timeout = times.message_timeout_seconds
+    if timeout is None:
+        timeout = max(_MESSAGE_TIMEOUT_SECONDS, 5 * settings.window_ms / 1000)
+    if timeout <= longest:
+        raise EngineRefused(
+            f"storm acknowledges a window when the next one answers, {longest:g} s after its start; a message timeout "
+            f"of {timeout:g} s reads it again before that: use shorter windows, or a longer timeout."
+        )
+    return settings.model_copy(update={"timeouts": times.model_copy(update={"message_timeout_seconds": timeout})})
 
 
 def _is_safe(producers: Sequence[ClientConfig], consumers: Sequence[ClientConfig]) -> bool:

@@ -9,6 +9,8 @@ from typing import Final
 
 import yaml
 
+from testbed.engines.real import Timeouts
+
 WORKER_HEAP_MB: Final = 512
 LOOPBACK: Final = "127.0.0.1"
 
@@ -23,8 +25,10 @@ class StormPorts:
     slot: int
 
 
-def write_cluster(folder: Path, ports: StormPorts, jars: Sequence[Path], *, session_seconds: float, log: Path) -> None:
-    """Make ``folder`` a Storm home, whose worker logs to ``log`` and is taken for dead after ``session_seconds``."""
+def write_cluster(
+    folder: Path, ports: StormPorts, jars: Sequence[Path], *, times: Timeouts, log: Path, host: str = LOOPBACK
+) -> None:
+    """Make ``folder`` a Storm home, whose worker logs to ``log``. ``host``: the address of ZooKeeper and Nimbus."""
     for name in ("conf", "log4j2", "logs", "lib-worker", "zookeeper"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for jar in jars:
@@ -32,20 +36,21 @@ def write_cluster(folder: Path, ports: StormPorts, jars: Sequence[Path], *, sess
         if not link.is_symlink():
             link.symlink_to(jar)
     (folder / "conf" / "storm.yaml").write_text(
-        yaml.safe_dump(storm_options(folder, ports, session_seconds)), encoding="utf-8"
+        yaml.safe_dump(storm_options(folder, ports, times, host)), encoding="utf-8"
     )
-    (folder / "conf" / "zookeeper.cfg").write_text(zookeeper_options(folder, ports), encoding="utf-8")
+    (folder / "conf" / "zookeeper.cfg").write_text(zookeeper_options(folder, ports, host), encoding="utf-8")
     (folder / "log4j2" / "daemon.xml").write_text(_logging(_CONSOLE), encoding="utf-8")
     (folder / "log4j2" / "worker.xml").write_text(_logging(_file(log)), encoding="utf-8")
 
 
-def storm_options(folder: Path, ports: StormPorts, session_seconds: float) -> dict[str, object]:
-    """``storm.yaml``: all on the loopback interface, and times short enough that a fault is over in seconds."""
-    session = max(2, round(session_seconds))
+def storm_options(folder: Path, ports: StormPorts, times: Timeouts, host: str = LOOPBACK) -> dict[str, object]:
+    """``storm.yaml``: all on one interface. Storm takes whole seconds."""
+    session = max(2, round(times.session_timeout_seconds))
+    heartbeat = max(1, round(times.heartbeat_interval_seconds))
     return {
-        "storm.zookeeper.servers": [LOOPBACK],
+        "storm.zookeeper.servers": [host],
         "storm.zookeeper.port": ports.zookeeper,
-        "storm.local.hostname": LOOPBACK,
+        "storm.local.hostname": host,
         "storm.local.dir": str(folder / "local"),
         "storm.log.dir": str(folder / "logs"),
         "storm.workers.artifacts.dir": str(folder / "logs" / "workers"),
@@ -54,23 +59,23 @@ def storm_options(folder: Path, ports: StormPorts, session_seconds: float) -> di
         "storm.metrics.reporters": [],
         # Nimbus works without a store of metrics, and RocksDB would be 73 MB of jar.
         "storm.metricstore.class": "none",
-        "nimbus.seeds": [LOOPBACK],
+        "nimbus.seeds": [host],
         "nimbus.thrift.port": ports.nimbus,
         "nimbus.monitor.freq.secs": 2,
-        "nimbus.task.timeout.secs": 5 * session,
+        "nimbus.task.timeout.secs": round(times.task_timeout_seconds or 5 * session),
         "supervisor.thrift.port": ports.supervisor,
         "supervisor.slots.ports": [ports.slot],
         "supervisor.monitor.frequency.secs": 1,
         "supervisor.worker.timeout.secs": session,
         "supervisor.worker.start.timeout.secs": 120,
         "supervisor.memory.capacity.mb": 4096.0,
-        "worker.heartbeat.frequency.secs": 1,
+        "worker.heartbeat.frequency.secs": heartbeat,
         "worker.heap.memory.mb": WORKER_HEAP_MB,
         "worker.childopts": f"-Xmx%HEAP-MEM%m {' '.join(JAVA_OPTIONS)} -Dcom.sun.management.jmxremote=false",
         "topology.worker.logwriter.childopts": "-Xmx64m -XX:+UseSerialGC -XX:-UsePerfData -XX:TieredStopAtLevel=1",
         "topology.worker.max.heap.size.mb": float(WORKER_HEAP_MB),
         "topology.component.resources.onheap.memory.mb": 32.0,
-        "task.heartbeat.frequency.secs": 1,
+        "task.heartbeat.frequency.secs": heartbeat,
         "executor.metrics.frequency.secs": 60,
     }
 
@@ -78,10 +83,10 @@ def storm_options(folder: Path, ports: StormPorts, session_seconds: float) -> di
 JAVA_OPTIONS: Final = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 
 
-def zookeeper_options(folder: Path, ports: StormPorts) -> str:
+def zookeeper_options(folder: Path, ports: StormPorts, host: str = LOOPBACK) -> str:
     """ZooKeeper's file."""
     return (
-        f"dataDir={folder / 'zookeeper'}\nclientPort={ports.zookeeper}\nclientPortAddress={LOOPBACK}\n"
+        f"dataDir={folder / 'zookeeper'}\nclientPort={ports.zookeeper}\nclientPortAddress={host}\n"
         "tickTime=500\nmaxClientCnxns=0\nadmin.enableServer=false\n"
     )
 

@@ -29,7 +29,7 @@ class FakeStage:
 
     makes: Callable[[Run], RunResult]
 
-    def __init__(self, *_: Any) -> None:
+    def __init__(self, *_: Any, **__: Any) -> None:
         self.run = type(self).makes
 
     def __enter__(self) -> Self:

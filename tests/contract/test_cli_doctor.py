@@ -68,11 +68,13 @@ def test_a_pipeline_beside_a_real_broker(broker: EmbeddedBroker, tmp_path: Path)
         f"outputs.0.topic={output}",
         f"late.0.topic={absent}",
         f"engine.consumer_group={absent}",
+        f'canary={{"input": "{absent}-in", "output": "{absent}-out"}}',
     )
     findings = found(pipeline.check(given))
     assert findings["brokers"].status == "ok"
     assert findings[f"topic {click}"] == Finding("ok", f"topic {click}", "3 partitions.")
     assert findings[f"topic {absent}"].said == "it does not exist; create it or mend late[0].topic."
+    assert findings[f"topic {absent}-in"].said == "it does not exist; create it or mend canary.input."
     assert findings["timestamps"].status == "note"
     assert findings["timestamps"].said.startswith(f"{click}: CreateTime, so record times prove nothing")
     assert findings["consumer group"].said.startswith(f"{absent} does not exist;")

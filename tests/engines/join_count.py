@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from testbed.engines.join import Join
 from tests.engines.offline_count import Record, window_of
 
 Event = tuple[int, int]
@@ -22,7 +23,8 @@ class JoinCount:
     """Counts of events, in the cells whose windows had to close."""
 
     owed: int
-    """Events of cells in which both inputs have one that was not set aside; those set aside are not among them."""
+    """Events of cells in which both inputs have one that was not set aside, in a left join the clicks; those set aside
+    are not among them."""
     processed: int
     """Events that a result of their cell carries."""
     late: int
@@ -33,8 +35,9 @@ class JoinCount:
     """Times an event came out again."""
     misplaced: int
     """Events in a result of another cell than theirs, or of no input."""
-    lonely: int
-    """Cells that have results with the ids of one input only."""
+    clicks_alone: int
+    """Results with the ids of clicks only."""
+    updates_alone: int
     second_results: int
 
 
@@ -44,6 +47,7 @@ def count(
     late: list[list[Record]],
     window_ms: int,
     dropped: Collection[Event] = (),
+    join: Join = "inner",
 ) -> JoinCount:
     """``inputs`` and ``late`` by input, clicks first; ``dropped``: what came so late that it may come out nowhere."""
     cell_of: dict[Event, Cell] = {}
@@ -53,11 +57,13 @@ def count(
     newest = min(max(cell[1] for event, cell in cell_of.items() if event[0] == side) for side in (0, 1))
     answered: Counter[Event] = Counter()
     answers: Counter[Cell] = Counter()
-    misplaced = lonely = 0
+    misplaced = 0
+    alone = [0, 0]
     for result in results:
         cell = (result["page"], window_of(result["windowStart"], window_ms))
         answers[cell] += 1
-        lonely += not all(result[name] for name in IDS)
+        for side, name in enumerate(reversed(IDS)):
+            alone[side] += not result[name]
         for side, name in enumerate(IDS):
             for number in result[name]:
                 answered[side, number] += 1
@@ -68,7 +74,8 @@ def count(
     for event, cell in cell_of.items():
         if cell[1] < newest and (event in answered or (event not in aside and event not in dropped)):
             cells[cell].append(event)
-    owed = {event for events in cells.values() if {side for side, _ in events} == {0, 1} for event in events}
+    needed = {0, 1} if join == "inner" else {0}
+    owed = {event for events in cells.values() if {side for side, _ in events} >= needed for event in events}
     out = answered + aside
     return JoinCount(
         owed=len(owed),
@@ -77,6 +84,7 @@ def count(
         missing=len(owed - out.keys()),
         duplicates=sum(n - 1 for n in out.values()),
         misplaced=misplaced,
-        lonely=lonely,
+        clicks_alone=alone[0],
+        updates_alone=alone[1],
         second_results=sum(n - 1 for n in answers.values()),
     )

@@ -2,38 +2,64 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Collection
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import yaml
+from confluent_kafka import Producer
 
+from generator import run
 from testbed.broker import EmbeddedBroker
 from testbed.engines.effective import Effective
+from testbed.engines.join import Join
 from testbed.engines.real import RealEngine
 from tests.engines import join_count
 from tests.engines.join_count import Event, JoinCount
 from tests.engines.judged import judged
-from tests.engines.killed_run import LOAD_SECONDS, PARTITIONS, SETTLE_SECONDS_MAX, WINDOW_MS, KilledRun
+from tests.engines.killed_run import (
+    EVENTS_PER_WINDOW,
+    LOAD_SECONDS,
+    PAGES,
+    PARTITIONS,
+    SETTLE_SECONDS_MAX,
+    WINDOW_MS,
+    KilledRun,
+)
 from tests.engines.offline_count import records
 from validator.config.examples import EXAMPLES
 
+FIRST_ALONE = 20_000_001
+"""The id of the first click, and of the first update, that has no partner."""
+ALONE_AT_A_TIME = 5
+BEHIND_SECONDS = 0.1
+"""Of the load, so that its own events are not made late; less than the disorder that is allowed."""
+
 
 class JoinedRun(KilledRun):
-    """Clicks and updates, and what becomes of them."""
+    """Clicks and updates, and what becomes of them. One page has clicks only, and one has updates only."""
 
     def __init__(
-        self, broker: EmbeddedBroker, topic_names: Callable[[str], str], load_seconds: int = LOAD_SECONDS
+        self,
+        broker: EmbeddedBroker,
+        topic_names: Callable[[str], str],
+        load_seconds: int = LOAD_SECONDS,
+        join: Join = "inner",
     ) -> None:
         super().__init__(broker, topic_names, load_seconds)
+        self.join = join
+        self._alone = 0
+        self._beside = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
         self.update_input, self.late_updates = topic_names("update"), topic_names("late-updates")
         broker.create_topics(dict.fromkeys((self.update_input, self.late_updates), PARTITIONS))
 
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
         """The engine ``name`` with two workers that join, not started."""
         topics = {"update_input": self.update_input, "late_updates": self.late_updates}
-        return super().engine(name, folder, workload="mst", **topics, **more)
+        return super().engine(name, folder, workload="mst", join=self.join, **topics, **more)
 
     def load(self) -> dict[str, Any]:
         return {**super().load(), "workload": "mst", "update_topic": self.update_input, "update_percent": 5}
@@ -43,7 +69,36 @@ class JoinedRun(KilledRun):
             records(self.bootstrap_servers, topic)
             for topic in (self.input, self.update_input, self.output, self.late, self.late_updates)
         )
-        return join_count.count([clicks, updates], results, [late, late_updates], WINDOW_MS, self.dropped())
+        return join_count.count([clicks, updates], results, [late, late_updates], WINDOW_MS, self.dropped(), self.join)
+
+    def start_load(self) -> None:
+        # Event time zero of the load is the start of the window in which it begins.
+        self._zero_ms = time.time_ns() // 1_000_000 // WINDOW_MS * WINDOW_MS
+        super().start_load()
+
+    def on_progress(self, progress: run.Progress) -> None:
+        """Send clicks without an update and updates without a click, at the event time that has arrived in the topics.
+
+        What is sent and not yet there would be late behind them.
+        """
+        super().on_progress(progress)
+        events_a_second = 1000 * PAGES * EVENTS_PER_WINDOW / WINDOW_MS
+        arrived_seconds = self._zero_ms / 1000 + progress.acknowledged / events_a_second
+        self._send_alone(arrived_seconds - BEHIND_SECONDS, ALONE_AT_A_TIME)
+
+    def _generate(self) -> None:
+        super()._generate()
+        # Storm's watermarks are those of an executor: one that has these pages alone closes no window without an event.
+        self._send_alone(self._summaries[0].newest_time_ms / 1000, 1)
+
+    def _send_alone(self, event_time_seconds: float, count: int) -> None:
+        event_time = datetime.fromtimestamp(event_time_seconds, UTC).replace(tzinfo=None)
+        for topic, page in ((self.input, "/clicks-only"), (self.update_input, "/updates-only")):
+            for number in range(self._alone, self._alone + count):
+                event = {"id": FIRST_ALONE + number, "timestamp": event_time.isoformat(timespec="milliseconds")}
+                self._beside.produce(topic, json.dumps({**event, "page": page}), json.dumps(page))
+        self._alone += count
+        assert self._beside.flush(30) == 0
 
     def dropped(self) -> Collection[Event]:
         """What the engine may drop, since it has no topic for late events."""
@@ -67,7 +122,7 @@ class JoinedRun(KilledRun):
         given["outputs"][0]["fields"]["ids"] = ids
         given["late"][0] |= {"topic": self.late, "input": self.input}
         given["late"][1] |= {"topic": self.late_updates, "input": self.update_input}
-        given["oracle"] |= {"left": self.input, "right": self.update_input, "size": f"{WINDOW_MS}ms"}
+        given["oracle"] |= {"join": self.join, "left": self.input, "right": self.update_input, "size": f"{WINDOW_MS}ms"}
         self.tell_sidecar(given)
         return judged(folder, self.bootstrap_servers, given, effective)
 

@@ -15,7 +15,7 @@ from testbed.processes import OwnedProcess
 from tests.engines.offline_count import Count, count, records
 from validator.config.examples import EXAMPLES
 
-SIDECAR_SECONDS_MAX: Final = 180.0
+SIDECAR_SECONDS_MAX: Final = 400.0
 
 
 def judged(

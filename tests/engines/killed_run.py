@@ -47,25 +47,30 @@ class KilledRun:
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         self._load_seconds = load_seconds
         self._half_way = threading.Event()
+        self._ended = threading.Event()
         self._summaries: list[run.GenerationSummary] = []
         self._load = threading.Thread(target=self._generate)
 
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
         """The engine ``name`` with two workers on this run's topics, not started."""
         settings = RealEngineSettings(
-            bootstrap_servers=self.bootstrap_servers,
             input=self.input,
             output=self.output,
             late=self.late,
             group=self.input,
             window_ms=WINDOW_MS,
-            **{"parallelism": 2, "max_disorder_ms": self.max_disorder_ms, **more},
+            **{
+                "bootstrap_servers": self.bootstrap_servers,
+                "parallelism": 2,
+                "max_disorder_ms": self.max_disorder_ms,
+                **more,
+            },
         )
         return make_engine(name, settings, folder)
 
-    def through_a_kill(self, name: str, folder: Path, guarantee: Guarantee) -> Effective:
+    def through_a_kill(self, name: str, folder: Path, guarantee: Guarantee, **more: Any) -> Effective:
         """Load the engine ``name`` and kill a worker between an answer and its commit; the guarantee that it ran."""
-        with self.engine(name, folder, guarantee=guarantee) as engine:
+        with self.engine(name, folder, guarantee=guarantee, **more) as engine:
             engine.start()
             engine.ready(READY_SECONDS_MAX)
             effective = engine.effective()
@@ -106,6 +111,10 @@ class KilledRun:
     def loads(self) -> bool:
         """Whether the load still runs."""
         return self._load.is_alive()
+
+    def end_load(self) -> None:
+        """Send no more than the events that close the windows; the load's seconds need not be over."""
+        self._ended.set()
 
     def finish(self, *, settle: bool = True) -> None:
         """Wait until the load has ended and all is answered: every event that is due, or as many as there will be."""
@@ -151,13 +160,12 @@ class KilledRun:
 
     def _generate(self) -> None:
         load = config.parse(self.load())
-        half = EVENTS_PER_WINDOW * PAGES * self._load_seconds * 1000 // WINDOW_MS // 2
+        self._summaries.append(run.generate(load, stop=self._ended, on_progress=self.on_progress))
 
-        def on_progress(progress: run.Progress) -> None:
-            if progress.sent >= half:
-                self._half_way.set()
-
-        self._summaries.append(run.generate(load, on_progress=on_progress))
+    def on_progress(self, progress: run.Progress) -> None:
+        """Called by the load, twice a second."""
+        if progress.sent >= EVENTS_PER_WINDOW * PAGES * self._load_seconds * 1000 // WINDOW_MS // 2:
+            self._half_way.set()
 
     def _ends(self, isolation: IsolationLevel) -> list[int]:
         asked = {TopicPartition(self.output, partition): OffsetSpec.latest() for partition in range(PARTITIONS)}

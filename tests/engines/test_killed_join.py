@@ -5,8 +5,9 @@ What must hold was written down before the first run, and the sidecar's figures 
 - exactly once: nothing that is owed is missing, no id comes out twice; the verdict is pass;
 - at least once: nothing that is owed is missing; ids may come out again, how many depends on the instant. Declared as
   what it is, the verdict is pass; exactly once is fail just where ids did come out again;
-- both: no id in a result of another page or window, no result of one input alone, and no finding, since the engine runs
-  what was declared.
+- both: no id in a result of another page or window, and no finding, since the engine runs what was declared;
+- inner join: no result of one input alone, though each window has a page with clicks only and one with updates only;
+- left join: the clicks of the former are answered, alone and as all others; the updates of the latter are not.
 """
 
 from __future__ import annotations
@@ -17,30 +18,47 @@ from pathlib import Path
 import pytest
 
 from testbed.broker import EmbeddedBroker
+from testbed.engines.join import Join
 from testbed.engines.settings import Guarantee
 from tests.engines.joined_run import JoinedRun
 
-"""Each takes 75 to 125 s on two busy cores, and the part has 400 s for all its engines."""
+JOINS: list[tuple[Join, int, Guarantee]] = [
+    ("inner", 2, "exactly_once"),
+    ("inner", 2, "at_least_once"),
+    ("left", 3, "exactly_once"),
+    ("left", 1, "at_least_once"),
+]
+"""Join, parallelism, guarantee."""
+BY_DEFAULT = ("kafka_streams", "left", 3, "exactly_once")
+"""The part has 400 s for all its engines, and each of these takes 75 to 125 s on two busy cores."""
 
 
-@pytest.mark.timeout(420)
-@pytest.mark.extended
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-@pytest.mark.parametrize("name", ["kafka_streams", "flink"])
+@pytest.mark.timeout(800)
+@pytest.mark.parametrize(
+    ("name", "join", "parallelism", "guarantee"),
+    [
+        pytest.param(*case, marks=() if case == BY_DEFAULT else pytest.mark.extended)
+        for name in ("kafka_streams", "flink")
+        for case in ((name, *join) for join in JOINS)
+    ],
+)
 def test_a_killed_join_costs_what_the_guarantee_allows(
     broker: EmbeddedBroker,
     topic_names: Callable[[str], str],
     tmp_path: Path,
     name: str,
+    join: Join,
+    parallelism: int,
     guarantee: Guarantee,
 ) -> None:
-    run = JoinedRun(broker, topic_names)
-    effective = run.through_a_kill(name, tmp_path / "engine", guarantee)
+    run = JoinedRun(broker, topic_names, join=join)
+    effective = run.through_a_kill(name, tmp_path / "engine", guarantee, parallelism=parallelism)
     counted = run.joined()
-    print(name, guarantee, counted)
+    print(name, join, parallelism, guarantee, counted)
     assert counted.processed > 0
     assert counted.late > 0, "the load has late events, and each input has a topic for its own"
-    assert (counted.missing, counted.misplaced, counted.lonely) == (0, 0, 0), counted
+    assert (counted.missing, counted.misplaced, counted.updates_alone) == (0, 0, 0), counted
+    assert (counted.clicks_alone > 0) == (join == "left"), counted
     if guarantee == "exactly_once":
         assert counted.duplicates == 0, counted
 

@@ -23,8 +23,16 @@ from tests.engines.killed_run import FLUSHING_EVENTS, KilledRun
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
-@pytest.mark.parametrize("name", ["kafka_streams", "flink"])
+@pytest.mark.parametrize(
+    ("name", "guarantee"),
+    [
+        # In its place the default run has a join of Kafka Streams (test_killed_join.py) and one that is delayed.
+        pytest.param("kafka_streams", "exactly_once", marks=pytest.mark.extended),
+        pytest.param("kafka_streams", "at_least_once", marks=pytest.mark.extended),
+        ("flink", "exactly_once"),
+        pytest.param("flink", "at_least_once", marks=pytest.mark.extended),
+    ],
+)
 def test_a_killed_worker_costs_what_the_guarantee_allows(
     broker: EmbeddedBroker,
     topic_names: Callable[[str], str],

@@ -14,9 +14,10 @@ from testbed.engines.real import LOCAL
 from testbed.engines.settings import Guarantee
 from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, KilledRun
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(800)]
 KILLS = 5
-LOAD_SECONDS = 90
+LOAD_SECONDS_MAX = 500
+"""The load ends with the last kill, however long this machine takes for it."""
 
 
 @pytest.mark.parametrize("guarantee", ["exactly_once", "at_least_once"])
@@ -24,28 +25,26 @@ LOAD_SECONDS = 90
 def test_kills_at_any_instant_cost_what_the_guarantee_allows(
     broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path, name: str, guarantee: Guarantee
 ) -> None:
-    run = KilledRun(broker, topic_names, LOAD_SECONDS)
+    run = KilledRun(broker, topic_names, LOAD_SECONDS_MAX)
     draw = random.Random(name)
-    kills = 0
     with run.engine(name, tmp_path / "engine", guarantee=guarantee) as engine:
         engine.start()
         engine.ready(READY_SECONDS_MAX)
         effective = engine.effective()
         run.start_load()
-        while kills < KILLS and run.loads():
+        for kill in range(KILLS):
             run.await_answers(uncommitted=False)
             # The instant is what this test varies: so long after an answer.
-            threading.Event().wait(LOCAL.commit_interval_seconds * kills / KILLS)
+            threading.Event().wait(LOCAL.commit_interval_seconds * kill / KILLS)
             victim = draw.randrange(2)
             engine.kill(victim)
             engine.restart(victim)
             engine.ready(READY_SECONDS_MAX)
-            kills += 1
+        run.end_load()
         run.finish()
         engine.stop()
     counted = run.agreed(tmp_path / "sidecar", guarantee, effective)
-    print(name, guarantee, kills, "kills;", counted)
-    assert kills == KILLS, "the load ended before the last kill"
+    print(name, guarantee, KILLS, "kills;", counted)
     assert counted.events == run.sent() - FLUSHING_EVENTS
     assert (counted.missing, counted.misplaced) == (0, 0), counted
     if guarantee == "exactly_once":

@@ -3,6 +3,7 @@
 - the JobManager is SIGKILLed and goes on from its newest checkpoint: nothing missing, no id twice;
 - a worker sleeps (SIGSTOP) until it was taken for dead and replaced, then wakes: what it still writes belongs to
   transactions that were fenced and aborted, hence nothing missing, no id twice;
+- a worker is SIGKILLed for good, and a standby is there: the standby does its tasks, nothing missing, no id twice;
 - the sidecar counts the same, and its verdict is pass.
 """
 
@@ -24,7 +25,7 @@ from testbed.engines.flink import FlinkEngine
 from testbed.engines.real import RealEngine
 from tests.engines.killed_run import FLUSHING_EVENTS, READY_SECONDS_MAX, SETTLE_SECONDS_MAX, KilledRun
 
-pytestmark = [pytest.mark.extended, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.extended, pytest.mark.timeout(700)]
 
 
 @pytest.fixture
@@ -51,6 +52,23 @@ def test_a_killed_jobmanager_loses_and_repeats_nothing(run: KilledRun, tmp_path:
         engine.restart(engine.jobmanager)
         engine.ready(READY_SECONDS_MAX)
         run.finish()
+        engine.stop()
+    assert_exactly_once(run, tmp_path / "sidecar", effective)
+
+
+def test_a_standby_does_the_tasks_of_a_worker_that_never_comes_back(run: KilledRun, tmp_path: Path) -> None:
+    with run.engine("flink", tmp_path / "engine", parallelism=1, standby=1) as engine:
+        assert isinstance(engine, FlinkEngine)
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        effective, (victim,) = engine.effective(), engine.working()
+        run.start_load()
+        run.await_half_way()
+        run.await_answers(uncommitted=True)
+        engine.kill(victim)
+        run.finish()
+        assert not engine.instances[victim].alive
+        assert engine.working() == [1 - victim]
         engine.stop()
     assert_exactly_once(run, tmp_path / "sidecar", effective)
 

@@ -101,13 +101,22 @@ class Topics:
 
     def read_again(self, group: str) -> set[int]:
         """The ids of the input at and past the offsets that ``group`` has committed."""
+        committed = self.committed(group)
+        return {i for i, (partition, offset) in self.offsets().items() if offset >= committed[partition]}
+
+    def committed(self, group: str) -> dict[int, int]:
+        """Partition of the input -> the offset that ``group`` has committed; negative where it has none."""
         member = consumer(self.broker.bootstrap_servers, group)
-        committed = {p.partition: p.offset for p in member.committed(self._of(self.input), timeout=30)}
-        member.close()
+        try:
+            return {p.partition: p.offset for p in member.committed(self._of(self.input), timeout=30)}
+        finally:
+            member.close()
+
+    def offsets(self) -> dict[int, tuple[int, int]]:
+        """Id -> partition and offset of its event in the input."""
         return {
-            json.loads(message.value() or b"")["id"]
+            json.loads(message.value() or b"")["id"]: (message.partition() or 0, message.offset() or 0)
             for message in self._read(self.input)
-            if (message.offset() or 0) >= committed[message.partition() or 0]
         }
 
     def _of(self, topic: str) -> list[TopicPartition]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from tests.faults.chaos_mesh_schema import SPECS, problems
+from tests.faults.chaos_mesh_schema import SPECS, refusals
 
 _PLURALS = {kind.lower(): kind for kind in SPECS}
 _PATH = re.compile(r"/apis/chaos-mesh\.org/v1alpha1/namespaces/shop/([a-z]+)(?:/([-a-z0-9]+))?")
@@ -74,7 +74,7 @@ class Cluster:
         return 200, self._changed(seen)
 
     def _create(self, kind: str, query: dict[str, str], body: dict[str, Any]) -> Answer:
-        wrong = problems(body["spec"], SPECS[kind])
+        wrong = refusals(body)
         if query.get("fieldValidation") != "Strict" or body["kind"] != kind or wrong:
             return _status(400, f"{kind} is invalid: {'; '.join(wrong)}")
         name = body["metadata"]["name"]

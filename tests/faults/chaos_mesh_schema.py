@@ -1,93 +1,77 @@
-"""What objects of Chaos Mesh 2.8 may hold, written from its API reference: names, types, required fields, bounds.
+"""What objects of Chaos Mesh may hold, by its own definitions, and what its admission webhook asks besides.
 
-The notation is that of OpenAPI where it matters: ``properties``, ``required``, ``enum``, ``pattern``, ``minimum``.
-A field that is not named is an error, as with ``fieldValidation=Strict``.
+The facts about fields are in ``chaos_mesh_v2_8_3.txt``, which names their source and its notation. A field that is not
+named there is an error, as with ``fieldValidation=Strict``. The webhook's rules are those of
+``api/v1alpha1/*_webhook.go`` of the same version, for the fields that we use.
 """
 
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 Schema = dict[str, Any]
-TEXT: Schema = {"type": "string"}
-TEXTS: Schema = {"type": "array", "items": TEXT}
-TEXT_BY_TEXT: Schema = {"type": "object", "additionalProperties": TEXT}
-_GO_DURATION: Schema = {"type": "string", "pattern": r"^[0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h)$"}
+FACTS = Path(__file__).with_name("chaos_mesh_v2_8_3.txt")
+_TOP = {"apiVersion", "kind", "metadata", "spec"}
+_METADATA = {"name", "namespace", "labels"}
+_LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
+_GO_DURATION = re.compile(r"[-+]?([0-9]+(\.[0-9]+)?(ns|us|ms|s|m|h))+|0")
+_HUMAN_SIZE = re.compile(r"[0-9]+(\.[0-9]+)? ?([kmgtp]?i?b?)", re.IGNORECASE)
 
 
-def _number(minimum: int | None = None) -> Schema:
-    return {"type": "integer"} if minimum is None else {"type": "integer", "minimum": minimum}
+def _schemas(text: str) -> dict[str, Schema]:
+    blocks: dict[str, Schema] = {}
+    for line in text.splitlines():
+        if line.startswith("["):
+            block = blocks[line.strip("[]")] = {"type": "object"}
+        elif line and not line.startswith("#"):
+            path, kind, *rules = line.split(" ")
+            facts = dict(rule.split("=", 1) for rule in rules)
+            part: Schema = {"type": kind} if kind[0] != "@" else blocks[kind[1:]]
+            part |= {"enum": facts["enum"].split("|")} if "enum" in facts else {}
+            part |= {bound: int(facts[bound]) for bound in ("minimum", "maximum") if bound in facts}
+            part |= {"pattern": facts["pattern"]} if "pattern" in facts else {}
+            _put(block, path.removesuffix("!"), part, is_required=path.endswith("!"))
+    return blocks
 
 
-def _one_of(*values: str) -> Schema:
-    return {"type": "string", "enum": list(values)}
+def _put(block: Schema, path: str, part: Schema, *, is_required: bool) -> None:
+    """``part`` at its place, which the lines before have made."""
+    steps = re.findall(r"[A-Za-z]+|\[\]|\{\}", path)
+    for step in steps[:-1]:
+        block = (
+            block["items" if step == "[]" else "additionalProperties"] if step in "[]{}" else block["properties"][step]
+        )
+    last = steps[-1]
+    if last in ("[]", "{}"):
+        block["items" if last == "[]" else "additionalProperties"] = part
+        return
+    block.setdefault("properties", {})[last] = part
+    if is_required:
+        block.setdefault("required", []).append(last)
 
 
-def _object(required: str = "", **properties: Schema) -> Schema:
-    return {"type": "object", "required": required.split(), "properties": properties}
-
-
-_SELECTOR = _object(
-    namespaces=TEXTS,
-    labelSelectors=TEXT_BY_TEXT,
-    annotationSelectors=TEXT_BY_TEXT,
-    fieldSelectors=TEXT_BY_TEXT,
-    nodeSelectors=TEXT_BY_TEXT,
-    nodes=TEXTS,
-    podPhaseSelectors=TEXTS,
-    pods={"type": "object", "additionalProperties": TEXTS},
-)
-_PODS: dict[str, Schema] = {
-    "selector": _SELECTOR,
-    "mode": _one_of("one", "all", "fixed", "fixed-percent", "random-max-percent"),
-    "value": TEXT,
-    "duration": TEXT,
-    "remoteCluster": TEXT,
-}
-_CONTAINERS = {**_PODS, "containerNames": TEXTS}
-SPECS: dict[str, Schema] = {
-    "PodChaos": _object(
-        "action mode selector",
-        **_CONTAINERS,
-        action=_one_of("pod-kill", "pod-failure", "container-kill"),
-        gracePeriod=_number(0),
-    ),
-    "NetworkChaos": _object(
-        "action mode selector",
-        **_PODS,
-        action=_one_of("netem", "delay", "loss", "duplicate", "corrupt", "partition", "bandwidth"),
-        delay=_object("latency", latency=_GO_DURATION, jitter=_GO_DURATION, correlation=TEXT),
-        loss=_object("loss", loss=TEXT, correlation=TEXT),
-        direction=_one_of("to", "from", "both"),
-        target=_object("mode selector", mode=_PODS["mode"], selector=_SELECTOR, value=TEXT),
-        externalTargets=TEXTS,
-        device=TEXT,
-        targetDevice=TEXT,
-    ),
-    "StressChaos": _object(
-        "mode selector",
-        **_CONTAINERS,
-        stressngStressors=TEXT,
-        stressors=_object(
-            cpu=_object("workers", workers=_number(), load=_number(0), options=TEXTS),
-            memory=_object("workers", workers=_number(), size=TEXT, options=TEXTS, oomScoreAdj=_number(-1000)),
-        ),
-    ),
-    "IOChaos": _object(
-        "action mode selector volumePath",
-        **_CONTAINERS,
-        action=_one_of("latency", "fault", "attrOverride", "mistake"),
-        volumePath=TEXT,
-        path=TEXT,
-        delay=TEXT,
-        percent=_number(),
-        methods=TEXTS,
-        errno=_number(),
-    ),
-    "TimeChaos": _object("mode selector timeOffset", **_CONTAINERS, timeOffset=TEXT, clockIds=TEXTS),
-}
+_BLOCKS = _schemas(FACTS.read_text(encoding="utf-8"))
+SPECS = {name: schema for name, schema in _BLOCKS.items() if name[0].isupper()}
 """Kind -> schema of its spec."""
+STATUS = _BLOCKS["status"]
+"""Of the part of an object's status that is read."""
+
+
+def refusals(made: Schema) -> list[str]:
+    """Why an API server with Chaos Mesh does not take the object; none where it does."""
+    if made.get("apiVersion") != "chaos-mesh.org/v1alpha1" or made.get("kind") not in SPECS:
+        return [f"no kind {made.get('kind')} in {made.get('apiVersion')}"]
+    metadata = made["metadata"]
+    found = [f"{name}: unknown field" for name in sorted({*made} - _TOP)]
+    found += [f"metadata.{name}: unknown field" for name in sorted({*metadata} - _METADATA)]
+    found += [
+        f"metadata.labels: {text!r} is no label"
+        for text in metadata.get("labels", {}).values()
+        if len(text) > 63 or not _LABEL.fullmatch(text)
+    ]
+    return found + (problems(made["spec"], SPECS[made["kind"]]) or admission(made["kind"], made["spec"]))
 
 
 def problems(value: object, schema: Schema, where: str = "spec") -> list[str]:
@@ -107,5 +91,53 @@ def problems(value: object, schema: Schema, where: str = "spec") -> list[str]:
                 return [f"{where}: {value!r} is not allowed"]
             return []
         case "integer", int() if not isinstance(value, bool):
-            return [f"{where}: {value} is too small"] if value < schema.get("minimum", value) else []
+            within = schema.get("minimum", value) <= value <= schema.get("maximum", value)
+            return [] if within else [f"{where}: {value} is out of bounds"]
     return [f"{where}: {value!r} is no {schema['type']}"]
+
+
+def admission(kind: str, spec: Schema) -> list[str]:
+    """What the webhook finds in a spec that the schema allows."""
+    found = _of_pods(spec, "spec") + (_of_pods(spec["target"], "spec.target") if "target" in spec else [])
+    delay, loss = spec.get("delay"), spec.get("loss", {})
+    durations = {"duration": spec.get("duration"), "timeOffset": spec.get("timeOffset")}
+    if isinstance(delay, dict):
+        durations |= {"delay.latency": delay["latency"], "delay.jitter": delay.get("jitter")}
+    elif delay is not None:
+        durations["delay"] = delay
+    for name, text in durations.items():
+        if text is not None and not _GO_DURATION.fullmatch(text):
+            found.append(f"spec.{name}: {text!r} is no duration")
+    numbers = [
+        loss.get("loss"),
+        loss.get("correlation"),
+        *([delay.get("correlation")] if isinstance(delay, dict) else []),
+    ]
+    found += [f"spec: {text!r} is no number" for text in numbers if text is not None and not _is_number(text)]
+    if not 0 <= spec.get("percent", 0) <= 100:
+        found.append("spec.percent: is not in 0-100")
+    if kind == "NetworkChaos" and spec["action"] != "partition" and spec.get("direction", "to") != "to":
+        found += [] if "target" in spec else ["spec.direction: cannot be used when targets is empty"]
+    return found + (_of_stress(spec) if kind == "StressChaos" else [])
+
+
+def _of_pods(spec: Schema, where: str) -> list[str]:
+    mode, value = spec["mode"], spec.get("value", "")
+    most = {"fixed": None, "fixed-percent": 100, "random-max-percent": 100}
+    if mode not in most:
+        return []
+    is_good = re.fullmatch(r"[0-9]+", value) and 0 < int(value) <= (most[mode] or int(value))
+    return [] if is_good else [f"{where}.value: {value!r} does not go with mode {mode}"]
+
+
+def _of_stress(spec: Schema) -> list[str]:
+    stressors = spec.get("stressors", {})
+    if "stressngStressors" not in spec and not stressors:
+        return ["spec: missing stressors"]
+    size = stressors.get("memory", {}).get("size", "1B")
+    found = [f"spec.stressors.{name}.workers: not positive" for name, part in stressors.items() if part["workers"] < 1]
+    return found + ([] if _HUMAN_SIZE.fullmatch(size) else [f"spec.stressors.memory.size: {size!r} is no size"])
+
+
+def _is_number(text: str) -> bool:
+    return re.fullmatch(r"[-+]?[0-9]*\.?[0-9]+(e[-+]?[0-9]+)?", text, re.IGNORECASE) is not None

@@ -85,3 +85,13 @@ def test_a_process_without_the_library_is_refused_with_how_to_start_it(stage: St
     assert (stage.folder / "clock").read_text() == "+0\n"
     clock.process.kill()
     clock.process.wait()
+
+
+@pytest.mark.parametrize("variable", ["FAKETIME", "FAKETIME_START_AFTER_SECONDS"])
+def test_a_clock_that_does_not_follow_its_file_is_refused(stage: Stage, variable: str) -> None:
+    clock = Clock(stage, **{variable: "+0"})
+    fault = {"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}
+    with pytest.raises(FaultRefused, match=f"c: it was started with {variable}, which its clock follows instead"):
+        stage.during(fault, lambda: None)
+    clock.process.kill()
+    clock.process.wait()

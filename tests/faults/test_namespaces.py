@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from faults.backends import namespaces, packet_filter
+from faults.backends.namespaces import Place
 from faults.errors import FaultRefused
 from faults.journal import read
 from tests.faults.stage import HEALERS, WITHIN_SECONDS, Stage, abandoned, wait_until
@@ -145,6 +146,24 @@ def test_what_comes_by_a_device_without_another_end_here_is_refused(stage: Stage
         )
 
 
+def test_a_stranger_with_the_same_interface_numbers_is_not_the_other_end(stage: Stage, name: str) -> None:
+    """The device leads to a second namespace; a pair of a third has the same two numbers, one of them here."""
+    inside, outside = 77001, 77002
+    second, third = f"{name}b", f"{name}c"
+    with ExitStack() as stack:
+        for made in (second, third):
+            ip("netns", "add", made)
+            stack.callback(ip, "netns", "del", made)
+        ends = ("peer", "name", "x1", "index", str(outside), "netns", second)
+        ip("-n", name, "link", "add", "x0", "index", str(inside), "type", "veth", *ends)
+        ends = ("peer", "name", "x0", "index", str(inside), "netns", third)
+        ip("link", "add", f"{name}d", "index", str(outside), "type", "veth", *ends)
+        stack.callback(ip, "link", "del", f"{name}d")
+        assert namespaces.other_end(third, "x0") == Place(None, f"{name}d")
+        with pytest.raises(FaultRefused, match=f"namespace {name}: the other end of x0 is no veth"):
+            namespaces.other_end(name, "x0")
+
+
 def outer_rule() -> str:
     device = f"sp{os.getpid()}h"
     return str(json.loads(subprocess.check_output(["tc", "-j", "qdisc", "show", "dev", device], text=True))[0]["kind"])
@@ -255,6 +274,6 @@ def datagrams(stage: Stage) -> int:
 
 
 @pytest.mark.skipif(namespaces.why_no_netem() is None, reason="this kernel has netem")
-def test_without_netem_delay_is_refused_with_what_lacks(stage: Stage, name: str) -> None:
-    with pytest.raises(FaultRefused, match="namespace_delay cannot be done on this host: the kernel takes no netem"):
+def test_without_netem_and_without_a_relay_delay_is_refused_with_what_lacks(stage: Stage, name: str) -> None:
+    with pytest.raises(FaultRefused, match=r"the kernel takes no netem .*relay"):
         stage.during({"kind": "namespace_delay", "target": "node", "parameters": {"delay": "1s"}}, lambda: None)

@@ -13,7 +13,7 @@ from faults.errors import FaultConfigError, FaultRefused, NotHealed, NotVerified
 from faults.schedule import timeline
 from faults.targets import PodsTarget
 from tests.faults.api_server import Cluster, served
-from tests.faults.chaos_mesh_schema import SPECS, problems
+from tests.faults.chaos_mesh_schema import SPECS, STATUS, problems, refusals
 from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, Stage, abandoned
 
 PARAMETERS: dict[str, dict[str, Any]] = {
@@ -73,7 +73,13 @@ def test_every_kind_is_tried() -> None:
 @pytest.mark.parametrize("kind", KIND_OF)
 def test_a_fault_is_an_object_from_injected_to_recovered(stage: Stage, cluster: Cluster, kind: str) -> None:
     seen: list[int] = []
-    stage.during(fault(kind), lambda: seen.append(len(cluster.objects)))
+
+    def look() -> None:
+        seen.append(len(cluster.objects))
+        (shown,) = cluster.objects.values()
+        assert problems(shown["status"], STATUS, "status") == []
+
+    stage.during(fault(kind), look)
     assert seen == [1]
     (made,) = cluster.made
     assert (made["kind"], made["spec"]) == (KIND_OF[kind], {"selector": WORKERS, **SPEC[kind]})
@@ -190,15 +196,52 @@ def test_a_direction_that_needs_the_other_side_is_refused_without_it(stage: Stag
         stage.write({"kind": "pod_net_partition", "target": "workers", "parameters": {"direction": "both"}})
 
 
-def test_the_schema_refuses_what_is_not_in_it(stage: Stage, cluster: Cluster) -> None:
-    (step,) = timeline(stage.write(fault("pod_net_delay"))).steps
+def made_for(stage: Stage, kind: str) -> dict[str, Any]:
+    """The object that a fault of the kind would be."""
+    (step,) = timeline(stage.write(fault(kind))).steps
     target = step.fault.targets["workers"]
     assert isinstance(target, PodsTarget)
-    spec = rendered(step.fault, "workers", target)["spec"]
-    assert problems(spec, SPECS["NetworkChaos"]) == []
-    broken = {**spec, "mode": "some", "delay": {"latency": "fast"}, "extra": 1}
-    assert [p.split(":")[0] for p in problems(broken, SPECS["NetworkChaos"])] == [
-        "spec.mode",
-        "spec.delay.latency",
-        "spec.extra",
-    ]
+    return rendered(step.fault, "workers", target)
+
+
+@pytest.mark.parametrize("kind", KIND_OF)
+def test_chaos_mesh_takes_each_object_and_no_unknown_field_in_it(stage: Stage, cluster: Cluster, kind: str) -> None:
+    made = made_for(stage, kind)
+    assert refusals(made) == []
+    for where in ("metadata", "spec"):
+        assert refusals({**made, where: {**made[where], "extra": 1}}) == [f"{where}.extra: unknown field"]
+    selector = made["spec"]["selector"] | {"matchLabels": {"app": "worker"}}
+    wrong = {**made, "spec": {**made["spec"], "selector": selector}}
+    assert refusals(wrong) == ["spec.selector.matchLabels: unknown field"]
+    assert refusals({**made, "status": {}}) == ["status: unknown field"]
+    for name in SPECS[made["kind"]]["required"]:
+        without = {key: value for key, value in made["spec"].items() if key != name}
+        assert refusals({**made, "spec": without}) == [f"spec.{name}: is missing"]
+
+
+@pytest.mark.parametrize(
+    ("kind", "changed", "words"),
+    [
+        ("pod_failure", {"action": "pod-pause"}, "spec.action: 'pod-pause' is not allowed"),
+        ("pod_failure", {"gracePeriod": -1}, "spec.gracePeriod: -1 is out of bounds"),
+        ("pod_kill", {"mode": "some"}, "spec.mode: 'some' is not allowed"),
+        ("pod_kill", {"value": "0"}, "spec.value: '0' does not go with mode fixed"),
+        ("pod_net_delay", {"value": "101"}, "spec.value: '101' does not go with mode fixed-percent"),
+        ("pod_net_delay", {"delay": {"latency": "fast"}}, "spec.delay.latency: 'fast' is not allowed"),
+        ("pod_net_delay", {"direction": "both"}, "spec.direction: cannot be used when targets is empty"),
+        ("pod_net_loss", {"loss": {"loss": "half"}}, "spec: 'half' is no number"),
+        ("pod_cpu_pressure", {"stressors": {"cpu": {"workers": 9000}}}, "spec.stressors.cpu.workers: 9000 is out"),
+        ("pod_cpu_pressure", {"stressors": {}}, "spec: missing stressors"),
+        ("pod_memory_pressure", {"stressors": {"memory": {"workers": 1, "size": "much"}}}, "'much' is no size"),
+        ("pod_disk_slow", {"percent": 120}, "spec.percent: is not in 0-100"),
+        ("pod_disk_slow", {"delay": "slow"}, "spec.delay: 'slow' is no duration"),
+        ("pod_clock_skew", {"timeOffset": "late"}, "spec.timeOffset: 'late' is no duration"),
+        ("pod_clock_skew", {"timeOffset": 5}, "spec.timeOffset: 5 is no string"),
+    ],
+)
+def test_chaos_mesh_refuses_what_its_definitions_do_not_allow(
+    stage: Stage, cluster: Cluster, kind: str, changed: dict[str, Any], words: str
+) -> None:
+    made = made_for(stage, kind)
+    (refusal,) = refusals({**made, "spec": {**made["spec"], **changed}})
+    assert words in refusal

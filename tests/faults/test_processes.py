@@ -215,3 +215,24 @@ def test_another_process_with_the_same_id_is_not_touched(stage: Stage) -> None:
     pause.inject()
     assert not pause.is_in()
     assert state_of(stage.pid("w0")) != "T"
+
+
+def test_a_file_that_is_older_than_the_process_with_its_id_is_refused(stage: Stage) -> None:
+    stage.add_worker("w0")
+    file = stage.folder / "w0.pid"
+    written = file.stat().st_mtime
+    os.utime(file, (written - 60, written - 60))  # as after a reboot: the id is another process's now
+    with pytest.raises(FaultRefused, match=r"w0: process \d+ started after .*w0\.pid was written"):
+        _run(stage, {"kind": "process_pause", "target": "w0"})
+    assert state_of(stage.pid("w0")) != "T"
+    os.utime(file, (written + 60, written + 60))
+    _run(stage, {"kind": "process_pause", "target": "w0"})
+
+
+def test_two_files_that_name_one_process_are_refused(stage: Stage) -> None:
+    stage.add_worker("w0")
+    (stage.folder / "again.pid").write_text(str(stage.pid("w0")))
+    stage.targets["again"] = {"type": "process", "pid_file": "again.pid"}
+    with pytest.raises(FaultRefused, match=r"again and w0 are both process \d+"):
+        _run(stage, {"kind": "process_pause", "target": {"pick": "all"}})
+    assert state_of(stage.pid("w0")) != "T"

@@ -13,7 +13,8 @@ import pytest
 from testbed.broker import EmbeddedBroker
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts, read_report
 from validator.stream import batch
-from validator.stream.sidecar import CannotVerify, Sidecar
+from validator.stream.failures import CannotVerify
+from validator.stream.sidecar import Sidecar
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

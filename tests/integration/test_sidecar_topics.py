@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import json
 import threading
 
 import pytest
 
-from tests.integration.sidecar_fixtures import Pipeline, Report, answer, click, counts
+from tests.integration.sidecar_fixtures import Pipeline, Report, answer, click, counts, set_aside
 from validator.state.identity import StateMismatch
 from validator.state.lock import StateLocked
-from validator.stream import batch, sidecar
+from validator.stream import batch, generations
 from validator.stream.sidecar import Sidecar
 
 pytestmark = pytest.mark.timeout(900)
@@ -146,10 +147,43 @@ def test_a_topic_that_does_not_exist_proves_no_loss_and_no_invention(pipeline: P
     assert (misspelt.verdicts, misspelt.status) == (("unknown",) * 3, 3)
 
 
+def test_what_was_suspected_while_a_topic_was_absent_is_confirmed_once_it_is_there(pipeline: Pipeline) -> None:
+    pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 1})
+    pipeline.clicks(click(1, 1), click(2, 2), click(3, 22))
+    with pipeline.live() as live:
+        live.until(lambda r: r["violations"]["suspected"]["missing"] == 2)
+    with pipeline.live() as live:
+        before = live.batches()
+        assert before["violations"]["first_confirmed"] == {}
+        pipeline.broker.create_topics({pipeline.late: 1})
+        pipeline.put(pipeline.late, set_aside(2, 2))
+        report = live.until(lambda r: r["waiting_for"] == [] and r["violations"]["confirmed"]["missing"] == 1)
+    assert report["verdicts_over"]["1h"]["exactly_once"] == report["verdicts_over"]["24h"]["exactly_once"] == "fail"
+    assert report["violations"]["first_confirmed"]["missing"] == report["time"] > before["time"]
+    assert report["violations"]["retracted"]["missing"] == 0
+    assert report["violations_unacknowledged"] == 1
+    [one] = listed(pipeline)
+    assert (one["state"], one["count"], one["changed"]) == ("confirmed", 1, report["time"])
+    assert one["first"] < before["time"]
+    assert report["validator"]["restarts"] == 1
+
+    with pipeline.live() as live:
+        again = live.batches()
+    assert again["violations"] == report["violations"]
+    assert again["validator"]["restarts"] == 2
+    assert [one] == listed(pipeline)
+
+
+def listed(pipeline: Pipeline) -> list[Report]:
+    """The violations in `violations.json`."""
+    found: list[Report] = json.loads((pipeline.state() / "violations.json").read_text())["violations"]
+    return found
+
+
 @pytest.mark.extended
 def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sidecar lives for months: what failed last week, and went well since, must not end it."""
-    monkeypatch.setattr(sidecar, "_TROUBLES_MOST", 1)
+    monkeypatch.setattr(generations, "_TROUBLES_MOST", 1)
     pipeline.create()
     pipeline.clicks(click(1, 1))
     fails, failed = iter([False, True, False, True, False, True]), []

@@ -19,6 +19,10 @@ ALIVE = 'streamproof_build_info{pipeline="clickstream",version="1"}'
 OTHER_ALIVE = 'streamproof_build_info{pipeline="other",version="1"}'
 UNSURE = 'streamproof_guarantee_status{{pipeline="clickstream",guarantee="{}",over="1h",status="unknown"}}'
 STARTED = 'streamproof_start_timestamp_seconds{pipeline="clickstream"}'
+RECALL = 'streamproof_canary_recall_ratio{pipeline="clickstream"}'
+WRONG = 'streamproof_canary_false_alarms{pipeline="clickstream"}'
+JUDGED = 'streamproof_canary_judged_timestamp_seconds{pipeline="clickstream"}'
+SILENT_AFTER = 'streamproof_canary_silent_after_seconds{pipeline="clickstream"}'
 LAG = 'streamproof_read_lag_seconds{pipeline="clickstream",topic="output"}'
 
 
@@ -207,6 +211,18 @@ LIVES = (
     ),
     Scenario(
         "StreamproofSidecarRestarting",
+        # One that ran for an hour before: its own start is none of the four that came since.
+        {STARTED: "0x240 3660x8 3780x8 3900x8 4020x200"},
+        PIPELINE,
+        "critical",
+        silent="66m",
+        fires=("68m", "90m"),
+        resolved="92m",
+        values=("4", "4"),
+        interval="15s",
+    ),
+    Scenario(
+        "StreamproofSidecarRestarting",
         # The same as pods, each with a name of its own.
         {f'{STARTED[:-1]},instance="{n}"}}': f"_x{12 * n} " + f"{180 * n} {180 * n} _x200" for n in range(4)},
         PIPELINE,
@@ -264,9 +280,59 @@ LIVES = (
         fires=("10m", "20m"),  # it balances again at 17m, and is kept for 5
         resolved="23m",
     ),
+    Scenario(
+        "StreamproofCanaryMissed",
+        # One class is not found any more, a round a minute: 5 of 40 after 5 rounds.
+        {RECALL: "1x5 0.975 0.95 0.925 0.9 0.875 0.85 0.825 0.8 0.775 0.75x10 1x30"},
+        {**PIPELINE, "cause": "missed"},
+        "critical",
+        silent="9m",
+        fires=("12m", "24m", "29m"),  # found again at 25m; it is kept for 5 minutes
+        resolved="32m",
+        values=("0.825", "0.75", "0.75"),
+    ),
+    Scenario(
+        "StreamproofCanaryMissed",
+        {WRONG: "0x5 2x10 0x20", RECALL: "1x40"},
+        {**PIPELINE, "cause": "false_alarm"},
+        "warning",
+        silent="5m",
+        fires=("8m", "20m"),
+        resolved="23m",
+        values=("2", "2"),
+    ),
+    Scenario(
+        "StreamproofCanaryMissed",
+        # No round since 10m, where one is due within 6 minutes; recall says what it said last.
+        {JUDGED: "0+60x10 600x20 1860+60x20", SILENT_AFTER: "360x60", RECALL: "1x60"},
+        {**PIPELINE, "cause": "silent"},
+        "warning",
+        silent="16m",
+        fires=("23m",),
+        resolved="32m",
+        values=("780",),
+    ),
 )
 
 QUIET = (
+    Quiet(
+        "a canary that was started anew, and has not judged its first round yet",
+        "StreamproofCanaryMissed",
+        {JUDGED: "0+60x10 660x5 1020+60x20", SILENT_AFTER: "360x40"},
+        ("12m", "16m", "20m"),
+    ),
+    Quiet(
+        "a single round that was found late",
+        "StreamproofCanaryMissed",
+        {RECALL: "1x5 0.9x10 1x20", WRONG: "0x35"},
+        ("7m", "15m", "20m"),
+    ),
+    Quiet(
+        "a pipeline without a canary",
+        "StreamproofCanaryMissed",
+        {BATCH: "0+60x40", ALIVE: "1x40"},
+        ("10m", "39m"),
+    ),
     Quiet(
         "the plan of a fault expects these duplicates",
         "StreamproofGuaranteeViolated",
@@ -318,6 +384,13 @@ QUIET = (
         interval="15s",
     ),
     Quiet(
+        "three restarts of one that ran before",
+        "StreamproofSidecarRestarting",
+        {STARTED: "0x240 3660x8 3780x8 3900x200"},
+        ("61m", "66m", "80m", "91m"),
+        interval="15s",
+    ),
+    Quiet(
         "one that is gone is called silent only",
         "StreamproofSidecarStalled",
         {BATCH: "0+15x40 _x80"},
@@ -351,6 +424,13 @@ QUIET = (
         "StreamproofErrorBudgetBurn",
         {EXPECTED: "0+1000x400", MISSING: "0+50x400", RETRACTED: "0+50x400", EXACTLY_ONCE: "1x400"},
         ("70m", "399m"),
+    ),
+    Quiet(
+        "growth that is scraped every three minutes, as docs/alerts.md says of it",
+        "StreamproofOverdueGrowing",
+        {'streamproof_outstanding_events{pipeline="clickstream",state="overdue"}': "0x3 10+10x17"},
+        ("12m", "20m", "45m"),
+        interval="3m",
     ),
     Quiet(
         "a late answer is no growth",

@@ -89,16 +89,21 @@ class Browser:
             raise RuntimeError(f"{expression}: {answer['exceptionDetails']}")
         return answer["result"].get("value")
 
-    def wait_until(self, condition: str, seconds: float = 10) -> float:
-        """Seconds until the JavaScript ``condition`` holds; fails where it does not in ``seconds``."""
-        watch = f"""new Promise((done) => {{
-            const from = performance.now(); const look = () => {{
-            const took = (performance.now() - from) / 1000;
-            if ({condition}) done(took); else if (took > {seconds}) done(null); else setTimeout(look, 20); }};
-            look(); }})"""
-        took = self.value(watch)
-        assert took is not None, f"not within {seconds} s: {condition}; the page says: {self.text()[:600]}"
-        return float(took)
+    def wait_until(self, condition: str, seconds: float = 10) -> None:
+        """Wait until the JavaScript ``condition`` holds; fails where it does not in ``seconds``."""
+        left = seconds
+        while left > 0:
+            # A page that is asked for longer would look like a browser that does not answer.
+            part = min(left, ANSWER_SECONDS / 2)
+            left -= part
+            watch = f"""new Promise((done) => {{
+                const from = performance.now(); const look = () => {{
+                if ({condition}) done(true); else if (performance.now() - from > {part * 1000}) done(false);
+                else setTimeout(look, 20); }};
+                look(); }})"""
+            if self.value(watch):
+                return
+        raise AssertionError(f"not within {seconds} s: {condition}; the page says: {self.text()[:600]}")
 
     def text(self, selector: str = "body") -> str:
         """The visible text of an element."""

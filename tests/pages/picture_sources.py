@@ -17,7 +17,7 @@ SOURCES: Final = tuple(
     f"validator/publish/{name}"
     for name in (
         "html.py", "page.css", "page.html", "page.js", "plots.js", "report.css", "report_plots.py", "style.css",
-        "svg.py",
+        "svg.py", "window_plots.py",
     )
 )  # fmt: skip
 """What gives the pictures their look. Wording is left out: a sentence more does not make a picture wrong."""

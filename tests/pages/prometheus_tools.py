@@ -86,16 +86,20 @@ def _run(command: list[str], folder: Path) -> None:
 
 
 def until(
-    holds: Callable[[], bool], *processes: OwnedProcess, seconds: float = WAIT_SECONDS_MAX, what: str = ""
+    holds: Callable[[], bool],
+    *processes: OwnedProcess,
+    seconds: float = WAIT_SECONDS_MAX,
+    pause_seconds: float = 0.3,
+    what: str = "",
 ) -> None:
-    """Ask again and again until ``holds``; fails after ``seconds``, or when one of the processes has ended."""
+    """Ask every ``pause_seconds`` until ``holds``; fails after ``seconds``, or when one of the processes has ended."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not holds():
         said = "\n".join(process.last_lines() for process in processes)
         assert all(process.is_running for process in processes), said
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n{said}"
-        pause.wait(0.3)
+        pause.wait(pause_seconds)
 
 
 def free_port() -> int:

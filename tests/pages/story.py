@@ -171,3 +171,16 @@ def violations(lost: int) -> Iterator[ViolationRecord]:
                 "known: replayed by hand" if kind == "missing" and i == 3 else None,
                 f"{count} of 214 ids of the window are {said}.",
             )  # fmt: skip
+
+
+def windows() -> dict[int, dict[str, int]]:
+    """What each window of a minute came to at the end, by class; what broke is where :func:`violations` has it."""
+    each = RATE_PER_SECOND * 60
+    judged = {at(second): {"expected": each, "processed": each} for second in range(0, SECONDS - 60, 60)}
+    for count, kind in ((REPEATED, "duplicate"), (LOST, "missing")):
+        for i in range(3):
+            window = judged[at(STRUCK - 60 + 60 * i)]
+            window[kind] = count // 3 + (i < count % 3)
+            window["processed"] -= window[kind] if kind == "missing" else 0
+    judged[at(SECONDS - 60)] = {"expected": each, "processed": each // 2, "pending": each // 2}
+    return judged

@@ -20,7 +20,8 @@ from dashboards.site import GENERATED, RULES_FILE
 from tests.pages.prometheus_tools import series, start_prometheus, tool, until
 from tests.unit.publish_snapshots import BOUNDS, broken, clean
 from validator.cli.main import main
-from validator.model.snapshot import FaultWindow, Histogram, Snapshot
+from validator.model.classes import PLANTED
+from validator.model.snapshot import CanaryStanding, FaultWindow, Histogram, Snapshot
 from validator.publish.metrics import SnapshotCollector, registry
 
 SETTINGS = Settings()
@@ -50,6 +51,7 @@ def lively(snapshot: Snapshot) -> Snapshot:
         detection_delay=Histogram(BOUNDS, (0, 2, 0, 0), 1.0, 0.6),
         classified_total={**snapshot.contributions, "expected": 9000},
         fault_measures={"f-1": measures},
+        canary=CanaryStanding(time.time_ns() // 1000, 360_000_000, 0.75, dict.fromkeys(PLANTED, 0.75), 900_000, 1),
     )
 
 
@@ -115,10 +117,10 @@ def test_every_panel_annotation_and_recording_rule_has_series(answers: list[Answ
 
 
 def test_the_alerts_that_fit_this_run_have_series_and_the_others_none(answers: list[Answer]) -> None:
-    # The output topic was never read through, the input last in January, and a fault is active.
+    # The output topic was never read through, the input last in January, a fault is active, and the canary was missed.
     fitting = {
         "StreamproofGuaranteeViolated", "StreamproofFaultNotHealed", "StreamproofSidecarBlind (unread_topic)",
-        "StreamproofSidecarBehind",
+        "StreamproofSidecarBehind", "StreamproofCanaryMissed (missed)", "StreamproofCanaryMissed (false_alarm)",
     }  # fmt: skip
     firing = {answer.where.removeprefix("alert ") for answer in answers if answer.series} & {
         answer.where.removeprefix("alert ") for answer in answers if answer.where.startswith("alert ")

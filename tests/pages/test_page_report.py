@@ -10,7 +10,7 @@ import pytest
 
 from tests.pages import chromium
 from tests.pages.chromium import Browser
-from tests.pages.story import story
+from tests.pages.story import FAULT, LOST, REPEATED, story, windows
 from tests.pages.test_page_live import CONTRAST, needs_chromium
 from tests.unit.publish_snapshots import clean
 from validator.publish import html
@@ -26,7 +26,7 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for last in story():
         history = history.add(last)
     file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(html.render(build(last), build_violations(last), history), encoding="utf-8")
+    file.write_text(html.render(build(last), build_violations(last), history, windows=windows()), encoding="utf-8")
     return file
 
 
@@ -44,6 +44,16 @@ def test_it_reads_well_at_every_width_and_in_both_schemes(page: Browser, width: 
     page.window(width, 900, scheme)
     assert page.value("document.documentElement.scrollWidth") <= width
     assert page.value(CONTRAST) == []
+
+
+def test_the_windows_that_broke_are_a_plot_with_a_name_and_a_table(page: Browser) -> None:
+    plots = "[...document.querySelectorAll('svg.plot')].map((plot) => plot.getAttribute('aria-label'))"
+    [broke] = [said for said in page.value(plots) if said.startswith("Violations per window")]
+    assert f"{LOST} missing, {REPEATED} duplicate in 3 of 20 windows" in broke
+    heading = "[...document.querySelectorAll('h3')].find((h) => h.innerText === 'Windows with violations')"
+    rows = page.value(f"[...{heading}.nextElementSibling.querySelectorAll('tbody tr')].map((tr) => tr.innerText)")
+    assert [row.split("\t")[0] for row in rows] == [f"2026-01-31 11:5{minute}:00" for minute in (3, 4, 5)]
+    assert rows[1].endswith(FAULT)
 
 
 def test_it_asks_for_nothing_and_complains_of_nothing(page: Browser, file: Path) -> None:

@@ -4,8 +4,9 @@ step by step as it does live, and again at once from the tables of a state folde
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
@@ -22,7 +23,8 @@ from validator.state.tables import StateTables, Table
 from validator.stream.committing import frontier_rows, mark_row, summaries
 from validator.stream.judging import Judging
 from validator.stream.recording import Moment, record_verdicts, record_violations
-from validator.stream.recovery import Recovered, recover
+from validator.stream.recovery import Recovered, recover, restore_record
+from validator.stream.run_record import RunRecord
 
 Row = dict[str, Any]
 RETENTION_US: Final = 3_600_000_000
@@ -52,25 +54,49 @@ class Judged:
         """The cells of a case after step ``upto``: of the process that wrote the tables of a state, and of another
         that found them there."""
         state = self.folder / f"state-{number}"
-        tables, case = StateTables(state), self.cases[number]
+        for judging, _ in self.recorded(number, StateTables(state), last=upto):
+            left = rows_of(judging)
+        found = recover(StateTables(state), self.instants[number][upto].books.rules, self.cases[number].rules.window_us)
+        return left, self._judged_again(number, upto, found)
+
+    def recorded(
+        self,
+        number: int,
+        tables: StateTables,
+        *,
+        last: int | None = None,
+        suspected: Mapping[int, frozenset[str]] = MappingProxyType({}),
+        killed_after: Collection[int] = (),
+    ) -> Iterator[tuple[Judging, RunRecord]]:
+        """The cells of a case and the totals of its run after each step (up to ``last``), as ``tables`` are written.
+
+        ``suspected``: step -> classes of violations that are suspected besides. After the steps ``killed_after``
+        another process goes on with what the tables say.
+        """
+        case, record = self.cases[number], RunRecord()
         judging = self._judging(number, tables, 0)
         watermark_us: int | None = None
-        for step in range(upto + 1):
-            facts, instant = self.facts[number][step], self.instants[number][step]
+        pairs = list(zip(self.facts[number], self.instants[number], strict=True))[: None if last is None else last + 1]
+        for step, (facts, instant) in enumerate(pairs):
             books = instant.books
             rows = [facts, frontier_rows(books, watermark_us, RETENTION_US)]
             if case.rest(step).value != "none":
                 rows.append(mark_row(books, f"rest_{case.rest(step).value}", RETENTION_US))
             tables.append(pa.concat_tables(rows), Table.FACTS, writer="generation-1", version=step)
             watermark_us = books.watermark_us
-            judging.absorb(facts if facts.num_rows else None, instant.clock, instant.places)
+            held = instant.suspected | suspected.get(step, frozenset())
+            judging.absorb(facts if facts.num_rows else None, instant.clock, instant.places, suspected=held)
             moment = Moment(tables, "generation-1", step, books.lookup_us)
-            if judging.sums.violations_changed:
-                record_violations(judging, (), moment, suspected=instant.suspected, has_broker_time=False)
+            recorded = record_violations(judging, (), moment, has_broker_time=False)
+            if recorded is not None:
+                record.violations_recorded(recorded, books.lookup_us)
             if judging.sums.changed:
                 record_verdicts(judging, moment)
-        found = recover(StateTables(state), self.instants[number][upto].books.rules, case.rules.window_us)
-        return rows_of(judging), self._judged_again(number, upto, found)
+            yield judging, record
+            if step in killed_after:
+                judging, record = self._judging(number, tables, step + 1), RunRecord()
+                judging.cells = recover(tables, books.rules, case.rules.window_us).cells
+                restore_record(tables, record)
 
     def _judged_again(self, number: int, upto: int, found: Recovered) -> list[Row]:
         again = self._judging(number, StateTables(self.folder / f"state-{number}"), upto + 1)

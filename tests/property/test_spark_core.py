@@ -7,20 +7,27 @@ does it live, and some again from the tables of a state folder, after a restart.
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
+from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Final
 
 import pytest
 
+from tests.property.history import Cell
 from tests.property.spark_agreement import Row, Tally, closing_differences, compare, untold
-from tests.property.spark_core import Judged
+from tests.property.spark_core import Judged, rows_of
 from tests.property.spark_histories import Opinion, all_opinions, case
+from tests.property.told_violations import mistold, told, totals
 from validator.reconcile.judge import VIOLATIONS
+from validator.state.tables import StateTables
 from validator.stream import jars, session
+from validator.stream.recovery import restore_record
+from validator.stream.run_record import RunRecord
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +38,7 @@ CAUSAL: Final = 600
 FAULTY: Final = 1450
 STEPS_MOST: Final = 8
 RESTARTS: Final = 40
+TOLD: Final = 16
 SHOWN: Final = 20
 """Differences shown of a failure."""
 EXPECTED_CLASSES: Final = (
@@ -104,6 +112,38 @@ def test_what_was_told_is_what_was_judged(group: Group) -> None:
     assert [
         line for rows in group.rows for before, now in itertools.pairwise(rows) for line in untold(before, now)
     ] == []
+
+
+def test_what_is_told_as_confirmed_is_what_the_reference_confirms(
+    group: Group, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """While a topic is absent all is suspected; the process is killed in between; then it is confirmed, once."""
+    rng, judged = Random(11), group.judged
+    broken = [number for number, opinions in enumerate(group.opinions) if any(found.confirmed for found in opinions)]
+    differences: list[str] = []
+    late = 0
+    for number in rng.sample(broken, TOLD):
+        steps = len(judged.cases[number].history.steps)
+        since, until = sorted(rng.sample(range(steps + 1), 2))
+        absent = dict.fromkeys(range(since, until), frozenset({"missing", "unknown_id"}))
+        tables = StateTables(tmp_path / str(number))
+        killed = rng.sample(range(steps), min(2, steps))
+        before: Counter[tuple[str, Cell]] = Counter()
+        run = judged.recorded(number, tables, suspected=absent, killed_after=killed)
+        for step, (judging, record) in enumerate(run):
+            held = judged.instants[number][step].suspected | absent.get(step, frozenset())
+            opinion, now = group.opinions[number][step], told(tables)
+            differences += mistold(judged.cases[number], rows_of(judging), opinion, held, before, now)
+            again = RunRecord()
+            restore_record(tables, again)
+            if totals(record) != totals(again):
+                differences.append(f"seed {judged.cases[number].seed}: {totals(record)}, restored {totals(again)}")
+            late += step == until and (now - before).total() > 0
+            before = now
+    with capsys.disabled():
+        print(f"\n{TOLD} histories told, {late} with something confirmed as its suspicion ended")
+    assert differences[:SHOWN] == []
+    assert late >= TOLD // 4
 
 
 def test_a_restart_finds_what_was_left(group: Group, capsys: pytest.CaptureFixture[str]) -> None:

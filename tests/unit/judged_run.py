@@ -10,13 +10,14 @@ import pyarrow as pa
 
 from tests.unit.reconcile_rows import MINUTE_US, facts
 from validator.model.frontier import Clock
-from validator.reconcile.judge import Rules
+from validator.reconcile.arrays import ABSENT
+from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.state.acknowledgements import Journal
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.judging import Judging
 from validator.stream.recording import Moment, record_violations
-from validator.stream.recovery import follow_acknowledged, restore_record
+from validator.stream.recovery import _told_again, follow_acknowledged, restore_record
 from validator.stream.reporting import _unacknowledged
 from validator.stream.run_record import RunRecord
 
@@ -39,9 +40,11 @@ class JudgedRun:
         *rows: dict[str, Any],
         suspected: frozenset[str] = frozenset(),
         unreadable: Sequence[dict[str, Any]] = (),
+        outputs_us: int | None = None,
     ) -> None:
-        """A batch at ``at_us``, by which all topics are read through."""
-        self.take(at_us, facts(*rows) if rows else None, suspected=suspected, unreadable=unreadable)
+        """A batch at ``at_us``, by which all topics are read through (the answers until ``outputs_us``)."""
+        table = facts(*rows) if rows else None
+        self.take(at_us, table, suspected=suspected, unreadable=unreadable, outputs_us=outputs_us)
 
     def take(
         self,
@@ -50,30 +53,27 @@ class JudgedRun:
         *,
         suspected: frozenset[str] = frozenset(),
         unreadable: Sequence[dict[str, Any]] = (),
+        outputs_us: int | None = None,
     ) -> None:
         """The same, with the batch's facts as a table."""
         clock = Clock(
             lookup_us=at_us,
             watermark_us=2**60,
             inputs_us=at_us,
-            outputs_us=at_us,
-            unheld_outputs_us=at_us,
+            outputs_us=at_us if outputs_us is None else outputs_us,
+            unheld_outputs_us=at_us if outputs_us is None else outputs_us,
             horizon_us=None,
             gone_us=None,
             unprovable_offsets=0,
             outputs_held=False,
             inputs_held=False,
         )
-        self.judging.absorb(table, clock, {})
-        if self.judging.sums.violations_changed or unreadable:
-            recorded = record_violations(
-                self.judging,
-                self.record.faults,
-                Moment(self.tables, "test", at_us, at_us),
-                suspected=suspected,
-                has_broker_time=False,
-                unreadable=unreadable,
-            )
+        self.judging.absorb(table, clock, {}, suspected=suspected)
+        moment = Moment(self.tables, "test", at_us, at_us)
+        recorded = record_violations(
+            self.judging, self.record.faults, moment, has_broker_time=False, unreadable=unreadable
+        )
+        if recorded is not None:
             self.record.violations_recorded(recorded, at_us)
         self.published()
 
@@ -82,14 +82,19 @@ class JudgedRun:
         follow_acknowledged(self.tables, self.record, self._journal.read())
 
     def restarted(self) -> None:
-        """The record as a start restores it."""
+        """The record as a start restores it, and what the cells know of the tables."""
         self.record = RunRecord()
         restore_record(self.tables, self.record)
+        cells = self.judging.cells
+        for name in VIOLATIONS:
+            cells[f"told_{name}"][:], cells[f"confirmed_{name}"][:], cells[f"began_{name}"][:] = 0, 0, ABSENT
+        self.judging.judged = None
+        _told_again(self.tables, cells)
         self.published()
 
     def open(self, name: str) -> int:
         """Contributions in confirmed violations of class ``name`` that nobody acknowledged."""
-        return _unacknowledged(self.judging.sums.counts, self.record.acknowledged_now())[name]
+        return _unacknowledged(self.judging.sums.counts, self.record.acknowledged.left)[name]
 
     def violation(self, key: str) -> str:
         """The id of the violation of the cell with this key."""

@@ -17,7 +17,7 @@ from dashboards.rules import Alert
 from dashboards.settings import Settings, SettingsError
 from tests.unit.publish_snapshots import clean
 from validator.model.classes import VIOLATES, Guarantee
-from validator.publish.catalogue import NOT_FED, PREFIX
+from validator.publish.catalogue import PREFIX
 from validator.publish.samples import at_start, of
 
 ROOT = Path(__file__).parents[2]
@@ -47,7 +47,6 @@ def test_an_alert_asks_only_for_what_is_recorded_here() -> None:
         (f"{PREFIX}events_total_bucket", [f"{PREFIX}events_total_bucket"]),
         ("pipeline:streamproof_no:rule", ["pipeline:streamproof_no:rule"]),
         (f'{PREFIX}latency_seconds_bucket{{le="{PREFIX}x"}} > time()', []),
-        *((f"{PREFIX}{name} > 0", [f"{PREFIX}{name}"]) for name in NOT_FED),
     ],
 )
 def test_what_is_not_in_the_catalogue_is_found(expression: str, unknown: list[str]) -> None:
@@ -189,10 +188,9 @@ def test_a_file_that_is_old_gone_or_nobodys_is_found(tmp_path: Path) -> None:
     ]
 
 
-def test_the_reference_lists_every_alert_and_what_has_none() -> None:
+def test_the_reference_lists_every_alert() -> None:
     text = reference.render(SETTINGS)
     assert all(f"runbooks/{alert.name}.md" in text for alert in ALERTS)
-    assert all(f"`{PREFIX}{name}`" in text for name in NOT_FED)
 
 
 def test_rules_are_in_groups_of_one_interval_with_recordings_first() -> None:

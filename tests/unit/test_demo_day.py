@@ -17,6 +17,7 @@ from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Journal
 from faults.targets import LocalProcess
+from testbed import node
 from testbed.broker import EmbeddedBroker
 from testbed.demo_files import missing_after_seconds, real_settings, write_sidecar
 from testbed.demo_memory import taken_by
@@ -50,6 +51,43 @@ def test_the_targets_are_the_instances_of_the_engine(engine: str, tmp_path: Path
         assert tuple(i.role for i in made.instances) == ROLES[engine]
     assert made._roles == ROLES[engine]
     assert len(set(instance_names(engine))) == len(ROLES[engine])
+
+
+DELAY = {"kind": "namespace_delay", "target": "flink-worker-0-node", "for": "4s", "parameters": {"delay": "1s"}}
+
+
+@pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
+def test_a_worker_has_a_network_of_its_own_only_where_a_fault_hits_it(tmp_path: Path) -> None:
+    kill = {"kind": "process_kill", "target": "flink-worker-0", "for": "4s"}
+    with_delay = planned("flink", faults=in_file(tmp_path, DELAY)).day
+    without = planned("flink", faults=in_file(tmp_path, kill)).day
+    assert with_delay is not None
+    assert without is not None
+    assert (with_delay.needs_node, without.needs_node) == (True, False)
+    network = node.NodeRelay(tmp_path).target("127.0.0.1:7")
+    config, timeline = with_delay.bound(Places(Path("run"), "127.0.0.1:9092", (), network))
+    (target,) = timeline.steps[0].fault.targets.values()
+    assert target == config.targets["flink-worker-0-node"]
+    assert "flink-worker-0-node" not in without.bound(PLACES)[0].targets
+
+
+@pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
+def test_links_and_a_network_are_not_for_one_day(tmp_path: Path) -> None:
+    slow = {"kind": "net_delay", "target": "flink-link", "for": "4s", "parameters": {"delay": "1s"}}
+    with pytest.raises(FaultRefused, match="reaches the broker past the links"):
+        planned("flink", faults=in_file(tmp_path, DELAY, slow))
+
+
+def test_a_variable_in_the_file_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = in_file(tmp_path, {"kind": "process_kill", "target": "${WHICH}", "for": "${HOW_LONG}"})
+    monkeypatch.setenv("WHICH", "reference-worker-1")
+    with pytest.raises(FaultError, match=r"day.yaml: the environment has no HOW_LONG, which \$\{HOW_LONG\} refers to"):
+        planned(faults=file)
+    monkeypatch.setenv("HOW_LONG", "7s")
+    day = planned(faults=file).day
+    assert day is not None
+    (step,) = day.timeline.steps
+    assert (step.fault.target_names, step.lasts_seconds) == ("reference-worker-1", 7)
 
 
 def test_a_worker_may_be_kept_down_although_it_is_supervised(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from argparse import Namespace
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +19,9 @@ from testbed.demo_options import DemoRefused, plan_of
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
-from testbed.engines.real import PROFILES, EngineRefused, RealEngineSettings, timeouts
+from testbed.engines.real import LOCAL, PROFILES, EngineRefused, RealEngineSettings, Timeouts, timeouts
 from testbed.engines.spark import SparkEngine
+from testbed.engines.storm import StormEngine
 from validator.config.load import load
 
 
@@ -43,10 +45,36 @@ def test_in_each_profile_several_heartbeats_fit_into_a_session(profile: str) -> 
 def test_an_unknown_profile_or_engine_is_refused() -> None:
     with pytest.raises(EngineRefused, match="There is no profile papers"):
         timeouts("papers", "flink")
-    with pytest.raises(EngineRefused, match="ospbench says nothing of kafka_streams; use it for flink, or local"):
-        timeouts("ospbench", "kafka_streams")
+    with pytest.raises(
+        EngineRefused, match="ospbench says nothing of storm; use it for flink, kafka_streams, spark, or"
+    ):
+        timeouts("ospbench", "storm")
     with pytest.raises(EngineRefused, match="There is no engine samza"):
         make_engine("samza", settings(), Path())
+
+
+def test_the_page_of_engines_has_the_times_of_all_profiles() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "engines.md").read_text(encoding="utf-8")
+    documented: dict[tuple[str, str], list[float]] = {}
+    profile = ""
+    for line in page[page.index("| profile | engine |") :].split("\n\n")[0].splitlines()[2:]:
+        named, engine, *cells = (cell.strip() for cell in line.split("|")[1:-1])
+        profile = named.strip("`") or profile
+        numbers = re.findall(r"\d+(?:\.\d+)?", " ".join(cells))
+        documented[profile, engine.lower().replace(" ", "_")] = [float(number) for number in numbers]
+    assert documented.pop(("local", "all")) == told(LOCAL)
+    assert documented.pop(("ospbench", "spark")) == [0]  # the others mean nothing to it
+    storm = told(PROFILES["pgval"]["storm"])
+    assert documented.pop(("pgval", "storm")) == [storm[0], *storm[2:], 124, 350]  # no transactions
+    undocumented = {(profile, engine) for profile, engines in PROFILES.items() for engine in engines} - {*documented}
+    assert undocumented == {("ospbench", "spark"), ("pgval", "storm")}
+    for (profile, engine), times in documented.items():
+        assert times == told(timeouts(profile, engine)), (profile, engine)
+
+
+def told(times: Timeouts) -> list[float]:
+    return [times.commit_interval_seconds, times.transaction_timeout_seconds, times.session_timeout_seconds,
+            times.heartbeat_interval_seconds]  # fmt: skip
 
 
 @pytest.mark.parametrize("parallelism", [0, 4])
@@ -85,6 +113,19 @@ def test_a_join_has_two_inputs_and_a_late_topic_for_each(tmp_path: Path) -> None
     written = (tmp_path / "job.properties").read_text()
     assert "job.inputs=click,news\n" in written
     assert "job.late=lateOutput,late-news\n" in written
+    assert "job.join=inner\n" in written
+
+
+def test_a_left_join_reaches_the_engines_and_needs_two_inputs(tmp_path: Path) -> None:
+    left = settings(workload="mst", join="left", guarantee="at_least_once")
+    FlinkEngine(left, tmp_path)
+    assert "job.join=left\n" in (tmp_path / "job.properties").read_text()
+    assert KafkaStreamsEngine(left, tmp_path)._options()["job.join"] == "left"
+    for engine in (SparkEngine, StormEngine):  # their jobs read the settings as they are
+        engine(left, tmp_path)
+        assert '"join": "left"' in (tmp_path / f"{engine.name}.json").read_text()
+    with pytest.raises(ValidationError, match="join left has nothing to join in workload sst; use mst"):
+        settings(join="left")
 
 
 @pytest.mark.parametrize("engine", ["reference:exactly_once", "flink", "storm", "spark"])

@@ -14,7 +14,7 @@ from testbed.demo_options import DemoPlan
 from testbed.engines import spark, storm
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig
-from testbed.engines.real import EngineRefused, RealEngineSettings
+from testbed.engines.real import LOCAL, EngineRefused, RealEngineSettings, timeouts
 from testbed.engines.spark import RunningQuery, SparkEngine
 from testbed.engines.spark_job import main, spark_options
 from testbed.engines.spark_settings import SparkSettings
@@ -98,14 +98,35 @@ def test_storm_before_its_start_has_no_worker_and_is_not_ready(tmp_path: Path) -
 
 
 def test_storms_cluster_is_on_the_loopback_interface_and_in_its_folder(tmp_path: Path) -> None:
-    write_cluster(tmp_path, PORTS, [tmp_path / "a.jar"], session_seconds=6, log=tmp_path / "worker.log")
+    write_cluster(tmp_path, PORTS, [tmp_path / "a.jar"], times=LOCAL, log=tmp_path / "worker.log")
     written = yaml.safe_load((tmp_path / "conf" / "storm.yaml").read_text(encoding="utf-8"))
-    assert written == storm_options(tmp_path, PORTS, 6)
+    assert written == storm_options(tmp_path, PORTS, LOCAL)
     assert (written["storm.local.hostname"], written["supervisor.slots.ports"]) == ("127.0.0.1", [4])
     assert written["supervisor.worker.timeout.secs"] == 6
     assert written["storm.local.dir"].startswith(str(tmp_path))
     assert "clientPortAddress=127.0.0.1\n" in (tmp_path / "conf" / "zookeeper.cfg").read_text(encoding="utf-8")
     assert f'fileName="{tmp_path}/worker.log"' in (tmp_path / "log4j2" / "worker.xml").read_text(encoding="utf-8")
+
+
+def test_storm_takes_pgvals_times_as_its_code_sets_them(tmp_path: Path) -> None:
+    times = timeouts("pgval", "storm")
+    options = storm_options(tmp_path, PORTS, times)
+    assert (options["supervisor.worker.timeout.secs"], options["worker.heartbeat.frequency.secs"]) == (3, 1)
+    assert options["nimbus.task.timeout.secs"] == 350
+    StormEngine(settings(guarantee="at_least_once", timeouts=times), tmp_path)
+    assert '"message_timeout_seconds": 124' in (tmp_path / "storm.json").read_text(encoding="utf-8")
+    StormEngine(settings(guarantee="at_least_once", window_ms=100_000), tmp_path)
+    assert '"message_timeout_seconds": 500' in (tmp_path / "storm.json").read_text(encoding="utf-8")
+    with pytest.raises(EngineRefused, match="124 s reads it again before that: use shorter windows"):
+        StormEngine(settings(guarantee="at_least_once", timeouts=times, max_disorder_ms=4_000), tmp_path)
+
+
+def test_spark_alone_takes_a_trigger_without_a_pause(tmp_path: Path) -> None:
+    times = timeouts("ospbench", "spark")
+    assert times.commit_interval_seconds == 0
+    SparkEngine(settings(timeouts=times), tmp_path)
+    with pytest.raises(EngineRefused, match="storm commits after some time or never; set commit_interval_seconds"):
+        StormEngine(settings(guarantee="at_least_once", timeouts=times), tmp_path)
 
 
 def worker_log(processing: str = "AT_LEAST_ONCE", ackers: int = 1, acks: str = "-1") -> str:

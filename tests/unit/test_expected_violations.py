@@ -28,9 +28,9 @@ KILL = FaultWindow(
 
 def record(*windows: FaultWindow) -> RunRecord:
     found = RunRecord(faults=windows, expects_within_us=WITHIN)
-    found.add_confirmed("duplicate", "failure", "confirmed", 30, 0, 11 * MINUTE, fault="kill")
-    found.add_confirmed("missing", "failure", "confirmed", 7, 0, 11 * MINUTE, fault="kill")
-    found.add_confirmed("duplicate", "control", "confirmed", 4, 0, 11 * MINUTE, fault=None)
+    found.add_confirmed("duplicate", "failure", 30, 0, 11 * MINUTE, fault="kill")
+    found.add_confirmed("missing", "failure", 7, 0, 11 * MINUTE, fault="kill")
+    found.add_confirmed("duplicate", "control", 4, 0, 11 * MINUTE, fault=None)
     return found
 
 
@@ -54,45 +54,45 @@ def test_faults_of_one_name_must_all_expect_it() -> None:
 def test_what_came_between_two_faults_of_one_name_is_neithers() -> None:
     again = replace(KILL, id="2", injected_us=60 * MINUTE, healed_us=61 * MINUTE)
     found = record(KILL)
-    found.add_confirmed("duplicate", "recovery", "confirmed", 100, 0, 30 * MINUTE, fault="kill")
+    found.add_confirmed("duplicate", "recovery", 100, 0, 30 * MINUTE, fault="kill")
     assert found.expected() == {("kill", "duplicate"): 30}
     found.faults = (KILL, replace(again, healed_us=None))
     assert found.expected() == {("kill", "duplicate"): 30}
     found.faults = (KILL, again)
-    found.add_confirmed("duplicate", "failure", "confirmed", 7, 0, 60 * MINUTE, fault="kill")
+    found.add_confirmed("duplicate", "failure", 7, 0, 60 * MINUTE, fault="kill")
     assert found.expected() == {("kill", "duplicate"): 37}
 
 
 def test_what_is_taken_back_under_another_fault_is_expected_less() -> None:
     found = record(KILL, replace(KILL, id="2", name="other", injected_us=20 * MINUTE, healed_us=21 * MINUTE))
-    found.add_confirmed("duplicate", "failure", "retracted", 0, 30, 20 * MINUTE, fault="other")
+    found.add_confirmed("duplicate", "failure", 0, 30, 20 * MINUTE, fault="other")
     assert found.expected() == {}
 
 
 @pytest.mark.parametrize(("minute", "expects"), [(12, 35), (17, 35), (18, 30), (500, 30)])
 def test_a_fault_that_never_recovers_expects_nothing_more_some_time_after_it(minute: int, expects: int) -> None:
     found = record(KILL)
-    found.add_confirmed("duplicate", "recovery", "confirmed", 5, 0, minute * MINUTE, fault="kill")
+    found.add_confirmed("duplicate", "recovery", 5, 0, minute * MINUTE, fault="kill")
     assert found.expected() == {("kill", "duplicate"): expects}
 
 
 @pytest.mark.parametrize(("minute", "expects"), [(500, 35), (10 + 24 * 60, 35), (10 + 24 * 60 + 6, 30)])
 def test_a_fault_that_is_not_healed_expects_on_for_a_day(minute: int, expects: int) -> None:
     found = record(replace(KILL, healed_us=None))
-    found.add_confirmed("duplicate", "failure", "confirmed", 5, 0, minute * MINUTE, fault="kill")
+    found.add_confirmed("duplicate", "failure", 5, 0, minute * MINUTE, fault="kill")
     assert found.expected() == {("kill", "duplicate"): expects}
 
 
 def test_what_was_taken_back_is_expected_no_more() -> None:
     found = record(KILL)
-    found.add_confirmed("duplicate", "recovery", "retracted", 0, 30, 40 * MINUTE, fault="kill")
+    found.add_confirmed("duplicate", "recovery", 0, 30, 40 * MINUTE, fault="kill")
     assert found.expected() == {}
 
 
 def test_old_minutes_are_kept_together_and_expected_no_more() -> None:
     found = record(KILL)
     for minute in range(18, 18 + 3 * DAY_MINUTES):
-        found.add_confirmed("duplicate", "recovery", "confirmed", 1, 0, minute * MINUTE, fault="kill")
+        found.add_confirmed("duplicate", "recovery", 1, 0, minute * MINUTE, fault="kill")
     before = found.expected()
     found._forget_old(18 * MINUTE + 3 * DAY_MINUTES * MINUTE)
     assert before == {("kill", "duplicate"): 30}
@@ -127,22 +127,22 @@ def test_what_is_open_less_what_is_expected_and_not_acknowledged() -> None:
     assert _unexpected({"duplicate": 31, "missing": 7}, expects, others) == {"duplicate": 1, "missing": 7}
 
 
-def test_what_is_acknowledged_and_taken_back_is_neither_open_nor_expected_nor_an_excuse() -> None:
-    found = record(KILL)
-    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 30, "seen", {"kill": 30})}
-    found.acknowledged_counts = {"v": 30}
-    assert found.acknowledged_now() == {("kill", "duplicate"): 30}
-    found.acknowledged_counts = {"v": 10}
-    assert found.acknowledged_now() == {("kill", "duplicate"): 10}
+def test_what_is_acknowledged_and_taken_back_is_neither_open_nor_expected_nor_an_excuse(tmp_path: Path) -> None:
+    found = record(KILL).acknowledged
+    seen = Acknowledgement("v", "duplicate", 30, "seen", {"kill": 30}, batch=1)
+    found.follow(StateTables(tmp_path), {"v": seen})
+    assert found.left == {("kill", "duplicate"): 30}
+    found.moved({"v": 10})
+    assert found.left == {("kill", "duplicate"): 10}
 
 
-def test_one_acknowledgement_over_two_faults_excuses_nothing_else() -> None:
+def test_one_acknowledgement_over_two_faults_excuses_nothing_else(tmp_path: Path) -> None:
     found = record(KILL)
-    found.add_confirmed("duplicate", "failure", "confirmed", 2, 0, 11 * MINUTE, fault="unplanned")
-    found.acknowledged = {"v": Acknowledgement("v", "duplicate", 32, "seen", {"kill": 30, "unplanned": 2})}
-    found.acknowledged_counts = {"v": 32}
+    found.add_confirmed("duplicate", "failure", 2, 0, 11 * MINUTE, fault="unplanned")
+    seen = Acknowledgement("v", "duplicate", 32, "seen", {"kill": 30, "unplanned": 2}, batch=1)
+    found.acknowledged.follow(StateTables(tmp_path), {"v": seen})
     # One more duplicate, which nobody acknowledged and no plan expects.
-    assert _unexpected({"duplicate": 1}, found.expected(), found.acknowledged_now()) == {"duplicate": 1}
+    assert _unexpected({"duplicate": 1}, found.expected(), found.acknowledged.left) == {"duplicate": 1}
 
 
 def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_an_acknowledgement_keeps_the_fault(tmp_path: Path) -> None:
     row |= {"confirmed": 3, "retracted": 0}
     StateTables(tmp_path).append(rows_of(Table.VIOLATIONS, [row]), Table.VIOLATIONS, writer="test", version=1)
     acknowledge(tmp_path, "v", "seen")
-    assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", {"kill": 3})
+    assert read(tmp_path)["v"] == Acknowledgement("v", "duplicate", 3, "seen", {"kill": 3}, batch=1)
     old = {"violation": "w", "class": "missing", "count": 1, "reason": "before faults were kept"}
     (tmp_path / "acknowledgements.jsonl").write_text(json.dumps(old) + "\n")
     assert read(tmp_path)["w"].by_fault == {}

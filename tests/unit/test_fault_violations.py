@@ -16,22 +16,23 @@ KILL = FaultWindow("1", "kill", "process_kill", "engine-0", 10, 11, 12, 13)
 
 def test_confirmed_less_retracted_by_fault() -> None:
     record = RunRecord(faults=(KILL, replace(KILL, id="2", name="pause")))
-    record.add_confirmed("duplicate", "recovery", "confirmed", 5, 0, 1, fault="kill")
-    record.add_confirmed("missing", "failure", "confirmed", 7, 0, 1, fault="kill")
-    record.add_confirmed("missing", "recovery", "retracted", 0, 7, 2, fault="kill")
-    record.add_confirmed("duplicate", "control", "confirmed", 1, 0, 1, fault=None)
+    record.add_confirmed("duplicate", "recovery", 5, 0, 1, fault="kill")
+    record.add_confirmed("missing", "failure", 7, 0, 1, fault="kill")
+    record.add_confirmed("missing", "recovery", 0, 7, 2, fault="kill")
+    record.add_confirmed("duplicate", "control", 1, 0, 1, fault=None)
     assert record.fault_violations() == {"1": {"duplicate": 5}, "2": {}}
 
 
 def test_faults_of_one_name_are_not_told_apart() -> None:
     record = RunRecord(faults=(KILL, replace(KILL, id="2")))
-    record.add_confirmed("duplicate", "recovery", "confirmed", 5, 0, 1, fault="kill")
+    record.add_confirmed("duplicate", "recovery", 5, 0, 1, fault="kill")
     assert record.fault_violations() == {}
 
 
 def test_a_suspected_violation_is_no_faults() -> None:
     record = RunRecord(faults=(KILL,))
-    record.add_confirmed("missing", "failure", "suspected", 5, 0, 1, fault="kill")
+    row = {"class": "missing", "phase": "failure", "fault": "kill", "state": "suspected", "provable_us": 1}
+    record.add_told([{**row, "lookup_us": 1, "confirmed": 0, "retracted": 0, "rows": 1}])
     assert record.fault_violations() == {"1": {}}
 
 
@@ -48,7 +49,7 @@ def _told_of_each(plan: dict[str, Any], taken: set[str]) -> tuple[list[FaultWind
     for number in range(len(windows)):
         for count, instant in ((1, 10 * number + 1), (number, 10 * number + 6)):
             phase, fault = phase_of(instant, windows)
-            record.add_confirmed("duplicate", phase, "confirmed", count, 0, 1, fault=fault)
+            record.add_confirmed("duplicate", phase, count, 0, 1, fault=fault)
     return windows, record.fault_violations()
 
 

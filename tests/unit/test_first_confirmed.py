@@ -79,12 +79,15 @@ def test_one_that_was_taken_back_and_comes_again_begins_anew(run: JudgedRun, res
     assert times(run, "a") == (35, 35)
 
 
-def test_one_that_began_before_those_that_are_kept_has_no_instant_until_a_restart(run: JudgedRun) -> None:
+@pytest.mark.parametrize("restart", [False, True])
+def test_one_that_began_before_those_that_are_kept_keeps_its_instant(run: JudgedRun, restart: bool) -> None:
     lost(run, 10, "a", 1)
     for n in range(120):
         lost(run, 20 + 10 * n, f"b{n}", 100 + n)
+    if restart:
+        run.restarted()
     lost(run, 2000, "a", 2)
-    assert times(run, "a") == (None, 2005)
+    assert times(run, "a") == (15, 2005)
     run.restarted()
     assert times(run, "a") == (15, 2005)
 

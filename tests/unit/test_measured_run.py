@@ -137,7 +137,7 @@ def test_what_is_published_of_a_fault(tmp_path: Path) -> None:
     for at in range(150):
         if not 62 <= at < 80:
             record.latency_measured(rows(at, at))
-    record.add_confirmed("duplicate", "recovery", "confirmed", 7, 2, us(75), fault="kill")
+    record.add_confirmed("duplicate", "recovery", 7, 2, us(75), fault="kill")
     found = measuring.measured(settings(tmp_path), books((149.9, 150), 150), record)
     assert found.faults["kill"]["downtime_seconds"] == pytest.approx(18.0, abs=0.01)
     assert found.faults["kill"]["recovered"] == 1.0
@@ -152,7 +152,7 @@ def test_faults_of_one_name_share_no_violations(tmp_path: Path) -> None:
     record = RunRecord(ledger=Ledger(), faults=(fault("kill", 60, 70), replace(fault("kill", 100, 110), id="other")))
     for at in range(150):
         record.latency_measured(rows(at, at))
-    record.add_confirmed("duplicate", "failure", "confirmed", 7, 0, us(65), fault="kill")
+    record.add_confirmed("duplicate", "failure", 7, 0, us(65), fault="kill")
     found = measuring.measured(settings(tmp_path), books((149.9, 150), 150), record)
     assert [p.contributions for p in found.phases if p.fault] == [{}] * 4
     assert set(found.faults) == {"kill", "other"}

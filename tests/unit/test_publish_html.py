@@ -11,7 +11,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from tests.pages.story import FAULT, LOST, REPEATED, story
-from tests.unit.publish_snapshots import broken, clean, config, violation
+from tests.unit.publish_snapshots import broken, clean, config
 from validator.cli.main import main
 from validator.model.classes import Guarantee, Verdict, ViolationClass
 from validator.model.snapshot import Snapshot
@@ -77,19 +77,6 @@ def test_latency_is_told_apart_by_phase(told: tuple[Snapshot, History]) -> None:
     assert f"recovery, {FAULT}: " in rendered(last, history)
 
 
-def test_violations_are_counted_by_window_and_class(told: tuple[Snapshot, History]) -> None:
-    plot = report_plots.violations_by_window(build_violations(told[0]))
-    listed = build_violations(told[0])["violations"]
-    said = dict(re.findall(r"(\d\d:\d\d:\d\d) (\d+)", pictures(plot)[0].get("aria-label", "")))
-    assert sum(int(count) for count in said.values()) == sum(v["count"] for v in listed)
-    assert len(said) == len({v["window_start"] for v in listed})
-
-
-def test_suspected_and_retracted_violations_are_not_drawn() -> None:
-    unsure = replace(violation("v", "missing", 1), state="suspected")
-    assert report_plots.violations_by_window(build_violations(replace(clean(), violations_latest=(unsure,)))) == ""
-
-
 def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History]) -> None:
     page = rendered(*told)
     assert f"<strong>{LOST}</strong> events were lost" in page
@@ -112,7 +99,7 @@ def test_without_a_history_the_report_says_so() -> None:
     page = html.render(build(broken()), build_violations(broken()))
     assert "No history was kept" in page
     assert "Latency per phase" not in page
-    assert len(pictures(page)) == 1
+    assert pictures(page) == []
 
 
 def test_coverage_is_cut_and_not_rounded() -> None:

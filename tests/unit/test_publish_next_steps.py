@@ -73,7 +73,7 @@ def test_the_report_of_a_state_says_since_when_and_has_commands_to_copy(
 def test_violations_have_ids_and_their_fault_in_every_form() -> None:
     report, violations = build(broken()), build_violations(broken())
     page, cases = html.render(report, violations), junit.render(report, violations)
-    assert "<td>kill-one-worker</td><td>2 ids of the window are missing.</td><td>17, 18</td>" in page
+    assert "2 ids of the window are missing.</span><small>after fault kill-one-worker</small><small>ids 17, 18" in page
     assert "key /help (fault kill-one-worker): 2 ids of the window are missing. ids 17, 18" in cases
     assert "last 1h: pass, last 24h: pass" in page
 

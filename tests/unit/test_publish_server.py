@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
+import threading
 from collections.abc import Iterator
 from http.client import HTTPConnection, HTTPResponse
 from pathlib import Path
@@ -13,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from tests.unit.publish_snapshots import broken, clean, config
 from validator.publish.publisher import READY_SECONDS, Endpoint, EndpointError, Publisher
+from validator.publish.server import TEXT, Answer, Request, Server
 
 pytestmark = pytest.mark.unit
 
@@ -148,3 +152,38 @@ def test_a_port_that_is_taken_is_an_error(served: Served, tmp_path: Path) -> Non
 
 def test_all_addresses_are_reached_through_this_machine() -> None:
     assert Endpoint("0.0.0.0", 80).url == "http://127.0.0.1:80/"
+
+
+def test_a_scraper_that_gave_up_is_no_news_and_an_error_of_ours_is(capfd: pytest.CaptureFixture[str]) -> None:
+    asked, gone, done = threading.Event(), threading.Event(), threading.Event()
+
+    class Body(bytes):
+        def __len__(self) -> int:
+            # The last that is asked before the body is written.
+            asked.set()
+            gone.wait(10)
+            return super().__len__()
+
+    def broken_route(_: Request) -> Answer:
+        done.set()
+        raise LookupError("ours")
+
+    one = Server("127.0.0.1", 0, {"/slow": lambda _: Answer(Body(5_000_000), TEXT), "/broken": broken_route})
+    one.start()
+    try:
+        with socket.create_connection(("127.0.0.1", one.port)) as scraper:
+            scraper.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert asked.wait(10)
+            # Closed with a reset, so that the next write fails.
+            scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        gone.set()
+        with socket.create_connection(("127.0.0.1", one.port)) as reader:
+            reader.sendall(b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert done.wait(10)
+            assert reader.recv(100) == b""
+    finally:
+        one.stop()
+    said = capfd.readouterr().err
+    assert "LookupError: ours" in said
+    assert "Broken pipe" not in said
+    assert "ConnectionResetError" not in said

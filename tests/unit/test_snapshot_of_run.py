@@ -10,6 +10,7 @@ from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Frontier, PartitionId
 from validator.publish.report import build
 from validator.state.acknowledgements import Acknowledgement
+from validator.state.tables import StateTables
 from validator.stream.judging import Sums
 from validator.stream.recording import Recorded
 from validator.stream.reporting import snapshot_of
@@ -41,13 +42,13 @@ def test_a_result_that_cannot_be_read_fails_the_last_hour_too_and_is_open_until_
     books = Books(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("output", 0): frontier})
     record = RunRecord()
     record.violations_recorded(
-        Recorded(({**UNREADABLE, "confirmed": 3, "retracted": 0, "rows": 1},), (), {"v": 3}, 20), 20
+        Recorded(({**UNREADABLE, "lookup_us": 20, "confirmed": 3, "retracted": 0, "rows": 1},), (), {"v": 3}), 20
     )
     shown = snapshot_of(config(tmp_path), books, Sums.empty(), record)
     for verdicts in (shown.verdicts, shown.verdicts_over["1h"], shown.verdicts_over["24h"]):
         assert verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
     assert (shown.unacknowledged_open, shown.first_confirmed_us) == (3, {"undecodable": 20})
-    record.acknowledged = {"v": Acknowledgement("v", "undecodable", 3, "seen")}
-    record.acknowledged_counts = {"v": 3}
+    seen = Acknowledgement("v", "undecodable", 3, "seen", batch=1)
+    record.acknowledged.follow(StateTables(tmp_path), {"v": seen})
     shown = snapshot_of(config(tmp_path), books, Sums.empty(), record)
     assert (shown.unacknowledged_open, shown.verdicts[Guarantee.EXACTLY_ONCE]) == (0, Verdict.FAIL)

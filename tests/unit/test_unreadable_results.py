@@ -132,9 +132,9 @@ def test_they_can_be_acknowledged(reading: Reading) -> None:
     reading.after(10, bad(10, 7, 9))
     acknowledge(reading.run.state, reading.run.violation("output-0"), "the old version's")
     reading.run.published()
-    assert reading.run.record.acknowledged_now() == {(None, "undecodable"): 3}
+    assert reading.run.record.acknowledged.left == {(None, "undecodable"): 3}
     reading.after(20, bad(20, 15, 16))
-    assert reading.run.record.acknowledged_now() == {(None, "undecodable"): 3}
+    assert reading.run.record.acknowledged.left == {(None, "undecodable"): 3}
 
 
 def test_nobody_is_sent_to_look_for_a_position_as_an_id(reading: Reading) -> None:

@@ -24,6 +24,7 @@ from validator.config.load import load
 from validator.config.schema import json_schema
 from validator.publish import history
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
+from validator.publish.terminal import plain, plain_json
 
 LINE_EVERY_SECONDS: Final = 5.0
 """How often progress is told where it cannot be shown in place."""
@@ -112,6 +113,10 @@ def report(given: argparse.Namespace) -> int:
     beside: list[object] = [_read_json(state, VIOLATIONS_FILE)]
     if given.format in {"html", "text"}:
         beside += [history.read(state), given.state]
+    if given.format == "html":
+        from validator.state.judged_windows import judged_windows
+
+        beside.append(judged_windows(state))
     sys.stdout.write(_render(given.format, read, *beside))
     return OF_OUTCOME[read["outcome"]]
 
@@ -130,7 +135,7 @@ def _read_json(state: Path, name: str) -> dict[str, Any] | None:
 
 def _render(form: str, read: dict[str, Any], *beside: object) -> str:
     if form == "json":
-        return json.dumps(read, indent=2, ensure_ascii=False) + "\n"
+        return plain_json(json.dumps(read, indent=2, ensure_ascii=False)) + "\n"
     renderer = importlib.import_module(f"validator.publish.{form}")
     return str(renderer.render(read, *beside))
 
@@ -168,7 +173,7 @@ def ack(given: argparse.Namespace) -> int:
         raise UsageError("ack: name a violation, or many with --class or --fault.")
     if not many:
         room.acknowledge(state, given.violation, given.reason)
-        print(f"{given.violation} is acknowledged: it stays in the record and leaves the alert.")
+        print(f"{plain(given.violation)} is acknowledged: it stays in the record and leaves the alert.")
         return PASS
     taken = room.acknowledge_all(state, given.reason, violation_class=given.violation_class, fault=given.fault)
     inside = sum(entry.count for entry in taken)

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from validator.cli.commands import COMMANDS
 from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
 from validator.cli.parser import parse
+from validator.publish.terminal import plain
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -35,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debug:
             traceback.print_exc()
         for line in sentence_of(error).splitlines():
-            print(f"streamproof: {line}", file=sys.stderr)
+            print(f"streamproof: {plain(line)}", file=sys.stderr)
         return status_of(error)
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Final, Literal
 from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
 
 from validator.config.built import Built
+from validator.config.canary import Canary
 from validator.config.durations import Duration, PositiveDuration, format_duration
 from validator.config.errors import broken_rule, broken_rule_at
 from validator.config.fields import FieldPath, Frozen, IdsPath
@@ -22,6 +23,7 @@ from validator.config.topics import EventFields, FaultsTopic, Input, Late, Outpu
 from validator.model.classes import Guarantee
 
 __all__ = [
+    "Canary",
     "Config",
     "Engine",
     "EventFields",
@@ -220,6 +222,8 @@ class Config(Frozen):
     """Dead-letter topics, written as `late`."""
     faults: FaultsTopic | None = None
     """Where faults are told, if anywhere."""
+    canary: Canary | None = None
+    """Violations that the sidecar plants to see whether it finds them, if wanted."""
     engine: Engine = Engine()
     """What is known of the engine that is checked."""
     oracle: Oracle
@@ -278,6 +282,8 @@ class Config(Frozen):
         if self.state.retention <= self.timing.missing_after:
             problem = f"{format_duration(self.state.retention)} is not above timing.missing_after"
             raise broken_rule_at("state.retention", problem, "keep facts for longer than a verdict takes")
+        if self.canary is not None:
+            self.canary.check_rounds(self.timing.missing_after)
         return self
 
     def topics_by_place(self) -> tuple[tuple[str, str], ...]:
@@ -288,4 +294,6 @@ class Config(Frozen):
         places += [(f"rejected[{i}].topic", item.topic) for i, item in enumerate(self.rejected)]
         if self.faults is not None:
             places.append(("faults.topic", self.faults.topic))
+        if self.canary is not None:
+            places += [("canary.input", self.canary.input), ("canary.output", self.canary.output)]
         return tuple(places)

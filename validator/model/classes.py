@@ -83,6 +83,9 @@ OUTSTANDING: Final = (
 EXPECTABLE: Final = ("missing", "duplicate", "misplaced", "unknown_id", "overdue")
 """What the plan of a fault can expect: the classes that are told by fault, and answers that are late."""
 
+PLANTED: Final = ("missing", "duplicate", "misplaced", "unknown_id")
+"""The classes of violations that a round of the canary holds, one contribution of each."""
+
 VIOLATES: Final[dict[Guarantee, frozenset[ViolationClass]]] = {
     # A loss is what at-most-once allows; everything that adds or alters is not.
     Guarantee.AT_MOST_ONCE: frozenset(ViolationClass) - {ViolationClass.MISSING, ViolationClass.WRONG_VALUE},

@@ -99,7 +99,7 @@ class Phase:
 @dataclass(frozen=True)
 class ViolationRecord:
     """One violation: a cell and a class, with a bounded sample of ids as evidence. ``first_us``: since when it is on
-    record; None for one that began before those that are kept in memory."""
+    record."""
 
     id: str
     violation_class: str
@@ -114,6 +114,22 @@ class ViolationRecord:
     fault: str | None
     acknowledged: str | None
     explanation: str
+
+
+@dataclass(frozen=True)
+class CanaryStanding:
+    """What became of the violations that the canary planted, over the last rounds that were due; None before the first.
+
+    ``judged_us``: when the newest round was judged; before the first, when the canary began. ``silent_after_us``: a
+    canary that works judges the next one within so long. ``delay_us_max``: the slowest that was found; None without.
+    """
+
+    judged_us: int
+    silent_after_us: int
+    recall_ratio: float | None
+    class_recall_ratio: Mapping[str, float]
+    delay_us_max: int | None
+    false_alarms: int | None
 
 
 @dataclass(frozen=True)
@@ -170,3 +186,4 @@ class Snapshot:
     fault_violations: Mapping[str, Mapping[str, int]] = field(default_factory=dict)  # fault id -> class -> confirmed
     first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> since when it is not 0
     batch_durations: Histogram | None = None  # of all batches, restored; None: the publisher counts since its start
+    canary: CanaryStanding | None = None  # None: not configured

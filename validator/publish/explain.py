@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from validator.publish.terminal import plain
 from validator.publish.times import rfc3339
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS
@@ -32,10 +33,10 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
     """
     story = _of_id(spark, state, wanted) if isinstance(wanted, str) else _of_cell(spark, state, wanted)
     for line in story:
-        print(line)
+        print(plain(line))
     if not story:
         what = f"id {wanted}" if isinstance(wanted, str) else f"cell {' '.join(wanted)}"
-        print(f"{state}: nothing that was read carries {what} (or retention has dropped it)", file=sys.stderr)
+        print(plain(f"{state}: nothing that was read carries {what} (or retention has dropped it)"), file=sys.stderr)
         return 3
     return 0
 

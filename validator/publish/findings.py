@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from shlex import quote
 from typing import Any, Final
 
 from validator.model.classes import ViolationClass
 from validator.publish.history import History, first_seen
 from validator.publish.sentences import BROKEN, blamed, breaks
+from validator.publish.terminal import shell_word
 from validator.publish.times import rfc3339
 
 ADVICE: Final[dict[ViolationClass, str]] = {
@@ -95,4 +95,4 @@ def _command(records: list[dict[str, Any]]) -> str | None:
 
 def _quoted(text: str) -> str:
     """``text`` as the value of an option in a shell: ids are other people's data, and the line is made to be copied."""
-    return ("=" if text.startswith("-") else " ") + quote(text)
+    return ("=" if text.startswith("-") else " ") + shell_word(text)

@@ -150,7 +150,7 @@ def of_plain(plain: Mapping[str, Any] | None) -> History:
     try:
         named = [dict(zip(COLUMNS, row, strict=True)) for row in plain["points"]]
         points = tuple(Point(**{**fields_of, "latency": tuple(fields_of["latency"])}) for fields_of in named)
-        # A history is only read at a start; a sidecar killed before its first report counts no restart of its own.
+        # A history is only read at a start; the one before may have been killed before it was on record.
         least = points[-1].restarts + 1 if points else 0
         return History(points, tuple(plain["bounds"]), plain["definition"], least)
     except (KeyError, TypeError, ValueError):

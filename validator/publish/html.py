@@ -13,6 +13,7 @@ from validator.publish.history import History
 from validator.publish.live_page import resource
 from validator.publish.next_steps import STATE, Record, acknowledging, extent, of_class, runnable
 from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, some_ids
+from validator.publish.window_plots import Windows, classes_by_window
 
 IDS_SHOWN: Final = 6
 MARKS: Final = {"pass": "✔", "fail": "✖", "unknown": "?"}
@@ -23,11 +24,12 @@ def render(
     violations: dict[str, Any] | None = None,
     history: History | None = None,
     state: str = STATE,
+    windows: Windows | None = None,
 ) -> str:
     """``report`` as a page that can be kept, mailed, printed and read without a network.
 
-    ``violations`` is the file of this name beside it; without it or a ``history`` their parts say so or are left out.
-    ``state`` is the folder that the commands name.
+    ``violations`` is the file of this name beside it, ``windows`` what the state's verdicts come to; without these or a
+    ``history`` their parts say so or are left out. ``state`` is the folder that the commands name.
     """
     course = history or History()
     found = findings(report, violations, course)
@@ -51,7 +53,7 @@ def render(
         _list("Phases", of_phases(report)),
         report_plots.timeline(report, course),
         report_plots.latency_by_phase(report, course),
-        report_plots.violations_by_window(violations),
+        classes_by_window(report, windows or {}),
         '<div class="columns">',
         *(_counts(title, report[title.lower()]) for title in ("Contributions", "Results", "Cells")),
         _counts("Reliability", report["reliability"]),
@@ -145,20 +147,31 @@ def _latencies(report: dict[str, Any]) -> str:
 def _violations(violations: dict[str, Any] | None) -> str:
     if violations is None or not violations["violations"]:
         return ""
-    rows = [
-        [
-            record["id"],
-            record["class"].replace("_", " "),
-            record["state"] if record["acknowledged"] is None else f"{record['state']}, acknowledged",
-            clock(record["window_start"]),
-            record["key"],
-            number(record["count"]),
-            record["fault"] or "-",
-            record["explanation"],
-            some_ids(record, IDS_SHOWN),
-        ]
-        for record in violations["violations"]
-    ]
-    return _table(
-        "Violations", ("id", "class", "state", "window", "key", "count", "after fault", "explanation", "ids"), rows
+    heads = ("class", "window", "key", "count", "what was seen")
+    head = "".join(f'<th scope="col">{name}</th>' for name in heads)
+    body = "".join(_violation(record, heads) for record in violations["violations"])
+    table = f'<table class="stack"><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>'
+    return f'<section><h2>Violations</h2><div class="scroll">{table}</div></section>'
+
+
+def _violation(record: Record, heads: Iterable[str]) -> str:
+    state = record["state"] if record["acknowledged"] is None else f"{record['state']}, acknowledged"
+    seen = [record["explanation"]]
+    seen += [f"after fault {record['fault']}"] if record["fault"] else []
+    seen += [f"ids {some_ids(record, IDS_SHOWN)}"] if record["ids"] else []
+    seen += [record["id"]]
+    cells = (
+        [record["class"].replace("_", " "), state],
+        [clock(record["window_start"])],
+        [record["key"]],
+        [number(record["count"])],
+        seen,
     )
+    shown = (_told(name, *lines) for name, lines in zip(heads, cells, strict=True))
+    return f"<tr>{''.join(shown)}</tr>"
+
+
+def _told(head: str, first: str, *more: str) -> str:
+    """A cell of one line, and small ones below it; a phone shows ``head`` beside it."""
+    below = "".join(f"<small>{escape(line)}</small>" for line in more)
+    return f'<td data-head="{head}"><span>{escape(first)}</span>{below}</td>'

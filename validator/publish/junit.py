@@ -9,8 +9,9 @@ from xml.etree import ElementTree as ET
 from validator.model.classes import ViolationClass
 from validator.publish.sentences import breaks, headline, some_ids, what_broke
 
-NOT_XML: Final = re.compile(r"[^\t\n\r\u0020-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
-"""Characters that XML 1.0 cannot hold; keys of records may have them."""
+NOT_XML: Final = re.compile(r"[^\t\n\r\u0020-\u007E\u00A0-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
+"""Characters that XML 1.0 cannot hold, and C1 controls, which it can and a terminal obeys; keys of records may have
+them."""
 EVIDENCE_SHOWN: Final = 20
 IDS_SHOWN: Final = 8
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
 from validator.publish.sentences import number
+from validator.publish.terminal import plain, plain_values
 
 COLOURS: Final = {"pass": "32", "fail": "31", "unknown": "33"}
 COLUMNS: Final = 5
@@ -26,6 +27,7 @@ SHOWN: Final = (
 
 def render(report: dict[str, Any]) -> str:
     """``report`` as a table of a few lines, without colours."""
+    report = plain_values(report)
     lines = [f"{report['pipeline']}  {str(report['time'] or '')[:19]}  batch {number(report['validator']['batches'])}"]
     lines += ["  ".join(f"{name} {verdict.upper()}" for name, verdict in report["verdicts"].items())]
     counts = [(name, number(report["contributions"][name])) for name in SHOWN]
@@ -84,6 +86,7 @@ class LiveTable:
 
     def note(self, line: str) -> None:
         """Write ``line`` above the table, where it stays."""
+        line = plain(line)
         if self._in_place:
             self._redraw(line + "\n")
         else:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from shlex import quote
 from typing import Any, Final
 
 from validator.publish.sentences import clock, plural
+from validator.publish.terminal import shell_word
 
 STATE: Final = "STATE"
 """Stands for the state folder where nobody knows it."""
@@ -23,7 +23,7 @@ def runnable(command: str, state: str) -> str:
 def acknowledging(records: Iterable[Record], state: str) -> str | None:
     """The command that takes the newest of ``records`` that is open out of the alert; None where none is."""
     first = next((r["id"] for r in records if r["state"] == "confirmed" and r["acknowledged"] is None), None)
-    return None if first is None else f'streamproof ack {_word(state)} {quote(first)} --reason "WHY"'
+    return None if first is None else f'streamproof ack {_word(state)} {shell_word(first)} --reason "WHY"'
 
 
 def extent(records: Iterable[Record], count: int) -> str | None:
@@ -55,4 +55,4 @@ def of_class(violations: Mapping[str, Any] | None, violation: str) -> list[Recor
 
 
 def _word(state: str) -> str:
-    return state if state == STATE else quote(state)
+    return state if state == STATE else shell_word(state)

@@ -1,4 +1,4 @@
-"""The plots of the HTML report: the timeline with faults, latency per phase, violations per window, coverage."""
+"""The plots of the HTML report: the timeline with faults, latency per phase, coverage."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from html import escape
 from itertools import pairwise
 from typing import Any, Final, Literal
 
-from validator.model.classes import ViolationClass
 from validator.publish import series, svg
 from validator.publish.history import History, quantile
-from validator.publish.sentences import clock, number
+from validator.publish.sentences import number
 from validator.publish.svg import Band, Line, Stack
 from validator.publish.times import parse_rfc3339
 
@@ -47,7 +46,6 @@ NAMES: Final = {
     "latency_p50_seconds": "p50",
     "latency_p99_seconds": "p99",
 }
-WINDOWS_SHOWN: Final = 60
 PHASES_SHOWN: Final = 8
 
 
@@ -122,26 +120,6 @@ def phase_counts(phases: Sequence[Mapping[str, Any]], history: History) -> dict[
         if len(total) == len(made):
             counted[label] = [old + new for old, new in zip(total, made, strict=True)]
     return counted
-
-
-def violations_by_window(violations: Mapping[str, Any] | None) -> str:
-    """Bars of what the listed violations concern, per window and class; nothing where none is listed."""
-    listed = [v for v in (violations or {}).get("violations", ()) if v["state"] == "confirmed" and v["window_start"]]
-    if not listed:
-        return ""
-    classes = [name.value for name in ViolationClass if any(v["class"] == name.value for v in listed)]
-    windows: dict[str, dict[str, int]] = {}
-    for record in listed:
-        counts = windows.setdefault(record["window_start"], {})
-        counts[record["class"]] = counts.get(record["class"], 0) + record["count"]
-    newest = sorted(windows)[-WINDOWS_SHOWN:]
-    bars = [Stack(clock(window)[11:], [windows[window].get(name, 0) for name in classes]) for window in newest]
-    tones = [(name.replace("_", " "), TONES[name]) for name in classes]
-    said = f"What the {len(listed)} newest confirmed violations concern, by the start of their window (UTC)."
-    label = said + " " + "; ".join(f"{bar.label} {number(int(sum(bar.parts)))}" for bar in bars)
-    return _section(
-        "Violations per window", _note(said) + f'<div class="plots">{_figure("", svg.stacks(label, bars, tones))}</div>'
-    )
 
 
 def coverage(report: Mapping[str, Any]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
 from dataclasses import dataclass
@@ -93,6 +94,11 @@ class _Http(ThreadingHTTPServer):
     daemon_threads = True
     # A stuck reader must not hold up the end of the sidecar.
     block_on_close = False
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Write a traceback, but for a reader who went away: a scraper's patience is no trouble of ours."""
+        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
+            super().handle_error(request, client_address)  # type: ignore[arg-type]  # passed on as it came
 
 
 def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:

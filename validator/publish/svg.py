@@ -53,6 +53,15 @@ class Stack:
     parts: Sequence[float]
 
 
+@dataclass(frozen=True)
+class Shade:
+    """The bars from number ``first`` to ``last`` are shaded, with a name."""
+
+    name: str
+    first: int
+    last: int
+
+
 def over_time(
     label: str, times: Sequence[float], lines: Sequence[Line], bands: Sequence[Band], marks: Sequence[float]
 ) -> str:
@@ -66,7 +75,9 @@ def over_time(
     def y(value: float) -> float:
         return HEIGHT - BOTTOM - (HEIGHT - TOP - BOTTOM) * value / high
 
-    parts = [_shaded(band, x(band.start), x(band.end)) for band in bands if band.end >= first and band.start <= last]
+    parts = [
+        _shaded(band.name, x(band.start), x(band.end)) for band in bands if band.end >= first and band.start <= last
+    ]
     parts += [_value_axis(high)]
     parts += [_text(x(time), HEIGHT - 6, _clock(time, last - first), "middle") for time in _ticks(first, last)]
     parts += [f'<path class="mark" d="M{x(mark):.1f} {TOP}V{HEIGHT - BOTTOM}"/>' for mark in marks if mark >= first]
@@ -77,7 +88,7 @@ def over_time(
     )
 
 
-def stacks(label: str, bars: Sequence[Stack], tones: Sequence[tuple[str, str]]) -> str:
+def stacks(label: str, bars: Sequence[Stack], tones: Sequence[tuple[str, str]], shades: Sequence[Shade] = ()) -> str:
     """Bars side by side; ``tones`` are (name, class) of their parts."""
     high = max((sum(bar.parts) for bar in bars), default=0) * 1.1 or 1.0
     each = (WIDTH - LEFT - RIGHT) / max(len(bars), 1)
@@ -85,7 +96,8 @@ def stacks(label: str, bars: Sequence[Stack], tones: Sequence[tuple[str, str]]) 
     # Labels that would run into each other are left out, evenly.
     longest = max((len(bar.label) for bar in bars), default=1)
     every = math.ceil(longest * CHARACTER / each)
-    parts = [_value_axis(high)]
+    parts = [_shaded(shade.name, LEFT + each * shade.first, LEFT + each * (shade.last + 1)) for shade in shades]
+    parts += [_value_axis(high)]
     for i, bar in enumerate(bars):
         middle, floor = LEFT + each * (i + 0.5), float(HEIGHT - BOTTOM)
         for height, (_, tone) in zip(bar.parts, tones, strict=True):
@@ -137,11 +149,11 @@ def _stretches(line: Line, xs: Sequence[float], y: Callable[[float], float]) -> 
     return [f'<path class="{line.tone} line" d="{"".join(path)}"/>'] if path else []
 
 
-def _shaded(band: Band, left: float, right: float) -> str:
+def _shaded(name: str, left: float, right: float) -> str:
     wide = max(2.0, right - left)
-    anchor, at = ("end", right) if left + len(band.name) * CHARACTER > WIDTH - RIGHT else ("start", left)
+    anchor, at = ("end", right) if left + len(name) * CHARACTER > WIDTH - RIGHT else ("start", left)
     rect = f'<rect class="band" x="{left:.1f}" y="{TOP}" width="{wide:.1f}" height="{HEIGHT - TOP - BOTTOM}"/>'
-    return rect + _text(at, TOP - 6, band.name, anchor)
+    return rect + _text(at, TOP - 6, name, anchor)
 
 
 def _value_axis(high: float) -> str:

@@ -1,4 +1,8 @@
-"""The report for a terminal: sentences first, then aligned columns; at most 100 columns wide."""
+"""The report for a terminal: sentences first, then aligned columns; at most 100 columns wide.
+
+Commands are longer where they must be: each has a line of its own, so that it can be pasted. Nothing that comes from
+records is obeyed by the terminal (:mod:`validator.publish.terminal`).
+"""
 
 from __future__ import annotations
 
@@ -9,7 +13,7 @@ from typing import Any, Final
 from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
-from validator.publish.next_steps import STATE, extent, of_class, runnable
+from validator.publish.next_steps import STATE, acknowledging, extent, of_class, runnable
 from validator.publish.sentences import (
     clock,
     headline,
@@ -21,6 +25,7 @@ from validator.publish.sentences import (
     some_ids,
     what_broke,
 )
+from validator.publish.terminal import plain_values
 
 WIDTH: Final = 100
 VIOLATIONS_SHOWN: Final = 5
@@ -37,6 +42,8 @@ def render(
 
     ``history`` tells since when; ``state`` is the folder that the commands name.
     """
+    commands = _commands(report, violations, state)
+    report, violations = plain_values(report), plain_values(violations)
     found = findings(report, violations, history or History())
     lines = [*_wrap(headline(report), "")]
     when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
@@ -46,7 +53,7 @@ def render(
     if len(report["reasons"]) > len(broken):  # a doubt is among them; else they repeat what broke
         lines += _section("Why", report["reasons"])
     lines += _section("What broke", _broken(broken, found, violations) or ["Nothing: no violation is confirmed."])
-    lines += _section("Where to look", _advice(found, state))
+    lines += _where_to_look(found, commands)
     lines += _section(EFFECTIVE_TITLE, effective_lines(report))
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Faults", of_faults(report))
@@ -92,12 +99,25 @@ def _broken(sentences: list[str], found: list[Finding], violations: dict[str, An
     return told
 
 
-def _advice(found: list[Finding], state: str) -> list[str]:
-    return [
-        f"{finding.violation.replace('_', ' ')}: {finding.advice}"
-        + (f" One event's story: {runnable(finding.command, state)}" if finding.command else "")
-        for finding in found
-    ]
+def _commands(
+    report: dict[str, Any], violations: dict[str, Any] | None, state: str
+) -> dict[str, list[tuple[str, str]]]:
+    """Class of a violation -> (what for, command), of the data as it is: escaped for people, an id is another."""
+    offered: dict[str, list[tuple[str, str]]] = {}
+    for finding in findings(report, violations, History()):
+        story = [("One event's story", runnable(finding.command, state))] if finding.command else []
+        accept = acknowledging(of_class(violations, finding.violation), state)
+        offered[finding.violation] = story + ([("Accept this one", accept)] if accept else [])
+    return offered
+
+
+def _where_to_look(found: list[Finding], commands: dict[str, list[tuple[str, str]]]) -> list[str]:
+    lines = ["", "Where to look"] if found else []
+    for finding in found:
+        lines += _wrap(f"{finding.violation.replace('_', ' ')}: {finding.advice}", "  ")
+        for purpose, command in commands[finding.violation]:
+            lines += [f"    {purpose}:", f"      {command}"]
+    return lines
 
 
 def _wrap(sentence: str, indent: str) -> list[str]:

@@ -76,8 +76,10 @@ class Cells:
     Per side: count of contributions and two additive hashes. ``first_batch``: oldest batch with a fact of the cell.
     ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
     ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
-    Times ``*_time_us`` are broker times. ``x_*``: `EXPANSION_FIELDS`, absent before a comparison. ``told_*``: what the
-    derived tables say of the cell: hash of its verdict, and confirmed violations. ``epoch``: newest one with its facts.
+    Times ``*_time_us`` are broker times. ``x_*``: `EXPANSION_FIELDS`, absent before a comparison. ``epoch``: newest one
+    with its facts. What the derived tables say of the cell: ``told_digest``, hash of its verdict; and of each class of
+    violations ``told_*``, contributions in it, ``confirmed_*``, how many of them are confirmed, ``began_*``, since when
+    it has any.
     """
 
     def __init__(self, told: Sequence[str]) -> None:
@@ -85,10 +87,10 @@ class Cells:
         self._size = 0
         self._rows: dict[int, dict[str | None, int]] = {}
         self.keys: list[str | None] = []
-        self._told = tuple(f"told_{name}" for name in told)
         names = ("window_start_us", *SUMS, *MINIMA, *MAXIMA, *(f"x_{name}" for name in EXPANSION_FIELDS))
+        of_told = (f"{part}_{name}" for name in told for part in ("told", "confirmed", "began"))
         self._columns: dict[str, Ints] = {
-            name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *self._told)
+            name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *of_told)
         }
         # (topic, partition) -> window end -> first offset whose event proves that end past, by its own partition.
         self.reaches: dict[tuple[str, int], dict[int, int]] = {}
@@ -194,4 +196,5 @@ _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 def _initial(name: str) -> int:
     if name in MINIMA:
         return NEVER
-    return 0 if name in SUMS or (name.startswith("told_") and name != "told_digest") else ABSENT
+    counted = name in SUMS or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
+    return 0 if counted else ABSENT

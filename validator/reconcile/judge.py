@@ -335,9 +335,6 @@ def _on_record(cells: Cells, counts: dict[str, Ints], provisional: Bools, in_sco
     return found
 
 
-def tell(cells: Cells, judged: Judged) -> None:
-    """Note in the cells what the derived tables were told of them."""
+def tell_verdicts(cells: Cells, judged: Judged) -> None:
+    """Note in the cells which verdicts the derived tables were told of them."""
     cells["told_digest"][judged.changed] = judged.digest[judged.changed]
-    for name in VIOLATIONS:
-        # Also where the verdict says nothing new: what was held may be taken back then.
-        cells[f"told_{name}"][:] = judged.on_record[name]

@@ -1,7 +1,8 @@
 """Verdict changes to violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
 
-A violation is a cell and a class; its count moves as facts arrive. What adds to it is confirmed, what takes away is
-retracted: the sums of both over all rows are the history, and retractions are the measured false-alarm rate.
+A violation is a cell and a class; its count moves as facts arrive, and all of it is suspected while what cannot be read
+may explain its class. What adds to the confirmed part is confirmed, what takes away from it is retracted: the sums of
+both over all rows are the history, and retractions are the measured false-alarm rate.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from validator.reconcile.arrays import ABSENT, present
+from validator.reconcile.arrays import ABSENT, Ints, present
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import VIOLATIONS, Judged, Rules
 
@@ -37,51 +38,95 @@ def moved(
     evidence: Mapping[tuple[int, str], tuple[str, ...]],
     *,
     suspected: frozenset[str],
+    lookup_us: int,
     has_broker_time: bool = False,
 ) -> list[dict[str, Any]]:
-    """One row per (cell, class) whose violation count differs from what was recorded: columns of the violations table,
-    but for batch, phase and fault, and ``at_us``, the instant that those two are told of.
+    """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded.
+
+    Columns of the violations table, but for batch, phase and fault; ``at_us``, the instant that those two are told of;
+    and ``first_us``, since when it is on record.
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
-    ``has_broker_time``: the topics' times are the broker's, and tell when something happened however late it is read.
+    ``lookup_us``: instant of the batch. ``has_broker_time``: the topics' times are the broker's, and tell when
+    something happened however late it is read.
     """
     found: list[dict[str, Any]] = []
-    windows, closed, rest = cells["window_start_us"], cells["closed_us"], cells["rest_us"]
     for name in VIOLATIONS:
         now, before = judged.on_record[name], cells[f"told_{name}"]
-        rows = np.flatnonzero(now != before)
-        if name == "missing":
-            provable = np.maximum(closed, cells["expected_us"]) + rules.missing_after_us
-            at = closed
-            if has_broker_time:
-                # It was lost between its input and its closing, which is read as late as the rest.
-                last_us = cells["last_input_time_us"]
-                at = np.where(last_us == ABSENT, closed, np.minimum(closed, last_us + rules.window_us))
-        else:
-            provable = cells["observed_us"]
-            at = np.where(cells["observed_us"] == ABSENT, closed, cells["observed_us"])
-            if has_broker_time:
-                last_us = cells["last_result_time_us"]
-                at = np.where(last_us == ABSENT, at, np.minimum(at, last_us))
-        # A run with --once proves at its end, not after a delay.
-        provable = np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
-        for row in rows.tolist():
-            count, told = int(now[row]), int(before[row])
-            window, key, expected = int(windows[row]), cells.keys[row], int(cells["expected_count"][row])
+        sure, sure_before = _confirmed(cells, judged, name, suspected), cells[f"confirmed_{name}"]
+        rows = np.flatnonzero((now != before) | (sure != sure_before))
+        if not len(rows):
+            continue
+        provable = _provable_us(cells, rows, name, rules)
+        # While anything unreadable might have explained it, it could not be proven.
+        provable = np.where(before[rows] > sure_before[rows], lookup_us, provable)
+        at = _happened_us(cells, rows, name, rules, has_broker_time=has_broker_time)
+        first = np.where(before[rows] > 0, cells[f"began_{name}"][rows], lookup_us)
+        for i, row in enumerate(rows.tolist()):
+            count, change = int(now[row]), int(sure[row]) - int(sure_before[row])
+            window, key = int(cells["window_start_us"][row]), cells.keys[row]
+            said = _SAID[name] % (count, int(cells["expected_count"][row]))
             found.append(
                 {
                     "violation": violation_id(name, window, key),
                     "class": name,
                     "window_start_us": window,
                     "key": key,
-                    "state": "retracted" if count == 0 else "suspected" if name in suspected else "confirmed",
+                    "state": "retracted" if count == 0 else "confirmed" if sure[row] else "suspected",
                     "count": count,
-                    "confirmed": max(0, count - told),
-                    "retracted": max(0, told - count),
-                    "provable_us": present(provable[row]),
-                    "at_us": present(at[row]),
+                    "confirmed": max(0, change),
+                    "retracted": max(0, -change),
+                    "provable_us": present(provable[i]),
+                    "at_us": present(at[i]),
+                    "first_us": present(first[i]),
                     "ids": list(evidence.get((row, name), ())),
-                    "explanation": _SAID[name] % (count, expected) if count else "explained by what was read later",
+                    "explanation": said if count else "explained by what was read later",
                 }
             )
     return found
+
+
+def tell_violations(cells: Cells, judged: Judged, *, suspected: frozenset[str], lookup_us: int) -> None:
+    """Note in the cells what the rows of `moved` told the violations table of them."""
+    for name in VIOLATIONS:
+        now, told, began = judged.on_record[name], cells[f"told_{name}"], cells[f"began_{name}"]
+        cells[f"confirmed_{name}"][:] = _confirmed(cells, judged, name, suspected)
+        began[(now > 0) & (told == 0)] = lookup_us
+        # Also where the verdict says nothing new: what was held may be taken back then.
+        told[:] = now
+
+
+def _confirmed(cells: Cells, judged: Judged, name: str, suspected: frozenset[str]) -> Ints:
+    """How much of each cell's violation of class ``name`` is confirmed.
+
+    Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet.
+    """
+    now = judged.on_record[name]
+    if name in suspected:
+        return np.zeros_like(now)
+    return np.minimum(now, np.maximum(judged.counts[name], cells[f"confirmed_{name}"]))
+
+
+def _provable_us(cells: Cells, rows: Ints, name: str, rules: Rules) -> Ints:
+    """When a violation of each of these cells could first be proven."""
+    closed, rest = cells["closed_us"][rows], cells["rest_us"][rows]
+    if name == "missing":
+        provable = np.maximum(closed, cells["expected_us"][rows]) + rules.missing_after_us
+    else:
+        provable = cells["observed_us"][rows]
+    # A run with --once proves at its end, not after a delay.
+    return np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
+
+
+def _happened_us(cells: Cells, rows: Ints, name: str, rules: Rules, *, has_broker_time: bool) -> Ints:
+    """When a violation of each of these cells happened, as far as is known."""
+    closed = cells["closed_us"][rows]
+    if name == "missing":
+        # It was lost between its input and its closing, which is read as late as the rest.
+        known, last_us, after_us = closed, cells["last_input_time_us"][rows], rules.window_us
+    else:
+        observed = cells["observed_us"][rows]
+        known, last_us, after_us = np.where(observed == ABSENT, closed, observed), cells["last_result_time_us"][rows], 0
+    if not has_broker_time:
+        return known
+    return np.where(last_us == ABSENT, known, np.minimum(known, last_us + after_us))

@@ -12,7 +12,7 @@ from typing import Final
 
 import pyarrow.dataset as ds
 
-from validator.state.recorded_violations import Standing, named, standings
+from validator.state.recorded_violations import Standing, least_since, named, standings
 from validator.state.tables import StateTables, Table, has_rows
 
 FILE: Final = "acknowledgements.jsonl"
@@ -25,13 +25,15 @@ class UnknownViolation(Exception):
 @dataclass(frozen=True)
 class Acknowledgement:
     """``count``: contributions in the violation when it was acknowledged; what comes on top is open again.
-    ``by_fault``: fault's name (None: of no fault) -> how many of them were told with it."""
+    ``by_fault``: fault's name (None: of no fault) -> how many of them were told with it. ``batch``: the one that its
+    count is of; None in a line of before."""
 
     violation: str
     violation_class: str
     count: int
     reason: str
     by_fault: Mapping[str | None, int] = field(default_factory=dict)
+    batch: int | None = None
 
 
 class Journal:
@@ -74,7 +76,8 @@ def _entries(lines: Iterable[bytes]) -> Iterable[Acknowledgement]:
             entry = json.loads(line)
             violation, of_class, reason = (str(entry[name]) for name in ("violation", "class", "reason"))
             faults = {fault or None: int(count) for fault, count in entry.get("faults", {}).items()}
-            yield Acknowledgement(violation, of_class, int(entry["count"]), reason, faults)
+            batch = None if entry.get("batch") is None else int(entry["batch"])
+            yield Acknowledgement(violation, of_class, int(entry["count"]), reason, faults, batch)
         except (ValueError, KeyError, TypeError, AttributeError):
             continue
 
@@ -94,7 +97,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
         raise UnknownViolation(
             f"violation {violation} is retracted, for what was read later explains it: nothing is left to acknowledge"
         )
-    if found.state == "suspected" and found.violation_class in _suspected_classes(state):
+    if found.state == "suspected":
         raise UnknownViolation(
             f"violation {violation} is only suspected, so that no alert is about it: acknowledge it once it is "
             "confirmed"
@@ -112,20 +115,19 @@ def acknowledge_all(
     Raises `UnknownViolation` where there is none that is not acknowledged already.
     """
     where = None if violation_class is None else ds.field("class") == violation_class
-    recorded = standings(StateTables(state), where) if has_rows(state, Table.VIOLATIONS) else {}
-    suspected = _suspected_classes(state)
+    tables = StateTables(state)
+    recorded = standings(tables, where) if has_rows(state, Table.VIOLATIONS) else {}
     confirmed = [
-        found
-        for found in recorded.values()
-        if found.count
-        and (fault is None or found.fault == fault)
-        and not (found.state == "suspected" and found.violation_class in suspected)
+        found for found in recorded.values() if found.state == "confirmed" and (fault is None or found.fault == fault)
     ]
     known = read(state)
+    least = least_since(tables, {name: entry.batch for name, entry in known.items()})
     entries = [
         _entry(found, reason)
         for found in confirmed
-        if found.violation not in known or known[found.violation].count < found.count
+        if found.violation not in known
+        # What came on top, and what came again after it was taken back.
+        or min(known[found.violation].count, least.get(found.violation, found.count)) < found.count
     ]
     if not entries:
         of_class = "" if violation_class is None else f" of class {violation_class}"
@@ -141,22 +143,13 @@ def acknowledge_all(
 
 
 def _entry(found: Standing, reason: str) -> Acknowledgement:
-    return Acknowledgement(found.violation, found.violation_class, found.count, reason, found.by_fault)
+    return Acknowledgement(found.violation, found.violation_class, found.count, reason, found.by_fault, found.batch)
 
 
 def _recorded(state: Path, violation: str) -> Standing | None:
     if not has_rows(state, Table.VIOLATIONS):
         return None
     return standings(StateTables(state), named([violation])).get(violation)
-
-
-def _suspected_classes(state: Path) -> frozenset[str]:
-    """The classes that are suspected now. A row says what held when it was written, and suspicion may have ended."""
-    path = state / "report.json"
-    told = json.loads(path.read_text()) if path.exists() else None
-    if told is None:
-        return frozenset(("missing", "misplaced", "unknown_id"))
-    return frozenset(name for name, count in told["violations"]["suspected"].items() if count)
 
 
 def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
@@ -168,6 +161,7 @@ def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
                 "class": entry.violation_class,
                 "count": entry.count,
                 "faults": {fault or "": count for fault, count in entry.by_fault.items()},
+                "batch": entry.batch,
                 "reason": entry.reason,
                 "time_us": now_us,
             }

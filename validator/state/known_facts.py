@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import Final
 
 import numpy as np
@@ -26,8 +26,8 @@ JOINED_BYTES: Final = 4 * 1024 * 1024
 class KnownFacts:
     """The facts of a state, as far as they were appended."""
 
-    def __init__(self, tables: StateTables, *, first_batch: int, room_bytes: int = BYTES_KEPT) -> None:
-        """``first_batch``: the first one that `add` will be told of."""
+    def __init__(self, tables: StateTables | None, *, first_batch: int, room_bytes: int = BYTES_KEPT) -> None:
+        """``first_batch``: the first one that `add` will be told of. No ``tables``: there are none but in memory."""
         self._tables = tables
         self._room = room_bytes
         self._held: deque[pa.Table] = deque()
@@ -51,10 +51,16 @@ class KnownFacts:
             if gone.num_rows:
                 self._from_batch = max(self._from_batch, int(ints(gone["batch"]).max()) + 1)
 
+    def forget(self, before_batch: int) -> None:
+        """Let the facts of older batches leave memory, where no table has them and nobody asks for them again."""
+        kept = (table.filter(pc.greater_equal(table["batch"], before_batch)) for table in self._held)
+        self._held = deque(table for table in kept if table.num_rows)
+        self._bytes = sum(table.nbytes for table in self._held)
+
     def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Tables (`COMPARED_COLUMNS`) with all facts since ``oldest_batch`` of windows that start in that span, ends
         included; they may hold others."""
-        if oldest_batch >= self._from_batch:
+        if self._tables is None or oldest_batch >= self._from_batch:
             yield from self._held
             return
         where = (
@@ -91,7 +97,5 @@ class KnownFacts:
         where = where & (ds.field("batch") < self._from_batch)
         if len(numbers) and not texts:
             where = where & (ds.field("max_id") >= int(numbers.min())) & (ds.field("min_id") <= int(numbers.max()))
-        older: Iterable[pa.Table] = (
-            () if self._from_batch <= 0 else self._tables.scan(Table.FACTS, COMPARED_COLUMNS, where)
-        )
-        yield from older
+        if self._tables is not None and self._from_batch > 0:
+            yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, where)

@@ -1,17 +1,20 @@
-"""What the violations table says of violations now: the newest row of each."""
+"""What the violations table says: of each violation its newest row, of all of them sums."""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
+from validator.reconcile.arrays import Ints, ints, is_one_of
 from validator.state.tables import StateTables, Table
 
-_COLUMNS: Final = ("violation", "batch", "class", "state", "count", "fault", "confirmed", "retracted")
+SUMMED_BY: Final = ("lookup_us", "class", "phase", "fault", "state", "provable_us")
+_COLUMNS: Final = ("violation", "batch", "class", "state", "count", "fault")
 _MOVES: Final = ("batch", "violation", "lookup_us", "count")
 
 
@@ -29,19 +32,50 @@ class Standing:
     by_fault: Mapping[str | None, int]
 
 
+def confirmed_by(rows: pa.Table) -> Ints:
+    """How many contributions each row confirmed. A suspected one confirms none, though a state of before may say so."""
+    return np.where(is_one_of(rows["state"], "suspected"), 0, ints(rows["confirmed"], 0))
+
+
+def summed(rows: pa.Table) -> list[dict[str, Any]]:
+    """``confirmed`` and ``retracted`` of rows of the table, and their number (``rows``), by `SUMMED_BY`."""
+    sure = rows.set_column(rows.schema.get_field_index("confirmed"), "confirmed", pa.array(confirmed_by(rows)))
+    sums = sure.group_by(list(SUMMED_BY)).aggregate(
+        [("confirmed", "sum"), ("retracted", "sum"), ("violation", "count")]
+    )
+    found: list[dict[str, Any]] = sums.rename_columns([*SUMMED_BY, "confirmed", "retracted", "rows"]).to_pylist()
+    return found
+
+
 def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[str, Standing]:
     """By violation, of the rows for which ``where`` holds (of a violation all or none); empty for an absent table."""
     found: dict[str, Standing] = {}
     sums: dict[str, dict[str | None, int]] = {}
-    for part in tables.scan(Table.VIOLATIONS, _COLUMNS, where):
-        rows = zip(*(part[name].to_pylist() for name in _COLUMNS), strict=True)
-        for violation, batch, of_class, state, count, fault, confirmed, retracted in rows:
+    for part in tables.scan(Table.VIOLATIONS, [*_COLUMNS, "confirmed", "retracted"], where):
+        grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+        rows = zip(*(part[name].to_pylist() for name in _COLUMNS), grown, strict=True)
+        for violation, batch, of_class, state, count, fault, growth in rows:
             of_faults = sums.setdefault(violation, {})
-            of_faults[fault] = of_faults.get(fault, 0) + confirmed - retracted
+            of_faults[fault] = of_faults.get(fault, 0) + growth
             known = found.get(violation)
             if known is None or known.batch < batch:
                 found[violation] = Standing(violation, batch, of_class, state, count, fault, of_faults)
     return found
+
+
+def least_since(tables: StateTables, since: Mapping[str, int | None]) -> dict[str, int]:
+    """Violation -> the least that was in it after the batch ``since`` names for it (None: after its newest row, which
+    counts itself). Those of which no later row tells are left out."""
+    newest: dict[str, tuple[int, int]] = {}
+    found: dict[str, int] = {}
+    for part in tables.scan(Table.VIOLATIONS, _MOVES, named(since)) if since else ():
+        for batch, violation, _, count in zip(*(part[name].to_pylist() for name in _MOVES), strict=True):
+            after = since[violation]
+            if after is None:
+                newest[violation] = max((batch, count), newest.get(violation, (batch, count)))
+            elif batch > after:
+                found[violation] = min(count, found.get(violation, count))
+    return found | {violation: count for violation, (_, count) in newest.items()}
 
 
 def began_us(tables: StateTables, violations: Collection[str]) -> dict[str, int]:

@@ -79,8 +79,8 @@ VIOLATIONS_TYPE: Final = StructType(
     ]
 )
 """A violation (a cell and a class) after a batch that changed it; the newest ``batch`` of a violation counts.
-``count``: contributions in it now; ``confirmed``, ``retracted``: how many this change added, took back;
-``provable_us``: the instant at which it could first be proven."""
+``count``: contributions in it now; ``confirmed``, ``retracted``: how many this change confirmed, took back of those (a
+suspected row confirms none); ``provable_us``: the instant at which it could first be proven."""
 
 FRONTIERS_TYPE: Final = StructType(
     [
@@ -122,7 +122,7 @@ RUNS_TYPE: Final = StructType(
         StructField("configuration", StringType()),
     ]
 )
-"""One row per start of the sidecar, or of its query after a trouble that it mended; secrets are not in it."""
+"""One row per start of the sidecar that found a topic to read; secrets are not in it."""
 
 TYPES: Final[dict[Table, StructType]] = {
     Table.FACTS: FACTS_TYPE,

@@ -19,20 +19,23 @@ from pyspark.sql import DataFrame
 from validator.config.model import Config
 from validator.measure.latency import latency_buckets
 from validator.model.books import Books
-from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
-from validator.reconcile.facts import Side, aggregate, completed
+from validator.model.frontier import Lookup, PartitionId, Rest
+from validator.reconcile.facts import aggregate, completed
 from validator.reconcile.judge import Rules
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import faults_topic, retiring
 from validator.stream.brokers import Brokers, Topic
+from validator.stream.canary import CanaryWatch
 from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
 from validator.stream.failpoints import reach
+from validator.stream.failures import first_line
 from validator.stream.judging import Judging, places_of
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
+from validator.stream.starting import first_frontier
 from validator.stream.unreadable_results import UnreadableResults
 
 FRONTIERS_EVERY_US: Final = 60_000_000
@@ -73,6 +76,7 @@ class BatchRunner:
     publish: Callable[[], None]
     now_us: Callable[[], int]
     catching_up_limit: int | None = None
+    canary: CanaryWatch | None = None
     committed_us: int = 0
     retired: Retired = field(default_factory=Retired)
     _frontiers_us: int = 0
@@ -81,6 +85,11 @@ class BatchRunner:
 
     def __post_init__(self) -> None:
         self._unreadable = UnreadableResults(self.tables)
+
+    @property
+    def _read(self) -> list[Source]:
+        """The query's sources in their order: the pipeline's, then the canary's."""
+        return [*self.sources, *(self.canary.sources if self.canary is not None else ())]
 
     @property
     def rules(self) -> Rules:
@@ -102,7 +111,7 @@ class BatchRunner:
 
     def _process(self, frame: DataFrame, spark_batch: int) -> None:
         reach("batch_begun")
-        names = [source.topic for source in self.sources]
+        names = [source.topic for source in self._read]
         ends = planned_ends(self.checkpoint, spark_batch, names)
         before = planned_ends(self.checkpoint, spark_batch - 1, names) if spark_batch > 0 else self.starts
         for place, offset in before.items():
@@ -122,20 +131,39 @@ class BatchRunner:
         began = time.monotonic()
         # The instant comes first: a topic or partition that is not there afterwards held no answer at that instant.
         lookup_us = max(self.books.lookup_us + 1, self.now_us())
-        topics = self.brokers.topics([*[source.topic for source in self.sources], *self.record.waiting_for])
+        canary = self.canary
+        asked = [*[source.topic for source in self.sources], *self.record.waiting_for]
+        existing = topics = self.brokers.topics([*asked, *(canary.topics if canary is not None else ())])
         if rest is Rest.NONE and any(topic in topics for topic in self.record.waiting_for):
             raise NewGenerationWanted("a topic appeared")
+        if canary is not None and canary.wants_query(existing):
+            raise NewGenerationWanted("a topic of the canary came, went or was made again")
         topics = {source.topic: topics[source.topic] for source in self.sources if source.topic in topics}
         self._check_topics(topics)
-        lookups = self.brokers.lookup(topics)
+        lookups = self.brokers.lookup({**topics, **(canary.read_of(existing) if canary is not None else {})})
         known = self._with_new_partitions(lookups, lookup_us)
         books = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
         moved = any(
             books.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
         )
-        if not moved and rest is Rest.NONE and not self._tick_is_due(lookup_us):
-            return
-        facts = self._facts(frame, books) if moved and frame is not None else None
+        wanted = moved or (canary is not None and canary.moves(ends))
+        facts = self._facts(frame, books) if wanted and frame is not None else None
+        planted = None
+        if canary is not None and facts is not None:
+            planted, facts = canary.apart(facts)
+        if moved or rest is not Rest.NONE or self._tick_is_due(lookup_us):
+            self._commit(books, facts if moved else None, rest, began)
+        if canary is not None:
+            # Last: it is told of what is committed and published, as everything else is.
+            try:
+                canary.take(planted, lookup_us, lookups, ends)
+            except Exception as error:
+                # The batch is committed, so that no row of failures would ever leave the canary out.
+                canary.sideline(first_line(error))
+                raise NewGenerationWanted("the canary is left out for a while") from error
+
+    def _commit(self, books: Books, facts: pa.Table | None, rest: Rest, began: float) -> None:
+        """Append the facts and frontiers of one batch, which began then; judge, record and publish."""
         frontiers = frontier_rows(books, self.books.watermark_us, self._retention)
         rows = [frontiers] if facts is None else [facts, frontiers]
         if rest is not Rest.NONE:
@@ -144,18 +172,21 @@ class BatchRunner:
         reach("before_facts")
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
         reach("after_facts" if rest is Rest.NONE else "after_rest")
-        self.committed_us = lookup_us
+        self.committed_us = books.lookup_us
         found = summaries(facts) if facts is not None else []
         self.books = books.with_facts(found)
         self.judging.absorb(
-            facts, self.books.clock(rest=rest), places_of(self.books, tells_unconsumed=self.rules.tells_unconsumed)
+            facts,
+            self.books.clock(rest=rest),
+            places_of(self.books, tells_unconsumed=self.rules.tells_unconsumed),
+            suspected=self.record.suspected(self.books),
         )
         reach("after_judging")
         self.read_faults()
-        self._record(Moment(self.tables, self._writer, books.batch, lookup_us), facts)
+        self._record(Moment(self.tables, self._writer, books.batch, books.lookup_us), facts)
         if facts is not None:
             self._measure_latency(facts)
-        if rest is not Rest.NONE or lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
+        if rest is not Rest.NONE or books.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
         reach("before_publishing")
         read = sum(s.records for s in found if self.books.frontiers[s.place].side == "input")
@@ -213,14 +244,14 @@ class BatchRunner:
         """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""
         grouped = aggregate(
             frame,
-            len(self.sources),
+            len(self._read),
             lookup_us=books.lookup_us,
             max_ahead_us=self.config.timing.max_ahead,
             with_first_event=bool(books.hiding),
         )
         return completed(
             grouped.toArrow(),
-            [(source.side, source.topic) for source in self.sources],
+            [(source.side, source.topic) for source in self._read],
             batch=books.batch,
             lookup_us=books.lookup_us,
             epoch=epoch_of(books.lookup_us, self._retention),
@@ -228,13 +259,14 @@ class BatchRunner:
 
     def _record(self, moment: Moment, facts: pa.Table | None) -> None:
         judging = self.judging
-        unreadable = self._unreadable.moved(self.books, facts)
-        if judging.sums.violations_changed or unreadable:
-            suspected = self.record.suspected(self.books)
-            recorded = record_violations(
-                judging, self.record.faults, moment, suspected=suspected, has_broker_time=self.record.has_broker_time,
-                unreadable=unreadable,
-            )  # fmt: skip
+        recorded = record_violations(
+            judging,
+            self.record.faults,
+            moment,
+            has_broker_time=self.record.has_broker_time,
+            unreadable=self._unreadable.moved(self.books, facts),
+        )
+        if recorded is not None:
             self.record.violations_recorded(recorded, self.now_us())
         reach("after_violations")
         if judging.sums.changed:
@@ -268,7 +300,7 @@ class BatchRunner:
         side = {source.topic: source.side for source in self.sources}
         frontiers = dict(self.books.frontiers)
         for place, lookup in lookups.items():
-            if place in frontiers:
+            if place in frontiers or place.topic not in side:
                 continue
             frontiers[place] = first_frontier(side[place.topic], place, lookup, lookup.log_start_offset, lookup_us)
         return replace(self.books, frontiers=frontiers)
@@ -279,20 +311,3 @@ class BatchRunner:
             lag = sum(frontier.lag_events for frontier in self.books.frontiers.values())
             if lag < self.catching_up_limit:
                 raise NewGenerationWanted("caught up")
-
-
-def first_frontier(side: Side, place: PartitionId, lookup: Lookup, start: int, lookup_us: int) -> Frontier:
-    """The frontier of a partition that was never read, to be read from ``start``."""
-    return Frontier(
-        side=side.value,
-        topic=place.topic,
-        partition=place.partition,
-        topic_id=lookup.topic_id,
-        first_offset=start,
-        next_offset=start,
-        log_start_offset=lookup.log_start_offset,
-        high_watermark=lookup.high_watermark,
-        last_stable_offset=lookup.last_stable_offset,
-        last_data_us=lookup_us,
-        hidden_start=start > 0,
-    )

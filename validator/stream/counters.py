@@ -26,7 +26,6 @@ def write(state: Path, record: RunRecord) -> None:
         "moves": {f"{old}>{new}": count for (old, new), count in record.reclassified_total.items()},
         "counts": record.last_counts,
         "batches": record.batches,
-        "restarts": record.restarts,
         "tallies": {name: asdict(tally) for name, tally in _tallies(record).items()},
         "measured_batch": record.measured_batch,
         "timings": {"first_batch_us": record.first_batch_us, "last_batch_us": record.last_batch_us},
@@ -41,7 +40,7 @@ def restore(state: Path, record: RunRecord) -> None:
         return
     kept = json.loads(path.read_text())
     record.classified_total = {str(name): int(count) for name, count in kept["classified"].items()}
-    record.batches, record.restarts = int(kept["batches"]), int(kept["restarts"]) + 1
+    record.batches = int(kept["batches"])
     record.last_counts = {str(name): int(count) for name, count in kept["counts"].items()}
     for move, count in kept["moves"].items():
         old, _, new = str(move).partition(">")

@@ -26,8 +26,9 @@ from validator.reconcile.judge import (
     Rules,
     close,
     judge,
-    tell,
+    tell_verdicts,
 )
+from validator.reconcile.violations import tell_violations
 from validator.state.known_facts import KnownFacts
 
 COMPARED_AT_ONCE: Final = 4_000_000
@@ -46,7 +47,6 @@ class Sums:
     cells_violated: int = 0
     cells_settled: int = 0
     changed: int = 0
-    violations_changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
     settled_exact: int = 0
@@ -99,7 +99,8 @@ def new_cells() -> Cells:
 @dataclass
 class Judging:
     """The cells of one state and their verdicts after the last batch. ``evidence``: the smallest ids of (cell's row,
-    class of violation), of the cells that the last batch compared."""
+    class of violation), of the cells that the last batch compared. ``suspected``: the classes of violations that it
+    does not confirm. ``lookup_us``: its instant."""
 
     known: KnownFacts
     rules: Rules
@@ -108,16 +109,25 @@ class Judging:
     evidence: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     sums: Sums = field(default_factory=Sums.empty)
     retired: Sums = field(default_factory=Sums.empty)
+    suspected: frozenset[str] = frozenset()
+    lookup_us: int = 0
 
-    def absorb(self, facts: pa.Table | None, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> Sums:
+    def absorb(
+        self,
+        facts: pa.Table | None,
+        clock: Clock,
+        places: Mapping[Place, PlaceOffsets],
+        *,
+        suspected: frozenset[str] = frozenset(),
+    ) -> Sums:
         """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
 
         ``facts`` were appended to the facts table. ``places``: the input partitions of which an offset is known.
+        ``suspected``: the classes of violations that what cannot be read may explain.
         """
         cells = self.cells
-        if self.judged is not None:
-            tell(cells, self.judged)
-        self.evidence = {}
+        self._tell()
+        self.evidence, self.suspected, self.lookup_us = {}, suspected, clock.lookup_us
         if facts is not None:
             self.known.add(facts)
             cells.absorb(facts)
@@ -144,11 +154,16 @@ class Judging:
     def retire(self, goes: Bools, retired: Sums) -> None:
         """Let the cells for which ``goes`` holds leave memory; ``retired`` are the totals of all that ever left."""
         assert self.judged is not None, "cells were judged before they are retired"
-        tell(self.cells, self.judged)
+        self._tell()
         self.cells.drop(goes)
         # What was judged is told; the next batch judges what stays.
         self.judged = None
         self.retired = retired
+
+    def _tell(self) -> None:
+        if self.judged is not None:
+            tell_violations(self.cells, self.judged, suspected=self.suspected, lookup_us=self.lookup_us)
+            tell_verdicts(self.cells, self.judged)
 
     def sum_of(self, chosen: Bools) -> Sums:
         """Totals over some of the judged cells."""
@@ -161,9 +176,6 @@ class Judging:
         def total(values: Ints, condition: Bools) -> int:
             return int(values[condition & chosen].sum())
 
-        moved = np.zeros(len(cells), dtype=np.bool_)
-        for name in VIOLATIONS:
-            moved |= it.on_record[name] != cells[f"told_{name}"]
         settled = it.settled & it.in_scope
         closed = cells["closed_us"] != ABSENT
         processed = it.counts["processed"]
@@ -176,7 +188,6 @@ class Judging:
             cells_violated=count(it.violated),
             cells_settled=count(it.settled),
             changed=count(it.changed),
-            violations_changed=count(moved),
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),
             settled_exact=total(np.maximum(processed - it.counts["duplicate"], 0), settled),

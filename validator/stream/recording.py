@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from validator.model.snapshot import FaultWindow
 from validator.reconcile import violations
 from validator.reconcile.arrays import nullable
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES
+from validator.state.recorded_violations import summed
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.judging import Judging
 
@@ -23,13 +24,12 @@ LATEST_KEPT: Final = 50
 
 @dataclass(frozen=True)
 class Recorded:
-    """What an append to the violations table added: sums by (class, phase, fault, state, provable_us), the largest
-    rows, and of every row how many contributions are in its violation now."""
+    """What an append to the violations table added: its rows as `summed` gives them, the largest of them with
+    ``first_us``, since when they are on record, and of every row how many contributions are in its violation now."""
 
     sums: tuple[Mapping[str, Any], ...]
     latest: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, int] = field(default_factory=dict)
-    lookup_us: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,20 +65,28 @@ def record_violations(
     faults: Sequence[FaultWindow],
     moment: Moment,
     *,
-    suspected: frozenset[str],
     has_broker_time: bool,
     unreadable: Sequence[dict[str, Any]] = (),
-) -> Recorded:
+) -> Recorded | None:
     """Append the violations that moved, each told by the phase and fault of the instant at which it happened.
 
+    None where none did.
     ``unreadable``: those of results in no cell (`UnreadableResults.moved`).
     """
     judged = judging.judged
     assert judged is not None, "cells were judged before they are recorded"
     rows = violations.moved(
-        judging.cells, judged, judging.rules, judging.evidence, suspected=suspected, has_broker_time=has_broker_time
+        judging.cells,
+        judged,
+        judging.rules,
+        judging.evidence,
+        suspected=judging.suspected,
+        lookup_us=moment.lookup_us,
+        has_broker_time=has_broker_time,
     )
     rows += unreadable
+    if not rows:
+        return None
     phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
     for row in rows:
         at_us = row.pop("at_us")
@@ -86,23 +94,8 @@ def record_violations(
             phases[at_us] = phase_of(at_us, faults)
         row["phase"], row["fault"] = phases[at_us]
         row["batch"], row["lookup_us"] = moment.batch, moment.lookup_us
-    moment.tables.append(rows_of(Table.VIOLATIONS, rows), Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
+    table = rows_of(Table.VIOLATIONS, rows)
+    moment.tables.append(table, Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
     by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"] or 0, row["key"] or ""))
     counts = {row["violation"]: row["count"] for row in rows}
-    return Recorded(tuple(_summed(rows)), tuple(by_size[:LATEST_KEPT]), counts, moment.lookup_us)
-
-
-_SUMMED: Final = ("class", "phase", "fault", "state", "provable_us")
-
-
-def _summed(rows: Iterable[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    for row in rows:
-        place = tuple(row[name] for name in _SUMMED)
-        total = found.setdefault(
-            place, {**dict(zip(_SUMMED, place, strict=True)), "confirmed": 0, "retracted": 0, "rows": 0}
-        )
-        total["confirmed"] += row["confirmed"]
-        total["retracted"] += row["retracted"]
-        total["rows"] += 1
-    return list(found.values())
+    return Recorded(tuple(summed(table)), tuple(by_size[:LATEST_KEPT]), counts)

@@ -8,8 +8,8 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
-from validator.measure.expected import MINUTE_US
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
 from validator.reconcile.arrays import ABSENT, Ints, ints
@@ -25,7 +24,7 @@ from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
 from validator.state.acknowledgements import Acknowledgement
-from validator.state.recorded_violations import began_us, named, standings
+from validator.state.recorded_violations import began_us, confirmed_by, summed
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.committing import frontier_from, summaries
 from validator.stream.judging import new_cells
@@ -34,6 +33,8 @@ from validator.stream.run_record import RunRecord, record_of
 
 LATEST_KEPT = 100
 """Violations that a restart shows again."""
+
+_OF_VIOLATIONS: Final = ("batch", "lookup_us", "window_start_us", "key", "state", "count", "confirmed", "retracted")
 
 Instants = dict[int, tuple[int, int | None]]
 """Batch -> its lookup instant, and the watermark when it began."""
@@ -173,14 +174,34 @@ def _told_again(tables: StateTables, cells: Cells) -> None:
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
     _latest(cells, tables.scan(Table.VERDICTS, columns), "told_digest", digest_of_rows)
     for name in VIOLATIONS:
-        rows = tables.scan(Table.VIOLATIONS, ["batch", "window_start_us", "key", "count"], ds.field("class") == name)
-        _latest(cells, rows, f"told_{name}", lambda part: ints(part["count"]))
+        _violations_again(cells, name, tables.scan(Table.VIOLATIONS, _OF_VIOLATIONS, ds.field("class") == name))
     # A kill between the two tables leaves violations told and no verdict: told all the same.
     some = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
         some |= cells[f"told_{name}"] != 0
     digests = cells["told_digest"]
     digests[some & (digests == ABSENT)] = 0
+
+
+def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> None:
+    """What rows of the violations table of class ``name`` say of the cells."""
+    found: list[tuple[Ints, ...]] = [(np.empty(0, dtype=np.int64),) * 5]
+    for part in parts:
+        rows = cells.rows_of(ints(part["window_start_us"]), part["key"].to_pylist())
+        columns = (rows, *(ints(part[column]) for column in ("batch", "lookup_us", "count")))
+        grown = confirmed_by(part) - ints(part["retracted"], 0)
+        found.append(tuple(column[rows >= 0] for column in (*columns, grown)))
+    rows, batch, lookup_us, count, grown = (np.concatenate(columns) for columns in zip(*found, strict=True))
+    np.add.at(cells[f"confirmed_{name}"], rows, grown)
+    order = np.lexsort((batch, rows))
+    rows, lookup_us, count = rows[order], lookup_us[order], count[order]
+    # Of several rows of a cell the last assignment stays, which is the newest.
+    cells[f"told_{name}"][rows] = count
+    began = count > 0
+    began[1:] &= (count[:-1] == 0) | (rows[1:] != rows[:-1])
+    cells[f"began_{name}"][rows[began]] = lookup_us[began]
+    # A state of before may have taken back what it never confirmed.
+    np.maximum(cells[f"confirmed_{name}"], 0, out=cells[f"confirmed_{name}"])
 
 
 def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> None:
@@ -200,52 +221,27 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
 
 
 def follow_acknowledged(tables: StateTables, record: RunRecord, found: Mapping[str, Acknowledgement]) -> None:
-    """Take up what is acknowledged by now, and ask the table what is left of those that are new.
-
-    Raises `StateDamaged`.
-    """
-    new = [violation for violation in found if violation not in record.acknowledged_counts]
-    if new:
-        with _whole(tables):
-            now = standings(tables, named(new))
-        record.acknowledged_counts.update({v: now[v].count if v in now else 0 for v in new})
-    record.acknowledged = found
+    """Take up what is acknowledged by now. Raises `StateDamaged`."""
+    with _whole(tables):
+        record.acknowledged.follow(tables, found)
 
 
 def restore_record(tables: StateTables, record: RunRecord) -> None:
-    """Counters, recent minutes and the latest violations from the derived tables. Raises `StateDamaged`."""
+    """Counters, recent minutes and the latest violations from the derived tables; the number of starts before this one.
+    Raises `StateDamaged`."""
     with _whole(tables):
         _restored(tables, record)
+        record.restarts = sum(part.num_rows for part in tables.scan(Table.RUNS, ["generation"]))
 
 
 def _restored(tables: StateTables, record: RunRecord) -> None:
     newest: list[dict[str, Any]] = []
-    delays: dict[tuple[int, int], int] = {}
-    moved: dict[int, dict[str, int]] = {}
+    sums: list[dict[str, Any]] = []
     for part in tables.scan(Table.VIOLATIONS):
-        for row in part.to_pylist():
-            minute_us = row["lookup_us"] // MINUTE_US * MINUTE_US
-            record.add_confirmed(
-                row["class"],
-                row["phase"],
-                row["state"],
-                row["confirmed"],
-                row["retracted"],
-                minute_us,
-                fault=row["fault"],
-            )
-            if row["state"] != "suspected":
-                at = moved.setdefault(row["lookup_us"], {})
-                at[row["class"]] = at.get(row["class"], 0) + row["confirmed"] - row["retracted"]
-            if row["state"] == "confirmed" and row["confirmed"] and row["provable_us"] is not None:
-                place = (row["lookup_us"], row["provable_us"])
-                delays[place] = delays.get(place, 0) + 1
-            newest.append(row)
-        newest = sorted(newest, key=lambda row: -row["batch"])[:LATEST_KEPT]
-    for (lookup_us, provable_us), count in delays.items():
-        record.detection.add((lookup_us - provable_us) / 1e6, count)
-    for lookup_us, classes in sorted(moved.items()):
-        record.add_moved(classes, lookup_us)
+        sums += summed(part)
+        last = part.sort_by([("batch", "descending")]).slice(0, LATEST_KEPT)
+        newest = sorted([*newest, *last.to_pylist()], key=lambda row: -row["batch"])[:LATEST_KEPT]
+    record.add_told(sums)
     began = began_us(tables, [row["violation"] for row in newest])
     for row in reversed(newest):
-        record.remember(replace(record_of(row), first_us=began.get(row["violation"])))
+        record.remember(record_of(row, first_us=began.get(row["violation"])))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from validator.config.model import Config
@@ -22,9 +22,9 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     doubts = list(doubts_of(books, record, settled_cells=sums.cells_settled, overdue=sums.counts["overdue"]))
     if not complete:
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
-    confirmed = confirmed_now(books, sums, record)
     suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
-    acknowledged = record.acknowledged_now()
+    confirmed = _confirmed_now(books, sums, suspected)
+    acknowledged = record.acknowledged.left
     opened = _unacknowledged(confirmed, acknowledged)
     expected = record.expected()
     planned = _by_class(expected)
@@ -78,8 +78,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             "suspected": suspected,
         },
         violations_latest=tuple(
-            replace(v, acknowledged=record.acknowledged[v.id].reason) if v.id in record.acknowledged else v
-            for v in reversed(record.latest.values())
+            replace(v, acknowledged=record.acknowledged.reason(v.id)) for v in reversed(record.latest.values())
         ),
         first_confirmed_us={
             name: instant for name, instant in record.first_confirmed_us.items() if confirmed.get(name)
@@ -141,10 +140,10 @@ def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, 
     return sums
 
 
-def confirmed_now(books: Books, sums: Sums, record: RunRecord) -> dict[str, int]:
+def _confirmed_now(books: Books, sums: Sums, suspected: Iterable[str]) -> dict[str, int]:
     """Violation class -> contributions (or results) that are confirmed and not retracted."""
     confirmed = {name: sums.counts[name] for name in ("missing", "duplicate", "misplaced", "unknown_id")}
-    for name in record.suspected(books):
+    for name in suspected:
         confirmed[name] = 0
     confirmed["undecodable"] = books.undecodable("output")
     return confirmed
@@ -155,10 +154,14 @@ def _over(
 ) -> Mapping[str, Mapping[Guarantee, Verdict]]:
     untold = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
     if untold:
-        # Told while they were suspected, so that nobody knows when they were confirmed.
+        # Retired while they were suspected, so that nobody told when they were confirmed.
         doubts = [*doubts, f"when violations of class {', '.join(untold)} were confirmed is not known"]
-    spans = {"1h": 60, "24h": 24 * 60}
-    return {name: grade(record.confirmed_since(minutes, books.lookup_us), doubts) for name, minutes in spans.items()}
+    found = {}
+    for span, minutes in {"1h": 60, "24h": 24 * 60}.items():
+        since = record.confirmed_since(minutes, books.lookup_us)
+        # What is not confirmed any more by now counts toward no verdict.
+        found[span] = grade({name: min(count, confirmed.get(name, 0)) for name, count in since.items()}, doubts)
+    return found
 
 
 def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: int) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ falls.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
@@ -18,7 +18,7 @@ from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
 from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
-from validator.state.acknowledgements import Acknowledgement
+from validator.state.acknowledged import Acknowledged
 from validator.stream.recording import Recorded
 
 DAY_MINUTES: Final = 24 * 60
@@ -35,7 +35,7 @@ class RunRecord:
     ``moves``: (from, to) -> classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less
     retracted.
     ``confirmed_now``: class -> confirmed less retracted; ``first_confirmed_us``: class -> the instant since which that
-    is not 0. ``acknowledged_counts``: of every acknowledged violation, the contributions that are in it now.
+    is not 0. ``acknowledged``: what is left of the violations that somebody acknowledged.
     ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
     batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
     what faults cost; None where no faults topic is configured.
@@ -65,8 +65,7 @@ class RunRecord:
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
     last_counts: dict[str, int] = field(default_factory=dict)
-    acknowledged: Mapping[str, Acknowledgement] = field(default_factory=dict)
-    acknowledged_counts: dict[str, int] = field(default_factory=dict)
+    acknowledged: Acknowledged = field(default_factory=Acknowledged)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
     troubles: tuple[str, ...] = ()
@@ -131,28 +130,36 @@ class RunRecord:
 
     def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
         """The violations table was appended to, just now."""
-        moved: dict[str, int] = {}
-        for row in recorded.sums:
-            if row["state"] != "suspected":
-                moved[row["class"]] = moved.get(row["class"], 0) + row["confirmed"] - row["retracted"]
-            self.add_confirmed(
-                row["class"], row["phase"], row["state"], row["confirmed"], row["retracted"], now_us, fault=row["fault"]
-            )
-            if row["confirmed"] and row["state"] == "confirmed" and row["provable_us"] is not None:
-                self.detection.add((now_us - row["provable_us"]) / 1e6, row["rows"])
-        self.add_moved(moved, recorded.lookup_us)
+        self.add_told(recorded.sums, committed_us=now_us)
         for row in recorded.latest:
-            self.remember(self._with_first(record_of(row), row["count"] - row["confirmed"] + row["retracted"]))
-        for violation in self.acknowledged_counts.keys() & recorded.counts.keys():
-            self.acknowledged_counts[violation] = recorded.counts[violation]
+            self.remember(record_of(row, first_us=row["first_us"]))
+        self.acknowledged.moved(recorded.counts)
         self._forget_old(now_us)
 
+    def add_told(self, sums: Iterable[Mapping[str, Any]], *, committed_us: int | None = None) -> None:
+        """Add rows of the violations table to the totals, summed by `SUMMED_BY`; of a batch all or none.
+
+        ``committed_us``: when they were committed; None: long ago, so that the instant of their batch stands for it.
+        """
+        by_batch: dict[int, dict[str, int]] = {}
+        for row in sums:
+            if not row["confirmed"] and not row["retracted"]:
+                # Suspected, or suspected until it was explained.
+                continue
+            lookup_us, name = row["lookup_us"], row["class"]
+            moved = by_batch.setdefault(lookup_us, {})
+            moved[name] = moved.get(name, 0) + row["confirmed"] - row["retracted"]
+            self.add_confirmed(name, row["phase"], row["confirmed"], row["retracted"], lookup_us, fault=row["fault"])
+            if row["confirmed"] and row["provable_us"] is not None:
+                done_us = lookup_us if committed_us is None else committed_us
+                self.detection.add((done_us - row["provable_us"]) / 1e6, row["rows"])
+        for lookup_us, moved in sorted(by_batch.items()):
+            self._add_moved(moved, lookup_us)
+
     def add_confirmed(
-        self, name: str, phase: str, state: str, confirmed: int, retracted: int, at_us: int, *, fault: str | None = None
+        self, name: str, phase: str, confirmed: int, retracted: int, at_us: int, *, fault: str | None = None
     ) -> None:
-        """Add one change of a violation to the totals; a suspected one is in none."""
-        if state == "suspected":
-            return
+        """Add what was confirmed and taken back of a class of violations to the totals."""
         place = (name, phase)
         self.confirmed_total[place] = self.confirmed_total.get(place, 0) + confirmed
         if retracted:
@@ -167,7 +174,7 @@ class RunRecord:
         minute = self.by_minute.setdefault(at_us // MINUTE_US, {})
         minute[name] = minute.get(name, 0) + confirmed - retracted
 
-    def add_moved(self, moved: Mapping[str, int], lookup_us: int) -> None:
+    def _add_moved(self, moved: Mapping[str, int], lookup_us: int) -> None:
         """Class -> by how much what is confirmed and not retracted grew in the batch of this instant."""
         for name, change in moved.items():
             now = self.confirmed_now[name] = max(0, self.confirmed_now.get(name, 0) + change)
@@ -175,11 +182,6 @@ class RunRecord:
                 self.first_confirmed_us.setdefault(name, lookup_us)
             else:
                 self.first_confirmed_us.pop(name, None)
-
-    def _with_first(self, violation: ViolationRecord, before: int) -> ViolationRecord:
-        """``before``: what was in it until now. One that began before those that are kept has no instant."""
-        known = self.latest.get(violation.id)
-        return replace(violation, first_us=known.first_us if known is not None else None) if before else violation
 
     def fault_violations(self) -> dict[str, dict[str, int]]:
         """Fault id -> class -> confirmed less retracted, of the faults whose name is theirs alone."""
@@ -189,25 +191,6 @@ class RunRecord:
         for (fault, name), count in self.by_fault.items():
             if fault in ids and count > 0:
                 found[ids[fault]][name] = count
-        return found
-
-    def acknowledged_now(self) -> dict[tuple[str | None, str], int]:
-        """(fault's name, class) -> contributions that were acknowledged and are still in their violation.
-
-        What was taken back of a violation is not there to be acknowledged, and must not excuse another one.
-        """
-        found: dict[tuple[str | None, str], int] = {}
-        for violation, entry in self.acknowledged.items():
-            left = min(entry.count, self.acknowledged_counts.get(violation, 0))
-            # What is left of a fault's share is taken from it before what is left of none: it may be expected, and must
-            # not be counted as such and as acknowledged.
-            for fault, count in sorted(entry.by_fault.items(), key=lambda told: told[0] is None):
-                taken = max(0, min(count, left))
-                place = (fault, entry.violation_class)
-                found[place] = found.get(place, 0) + taken
-                left -= taken
-            if left:
-                found[None, entry.violation_class] = found.get((None, entry.violation_class), 0) + left
         return found
 
     def expected(self) -> dict[tuple[str, str], int]:
@@ -229,11 +212,11 @@ class RunRecord:
         """Class -> confirmed less retracted over the last ``minutes``."""
         first = now_us // MINUTE_US - minutes
         found: dict[str, int] = {}
-        for minute, classes in self.by_minute.items():
-            if minute > first:
-                for name, count in classes.items():
-                    found[name] = found.get(name, 0) + count
-        return {name: max(0, count) for name, count in found.items()}
+        for minute in sorted(minute for minute in self.by_minute if minute > first):
+            for name, count in self.by_minute[minute].items():
+                # What was taken back was confirmed before, maybe longer ago: it takes nothing from what came later.
+                found[name] = max(0, found.get(name, 0) + count)
+        return found
 
     def classified(self, now: Mapping[str, int]) -> None:
         """Count classifications: what a class gained first takes what others lost (a move), the rest is new."""
@@ -274,8 +257,8 @@ def _without_old(minutes: Mapping[int, int], oldest: int) -> Mapping[int, int]:
     return found
 
 
-def record_of(row: Mapping[str, Any]) -> ViolationRecord:
-    """A row of the violations table as a value, as if the violation had begun with it."""
+def record_of(row: Mapping[str, Any], *, first_us: int | None) -> ViolationRecord:
+    """A row of the violations table as a value. ``first_us``: since when the violation is on record."""
     return ViolationRecord(
         id=row["violation"],
         violation_class=row["class"],
@@ -284,7 +267,7 @@ def record_of(row: Mapping[str, Any]) -> ViolationRecord:
         key=row["key"],
         count=row["count"],
         ids=tuple(row["ids"] or ()),
-        first_us=row["lookup_us"],
+        first_us=first_us,
         changed_us=row["lookup_us"],
         phase=row["phase"],
         fault=row["fault"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import reduce
 from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
@@ -29,6 +30,12 @@ READING: Final = {
     # A hole is an error of the query, which the sidecar catches, records as expired, and passes.
     "failOnDataLoss": "true",
 }
+
+
+_READING_THE_CANARY: Final = {**READING, "failOnDataLoss": "false"}
+"""What happens to the canary's topics is no failure of the pipeline's query; the canary shows it."""
+_CANARY_SHARE: Final = 1_000
+"""Most records a batch of each of the canary's topics: some fifty rounds."""
 
 
 @dataclass(frozen=True)
@@ -88,26 +95,39 @@ def united(
     shares: Mapping[str, int],
     cores: int,
     ticking: bool,
+    canary: Sequence[Source] = (),
 ) -> DataFrame:
-    """The streaming frame of decoded rows of all ``sources``.
+    """The streaming frame of decoded rows of all ``sources``, then of those of the ``canary``.
 
     ``starts``: next offset of every partition that exists now. ``shares``: most records a batch of each topic.
     With ``ticking`` a rate source makes a batch each tick, also when no topic moves.
     """
     slack = config.timing.max_disorder + config.timing.allowed_lateness
     oracle, id_type, spaces = oracle_of(config), id_type_of(config), spaces_of(config)
-    whole: DataFrame | None = None
+    frames = []
     for index, source in enumerate(sources):
-        raw = _kafka(spark, config, source.topic, starts, shares[source.topic], cores)
+        raw = _kafka(spark, config, source.topic, starts, shares[source.topic], least_partitions=2 * cores)
         entry = source.configured
         if isinstance(entry, Output):
-            decoded = decode_results(raw, index, entry, oracle, id_type, spaces)
+            frames.append(decode_results(raw, index, entry, oracle, id_type, spaces))
         else:
             owner = entry.input if isinstance(entry, Late) else entry.topic
-            decoded = decode_events(raw, index, entry, oracle, slack, id_type, spaces.get(owner or ""))
-        whole = decoded if whole is None else whole.union(decoded)
-    assert whole is not None, "a configuration has at least one input and one output"
-    return whole.union(_tick(spark)) if ticking else whole
+            frames.append(decode_events(raw, index, entry, oracle, slack, id_type, spaces.get(owner or "")))
+    for index, source in enumerate(canary, len(sources)):
+        raw = _kafka(spark, config, source.topic, starts, _CANARY_SHARE, reading=_READING_THE_CANARY)
+        frames.append(_of_canary(raw, index, source.configured, config, id_type))
+    if ticking:
+        frames.append(_tick(spark))
+    return reduce(DataFrame.union, frames)
+
+
+def _of_canary(raw: DataFrame, index: int, entry: Input | Output | Late, config: Config, id_type: str) -> DataFrame:
+    """Decoded as the pipeline's own, in windows of the canary's rounds."""
+    assert config.canary is not None, "only a canary that is configured has sources"
+    oracle = TumblingWindow(config.canary.every, 0)
+    if isinstance(entry, Output):
+        return decode_results(raw, index, entry, oracle, id_type)
+    return decode_events(raw, index, entry, oracle, 0, id_type)
 
 
 def _kafka(
@@ -116,10 +136,14 @@ def _kafka(
     topic: str,
     starts: Mapping[PartitionId, int],
     share: int,
-    cores: int,
+    *,
+    least_partitions: int = 1,
+    reading: Mapping[str, str] = READING,
 ) -> DataFrame:
+    """Kafka's records of one topic. ``least_partitions``: few or uneven ones would leave cores without work; a range
+    can be read by several tasks."""
     offsets = {str(place.partition): offset for place, offset in starts.items() if place.topic == topic}
-    reader = spark.readStream.format("kafka").options(**READING)
+    reader = spark.readStream.format("kafka").options(**reading)
     reader = reader.options(**{f"kafka.{name}": str(value) for name, value in config.kafka.options.items()})
     reader = (
         reader.option("kafka.bootstrap.servers", config.kafka.bootstrap_servers)
@@ -129,9 +153,8 @@ def _kafka(
         .option("maxOffsetsPerTrigger", str(share))
         .option("includeHeaders", str(_reads_headers(config)).lower())
     )
-    if len(offsets) < 2 * cores:
-        # Few or uneven partitions would leave cores without work; a range can be read by several tasks.
-        reader = reader.option("minPartitions", str(2 * cores))
+    if len(offsets) < least_partitions:
+        reader = reader.option("minPartitions", str(least_partitions))
     return reader.load()
 
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from confluent_kafka import TopicPartition
 
 from validator.config.model import Config
 from validator.model.books import Books
 from validator.model.frontier import Frontier, Lookup, PartitionId
-from validator.stream.batch import first_frontier
+from validator.reconcile.facts import Side
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.sources import Source
 
@@ -107,6 +109,21 @@ def _gone(frontier: Frontier) -> int:
     return before if frontier.gone_us is None else min(before, frontier.gone_us)
 
 
+def new_generation(state: Path) -> int:
+    """A number that no checkpoint folder has, with a folder of its own; the old ones are removed.
+
+    A number that comes again does no harm: what a writer appends is numbered by batch, and batches only rise.
+    """
+    folder = state / "checkpoint"
+    folder.mkdir(exist_ok=True)
+    used = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+    generation = max(used, default=0) + 1
+    (folder / str(generation)).mkdir()
+    for number in used:
+        shutil.rmtree(folder / str(number), ignore_errors=True)
+    return generation
+
+
 def shares(
     sources: list[Source], books: Books, lookups: Mapping[PartitionId, Lookup], limit: int
 ) -> tuple[dict[str, int], bool]:
@@ -126,3 +143,20 @@ def shares(
     for source in sources:
         loose[source.topic] = limit if source.side.value == "input" else max(1_000, limit // 20)
     return loose, False
+
+
+def first_frontier(side: Side, place: PartitionId, lookup: Lookup, start: int, lookup_us: int) -> Frontier:
+    """The frontier of a partition that was never read, to be read from ``start``."""
+    return Frontier(
+        side=side.value,
+        topic=place.topic,
+        partition=place.partition,
+        topic_id=lookup.topic_id,
+        first_offset=start,
+        next_offset=start,
+        log_start_offset=lookup.log_start_offset,
+        high_watermark=lookup.high_watermark,
+        last_stable_offset=lookup.last_stable_offset,
+        last_data_us=lookup_us,
+        hidden_start=start > 0,
+    )

@@ -20,6 +20,7 @@ from validator.reconcile.violations import violation_id
 from validator.state.tables import StateTables, Table
 
 _CLASS: Final = ViolationClass.UNDECODABLE.value
+_NOTHING: Final = (0, 0)
 _OF_FACTS: Final = ("topic", "partition", "first_offset", "last_offset")
 
 
@@ -28,7 +29,7 @@ class UnreadableResults:
 
     def __init__(self, tables: StateTables) -> None:
         self._tables = tables
-        self._told: dict[str, int] | None = None
+        self._told: dict[str, tuple[int, int]] | None = None
 
     def moved(self, books: Books, facts: pa.Table | None) -> list[dict[str, Any]]:
         """Rows as `validator.reconcile.violations.moved` gives them, one per partition of which more is known than was
@@ -43,17 +44,24 @@ class UnreadableResults:
         if self._told is None:
             self._told = self._told_before()
         told = self._told
-        new = {name: count for name, count in now.items() if count > told.get(name, 0)}
+        new = {name: count for name, count in now.items() if count > told.get(name, _NOTHING)[0]}
         extents = self._extents(facts, new) if new else {}
-        self._told = told | new
-        return [_row(name, new[name], told.get(name, 0), extents.get(name), books.lookup_us) for name in new]
+        found = []
+        for name, count in new.items():
+            before, first_us = told.get(name, (0, books.lookup_us))
+            told[name] = (count, first_us)
+            found.append(_row(name, count, before, extents.get(name), books.lookup_us) | {"first_us": first_us})
+        return found
 
-    def _told_before(self) -> dict[str, int]:
-        # It only grows, so that the largest count is the newest.
-        told: dict[str, int] = {}
-        for part in self._tables.scan(Table.VIOLATIONS, ["key", "count"], ds.field("class") == _CLASS):
-            for name, count in zip(part["key"].to_pylist(), part["count"].to_pylist(), strict=True):
-                told[name] = max(count, told.get(name, 0))
+    def _told_before(self) -> dict[str, tuple[int, int]]:
+        """Partition -> what was told last, and the instant at which anything was told first."""
+        # It only grows, so that the largest count is the newest, and the earliest instant the first.
+        told: dict[str, tuple[int, int]] = {}
+        columns = ("key", "count", "lookup_us")
+        for part in self._tables.scan(Table.VIOLATIONS, columns, ds.field("class") == _CLASS):
+            for name, count, at_us in zip(*(part[column].to_pylist() for column in columns), strict=True):
+                most, first_us = told.get(name, (count, at_us))
+                told[name] = (max(count, most), min(at_us, first_us))
         return told
 
     def _extents(self, facts: pa.Table | None, names: Collection[str]) -> Mapping[str, tuple[int, int]]:

@@ -40,8 +40,8 @@ import org.apache.flink.util.OutputTag;
 /**
  * PGVal's SST and MST on Flink's DataStream API. SST: clicks by page, tumbling event-time window, one result with the
  * ids. MST: clicks and updates together in these windows, as Flink's own coGroup has them, and a result with the ids of
- * both, each once, where there are both (an inner join). Late events, which the window operator sets aside, go to a
- * topic of their own, one for each input; coGroup would drop them.
+ * both, each once, where there are both (an inner join) or where there are clicks (a left join). Late events, which the
+ * window operator sets aside, go to a topic of their own, one for each input; coGroup would drop them.
  *
  * <p>Argument: a properties file, {@code job.*}. Parallelism and checkpoints are the cluster's configuration.
  */
@@ -100,9 +100,11 @@ public final class FlinkJob {
   private static final class Join extends ProcessWindowFunction<Event, Tuple2<String, String>, String, TimeWindow> {
     private static final ValueStateDescriptor<Long> ANSWERED = new ValueStateDescriptor<>("answered", Types.LONG);
     private final OutputTag<Event> late;
+    private final boolean left;
 
-    Join(OutputTag<Event> late) {
+    Join(OutputTag<Event> late, boolean left) {
       this.late = late;
+      this.left = left;
     }
 
     @Override
@@ -116,7 +118,7 @@ public final class FlinkJob {
       answered.update(context.window().getEnd());
       List<Set<String>> ids = List.of(new LinkedHashSet<>(), new LinkedHashSet<>());
       events.forEach(event -> ids.get(event.side).add(event.id));
-      if (!ids.get(0).isEmpty() && !ids.get(1).isEmpty()) {
+      if (!ids.get(0).isEmpty() && (left || !ids.get(1).isEmpty())) {
         out.collect(result(page, context.window(), ids.get(0), ids.get(1)));
       }
     }
@@ -201,6 +203,7 @@ public final class FlinkJob {
     String[] inputs = job.getProperty("job.inputs").split(",");
     String[] lateTopics = job.getProperty("job.late").split(",");
     OutputTag<Event> late = new OutputTag<>("late", TypeInformation.of(Event.class));
+    boolean left = job.getProperty("job.join").equals("left");
     StreamExecutionEnvironment environment = StreamExecutionEnvironment.getExecutionEnvironment();
     DataStream<Event> events = null;
     for (int side = 0; side < inputs.length; side++) {
@@ -212,7 +215,7 @@ public final class FlinkJob {
         .keyBy(event -> event.page)
         .window(TumblingEventTimeWindows.of(Duration.ofMillis(Long.parseLong(job.getProperty("job.window.ms")))))
         .sideOutputLateData(late)
-        .process(inputs.length == 1 ? new Answer() : new Join(late), Types.TUPLE(Types.STRING, Types.STRING))
+        .process(inputs.length == 1 ? new Answer() : new Join(late, left), Types.TUPLE(Types.STRING, Types.STRING))
         .uid("windows");
     results.sinkTo(sink(job, job.getProperty("job.output"))).uid("output");
     for (int i = 0; i < inputs.length; i++) {

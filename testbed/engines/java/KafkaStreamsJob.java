@@ -43,8 +43,8 @@ import org.apache.kafka.streams.state.Stores;
 /**
  * PGVal's SST and MST on Kafka Streams. SST: clicks, shuffled by page, tumbling event-time window, one result with the
  * ids. MST: clicks and updates in the same windows, a result with the ids of both, each once, where there are both (an
- * inner join). Late events go to a topic of their own, one for each input. The Processor API, since the DSL drops late
- * events without a word, and its join answers each pair.
+ * inner join) or where there are clicks (a left join). Late events go to a topic of their own, one for each input. The
+ * Processor API, since the DSL drops late events without a word, and its join answers each pair.
  *
  * <p>Stream time of Kafka Streams is that of a task, so that after a shuffle the partition that was read fastest would
  * decide what is late. Here each source partition tells all tasks behind the shuffle how far it is, by a mark that
@@ -62,8 +62,8 @@ public final class KafkaStreamsJob {
   private static final long UNKNOWN = Long.MIN_VALUE;
 
   /** What was asked for. Inputs, their partitions and topics for late events go by side: 0 clicks, 1 updates. */
-  private record Job(List<String> inputs, List<Integer> partitions, String output, List<String> late, long windowMs,
-      long behindMs, long idleAfterMs) {
+  private record Job(List<String> inputs, List<Integer> partitions, String output, List<String> late, boolean left,
+      long windowMs, long behindMs, long idleAfterMs) {
     boolean joins() {
       return inputs.size() > 1;
     }
@@ -231,7 +231,7 @@ public final class KafkaStreamsJob {
     }
 
     private void emit(String page, long end, long timestamp) {
-      if (job.joins() && (ids.get(0).isEmpty() || ids.get(1).isEmpty())) {
+      if (job.joins() && (ids.get(0).isEmpty() || (ids.get(1).isEmpty() && !job.left))) {
         ids.forEach(Collection::clear);
         return;
       }
@@ -330,7 +330,7 @@ public final class KafkaStreamsJob {
       inputs.forEach(input -> partitions.add(described.get(input).partitions().size()));
     }
     Job job = new Job(inputs, partitions, options.getProperty("job.output"),
-        List.of(options.getProperty("job.late").split(",")),
+        List.of(options.getProperty("job.late").split(",")), options.getProperty("job.join").equals("left"),
         Long.parseLong(options.getProperty("job.window.ms")), Long.parseLong(options.getProperty("job.behind.ms")),
         Long.parseLong(options.getProperty("job.idle.ms")));
     options.keySet().removeIf(name -> ((String) name).startsWith("job."));

@@ -20,7 +20,6 @@ import java.util.List;
 import java.util.Map;
 import java.util.PriorityQueue;
 import java.util.Properties;
-import java.util.TreeMap;
 import java.util.stream.Collectors;
 import org.apache.kafka.clients.admin.Admin;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
@@ -31,9 +30,7 @@ import org.apache.storm.generated.AlreadyAliveException;
 import org.apache.storm.generated.StormTopology;
 import org.apache.storm.kafka.bolt.KafkaBolt;
 import org.apache.storm.kafka.bolt.mapper.FieldNameBasedTupleToKafkaMapper;
-import org.apache.storm.kafka.bolt.selector.DefaultTopicSelector;
 import org.apache.storm.kafka.bolt.selector.FieldNameTopicSelector;
-import org.apache.storm.kafka.bolt.selector.KafkaTopicSelector;
 import org.apache.storm.kafka.spout.FirstPollOffsetStrategy;
 import org.apache.storm.kafka.spout.KafkaSpout;
 import org.apache.storm.kafka.spout.KafkaSpoutConfig;
@@ -59,7 +56,7 @@ import org.slf4j.LoggerFactory;
 /**
  * PGVal's SST and MST on Storm. SST: clicks, grouped by page, tumbling event-time window, one result with the ids. MST:
  * clicks and updates in the same windows, a result with the ids of both, each once, where there are both (an inner
- * join). Late events go to a topic of their own, one for each input.
+ * join) or where there are clicks (a left join). Late events go to a topic of their own, one for each input.
  *
  * <p>Arguments: the engine's settings as a JSON file, and how many seconds to wait for a Nimbus that leads.
  */
@@ -69,13 +66,11 @@ public final class StormJob {
     private static final DateTimeFormatter TIME =
         DateTimeFormatter.ofPattern("yyyy-MM-dd'T'HH:mm:ss.SSS").withZone(ZoneOffset.UTC);
     private static final String EPOCH = TIME.format(Instant.EPOCH);
+    private static final Fields RECORD = new Fields("key", "message", "topic");
     private static final Fields EVENT = new Fields("page", "id", "time_ms", "end_inclusive_ms", "side", "partition");
     private static final List<String> IDS = List.of("clickIds", "updateIds");
     private static final int FETCH_BYTES_MAX = 2_048;
-    private static final int MESSAGE_TIMEOUT_SECONDS_MIN = 300;
     private static final long RETRY_MS = 200;
-
-    private StormJob() {}
 
     public static void main(String[] arguments) throws Exception {
         JsonNode settings = JSON.readTree(Path.of(arguments[0]).toFile());
@@ -103,9 +98,7 @@ public final class StormJob {
         // With more, what is on its way to one that died would come again only after the timeout.
         config.setNumWorkers(1);
         config.setNumAckers(atMostOnce(settings) ? 0 : 1);
-        // A window's clicks are acknowledged when the next window answers: before the timeout, else they come again.
-        int window = settings.get("window_ms").asInt() / 1000;
-        config.setMessageTimeoutSecs(Math.max(MESSAGE_TIMEOUT_SECONDS_MIN, 5 * window));
+        config.setMessageTimeoutSecs(settings.get("timeouts").get("message_timeout_seconds").asInt());
         config.setMaxSpoutPending(1_000_000);
         return config;
     }
@@ -119,7 +112,8 @@ public final class StormJob {
         // One reader keeps the partitions abreast: the watermark follows the newest event of all readers, and an event
         // that falls behind by more than the lag is late, or lost.
         builder.setSpout("events", new Events(spout(settings, inputs)), 1);
-        BaseWindowedBolt windows = new Windows(settings.get("window_ms").asLong(), joins)
+        String join = joins ? settings.get("join").asText() : "none";
+        BaseWindowedBolt windows = new Windows(settings.get("window_ms").asLong(), join, settings.get("output").asText())
             .withTumblingWindow(BaseWindowedBolt.Duration.of(settings.get("window_ms").asInt()))
             .withTimestampField("end_inclusive_ms")
             .withLag(BaseWindowedBolt.Duration.of(lagMs))
@@ -134,11 +128,8 @@ public final class StormJob {
             builder.setBolt("abreast", new Abreast(partitions(settings, inputs), lagMs), 1).globalGrouping("events");
             late.localOrShuffleGrouping("abreast", "late");
         }
-        String output = settings.get("output").asText();
-        builder.setBolt("results", sink(settings, new DefaultTopicSelector(output)), parallelism)
-            .localOrShuffleGrouping("windows");
-        builder.setBolt("lateResults", sink(settings, new FieldNameTopicSelector("topic", null)), parallelism)
-            .localOrShuffleGrouping("late");
+        builder.setBolt("sink", sink(settings), parallelism)
+            .localOrShuffleGrouping("windows").localOrShuffleGrouping("late");
         return builder.createTopology();
     }
 
@@ -175,7 +166,7 @@ public final class StormJob {
         return builder.build();
     }
 
-    private static KafkaBolt<String, String> sink(JsonNode settings, KafkaTopicSelector topics) {
+    private static KafkaBolt<String, String> sink(JsonNode settings) {
         Properties producer = new Properties();
         producer.put("bootstrap.servers", settings.get("bootstrap_servers").asText());
         producer.put("acks", "all");
@@ -185,12 +176,8 @@ public final class StormJob {
         producer.put("value.serializer", StringSerializer.class.getName());
         return new KafkaBolt<String, String>()
             .withProducerProperties(producer)
-            .withTopicSelector(topics)
+            .withTopicSelector(new FieldNameTopicSelector("topic", null))
             .withTupleToKafkaMapper(new FieldNameBasedTupleToKafkaMapper<>("key", "message"));
-    }
-
-    private static String text(JsonNode value) {
-        return value.toString();
     }
 
     /** A click or an update as a tuple; what cannot be decoded is skipped, and acknowledged. */
@@ -219,11 +206,6 @@ public final class StormJob {
         @Override
         public Fields getFieldsFor(String stream) {
             return EVENT;
-        }
-
-        @Override
-        public List<String> streams() {
-            return List.of("default");
         }
     }
 
@@ -303,12 +285,14 @@ public final class StormJob {
 
     private static final class Windows extends BaseWindowedBolt {
         private final long sizeMs;
-        private final boolean joins;
+        private final String join; // inner, left, or none
+        private final String topic;
         private transient OutputCollector collector;
 
-        Windows(long sizeMs, boolean joins) {
+        Windows(long sizeMs, String join, String topic) {
             this.sizeMs = sizeMs;
-            this.joins = joins;
+            this.join = join;
+            this.topic = topic;
         }
 
         @Override
@@ -318,18 +302,15 @@ public final class StormJob {
 
         @Override
         public void execute(TupleWindow window) {
-            Map<String, List<Tuple>> byPage = new TreeMap<>();
-            for (Tuple event : window.get()) {
-                byPage.computeIfAbsent(event.getStringByField("page"), page -> new ArrayList<>()).add(event);
-            }
-            byPage.forEach((page, events) -> answer(window.getEndTimestamp(), page, events));
+            window.get().stream().collect(Collectors.groupingBy(event -> event.getStringByField("page")))
+                .forEach((page, events) -> answer(window.getEndTimestamp(), page, events));
         }
 
         private void answer(long end, String page, List<Tuple> events) {
-            List<Collection<Long>> ids = joins ? List.of(new LinkedHashSet<>(), new LinkedHashSet<>())
-                : List.of(new ArrayList<>(), new ArrayList<>());
+            List<Collection<Long>> ids = join.equals("none") ? List.of(new ArrayList<>(), new ArrayList<>())
+                : List.of(new LinkedHashSet<>(), new LinkedHashSet<>());
             events.forEach(event -> ids.get(event.getIntegerByField("side")).add(event.getLongByField("id")));
-            if (joins && ids.stream().anyMatch(Collection::isEmpty)) {
+            if (ids.get(0).isEmpty() || (ids.get(1).isEmpty() && join.equals("inner"))) {
                 return;
             }
             ObjectNode result = JSON.createObjectNode();
@@ -340,12 +321,12 @@ public final class StormJob {
                 ids.get(side).forEach(result.putArray(IDS.get(side))::add);
             }
             // Anchored to all its events: they are read again unless the result is in the topic.
-            collector.emit(events, new Values(text(result.get("page")), text(result)));
+            collector.emit(events, new Values(result.get("page").toString(), result.toString(), topic));
         }
 
         @Override
         public void declareOutputFields(OutputFieldsDeclarer declarer) {
-            declarer.declare(new Fields("key", "message"));
+            declarer.declare(RECORD);
         }
     }
 
@@ -369,12 +350,12 @@ public final class StormJob {
                 Instant time = Instant.ofEpochMilli(event.getLongByField("time_ms"));
                 late.put(SIDES.get(i) + "Timestamp", i == side ? TIME.format(time) : EPOCH);
             }
-            collector.emit(new Values(text(late.get("page")), text(late), topics.get(side)));
+            collector.emit(new Values(late.get("page").toString(), late.toString(), topics.get(side)));
         }
 
         @Override
         public void declareOutputFields(OutputFieldsDeclarer declarer) {
-            declarer.declare(new Fields("key", "message", "topic"));
+            declarer.declare(RECORD);
         }
     }
 }

@@ -1,0 +1,83 @@
+"""Leaders of Kafka's partitions: who leads, who could, and an election of the preferred replica."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from confluent_kafka import KafkaException
+from confluent_kafka.admin import ClusterMetadata
+
+from faults.backends import kafka, kafka_protocol
+from faults.backends.kafka_protocol import Partition
+from faults.errors import FaultRefused
+
+_PLAIN: Final = "plaintext"
+
+
+@dataclass(frozen=True)
+class Led:
+    """A partition as the cluster's metadata shows it; ``leader`` is -1 where there is none."""
+
+    leader: int
+    replicas: tuple[int, ...]
+    in_sync: frozenset[int]
+
+
+class Leaders:
+    """Looks at the partitions of one cluster, and changes who leads them. Raises FaultRefused."""
+
+    def __init__(self, addresses: str, options_file: Path | None) -> None:
+        protocol = str(kafka.options(addresses, options_file).get("security.protocol", _PLAIN))
+        if protocol.lower() != _PLAIN:
+            raise FaultRefused(f"{addresses}: leaders can be moved over plain listeners only, not over {protocol}.")
+        self._addresses = addresses
+        self._admin = kafka.admin(addresses, options_file)
+
+    def partitions(self) -> dict[Partition, Led]:
+        """All of the cluster."""
+        return {
+            (topic, number): Led(partition.leader, tuple(partition.replicas), frozenset(partition.isrs))
+            for topic, described in self._seen().topics.items()
+            for number, partition in described.partitions.items()
+        }
+
+    def broker(self) -> int:
+        """The id of the broker that is advertised at our address."""
+        ours = _resolved(self._addresses)
+        for number, broker in self._seen().brokers.items():
+            if _resolved(f"{broker.host}:{broker.port}") & ours:
+                return int(number)
+        raise FaultRefused(f"{self._addresses}: the cluster advertises no broker there; give the address that it does.")
+
+    def under_way(self, partitions: Sequence[Partition]) -> list[Partition]:
+        """Those of which somebody's reassignment is under way."""
+        return kafka_protocol.under_way(self._addresses, partitions)
+
+    def order(self, replicas: Mapping[Partition, Sequence[int]]) -> None:
+        """Put the replicas of partitions into another order; no record is copied for that."""
+        if replicas:
+            kafka_protocol.alter(self._addresses, replicas)
+
+    def elect(self, partitions: Collection[Partition]) -> bool:
+        """Make the first replica of each its leader; whether the controller could. It may lead already."""
+        return not partitions or kafka_protocol.elect(self._addresses, sorted(partitions))
+
+    def _seen(self) -> ClusterMetadata:
+        try:
+            return self._admin.list_topics(timeout=kafka.LOOK_SECONDS_MAX)
+        except KafkaException as error:
+            raise FaultRefused(f"{self._addresses} does not answer.") from error
+
+
+def _resolved(address: str) -> frozenset[tuple[str, int]]:
+    """Each IP address and port that ``host:port`` stands for."""
+    host, _, port = address.rpartition(":")
+    try:
+        found = socket.getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+    except OSError:
+        return frozenset()
+    return frozenset((str(place[0]), int(port)) for *_, place in found)

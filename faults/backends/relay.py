@@ -1,0 +1,261 @@
+"""A packet relay: the only way between a network namespace and this host leads through this process.
+
+Two TUN devices, one inside the namespace and one outside; what the kernel sends into one of them is read here and
+written to the other, later or never where the impairment says so. These are real packets below TCP: heartbeats,
+acknowledgements and data of every protocol are late alike, as with netem, which many kernels do not have. Needs root.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import fcntl
+import functools
+import heapq
+import json
+import os
+import random
+import struct
+import subprocess
+from collections.abc import Iterator
+from contextlib import suppress
+from ipaddress import IPv4Address, IPv4Network
+from itertools import count
+from pathlib import Path
+from typing import Final
+
+from faults.backends import namespaces
+from faults.backends.impairment import Impairment, LinkStatus, Way
+from faults.targets import NamespaceTarget
+
+_TUN: Final = Path("/dev/net/tun")
+_TUNSETIFF: Final = 0x400454CA
+_IFF_TUN_WITHOUT_HEADER: Final = 0x0001 | 0x1000
+_PACKET_BYTES_MAX: Final = 65_000
+"""The devices' MTU. Large packets cost this process as little as small ones."""
+_PACKETS_AT_ONCE: Final = 64
+"""From one device, before the other one has its turn."""
+_WAITING_BYTES_MAX: Final = 64 << 20
+"""What may wait each way; more is dropped, as netem does beyond its limit, and TCP sends it again."""
+_QUEUE_PACKETS: Final = "10000"
+_ROUTE_BITS_LEAST: Final = 8
+
+
+@functools.cache
+def why_not_here() -> str | None:
+    """Why this host cannot relay the packets of a namespace; None where it can."""
+    why_not = namespaces.why_not_here()
+    if why_not is not None:
+        return why_not
+    try:
+        os.close(_device("sptrial%d"))
+    except OSError as error:
+        return f"{_TUN} gives no device ({error.strerror})"
+    return None
+
+
+def outside(network: IPv4Network) -> IPv4Address:
+    """The address of this host towards the namespace: the first one of its network."""
+    return network[1]
+
+
+def inside(network: IPv4Network) -> IPv4Address:
+    """The address of the namespace: the second one of its network."""
+    return network[2]
+
+
+class Relay:
+    """The namespace of a target, made where it is not there, and its only device. Served like a `Link`."""
+
+    def __init__(self, target: NamespaceTarget) -> None:
+        assert target.relay is not None
+        self._target = target
+        self._network = target.relay
+        self._outer = f"sp{int(outside(self._network)):08x}"
+        self.listen, self.upstream = str(inside(self._network)), str(outside(self._network))
+        self.impairment = Impairment()
+        self._random = random.Random()
+        self._ends: dict[Way, tuple[int, int]] = {}
+        """Way -> the device that is read, the one that is written."""
+        self._waiting: dict[Way, list[tuple[float, int, bytes]]] = {"to_upstream": [], "to_client": []}
+        """When a packet is due, its place among all, the packet: a heap."""
+        self._waiting_bytes: dict[Way, int] = {"to_upstream": 0, "to_client": 0}
+        self._places = count()
+        self._timers: dict[Way, asyncio.TimerHandle] = {}
+        self._made_namespace = False
+        self._passed = self._lost = 0
+        self._is_lost_for_good = False
+
+    async def start(self) -> None:
+        """Make the devices and lead packets. Raises OSError where an address or a device is taken, or `ip` refuses."""
+        try:
+            self._make()
+        except BaseException:
+            await self.stop()
+            raise
+        loop = asyncio.get_running_loop()
+        for way, (source, _) in self._ends.items():
+            loop.add_reader(source, self._read, way)
+
+    def _make(self) -> None:
+        name, device = self._target.namespace, self._target.device
+        if Path("/sys/class/net", self._outer).exists():
+            raise OSError(0, f"{self._outer} exists already: another relay has the network {self._network}")
+        _check_free(self._network)
+        if not Path("/run/netns", name).exists():
+            _ip("netns", "add", name)
+            self._made_namespace = True
+        outer, inner = _device(self._outer), -1
+        try:
+            inner = _device(f"{self._outer}i")
+            self._ends = {"to_upstream": (inner, outer), "to_client": (outer, inner)}
+        finally:
+            if inner < 0:
+                os.close(outer)
+        length = self._network.prefixlen
+        _ip("link", "set", f"{self._outer}i", "netns", name, "name", device)
+        _ip("addr", "add", f"{outside(self._network)}/{length}", "dev", self._outer)
+        _ip("link", "set", self._outer, "mtu", str(_PACKET_BYTES_MAX), "txqueuelen", _QUEUE_PACKETS, "up")
+        _ip("-n", name, "addr", "add", f"{inside(self._network)}/{length}", "dev", device)
+        _ip("-n", name, "link", "set", device, "mtu", str(_PACKET_BYTES_MAX), "txqueuelen", _QUEUE_PACKETS, "up")
+        _ip("-n", name, "link", "set", "lo", "up")
+
+    async def stop(self) -> None:
+        """Take the devices away, and the namespace if it was made here and nobody is in it.
+
+        Processes in it go on without a network, until the next relay of it.
+        """
+        loop = asyncio.get_running_loop()
+        for timer in self._timers.values():
+            timer.cancel()
+        for source, _ in self._ends.values():
+            loop.remove_reader(source)
+            os.close(source)
+        self._ends = {}
+        if self._made_namespace:
+            # Processes that live in it would be left in one without a name, which no later relay could reach.
+            with suppress(OSError):
+                if not _ip("netns", "pids", self._target.namespace).strip():
+                    _ip("netns", "del", self._target.namespace)
+
+    def impair(self, impairment: Impairment) -> None:
+        """Put another impairment in the place of the present one; what waits goes at once, in its order.
+
+        Raises ValueError where the device is gone.
+        """
+        if self._is_lost_for_good:
+            raise ValueError(f"the device of {self._target.namespace} was deleted; start the proxy again")
+        self.impairment, self._lost = impairment, 0
+        for way, waiting in self._waiting.items():
+            for _, _, packet in sorted(waiting):
+                self._pass_on(way, packet)
+            waiting.clear()
+            self._waiting_bytes[way] = 0
+
+    def status(self) -> LinkStatus:
+        """What it does now. The probe's counter has the packets that have passed."""
+        return LinkStatus(
+            listen=self.listen, upstream=self.upstream, probe_port=0, probe_bytes=self._passed, connections=0,
+            lost_packets=self._lost, impairment=self.impairment,
+        )  # fmt: skip
+
+    def _read(self, way: Way) -> None:
+        loop = asyncio.get_running_loop()
+        now = loop.time()
+        try:
+            packets = list(_packets(self._ends[way][0]))
+        except OSError:
+            # Somebody deleted the device: asked again, the loop would do nothing else.
+            for source, _ in self._ends.values():
+                loop.remove_reader(source)
+            self._is_lost_for_good = True
+            return
+        for packet in packets:
+            if way not in self.impairment.ways:
+                self._pass_on(way, packet)
+            elif self._is_lost():
+                self._lost += 1
+            elif self.impairment.delay_seconds or self._waiting[way]:
+                self._keep(way, packet, now)
+            else:
+                self._pass_on(way, packet)
+
+    def _is_lost(self) -> bool:
+        told = self.impairment
+        return told.is_blocked or (told.lost_share > 0 and self._random.random() < told.lost_share)
+
+    def _keep(self, way: Way, packet: bytes, now: float) -> None:
+        waiting = self._waiting[way]
+        if self._waiting_bytes[way] + len(packet) > _WAITING_BYTES_MAX:
+            return
+        self._waiting_bytes[way] += len(packet)
+        share = self._random.uniform(-1, 1) if self.impairment.jitter_seconds else 0.0
+        due = now + self.impairment.delay_seconds + share * self.impairment.jitter_seconds
+        heapq.heappush(waiting, (due, next(self._places), packet))
+        if waiting[0][2] is packet:
+            self._look_again(way)
+
+    def _look_again(self, way: Way) -> None:
+        if (timer := self._timers.get(way)) is not None:
+            timer.cancel()
+        loop = asyncio.get_running_loop()
+        self._timers[way] = loop.call_at(self._waiting[way][0][0], self._release, way)
+
+    def _release(self, way: Way) -> None:
+        waiting, now = self._waiting[way], asyncio.get_running_loop().time()
+        while waiting and waiting[0][0] <= now:
+            packet = heapq.heappop(waiting)[2]
+            self._waiting_bytes[way] -= len(packet)
+            self._pass_on(way, packet)
+        if waiting:
+            self._look_again(way)
+
+    def _pass_on(self, way: Way, packet: bytes) -> None:
+        # A full device or one that is down loses a packet, as a wire does.
+        with suppress(OSError):
+            os.write(self._ends[way][1], packet)
+            self._passed += 1
+
+
+def _device(name: str) -> int:
+    """A TUN device of our own, gone when its descriptor is closed. Raises OSError."""
+    descriptor = os.open(_TUN, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        fcntl.ioctl(descriptor, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _IFF_TUN_WITHOUT_HEADER))
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def _packets(descriptor: int) -> Iterator[bytes]:
+    for _ in range(_PACKETS_AT_ONCE):
+        try:
+            packet = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            return  # none is left
+        except OSError as error:
+            if error.errno == errno.EIO:
+                return  # the device is down
+            raise
+        if not packet:
+            return
+        yield packet
+
+
+def _ip(*arguments: str) -> str:
+    ran = subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True)
+    if ran.returncode:
+        raise OSError(0, f"ip {' '.join(arguments)}: {namespaces.first_line(ran.stderr)}")
+    return ran.stdout
+
+
+def _check_free(network: IPv4Network) -> None:
+    """Raise OSError where this host has an address or a way in ``network`` already: it is somebody else's."""
+    routes = json.loads(_ip("-j", "-4", "route", "show", "table", "all") or "[]")
+    for route in routes:
+        told = str(route.get("dst", "default"))
+        known = IPv4Network("0.0.0.0/0" if told == "default" else told, strict=False)
+        # Default routes come in halves, too.
+        if known.prefixlen >= _ROUTE_BITS_LEAST and known.overlaps(network):
+            raise OSError(0, f"this host has a route to {told} already; take another network than {network}")

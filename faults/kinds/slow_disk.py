@@ -1,0 +1,99 @@
+"""Fault of a folder: the disk under it is slow for the process that works there, by a control group of our own.
+
+The probe writes and syncs a file in the folder: alone before and after, and as a member of the group in between.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from faults.backends import block_throttle, processes
+from faults.backends.block_throttle import ThrottledGroup
+from faults.errors import FaultRefused
+from faults.facts import Facts, KnownProcess
+from faults.fault import Fault
+from faults.kinds.base import for_each
+from faults.parameters import DiskSlowParameters
+from faults.targets import FolderTarget, ProcessTarget
+
+_PROBE_SECONDS: Final = 0.5
+"""The probe writes as much as passes the limit in this time."""
+_MEASURED_SHARE: Final = 0.7
+"""Of that time; the kernel lets the bytes of its first slice, a tenth of a second, pass at once."""
+_WELL_SHARE: Final = 0.5
+_WRITE_SECONDS_MAX: Final = 5.0
+
+
+class DiskSlow:
+    """A limit on the bytes that the process of each target, and what it starts, reads and writes a second."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
+        assert isinstance(fault.parameters, DiskSlowParameters)
+        self.facts = facts
+        self._rate = fault.parameters.bytes_per_second
+        self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, FolderTarget)}
+        self._groups = {
+            name: ThrottledGroup(f"streamproof-{fault.id}-{number}") for number, name in enumerate(self._targets)
+        }
+
+    def prepare(self) -> None:
+        """Find the processes and time a write. Raises FaultRefused also where the disk is as slow already."""
+        found: list[KnownProcess] = []
+        for name, target in self._targets.items():
+            if target.pid_file is None:
+                raise FaultRefused(f"{name}: give the target pid_file, with the id of the process that works there.")
+            block_throttle.disk_of(target.path)
+            process = ProcessTarget(type="process", pid_file=target.pid_file, group=target.group)
+            found += processes.members(name, process)
+            if not self._is_fast(target):
+                raise FaultRefused(
+                    f"{name}: to write and sync {self._probe_bytes} bytes in {target.path} takes nearly as long as it "
+                    "would with the limit; take fewer bytes_per_second."
+                )
+        groups = {known.pid: block_throttle.group_of(known.pid) for known in found}
+        self.facts = Facts(processes=tuple(found), control_groups=groups)
+
+    def inject(self) -> None:
+        """Make the groups, and move the processes into them."""
+        for name, target in self._targets.items():
+            self._groups[name].make(block_throttle.disk_of(target.path), self._rate)
+        for known in self.facts.processes:
+            if processes.is_alive(known):
+                self._groups[known.target].take(known.pid)
+
+    def hold(self) -> None:
+        """Nothing to do meanwhile: the kernel does it, and what the processes start is slowed, too."""
+
+    def is_in(self) -> bool:
+        """All processes are in their groups, and a write by a member of each is slow."""
+        inside = all(self._groups[known.target].has(known.pid) for known in self.facts.processes)
+        return inside and all(
+            self._groups[name].write_seconds(target.path, self._probe_bytes, _WRITE_SECONDS_MAX)
+            >= _PROBE_SECONDS * _MEASURED_SHARE
+            for name, target in self._targets.items()
+        )
+
+    def heal(self) -> None:
+        """Lift the limits, move the processes back, and remove the groups. Raises FaultRefused."""
+
+        def remove(name: str) -> None:
+            own = [known.pid for known in self.facts.processes if known.target == name]
+            homes = self.facts.control_groups
+            home = homes.get(own[0], "/") if own else "/"
+            self._groups[name].remove(block_throttle.disk_of(self._targets[name].path), homes, home)
+
+        for_each(self._targets, remove)
+
+    def is_gone(self) -> bool:
+        """No group of ours is left, and a write is fast again."""
+        left = any(group.exists for group in self._groups.values())
+        return not left and all(self._is_fast(target) for target in self._targets.values())
+
+    @property
+    def _probe_bytes(self) -> int:
+        return round(self._rate * _PROBE_SECONDS)
+
+    def _is_fast(self, target: FolderTarget) -> bool:
+        seconds = block_throttle.write_seconds(target.path, self._probe_bytes, _WRITE_SECONDS_MAX)
+        return seconds < _PROBE_SECONDS * _WELL_SHARE

@@ -1,0 +1,43 @@
+"""PGVal's delay: what leaves one worker comes later, for the whole failure phase. By the fault runner itself."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from faults.config import parse
+from faults.runner import run
+from faults.schedule import timeline
+from testbed.node import TARGET, NodeRelay
+
+BELOW_TIMEOUT: Final = 1 / 6
+"""PGVal's delays are 0.5 s and 5 s, its timeout is 3 s: ours are the same shares of the plan's timeout."""
+ABOVE_TIMEOUT: Final = 5 / 3
+_VERIFIED_SECONDS_MAX: Final = 30.0
+
+
+def delay(
+    relay: NodeRelay, *, name: str, delay_seconds: float, lasts_seconds: float, bootstrap_servers: str, topic: str,
+    probe: str, seed: int, stop: threading.Event, say: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Inject, verify, hold, heal, verify, tell. Raises FaultRefused, NotVerified, NotHealed, NotTold."""
+    fault = {
+        "kind": "namespace_delay",
+        "target": TARGET,
+        "name": name,
+        "for": f"{lasts_seconds:g}s",
+        "parameters": {"delay": f"{delay_seconds:g}s"},
+    }
+    config = parse(
+        {
+            "seed": seed,
+            "state": str(relay.folder),
+            "kafka": {"bootstrap_servers": bootstrap_servers, "topic": topic},
+            "targets": {TARGET: relay.target(probe)},
+            "limits": {"verified_within": f"{_VERIFIED_SECONDS_MAX:g}s"},
+            "schedule": {"faults": [fault]},
+        },
+        "the campaign's delay",
+    )
+    run(config, timeline(config), say, stop)

@@ -1,0 +1,51 @@
+"""Engines run with the times of a paper: what they read back is what the profile says, and they answer.
+
+The profiles of PGVal and Vogel et al. for Kafka Streams and PGVal's for Flink differ from these in numbers alone, and
+PGVal's sessions need a broker of their own (docs/engines.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from testbed.broker import EmbeddedBroker
+from testbed.engines.real import timeouts
+from tests.engines.killed_run import READY_SECONDS_MAX, KilledRun
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("profile", "name", "commits_seconds", "logged"),
+    [
+        ("pgval", "storm", 30, "topology.message.timeout.secs=124"),
+        ("ospbench", "spark", 0, "ready "),
+        ("ospbench", "kafka_streams", 1, "session.timeout.ms = 45000"),
+    ],
+)
+def test_an_engine_runs_with_the_times_of_a_paper(
+    broker: EmbeddedBroker,
+    topic_names: Callable[[str], str],
+    tmp_path: Path,
+    profile: str,
+    name: str,
+    commits_seconds: float,
+    logged: str,
+) -> None:
+    run = KilledRun(broker, topic_names)
+    times = timeouts(profile, name)
+    with run.engine(name, tmp_path / "engine", guarantee="at_least_once", parallelism=1, timeouts=times) as engine:
+        engine.start()
+        engine.ready(READY_SECONDS_MAX)
+        effective = engine.effective()
+        run.start_load()
+        run.await_answers(uncommitted=False)
+        run.end_load()
+        log = engine.instances[0].log_path.read_text(encoding="utf-8")
+        engine.stop()
+    print(profile, effective)
+    assert effective.commit_interval_seconds == commits_seconds
+    assert logged in log

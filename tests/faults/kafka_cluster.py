@@ -1,0 +1,81 @@
+"""A Kafka cluster of two brokers: the embedded one, which is the controller, too, and a further one that joins it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from faults.backends.kafka_leaders import Led
+from testbed.broker import EmbeddedBroker
+from tests.faults.stage import WITHIN_SECONDS, wait_until
+
+
+class JoinedBroker(EmbeddedBroker):
+    """Broker 2 of the cluster of ``first``, which runs."""
+
+    def __init__(self, first: EmbeddedBroker, folder: Path) -> None:
+        super().__init__(folder=folder)
+        (folder / "data").mkdir(parents=True)
+        known = (first.folder / "data" / "meta.properties").read_text().splitlines()
+        cluster = next(line for line in known if line.startswith("cluster.id="))
+        (folder / "data" / "meta.properties").write_text(f"version=1\nnode.id=2\n{cluster}\n")
+        assert first._ports is not None
+        self._controller_port = first._ports[1]
+
+    def _server_properties(self) -> str:
+        # Of a name that is given twice the last value counts.
+        return super()._server_properties() + (
+            "process.roles=broker\nnode.id=2\n"
+            f"listeners=PLAINTEXT://{self.bootstrap_servers}\n"
+            f"controller.quorum.voters=1@127.0.0.1:{self._controller_port}\n"
+        )
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """Both brokers, and what a client of our own sees."""
+
+    first: EmbeddedBroker
+    second: JoinedBroker
+
+    @property
+    def bootstrap_servers(self) -> str:
+        return f"{self.first.bootstrap_servers},{self.second.bootstrap_servers}"
+
+    def admin(self) -> AdminClient:
+        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+
+    def led(self, topic: str) -> dict[int, Led]:
+        """Partition -> leader, replicas in their order, and who is in sync."""
+        partitions = self.admin().list_topics(topic, timeout=WITHIN_SECONDS).topics[topic].partitions
+        return {n: Led(p.leader, tuple(p.replicas), frozenset(p.isrs)) for n, p in sorted(partitions.items())}
+
+    def create(self, topic: str, orders: dict[int, list[int]]) -> None:
+        """A topic with these replicas, in their order; returns when all are in sync and the first ones lead."""
+        new = NewTopic(topic, len(orders), replica_assignment=[orders[number] for number in sorted(orders)])
+        admin = self.admin()
+        for done in admin.create_topics([new]).values():
+            done.result()
+
+        def is_settled() -> bool:
+            seen = self.led(topic)
+            return len(seen) == len(orders) and all(
+                seen[n].in_sync == set(order) and seen[n].leader == order[0] for n, order in orders.items()
+            )
+
+        wait_until(is_settled, f"all replicas of {topic} are in sync")
+
+
+@contextmanager
+def cluster_of_two(folder: Path) -> Iterator[Cluster]:
+    """Both, answering and known to each other."""
+    # Kafka's own balancing, every five minutes, would undo what a test sets up.
+    still = {"auto.leader.rebalance.enable": "false"}
+    with EmbeddedBroker(folder=folder / "1", settings=still) as first, JoinedBroker(first, folder / "2") as second:
+        made = Cluster(first, second)
+        wait_until(lambda: len(made.admin().list_topics(timeout=5).brokers) == 2, "the second broker has joined")
+        yield made

@@ -1,0 +1,46 @@
+"""One event's story and one cell's, from a real state, for a terminal."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso
+from validator.publish import explain
+from validator.publish.terminal import OBEYED
+
+ODD = "it's \x1b[2J\n\x9b31m\u202e'7"
+
+
+@pytest.mark.timeout(300)
+def test_the_story_of_an_event_and_of_a_cell(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 2), click(ODD, 3, ODD))
+    pipeline.answers(answer([1, 1]), answer([ODD, ODD], 0, ODD))
+    assert pipeline.once().status == 1
+    capsys.readouterr()
+
+    def told(wanted: str | tuple[str, ...]) -> tuple[int, str, str]:
+        status = explain.run(pipeline.spark, pipeline.state(), wanted)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    status, story, _ = told("1")
+    assert status == 0
+    assert story.startswith("Event 1\n")
+    assert f"read as an input event from {pipeline.input}-0 at offset 0" in story
+    assert f"carried by the result {pipeline.output}-0 at offset 0" in story
+    assert "duplicate confirmed, before any fault" in story
+
+    status, cell, _ = told((f"{iso(0)}Z", "a"))
+    assert status == 0
+    assert cell.startswith("Cell a of the window that starts at 1970-01-01T00:00:00.000000Z\n")
+    assert "1 missing" in cell
+
+    status, odd, _ = told(ODD)
+    assert status == 0
+    assert odd.startswith("Event it's \\x1b[2J\\x0a\\x9b31m\\u202e'7\n")
+    assert OBEYED.findall(odd.replace("\n", "")) == []
+
+    status, nothing, complaint = told("\x1b[2J")
+    assert (status, nothing) == (3, "")
+    assert "nothing that was read carries id \\x1b[2J (or retention has dropped it)" in complaint

@@ -1,0 +1,173 @@
+"""Every expression of panels, annotations, rules and alerts, in a real Prometheus that scraped a real sidecar over a
+run in which all went wrong: an engine that fell silent under a fault, late answers, repeats, restarts, deleted inputs.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+
+import pytest
+import requests
+
+from dashboards.live import all_expressions, check
+from dashboards.settings import Settings
+from faults.fault import State, record
+from testbed.processes import OwnedProcess
+from tests.integration.sidecar_fixtures import WINDOW_SECONDS, Live, Pipeline, answer, click
+from tests.pages.prometheus_tools import free_port, series, start_prometheus, tool, until
+
+SETTINGS = Settings()
+ALERT = "alert "
+IN_PASSING = (ALERT, ": annotation ")
+"""What has series while something lasts: it is asked for all of the run, as a dashboard asks an annotation."""
+STAYS_EMPTY = {
+    "alert StreamproofSidecarBehind": (
+        " > 300",
+        "it takes five minutes of lag; without its limit it has series here, and promtool holds the limit",
+    ),
+}
+"""Expression that this run cannot satisfy -> its limit, and why."""
+MEASURES = (
+    "measures.control_least=2s",
+    "measures.moving_rate=2s",
+    "measures.band_ratio=0.6",
+    # Long enough that a batch of a busy machine falls between healing and recovery.
+    "measures.stable_for=8s",
+)
+STAGE_SECONDS = 180.0
+GONE_SECONDS = 170
+"""How far past the last scrape alerts are asked: what a Prometheus answers when nothing more comes."""
+
+
+class Load:
+    """A click a tick, each in a window of its own that the next one closes.
+
+    While it is ``silent`` the engine answers the oldest now and then, and the rest later.
+    """
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self._pipeline = pipeline
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load")
+        self.silent = threading.Event()
+
+    def _run(self) -> None:
+        clicked = answered = 0
+        while not self._over.wait(0.25):
+            self._pipeline.clicks(click(clicked, clicked * WINDOW_SECONDS))
+            clicked += 1
+            # Answers come after the click that closes their window: before it there is no latency from its closing.
+            due = clicked - 1 if not self.silent.is_set() else answered + (clicked % 6 == 0)
+            self._pipeline.answers(*(answer([n], n) for n in range(answered, due)))
+            answered = due
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+
+def tell(pipeline: Pipeline, topic: str, state: State) -> None:
+    pipeline.put(topic, record("1", "kill-a-worker", "process_kill", "w-0", state, datetime.now(UTC)), key="1")
+
+
+def ever(url: str, expression: str, since: float) -> bool:
+    """Whether ``expression`` had series at any second from ``since`` until some time after now."""
+    asked = {"query": expression, "start": since, "end": time.time() + GONE_SECONDS, "step": 1}
+    told = requests.get(f"{url}/api/v1/query_range", params={k: str(v) for k, v in asked.items()}, timeout=60).json()
+    assert told["status"] == "success", told
+    return bool(told["data"]["result"])
+
+
+def empty_panels(url: str) -> set[tuple[str, str]]:
+    """Panels and recording rules that have no series now."""
+    told = check(url, SETTINGS)
+    return {(one.where, one.expression) for one in told if not one.series and not is_passing(one.where)}
+
+
+def is_passing(where: str) -> bool:
+    return any(kind in where for kind in IN_PASSING)
+
+
+def until_none_is_empty(url: str, prometheus: OwnedProcess) -> None:
+    """Wait until every panel and recording rule has series; fails with the names of those that have none."""
+    left: set[tuple[str, str]] = set()
+
+    def none_is_left() -> bool:
+        left.clear()
+        left.update(empty_panels(url))
+        return not left
+
+    try:
+        until(none_is_left, prometheus, seconds=STAGE_SECONDS)
+    except AssertionError as late:
+        raise AssertionError(f"without series: {sorted(left)}") from late
+
+
+@pytest.mark.extended  # not yet seen to pass whole: its panels have been, its restarts and alerts were not reached
+@pytest.mark.timeout(900)
+def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) -> None:
+    tool("prometheus")  # skips before anything is started
+    faults, port, since = f"{pipeline.name}-faults", free_port(), time.time()
+    pipeline.create()
+    pipeline.broker.create_topics({faults: 1})
+    settings = (f"faults.topic={faults}", f"metrics.port={port}", *MEASURES)
+    target = {"job_name": "streamproof", "static_configs": [{"targets": [f"127.0.0.1:{port}"]}]}
+    content = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": [target]}
+    process, url = start_prometheus(pipeline.folder, content)
+
+    def seen(expression: str) -> Callable[[], bool]:
+        return lambda: bool(series(url, expression))
+
+    with process:
+        until(lambda: bool(series(url, "vector(1)")), process)
+        # An open transaction: until it ends nobody can say that the output was read through.
+        held = pipeline.transactional()
+        held.begin_transaction()
+        held.produce(pipeline.output, answer([0], 0), partition=0)
+        held.flush(30)
+        with pipeline.live(*settings) as live:
+            unread = f'streamproof_read_lag_seconds{{topic="{pipeline.output}"}}'
+            until(seen(f"{unread} != {unread}"), process, seconds=STAGE_SECONDS, what="an output that is held back")
+            held.abort_transaction(30)
+            with Load(pipeline) as load:
+                break_it(pipeline, live, load, faults)
+                until_none_is_empty(url, process)
+        # Three more starts; before the last, inputs are gone that nobody has read.
+        for start in range(3):
+            if start == 2:
+                pipeline.clicks(*(click(f"gone-{n}", 0) for n in range(5)))
+                pipeline.delete_records(pipeline.input, -1)
+            with pipeline.live(*settings):
+                newest = f"changes(streamproof_start_timestamp_seconds[10m]) == {start + 1}"
+                until(seen(newest), process, seconds=STAGE_SECONDS, what=f"start {start + 2}")
+                if start == 2:
+                    lost = "streamproof_coverage_complete == 0"
+                    until(seen(lost), process, seconds=STAGE_SECONDS, what="inputs that nobody can read any more")
+        until(seen("absent(streamproof_build_info)"), process, seconds=STAGE_SECONDS, what="silence")
+
+        passing = {where: asked for where, asked in all_expressions(SETTINGS) if is_passing(where)}
+        assert {where for where, asked in passing.items() if not ever(url, asked, since)} == set(STAYS_EMPTY)
+        for where, (limit, _) in STAYS_EMPTY.items():
+            assert limit in passing[where]
+            assert ever(url, passing[where].replace(limit, " >= 0"), since)
+
+
+def break_it(pipeline: Pipeline, live: Live, load: Load, faults: str) -> None:
+    """A fault under which the engine is silent, so that answers come when they were called lost; and repeats."""
+    live.until(lambda report: report["contributions"]["processed"] > 20)
+    tell(pipeline, faults, "injected")
+    load.silent.set()
+    live.until(lambda report: report["violations"]["confirmed"]["missing"] > 0)
+    tell(pipeline, faults, "healed")
+    load.silent.clear()
+    pipeline.answers(*(answer([n], n) for n in range(10)))
+    live.until(lambda report: report["violations"]["confirmed"]["duplicate"] >= 10)
+    live.until(lambda report: report["violations"]["retracted"]["missing"] > 0)
+    live.until(lambda report: report["faults"][0]["recovered"] is True)

@@ -1,0 +1,56 @@
+"""Whether the violations table tells what the reference confirms, cell by cell and step by step."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+from tests.property.history import Cell
+from tests.property.spark_agreement import Row, is_decided
+from tests.property.spark_histories import Case, Opinion
+from validator.reconcile.judge import VIOLATIONS
+from validator.state.tables import StateTables, Table
+from validator.stream.run_record import RunRecord
+
+Told = Mapping[tuple[str, Cell], int]
+"""(class, cell) -> confirmed less retracted."""
+
+
+def told(tables: StateTables) -> Counter[tuple[str, Cell]]:
+    """What the rows of the violations table sum up to."""
+    found: Counter[tuple[str, Cell]] = Counter()
+    for part in tables.scan(Table.VIOLATIONS):
+        for row in part.to_pylist():
+            found[row["class"], (row["window_start_us"], row["key"])] += row["confirmed"] - row["retracted"]
+    return found
+
+
+def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str], before: Told, now: Told) -> list[str]:
+    """Where the table tells more or less as confirmed than the reference confirms. ``held``: suspected classes.
+
+    More only of what was told so before: ids alone take it back, and not the time that a late event gives its cell.
+    """
+    found = []
+    for row in rows:
+        cell = (row["window_start_us"], row["key"])
+        counts, _ = opinion.cells.get(cell, (Counter[str](), Counter[str]()))
+        decided = is_decided(case, row, opinion.copies.get(cell, 0), counts["expected"] + counts["out_of_scope"])
+        for name in VIOLATIONS:
+            least = 0 if name in held or not decided else counts[name]
+            most = 0 if name in held else max(least, before.get((name, cell), 0))
+            if not least <= now.get((name, cell), 0) <= most:
+                found.append(f"seed {case.seed}: {name} of {cell}: {now.get((name, cell), 0)}, not {least} to {most}")
+    return found
+
+
+def totals(record: RunRecord) -> dict[str, Any]:
+    """What a restart must find again."""
+    return {
+        "confirmed": record.confirmed_total,
+        "retracted": record.retracted_total,
+        "now": record.confirmed_now,
+        "first": record.first_confirmed_us,
+        "minutes": record.by_minute,
+        "listed": {name: (entry.state, entry.count, entry.first_us) for name, entry in record.latest.items()},
+    }

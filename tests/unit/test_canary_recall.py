@@ -1,0 +1,156 @@
+"""The canary's rounds, judged by the rules that the pipeline is judged by; and what its recall says of them."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from tests.unit.reconcile_rows import fact, facts
+from validator.measure.canary_recall import ROUNDS_JUDGED, Accused, CanaryRules, Recall
+from validator.measure.canary_rounds import CELLS, RIGHT, Round
+from validator.model.classes import PLANTED
+from validator.model.frontier import Clock
+from validator.reconcile.judge import VIOLATIONS, Rules
+from validator.state.known_facts import KnownFacts
+from validator.stream.judging import Judging
+
+SECOND = 1_000_000
+EVERY = 60 * SECOND
+RULES = CanaryRules(missing_after_us=120 * SECOND, found_within_us=60 * SECOND, every_us=EVERY)
+ALL: Accused = {name: {name: 1} for name in PLANTED}
+
+
+def clock(at_us: int, watermark_us: int) -> Clock:
+    """Every topic was read through ``at_us``."""
+    return Clock(at_us, watermark_us, at_us, at_us, at_us, None, None, 0, outputs_held=False, inputs_held=False)
+
+
+def judged(round_: Round, results: list[bytes], *, collapse: bool = False) -> Accused:
+    """What the core has on record of a round once all is proven, with these results in the log."""
+    rules = Rules(window_us=EVERY, overdue_after_us=SECOND, missing_after_us=2 * SECOND, collapse=collapse)
+    judging = Judging(KnownFacts(None, first_batch=0), rules)
+    events, answers = [*map(json.loads, round_.events())], [*map(json.loads, results)]
+    cells = [("input", [event["id"]], event["time"] // EVERY * EVERY, event["key"]) for event in events]
+    cells += [("output", result["ids"], result["window"], result["key"]) for result in answers]
+    rows = [fact(side, ids, batch=0, lookup_us=1, window_us=at, key=key) for side, ids, at, key in cells]
+    newest_us = max(event["time"] for event in events)
+    judging.absorb(facts(*rows), clock(1, newest_us), {})
+    judging.absorb(None, clock(3 * SECOND, newest_us), {})
+    assert judging.judged is not None
+    windows = np.full(len(CELLS), round_.window_start_us)
+    found = judging.cells.rows_of(windows, [round_.key(cell) for cell in CELLS]).tolist()
+    assert min(found) >= 0
+    return {
+        cell: {name: int(judging.judged.on_record[name][row]) for name in VIOLATIONS}
+        for cell, row in zip(CELLS, found, strict=True)
+    }
+
+
+@pytest.mark.parametrize("collapse", [False, True], ids=["fingerprints first", "all compared"])
+def test_the_core_finds_in_a_round_what_it_planted_and_nothing_else(collapse: bool) -> None:
+    round_ = Round(29_000_000, EVERY, "p@1")
+    found = judged(round_, round_.results(), collapse=collapse)
+    none = dict.fromkeys(VIOLATIONS, 0)
+    assert found == {RIGHT: none, **{name: {**none, name: 1} for name in PLANTED}}
+
+
+def test_a_round_whose_answers_are_gone_shows_as_missed_and_as_false_alarms() -> None:
+    round_ = Round(29_000_000, EVERY, "p@1")
+    recall = Recall(RULES, began_us=0)
+    recall.planted(round_, 0)
+    [outcome] = recall.judged(RULES.due_after_us, {round_.number: judged(round_, [])})
+    assert outcome.missed == ("duplicate", "misplaced", "unknown_id")
+    # Of the cell "missing" both events are gone, where one was planted so.
+    assert outcome.accused == {(cell, "missing") for cell in CELLS}
+
+
+def test_a_round_is_the_same_whenever_it_is_asked_for_and_of_nobody_else() -> None:
+    first, again = Round(7, EVERY, "p@1"), Round(7, EVERY, "p@1")
+    assert (first.events(), first.results()) == (again.events(), again.results())
+    ids = Counter(json.loads(e)["id"] for n in range(1, 50) for e in Round(n, EVERY, "p@1").events())
+    assert set(ids.values()) == {1}
+    keys = {json.loads(event)["key"] for event in first.events()}
+    assert not keys & {json.loads(event)["key"] for event in Round(7, EVERY, "p@2").events()}
+    # Nothing is ahead of the instant at which the round is planted.
+    assert max(json.loads(event)["time"] for event in first.events()) == 7 * EVERY
+
+
+def recall_of(*found: tuple[str, ...]) -> Recall:
+    """After rounds in which those classes were found, 2 s after each could be known."""
+    recall = Recall(RULES, began_us=0)
+    for number, classes in enumerate(found, 1):
+        planted_us = number * EVERY
+        recall.planted(Round(number, EVERY, "p@1"), planted_us)
+        for at_us in (planted_us + 2 * SECOND, planted_us + RULES.missing_after_us + 2 * SECOND):
+            seen = {n: {n: 1} for n in classes if n != "missing" or at_us > planted_us + RULES.missing_after_us}
+            assert not recall.judged(at_us, {number: seen})
+        seen = {name: {name: 1} for name in classes}
+        assert recall.judged(planted_us + RULES.due_after_us, {number: seen})[0].number == number
+    return recall
+
+
+def test_before_a_round_is_due_nothing_is_claimed() -> None:
+    recall = Recall(RULES, began_us=5)
+    recall.planted(Round(1, EVERY, "p@1"), 0)
+    recall.judged(RULES.due_after_us - 1, {1: ALL})
+    standing = recall.standing()
+    assert (standing.recall_ratio, standing.delay_us_max, standing.false_alarms) == (None, None, None)
+    assert (standing.judged_us, standing.class_recall_ratio) == (5, {})
+
+
+def test_recall_and_delay_are_over_the_last_rounds_by_class_and_in_whole() -> None:
+    standing = recall_of(PLANTED, ("missing", "unknown_id")).standing()
+    assert standing.recall_ratio == 6 / 8
+    assert standing.class_recall_ratio == {"missing": 1, "duplicate": 0.5, "misplaced": 0.5, "unknown_id": 1}
+    # A missing one could not be known before missing_after.
+    assert standing.delay_us_max == 2 * SECOND
+    assert standing.judged_us == 2 * EVERY + RULES.due_after_us
+    assert recall_of(*[()] * 3, *[PLANTED] * ROUNDS_JUDGED).standing().recall_ratio == 1
+
+
+def test_what_is_told_after_the_round_was_due_was_not_found() -> None:
+    recall = Recall(RULES, began_us=0)
+    recall.planted(Round(1, EVERY, "p@1"), 0)
+    [outcome] = recall.judged(RULES.due_after_us + 1, {1: ALL})
+    assert outcome.missed == PLANTED
+    assert recall.standing().recall_ratio == 0
+
+
+def test_what_is_taken_back_before_the_round_is_due_was_not_found() -> None:
+    recall = Recall(RULES, began_us=0)
+    recall.planted(Round(1, EVERY, "p@1"), 0)
+    recall.judged(SECOND, {1: ALL})
+    [outcome] = recall.judged(RULES.due_after_us, {1: {**ALL, "duplicate": {"duplicate": 0}}})
+    assert outcome.missed == ("duplicate",)
+
+
+@pytest.mark.parametrize(
+    ("cell", "on_record", "accused"),
+    [
+        (RIGHT, {"missing": 1}, {(RIGHT, "missing")}),
+        ("duplicate", {"duplicate": 2}, {("duplicate", "duplicate")}),
+        ("misplaced", {"misplaced": 0, "unknown_id": 1}, {("misplaced", "unknown_id")}),
+        ("missing", {"missing": 1}, set()),
+    ],
+)
+def test_whoever_accuses_what_was_not_planted_raised_a_false_alarm(
+    cell: str, on_record: dict[str, int], accused: set[tuple[str, str]]
+) -> None:
+    recall = Recall(RULES, began_us=0)
+    recall.planted(Round(1, EVERY, "p@1"), 0)
+    # Also where it is taken back again.
+    recall.judged(SECOND, {1: {cell: on_record}})
+    [outcome] = recall.judged(RULES.due_after_us, {1: ALL})
+    assert outcome.accused == accused
+    assert recall.standing().false_alarms == len(accused)
+
+
+def test_rounds_that_were_not_all_read_are_not_judged() -> None:
+    recall = Recall(RULES, began_us=0)
+    recall.planted(Round(1, EVERY, "p@1"), 0)
+    recall.forget()
+    assert not recall.judged(10 * RULES.due_after_us, {})
+    assert recall.standing().recall_ratio is None

@@ -1,0 +1,240 @@
+"""The canary beside the batches, with brokers that are values: what it reads, when it asks for another query, and that
+it holds nothing for long."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from tests.unit.reconcile_rows import fact, facts
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.config.model import Config
+from validator.measure.canary_rounds import Round
+from validator.model.frontier import Lookup, PartitionId
+from validator.state import identity
+from validator.stream import canary_writer
+from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
+from validator.stream.canary import SIDELINED_US_LEAST, CanaryWatch, canary_of
+from validator.stream.canary_writer import CanaryWriter
+
+SECOND = 1_000_000
+EVERY = 60 * SECOND
+CANARY = 'canary={"input": "ci", "output": "co"}'
+INPUT, OUTPUT = PartitionId("ci", 0), PartitionId("co", 0)
+
+
+def config(folder: Path, *assignments: str) -> Config:
+    return loads(EXAMPLES["clickstream"], folder, ["kafka.bootstrap_servers=127.0.0.1:1", *assignments], environment={})
+
+
+class Cluster:
+    """Brokers that answer what a test says."""
+
+    def __init__(self) -> None:
+        self.ids = {"ci": "A", "co": "B"}
+        self.ends = {INPUT: 100, OUTPUT: 50, PartitionId("co", 1): 9}
+        self.log_start = 0
+        self.answers = True
+
+    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
+        if not self.answers:
+            raise BrokersUnreachable("no answer")
+        partitions = {name: tuple(place.partition for place in self.ends if place.topic == name) for name in self.ids}
+        return {name: Topic(name, self.ids[name], partitions[name]) for name in names if name in self.ids}
+
+    def lookup(self, topics: Mapping[str, Topic]) -> dict[PartitionId, Lookup]:
+        places = [place for place in self.ends if place.topic in topics]
+        return {p: Lookup(self.ids[p.topic], self.log_start, self.ends[p], self.ends[p]) for p in places}
+
+
+class Planter:
+    """A writer whose rounds a test puts into the log."""
+
+    def __init__(self) -> None:
+        self.is_planting = False
+        self.rounds: list[tuple[Round, int]] = []
+
+    def begin(self) -> None:
+        self.is_planting = True
+
+    def pause(self) -> None:
+        self.is_planting = False
+
+    def planted(self) -> list[tuple[Round, int]]:
+        taken, self.rounds = self.rounds, []
+        return taken
+
+    def close(self) -> None:
+        self.pause()
+
+
+class Stage:
+    """A canary, its cluster and its clock."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now_us = 1_000 * EVERY
+        self.said: list[str] = []
+        self.cluster, self.planter = Cluster(), Planter()
+        self.watch = CanaryWatch(config(folder, CANARY), self.planter, now_us=lambda: self.now_us, say=self.said.append)
+
+    def open(self) -> None:
+        self.watch.open(cast("Brokers", self.cluster))
+
+    def topics(self) -> dict[str, Topic]:
+        return self.cluster.topics(self.watch.topics)
+
+    def batch(self, *records: tuple[str, bytes]) -> None:
+        """One batch with these records; it reads all there is."""
+        self.now_us += SECOND
+        rows = []
+        for side, value in records:
+            record, topic = json.loads(value), {"input": "ci", "output": "co"}[side]
+            ids = record.get("ids") or [record["id"]]
+            window_us = record["window"] if side == "output" else record["time"] // EVERY * EVERY
+            row = fact(side, ids, batch=0, lookup_us=self.now_us, window_us=window_us, key=record["key"])
+            newest_us = record.get("time")
+            rows.append({**row, "topic": topic, "newest_event_time_us": newest_us})
+            self.cluster.ends[PartitionId(topic, 0)] += 1
+        read = facts(*rows) if rows else None
+        self.watch.take(read, self.now_us, self.cluster.lookup(self.topics()), self.cluster.ends)
+
+    def plant(self) -> Round:
+        """A whole round, written and read."""
+        self.now_us = (self.now_us // EVERY + 1) * EVERY
+        round_ = Round(self.now_us // EVERY, EVERY, "p@1")
+        self.planter.rounds.append((round_, self.now_us))
+        inputs = [("input", value) for value in round_.events()]
+        self.batch(*inputs, *[("output", value) for value in round_.results()])
+        return round_
+
+
+@pytest.fixture
+def stage(tmp_path: Path) -> Stage:
+    return Stage(tmp_path)
+
+
+def test_rounds_are_found_batch_after_batch_and_leave_memory(stage: Stage) -> None:
+    stage.open()
+    assert stage.planter.is_planting
+    for _ in range(30):
+        stage.plant()
+        for _ in range(3):
+            stage.batch()
+    standing = stage.watch.standing()
+    assert (standing.recall_ratio, standing.false_alarms) == (1, 0)
+    assert not stage.said
+    # Four minutes of rounds of six cells; the older ones are judged and gone, with their facts.
+    judging = stage.watch._judging
+    assert len(judging.cells) <= 5 * 6
+    assert sum(table.num_rows for table in judging.known.of_windows(0, 0, 0)) <= 6 * 24
+
+
+def test_a_stopped_topic_is_seen_in_the_recall_and_said_once(stage: Stage) -> None:
+    stage.open()
+    for _ in range(6):
+        stage.now_us = (stage.now_us // EVERY + 1) * EVERY
+        round_ = Round(stage.now_us // EVERY, EVERY, "p@1")
+        stage.planter.rounds.append((round_, stage.now_us))
+        stage.batch(*[("input", value) for value in round_.events()])  # the results never come
+    recall = stage.watch.standing().recall_ratio
+    assert recall is not None
+    assert recall <= 0.25
+    assert len([line for line in stage.said if "duplicate, misplaced, unknown_id" in line]) == 1
+
+
+def test_it_begins_at_the_ends_and_goes_on_where_it_was(stage: Stage) -> None:
+    stage.open()
+    assert stage.watch.starts == {INPUT: 100, OUTPUT: 50, PartitionId("co", 1): 9}
+    stage.plant()
+    stage.open()
+    assert stage.watch.starts == {INPUT: 111, OUTPUT: 57, PartitionId("co", 1): 9}
+    assert len(stage.watch._recall.waiting) == 1
+
+
+@pytest.mark.parametrize("change", ["made again", "truncated", "gone and come"])
+def test_what_was_not_all_read_is_forgotten_never_judged(stage: Stage, change: str) -> None:
+    stage.open()
+    stage.plant()
+    if change == "made again":
+        stage.cluster.ids["co"] = "C"
+        assert stage.watch.wants_query(stage.topics())
+    elif change == "truncated":
+        stage.cluster.log_start = 200
+        stage.cluster.ends = dict.fromkeys(stage.cluster.ends, 300)
+    else:
+        gone = stage.cluster.ids.pop("co")
+        assert stage.watch.wants_query(stage.topics())
+        stage.open()
+        assert stage.watch.sources == ()
+        assert not stage.planter.is_planting, "writing would make the topic"
+        assert not stage.watch.wants_query(stage.topics())
+        stage.cluster.ids["co"] = gone
+        assert stage.watch.wants_query(stage.topics())
+    stage.open()
+    assert stage.watch.starts == stage.cluster.ends
+    assert not stage.watch._recall.waiting
+    assert not stage.watch.wants_query(stage.topics())
+
+
+def test_topics_that_break_the_query_are_left_out_for_longer_each_time(stage: Stage) -> None:
+    stage.open()
+    for times in (1, 2):
+        stage.cluster.answers = False
+        stage.open()
+        assert stage.watch.sources == ()
+        stage.cluster.answers = True
+        stage.now_us += times * SIDELINED_US_LEAST - 1
+        assert not stage.watch.wants_query(stage.topics())
+        stage.now_us += 1
+        assert stage.watch.wants_query(stage.topics())
+    stage.open()
+    assert [source.topic for source in stage.watch.sources] == ["co", "ci"]
+    assert stage.said == [f"the canary is left out for {span}: no answer" for span in ("30s", "1m")]
+
+
+def test_a_canary_is_no_part_of_what_a_state_belongs_to(tmp_path: Path) -> None:
+    bare, watched = config(tmp_path), config(tmp_path, CANARY)
+    assert identity.identity_of(bare) == identity.identity_of(watched)
+    assert canary_of(bare, now_us=lambda: 0, say=print) is None
+
+
+def test_a_writer_whose_brokers_are_away_plants_nothing_says_so_once_and_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(canary_writer, "_WRITE_SECONDS_MAX", 0.3)
+    said: list[str] = []
+    twice = threading.Event()
+    clock = itertools.count(5 * SECOND, SECOND // 4)  # each look at it is a quarter of a second later
+    given = config(tmp_path, CANARY)
+    assert given.canary is not None
+    given = given.model_copy(update={"canary": given.canary.model_copy(update={"every": SECOND})})
+
+    def round_of(number: int) -> Round:
+        if said:
+            twice.set()
+        return Round(number, SECOND, "p@1")
+
+    writer = CanaryWriter(given, round_of, now_us=lambda: next(clock), say=said.append)
+    writer.begin()
+    assert twice.wait(30)
+    writer.close()
+    assert not writer._thread.is_alive()
+    assert writer.planted() == []
+    assert len(said) == 1
+    assert said[0].startswith("the canary cannot write to ci and co (")
+
+
+def test_a_plan_of_too_many_open_rounds_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(Exception, match=r"canary\.every .*: more than 1000 rounds"):
+        config(tmp_path, 'canary={"input": "ci", "output": "co", "every": "1s"}', "timing.missing_after=1h")
+    with pytest.raises(Exception, match=r"canary\.every .*: 500ms is below 1s"):
+        config(tmp_path, 'canary={"input": "ci", "output": "co", "every": "500ms"}')
+    with pytest.raises(Exception, match=r"canary\.output .*: topic output is already outputs\[0\]\.topic"):
+        config(tmp_path, 'canary={"input": "ci", "output": "output"}')

@@ -1,0 +1,140 @@
+"""Classes per window: summed from the table of verdicts, drawn beside the faults, told as a table."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean
+from validator.cli.main import main
+from validator.model.snapshot import FaultWindow
+from validator.publish import html, report, svg
+from validator.publish.report import build
+from validator.publish.window_plots import BARS_MOST, ROWS_MOST, classes_by_window
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
+from validator.state.judged_windows import judged_windows
+from validator.state.tables import StateTables, Table, rows_of
+
+MINUTE = 60 * SECOND
+FAULT = FaultWindow("f", "kill", "process_kill", "w", NOON_US + 90 * SECOND, None, None, NOON_US + 130 * SECOND)
+Counts = dict[str, int]
+
+
+def judged(state: Path, batch: int, *cells: tuple[int, str, Counts]) -> None:
+    """A batch's verdicts on (start of the window, key)."""
+    zeros = dict.fromkeys((*CONTRIBUTIONS, *RESULTS), 0)
+    rows = [{"batch": batch, "window_start_us": start, "key": key, **zeros, **counts} for start, key, counts in cells]
+    StateTables(state).append(rows_of(Table.VERDICTS, rows), Table.VERDICTS, writer="test", version=batch)
+
+
+def right(count: int) -> Counts:
+    return {"expected": count, "processed": count}
+
+
+def lost(count: int, of: int) -> Counts:
+    return {"expected": of, "processed": of - count, "missing": count}
+
+
+def ten(**bad: int) -> dict[int, Counts]:
+    """Ten windows of a minute from noon on, the third with ``bad``."""
+    windows = {NOON_US + n * MINUTE: right(100) for n in range(10)}
+    windows[NOON_US + 2 * MINUTE] |= bad
+    return windows
+
+
+def plots(section: str) -> list[ET.Element]:
+    return [ET.fromstring(found) for found in re.findall(r'<svg class="plot".*?</svg>', section, re.DOTALL)]
+
+
+def rows_told(section: str) -> list[list[str]]:
+    body = section.partition("<tbody>")[2]
+    return [re.findall(r"<td[^>]*><span>([^<]*)</span></td>", row) for row in re.findall(r"<tr>.*?</tr>", body)]
+
+
+def test_the_newest_verdict_of_each_cell_counts_in_its_window(tmp_path: Path) -> None:
+    assert judged_windows(tmp_path) == {}
+    judged(tmp_path, 1, (MINUTE, "a", lost(3, of=10)), (MINUTE, "b", right(5)), (0, "a", right(7)))
+    judged(tmp_path, 2, (MINUTE, "a", lost(1, of=10)), (-MINUTE, "a", right(2)))
+    told = judged_windows(tmp_path)
+    assert list(told) == [-MINUTE, 0, MINUTE]
+    assert {name: n for name, n in told[MINUTE].items() if n} == {"expected": 15, "processed": 14, "missing": 1}
+    assert told[-MINUTE]["missing"] == 0
+
+
+def test_many_batches_in_many_files_are_summed_like_few(tmp_path: Path) -> None:
+    for batch in range(1, 8):
+        judged(tmp_path, batch, *[(n * MINUTE, "a", lost(batch, of=10)) for n in range(3)])
+    assert [counts["missing"] for counts in judged_windows(tmp_path).values()] == [7, 7, 7]
+
+
+def test_the_windows_that_broke_are_drawn_and_told_with_the_fault_in_force() -> None:
+    run = build(replace(broken(), faults=(FAULT,)))
+    section = classes_by_window(run, ten(missing=3, duplicate=2))
+    bad, everything = plots(section)
+    label = bad.get("aria-label", "")
+    assert "3 missing, 2 duplicate in 1 of 10 windows, from 2026-01-31 12:02:00" in label
+    assert len(bad.findall("rect[@class='t5']")) == 1
+    assert len(everything.findall("rect[@class='t3']")) == 10
+    assert "1,000 processed, 5 violations" in everything.get("aria-label", "")
+    assert rows_told(section) == [["2026-01-31 12:02:00", "3", "2", "100", "kill"]]
+    # The fault was in force during the second window and the third, of ten.
+    for plot in (bad, everything):
+        [band] = plot.findall("rect[@class='band']")
+        each = (svg.WIDTH - svg.LEFT - svg.RIGHT) / 10
+        assert float(band.get("x", "")) == pytest.approx(svg.LEFT + each, abs=0.1)
+        assert float(band.get("width", "")) == pytest.approx(2 * each, abs=0.1)
+        assert "kill" in [text.text for text in plot.findall("text")]
+
+
+def test_a_fault_that_lasts_shades_up_to_the_newest_window_and_one_elsewhere_none() -> None:
+    lasting = replace(FAULT, healed_us=None)
+    run = build(replace(clean(), taken_us=NOON_US + 9 * MINUTE + SECOND, faults=(lasting,)))
+    section = classes_by_window(run, ten(missing=1))
+    [band] = plots(section)[0].findall("rect[@class='band']")
+    assert float(band.get("x", "")) + float(band.get("width", "")) == pytest.approx(svg.WIDTH - svg.RIGHT, abs=0.1)
+    before = replace(FAULT, injected_us=NOON_US - 2 * MINUTE, healed_us=NOON_US - MINUTE)
+    section = classes_by_window(build(replace(clean(), faults=(before,))), ten(missing=1))
+    assert plots(section)[0].findall("rect[@class='band']") == []
+    assert rows_told(section)[0][-1] == "-"
+
+
+def test_a_run_without_violations_says_so_and_still_shows_what_was_judged() -> None:
+    section = classes_by_window(build(clean()), ten())
+    assert len(plots(section)) == 1
+    assert "No violation is in any of them." in section
+    assert classes_by_window(build(clean()), {}) == ""
+
+
+def test_a_long_run_keeps_every_violation_in_few_bars_and_lists_the_worst() -> None:
+    windows = {NOON_US + n * MINUTE: lost(1 + n % 7, of=50) for n in range(1000)}
+    section = classes_by_window(build(broken()), windows)
+    bad = plots(section)[0]
+    assert 0 < len(bad.findall("rect[@class='t5']")) <= BARS_MOST
+    assert "A bar stands for 17 windows." in section
+    told = rows_told(section)
+    assert len(told) == ROWS_MOST
+    assert {row[1] for row in told} == {"7"}
+    assert [row[0] for row in told] == sorted(row[0] for row in told)
+    assert "980 windows more with violations" in section
+    for picture in plots(section):
+        for rect in picture.findall("rect"):
+            assert 0 <= float(rect.get("y", "")) <= svg.HEIGHT
+            assert float(rect.get("x", "")) + float(rect.get("width", "")) <= svg.WIDTH
+
+
+def test_times_that_no_calendar_has_do_not_stop_the_report() -> None:
+    section = classes_by_window(build(broken()), {-(2**62): right(1), NOON_US: lost(1, of=2), 2**62: right(1)})
+    assert rows_told(section)[0][:2] == ["2026-01-31 12:00:00", "1"]
+
+
+def test_the_report_of_a_state_has_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report.write(tmp_path, broken())
+    judged(tmp_path, 1, (NOON_US, "a", lost(4, of=10)))
+    assert main(["report", str(tmp_path), "--format", "html"]) == 1
+    page = capsys.readouterr().out
+    assert rows_told(page.partition("<h2>Classes per window</h2>")[2])[0][:2] == ["2026-01-31 12:00:00", "4"]
+    assert "Classes per window" not in html.render(build(broken()))

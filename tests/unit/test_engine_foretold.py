@@ -1,0 +1,33 @@
+"""What several kills repeat is foretold from what each of them found, and no answer of a successor is taken for it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from tests.engines.foretold import Death, foretold
+from tests.engines.topics import Answer
+
+pytestmark = pytest.mark.unit
+
+
+def answer(appended_ms: int, *ids: int) -> Answer:
+    return Answer("/a", 0, ids, appended_ms)
+
+
+def death(noted_ms: int, least: int) -> Death:
+    """One after which the ids from ``least`` on are read again."""
+    return Death(noted_ms, lambda _, number: number >= least)
+
+
+def test_what_was_answered_and_not_committed_comes_again() -> None:
+    answers = [answer(10, 1, 2, 3), answer(30, 2, 3, 4)]
+    assert foretold(answers, [death(20, 2)]) == Counter([2, 3])
+
+
+def test_each_death_counts_the_answers_of_the_one_that_died_alone() -> None:
+    answers = [answer(10, 1, 2), answer(30, 2), answer(50, 2, 3)]
+    assert foretold(answers, [death(20, 2), death(40, 2)]) == Counter([2, 2])
+    assert foretold(answers, [death(20, 2), death(25, 2)]) == Counter([2]), "one that dies unheard adds nothing"
+    assert foretold(answers, [death(40, 2)]) == Counter([2]), "twice by one worker is no doing of the kill"

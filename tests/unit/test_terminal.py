@@ -1,0 +1,97 @@
+"""What other people's ids and keys do to a terminal, which is nothing; and commands that paste as they are printed."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from tests.unit.publish_snapshots import NOON_US, broken, clean, violation
+from validator.cli.main import main
+from validator.model.snapshot import FaultWindow, Snapshot
+from validator.publish import junit, live, text
+from validator.publish.report import build, build_violations
+from validator.publish.terminal import OBEYED, plain, plain_json, shell_word
+
+ODD = "it's \x1b[2J\x1b]0;owned\x07 a\nb\r\x9b31m\x7f\u202ered\u2028'7"
+"""Clears a screen, names a window, moves the cursor, turns the writing round."""
+LONG_STATE = "/var/lib/" + "a-folder-with-a-name/" * 6 + "state"
+
+
+def odd_run() -> Snapshot:
+    record = replace(violation(ODD, "missing", NOON_US, key=ODD), ids=(ODD,), fault=ODD, explanation=ODD)
+    fault = FaultWindow(ODD, ODD, ODD, ODD, NOON_US, None, None, None)
+    return replace(
+        broken(),
+        pipeline=ODD,
+        reasons=(ODD,) * 3,
+        waiting_for=(ODD,),
+        faults=(fault,),
+        fault_violations={ODD: {"missing": 3}},
+        violations_latest=(record,),
+    )
+
+
+def obeyed(shown: str) -> list[str]:
+    return OBEYED.findall(shown.replace("\n", ""))
+
+
+def test_no_form_that_a_terminal_shows_lets_records_command_it() -> None:
+    report, violations = build(odd_run()), build_violations(odd_run())
+    plain_text = text.render(report, violations, state=LONG_STATE)
+    for shown in (plain_text, live.render(report), junit.render(report, violations)):
+        assert "owned" in shown
+        assert "\x1b" not in shown
+        assert "\x9b" not in shown
+    assert obeyed(plain_text + live.render(report)) == []
+    assert "\\x1b[2J" in plain_text
+    stream = io.StringIO()
+    live.LiveTable(stream, {}).note(ODD)
+    assert obeyed(stream.getvalue()) == []
+    assert stream.getvalue().count("\n") == 1
+
+
+def test_the_command_prints_json_that_reads_back_and_commands_no_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "report.json").write_text(json.dumps(build(odd_run())))
+    main(["report", str(tmp_path), "--format", "json"])
+    shown = capsys.readouterr().out
+    assert obeyed(shown) == []
+    assert json.loads(shown) == build(odd_run())
+    assert plain_json('{"é": "\u202e"}') == '{"é": "\\u202e"}'
+
+
+def test_an_error_repeats_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["ack", str(tmp_path), ODD, "--reason", "known"]) == 2
+    assert main(["report", str(tmp_path / "\x1b[2J")]) == 2
+    assert obeyed(capsys.readouterr().err) == []
+
+
+@pytest.mark.parametrize("said", ["", "plain", "it's", "a b", ODD, "\\x1b", "\x1b7", "ü\x80ü", "$HOME `id` \x01"])
+def test_a_word_reaches_the_command_as_it_was(said: str) -> None:
+    word = shell_word(said)
+    assert obeyed(word) == []
+    got = subprocess.run(["bash", "-c", f"printf %s {word}"], capture_output=True, check=True).stdout
+    assert got.decode() == said
+
+
+def test_commands_are_printed_on_lines_of_their_own_and_run_when_pasted() -> None:
+    shown = text.render(build(odd_run()), build_violations(odd_run()), state=LONG_STATE)
+    commands = [line for line in shown.splitlines() if "streamproof " in line]
+    assert len(commands) == 2
+    paste = "streamproof() { printf '%s\\0' \"$@\"; }\n" + "\n".join(commands)
+    told = subprocess.run(["bash", "-c", paste], capture_output=True, check=True).stdout.decode().split("\0")
+    assert told == ["explain", LONG_STATE, "--id", ODD, "ack", LONG_STATE, ODD, "--reason", "WHY", ""]
+    others = [line for line in shown.splitlines() if line not in commands]
+    assert max(len(line) for line in others) <= text.WIDTH
+
+
+def test_what_is_harmless_stays_as_it_is() -> None:
+    said = "/päge?x=1 \\n 日本 👩"
+    assert plain(said) == said
+    assert "Where to look" not in text.render(build(clean()))

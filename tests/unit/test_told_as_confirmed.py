@@ -1,0 +1,205 @@
+"""What was told while it was suspected is told again once it is confirmed: once, with the time of the confirmation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.unit.judged_run import JudgedRun
+from tests.unit.reconcile_rows import fact
+from validator.model.snapshot import FaultWindow
+from validator.state.acknowledgements import UnknownViolation, acknowledge
+from validator.state.tables import Table, rows_of
+
+MINUTE = 60_000_000
+MISSING = frozenset({"missing"})
+CONTROL = ("missing", "control")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> JudgedRun:
+    return JudgedRun(tmp_path)
+
+
+@pytest.fixture(params=["running", "restarted"])
+def go_on(request: pytest.FixtureRequest) -> Callable[[JudgedRun], None]:
+    """What happens to the process between suspicion and confirmation."""
+    return JudgedRun.restarted if request.param == "restarted" else JudgedRun.published
+
+
+def suspect(run: JudgedRun, at_us: int, key: str, *ids: int) -> None:
+    run.after(at_us, fact("input", ids, batch=at_us, lookup_us=at_us, key=key), suspected=MISSING)
+    run.after(at_us + 5, suspected=MISSING)
+
+
+def moves(run: JudgedRun) -> list[tuple[str, int, int, int]]:
+    """State, count, confirmed and retracted of every row of the violations table, in order."""
+    rows = [row for part in run.tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
+    rows.sort(key=lambda row: (row["batch"], row["key"]))
+    return [(row["state"], row["count"], row["confirmed"], row["retracted"]) for row in rows]
+
+
+def totals(run: JudgedRun) -> tuple[dict[tuple[str, str], int], dict[str, int], dict[str, int]]:
+    record = run.record
+    return record.confirmed_total, record.retracted_total, record.confirmed_now
+
+
+def test_a_suspected_violation_is_in_no_total(run: JudgedRun) -> None:
+    suspect(run, 10, "a", 1, 2)
+    assert moves(run) == [("suspected", 2, 0, 0)]
+    assert totals(run) == ({}, {}, {})
+    assert run.record.first_confirmed_us == {}
+
+
+def test_what_becomes_confirmed_enters_every_total_once(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
+    suspect(run, 10, "a", 1, 2)
+    go_on(run)
+    run.after(2 * MINUTE)
+    run.after(2 * MINUTE + 5)
+    for _ in ("running", "restarted"):
+        assert totals(run) == ({CONTROL: 2}, {}, {"missing": 2})
+        assert run.record.first_confirmed_us == {"missing": 2 * MINUTE}
+        assert run.record.by_minute == {2: {"missing": 2}}
+        assert run.record.confirmed_since(60, 3 * MINUTE) == {"missing": 2}
+        [listed] = run.record.latest.values()
+        assert (listed.state, listed.count, listed.first_us, listed.changed_us) == ("confirmed", 2, 15, 2 * MINUTE)
+        run.restarted()
+    assert moves(run) == [("suspected", 2, 0, 0), ("confirmed", 2, 2, 0)]
+
+
+def test_its_detection_delay_begins_when_nothing_could_explain_it_any_more(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
+    suspect(run, 10, "a", 1, 2)
+    go_on(run)
+    run.after(2 * MINUTE)
+    assert (run.record.detection.sum_seconds, sum(run.record.detection.counts)) == (0.0, 1)
+
+
+def test_what_grows_as_it_becomes_confirmed_is_confirmed_whole(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
+    suspect(run, 10, "a", 1, 2)
+    go_on(run)
+    run.after(20, fact("output", [7], batch=20, lookup_us=20, key="a"))
+    run.after(25)
+    assert totals(run)[2] == {"missing": 2, "unknown_id": 1}
+    suspect(run, 30, "b", 3)
+    run.after(40, fact("input", [4], batch=40, lookup_us=40, key="b"), suspected=MISSING)
+    run.after(45)
+    assert run.record.confirmed_now == {"missing": 4, "unknown_id": 1}
+    # Of a: confirmed, suspected with b, and confirmed again.
+    assert (run.record.confirmed_total[CONTROL], run.record.retracted_total) == (6, {"missing": 2})
+
+
+def test_it_is_blamed_on_the_fault_of_its_own_instant(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
+    window = FaultWindow("1", "kill", "process_kill", "engine-0", 5, 6, 15, 16)
+    run.record.faults = (window,)
+    suspect(run, 10, "a", 1, 2)
+    assert run.record.by_fault == {}
+    go_on(run)
+    run.record.faults = (window,)
+    run.after(2 * MINUTE)
+    assert run.record.by_fault == {("kill", "missing"): 2}
+    assert run.record.confirmed_by_fault == {("kill", "missing"): {2: 2}}
+    assert run.record.by_phase == {("failure", "kill", "missing"): 2}
+    assert run.record.confirmed_total == {("missing", "failure"): 2}
+
+
+def test_a_suspected_one_that_is_explained_is_no_false_alarm(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
+    suspect(run, 10, "a", 1, 2)
+    go_on(run)
+    run.after(20, fact("output", [1, 2], batch=20, lookup_us=20, key="a"), suspected=MISSING)
+    run.after(25, suspected=MISSING)
+    assert moves(run)[-1] == ("retracted", 0, 0, 0)
+    for _ in ("running", "restarted"):
+        assert totals(run) == ({}, {}, {})
+        assert run.record.confirmed_since(60, 30) == {}
+        [listed] = run.record.latest.values()
+        assert listed.state == "retracted"
+        run.restarted()
+
+
+def test_one_that_was_confirmed_in_the_meantime_and_is_explained_is_taken_back(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
+    suspect(run, 10, "a", 1, 2)
+    run.after(20)
+    go_on(run)
+    run.after(30, fact("output", [1, 2], batch=30, lookup_us=30, key="a"))
+    run.after(35)
+    assert moves(run) == [("suspected", 2, 0, 0), ("confirmed", 2, 2, 0), ("retracted", 0, 0, 2)]
+    for _ in ("running", "restarted"):
+        assert totals(run) == ({CONTROL: 2}, {"missing": 2}, {"missing": 0})
+        assert run.record.first_confirmed_us == {}
+        run.restarted()
+
+
+def test_a_confirmed_one_that_may_be_explained_now_is_taken_back_until_it_is_confirmed_again(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
+    run.after(10, fact("input", [1, 2], batch=10, lookup_us=10))
+    run.after(15)
+    go_on(run)
+    run.after(20, suspected=MISSING)
+    run.after(25, suspected=MISSING)
+    assert totals(run) == ({CONTROL: 2}, {"missing": 2}, {"missing": 0})
+    assert run.record.first_confirmed_us == {}
+    go_on(run)
+    run.after(30)
+    assert totals(run) == ({CONTROL: 4}, {"missing": 2}, {"missing": 2})
+    assert run.record.first_confirmed_us == {"missing": 30}
+    assert moves(run) == [("confirmed", 2, 2, 0), ("suspected", 2, 0, 2), ("confirmed", 2, 2, 0)]
+
+
+def test_what_is_taken_back_hides_nothing_that_is_confirmed_after_it(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None]
+) -> None:
+    run.after(10, fact("input", [1, 2], batch=10, lookup_us=10))
+    run.after(15)
+    run.after(90 * MINUTE, suspected=MISSING)
+    assert run.record.confirmed_since(60, 91 * MINUTE) == {"missing": 0}
+    run.after(92 * MINUTE)
+    go_on(run)
+    assert run.record.confirmed_since(60, 93 * MINUTE) == {"missing": 2}
+
+
+def test_a_state_of_before_tells_again_what_it_told_as_suspected(run: JudgedRun) -> None:
+    """Its suspected rows say how many they would have confirmed."""
+    suspect(run, 10, "a", 1, 2)
+    [row] = [row for part in run.tables.scan(Table.VIOLATIONS) for row in part.to_pylist()]
+    before = JudgedRun(run.state.parent / "before")
+    before.judging.cells = run.judging.cells
+    table = rows_of(Table.VIOLATIONS, [{**row, "confirmed": 2}])
+    before.tables.append(table, Table.VIOLATIONS, writer="test", version=15)
+    before.restarted()
+    assert totals(before) == ({}, {}, {})
+    before.after(20)
+    assert totals(before) == ({CONTROL: 2}, {}, {"missing": 2})
+
+
+def test_only_what_is_missing_by_now_is_confirmed(run: JudgedRun, go_on: Callable[[JudgedRun], None]) -> None:
+    """The topic whose absence made it suspected is there, and not read through: it may hold the answer."""
+    suspect(run, 10, "a", 1, 2)
+    go_on(run)
+    run.after(20, outputs_us=5)
+    assert totals(run) == ({}, {}, {})
+    run.after(30, fact("late", [1], batch=30, lookup_us=30), outputs_us=5)
+    run.after(35)
+    assert totals(run)[2] == {"missing": 1}
+    assert moves(run)[-1] == ("confirmed", 1, 1, 0)
+
+
+def test_it_can_be_acknowledged_from_then_on(run: JudgedRun) -> None:
+    suspect(run, 10, "a", 1, 2)
+    with pytest.raises(UnknownViolation, match="only suspected"):
+        acknowledge(run.state, run.violation("a"), "seen")
+    run.after(20)
+    assert run.open("missing") == 2
+    acknowledge(run.state, run.violation("a"), "seen")
+    run.published()
+    assert run.open("missing") == 0

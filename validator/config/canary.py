@@ -1,0 +1,45 @@
+"""The canary: violations that the sidecar plants itself, on two topics of its own, to see whether it finds them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from pydantic import field_validator
+
+from validator.config.durations import PositiveDuration, format_duration
+from validator.config.errors import broken_rule, broken_rule_at
+from validator.config.fields import Frozen
+from validator.config.topics import Topic
+
+EVERY_LEAST_US: Final = 1_000_000
+ROUNDS_OPEN_MOST: Final = 1_000
+"""Rounds that may wait for their verdict at one time: their facts are held in memory."""
+
+
+class Canary(Frozen):
+    """Known violations that the sidecar plants on two topics of its own, in rounds: how many of them it finds, and how
+    soon, are metrics (docs/guide). Nothing of it is in the report. `validate --once` plants none."""
+
+    input: Topic
+    """Topic for the canary's events. Nobody else may read or write it; the sidecar needs Write on it, and one partition
+    is enough."""
+    output: Topic
+    """Topic for the canary's results; as `input`."""
+    every: PositiveDuration = 60_000_000
+    """How often a round is planted; at least 1 s."""
+    found_within: PositiveDuration = 60_000_000
+    """A planted violation counts as missed where it is not told so long after `timing.missing_after`."""
+
+    @field_validator("every")
+    @classmethod
+    def _not_too_often(cls, every_us: int) -> int:
+        if every_us < EVERY_LEAST_US:
+            raise broken_rule(f"{format_duration(every_us)} is below 1s", "write 1s or more")
+        return every_us
+
+    def check_rounds(self, missing_after_us: int) -> None:
+        """Raise PydanticCustomError where more rounds would wait for their verdict than are held."""
+        least_us = -(-(missing_after_us + self.found_within) // ROUNDS_OPEN_MOST)
+        if self.every < least_us:
+            problem = f"more than {ROUNDS_OPEN_MOST} rounds would wait for timing.missing_after and found_within"
+            raise broken_rule_at("canary.every", problem, f"write {format_duration(least_us)} or more")

@@ -1,0 +1,296 @@
+"""The canary beside a pipeline: its sources in the one query, and books, cells and verdicts of its own.
+
+Everything is in memory. A sidecar that starts begins anew at the ends of the topics, and so does one whose canary's
+topics were gone meanwhile: what was planted before is forgotten, never judged (docs/decisions/0042).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Final, Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.config.durations import format_duration
+from validator.config.model import Config, Input, Output
+from validator.measure.canary_recall import CanaryRules, Outcome, Recall
+from validator.measure.canary_rounds import CELLS, Round
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Lookup, PartitionId
+from validator.model.snapshot import CanaryStanding
+from validator.reconcile.facts import Side
+from validator.reconcile.judge import VIOLATIONS, Rules
+from validator.state.known_facts import KnownFacts
+from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
+from validator.stream.canary_writer import PARTITION, CanaryWriter
+from validator.stream.committing import summaries
+from validator.stream.judging import Judging, Sums, places_of
+from validator.stream.sources import Source
+from validator.stream.starting import first_frontier
+
+SIDELINED_US_LEAST: Final = 30_000_000
+SIDELINED_US_MOST: Final = 600_000_000
+"""How long a canary is left out whose topics were in a query that failed again and again: twice as long each time,
+until a round is judged."""
+_FIELDS: Final = {
+    "input": {"id": "id", "key": "key", "event_time": {"path": "time", "unit": "us"}},
+    "output": {"key": "key", "window_start": {"path": "window", "unit": "us"}, "ids": "ids"},
+}
+"""Where the fields are in the records that `validator.measure.canary_rounds` makes."""
+
+
+class Planting(Protocol):
+    """What plants the rounds; `validator.stream.canary_writer.CanaryWriter` says how."""
+
+    def begin(self) -> None:
+        """From now on what is planted is read."""
+
+    def pause(self) -> None:
+        """Plant nothing more until `begin`."""
+
+    def planted(self) -> list[tuple[Round, int]]:
+        """The rounds that came into the log since the last call, each with the instant before it was sent."""
+
+    def close(self) -> None:
+        """Plant nothing more, ever."""
+
+
+def canary_of(config: Config, *, now_us: Callable[[], int], say: Callable[[str], None]) -> CanaryWatch | None:
+    """The canary of a run; None where none is configured."""
+    if config.canary is None:
+        return None
+    owner, every_us = f"{config.pipeline}@{now_us()}", config.canary.every
+    writer = CanaryWriter(config, lambda number: Round(number, every_us, owner), now_us=now_us, say=say)
+    return CanaryWatch(config, writer, now_us=now_us, say=say)
+
+
+class CanaryWatch:
+    """The canary of one run. Its `sources` are empty while it is not read."""
+
+    def __init__(
+        self, config: Config, writer: Planting, *, now_us: Callable[[], int], say: Callable[[str], None]
+    ) -> None:
+        assert config.canary is not None
+        self._canary = config.canary
+        self._rules = Rules(
+            window_us=self._canary.every,
+            overdue_after_us=config.timing.overdue_after,
+            missing_after_us=config.timing.missing_after,
+            collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
+        )
+        self._time_rules = TimeRules(max_disorder_us=0, idle_after_us=config.timing.idle_after)
+        self._due = CanaryRules(config.timing.missing_after, self._canary.found_within, self._canary.every)
+        self._recall = Recall(self._due, began_us=now_us())
+        self._now_us = now_us
+        self._say = say
+        self._writer = writer
+        # Results first, as the pipeline's are (`sources_of`).
+        self._sources = (
+            Source(
+                Side.OUTPUT,
+                self._canary.output,
+                Output.model_validate({"topic": self._canary.output, "fields": _FIELDS["output"]}),
+            ),
+            Source(
+                Side.INPUT,
+                self._canary.input,
+                Input.model_validate({"topic": self._canary.input, "fields": _FIELDS["input"]}),
+            ),
+        )
+        self._books: Books | None = None
+        self._judging = self._nothing_judged()
+        self._topics: Mapping[str, Topic] = {}
+        self._ends: Mapping[PartitionId, int] = {}
+        self._sidelined_us = SIDELINED_US_LEAST
+        self._sidelined_until_us = 0
+        self._said = ""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """Both topics, whether they are there or not."""
+        return tuple(source.topic for source in self._sources)
+
+    @property
+    def sources(self) -> tuple[Source, ...]:
+        """What the query reads for it now."""
+        return self._sources if self._topics else ()
+
+    @property
+    def starts(self) -> dict[PartitionId, int]:
+        """Next offset of every partition of `sources`; those that the canary does not use begin at their ends."""
+        frontiers = self._books.frontiers if self._books is not None else {}
+        return {**self._ends, **{place: frontier.next_offset for place, frontier in frontiers.items()}}
+
+    def open(self, brokers: Brokers) -> None:
+        """Ready for a new query: go on where the last one was read to, or begin anew at the ends."""
+        self._topics = {}
+        self._writer.pause()
+        if self._now_us() < self._sidelined_until_us:
+            return
+        try:
+            found = brokers.topics(self.topics)
+            lookups = brokers.lookup(found)
+        except BrokersUnreachable as error:
+            # The pipeline's own topics were answered for a moment ago.
+            self.sideline(str(error))
+            return
+        absent = [topic for topic in self.topics if topic not in found]
+        if absent:
+            self._books = None
+            self._tell(f"the canary's topic {absent[0]} does not exist: nothing is planted until it does")
+            return
+        self._ends = {place: lookup.last_stable_offset for place, lookup in lookups.items()}
+        mine = {place: lookup for place, lookup in lookups.items() if place.partition == PARTITION}
+        if not _goes_on(self._books, mine):
+            self._begin(mine)
+        self._topics = found
+        self._said = ""
+        self._writer.begin()
+
+    def sideline(self, why: str) -> None:
+        """Leave the canary out for some time: it must not keep the pipeline from being judged."""
+        self._topics, self._books = {}, None
+        self._writer.pause()
+        self._sidelined_until_us = self._now_us() + self._sidelined_us
+        self._tell(f"the canary is left out for {format_duration(self._sidelined_us)}: {why}")
+        self._sidelined_us = min(2 * self._sidelined_us, SIDELINED_US_MOST)
+
+    def wants_query(self, topics: Mapping[str, Topic]) -> bool:
+        """Whether another query is wanted, now that these topics exist: its own came, went, or were made again."""
+        there = {name: topics[name].id for name in self.topics if name in topics}
+        if self._topics:
+            return there != {name: topic.id for name, topic in self._topics.items()}
+        return len(there) == len(self.topics) and self._now_us() >= self._sidelined_until_us
+
+    def read_of(self, topics: Mapping[str, Topic]) -> dict[str, Topic]:
+        """Those of ``topics`` that the query reads for the canary."""
+        return {name: topics[name] for name in self._topics if name in topics}
+
+    def moves(self, ends: Mapping[PartitionId, int]) -> bool:
+        """Whether a batch that ends there brings something of the canary's."""
+        frontiers = self._books.frontiers if self._books is not None else {}
+        return any(ends.get(place, 0) > frontier.next_offset for place, frontier in frontiers.items())
+
+    def apart(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
+        """A batch's facts as the canary's, and the pipeline's."""
+        mine = pc.is_in(facts["topic"], value_set=pa.array(self.topics, pa.string()))
+        return facts.filter(mine), facts.filter(pc.invert(mine))
+
+    def take(
+        self,
+        facts: pa.Table | None,
+        lookup_us: int,
+        lookups: Mapping[PartitionId, Lookup],
+        ends: Mapping[PartitionId, int],
+    ) -> None:
+        """Judge what a batch brought for the canary: the rules are the pipeline's, the cells and the time its own."""
+        if self._books is None or not self._topics:
+            return
+        before = self._books
+        # A batch in which the pipeline did not move is not in its books, so that their clock may stand still.
+        at_us = max(lookup_us, before.lookup_us + 1)
+        books = before.looked_up(before.batch + 1, at_us, lookups, ends)
+        mine = None if facts is None else _used(facts, books.batch)
+        books = books.with_facts(summaries(mine) if mine is not None else [])
+        self._judging.absorb(mine, books.clock(), places_of(books, tells_unconsumed=False))
+        self._books = books
+        for round_, planted_us in self._writer.planted():
+            self._recall.planted(round_, planted_us)
+        for outcome in self._recall.judged(self._now_us(), self._on_record()):
+            self._tell(_sentence(outcome))
+            self._sidelined_us = SIDELINED_US_LEAST
+        self._forget_old(at_us)
+
+    def standing(self) -> CanaryStanding:
+        """What is published."""
+        return self._recall.standing()
+
+    def close(self) -> None:
+        """Plant nothing more."""
+        self._writer.close()
+
+    def _begin(self, lookups: Mapping[PartitionId, Lookup]) -> None:
+        side = {source.topic: source.side for source in self._sources}
+        now_us = self._now_us()
+        self._books = Books(
+            self._time_rules,
+            frontiers={
+                # What was planted before has keys of another owner, or is forgotten: no event that counts is hidden.
+                place: replace(
+                    first_frontier(side[place.topic], place, lookup, lookup.last_stable_offset, now_us),
+                    hidden_start=False,
+                )
+                for place, lookup in lookups.items()
+            },
+        )
+        self._judging = self._nothing_judged()
+        self._writer.planted()
+        self._recall.forget()
+
+    def _nothing_judged(self) -> Judging:
+        return Judging(KnownFacts(None, first_batch=0), self._rules)
+
+    def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
+        """Round's number -> cell -> class -> contributions on record, of all that wait for their verdict."""
+        judged, cells = self._judging.judged, self._judging.cells
+        waiting = self._recall.waiting
+        if judged is None or not waiting:
+            return {}
+        asked = [(round_, cell) for round_ in waiting for cell in CELLS]
+        windows = np.array([round_.window_start_us for round_, _ in asked], dtype=np.int64)
+        rows = cells.rows_of(windows, [round_.key(cell) for round_, cell in asked]).tolist()
+        found: dict[int, dict[str, dict[str, int]]] = {}
+        for (round_, cell), row in zip(asked, rows, strict=True):
+            if row >= 0:
+                on_record = {name: int(judged.on_record[name][row]) for name in VIOLATIONS}
+                found.setdefault(round_.number, {})[cell] = on_record
+        return found
+
+    def _forget_old(self, at_us: int) -> None:
+        """Drop the cells of rounds that were due, and of whoever else wrote to the topics."""
+        cells = self._judging.cells
+        old = cells["first_seen_us"] < at_us - self._due.due_after_us - self._canary.every
+        if self._judging.judged is None or not old.any():
+            return
+        self._judging.retire(old, Sums.empty())
+        firsts = self._judging.cells["first_batch"]
+        assert self._books is not None, "only what was read is judged"
+        self._judging.known.forget(int(firsts.min(initial=self._books.batch + 1)))
+
+    def _tell(self, sentence: str) -> None:
+        """Say it once, until something else is to be said."""
+        if sentence and sentence != self._said:
+            self._say(sentence)
+        self._said = sentence
+
+
+def _goes_on(books: Books | None, lookups: Mapping[PartitionId, Lookup]) -> bool:
+    """Whether the topics are still those of ``books``, and all that was not read is in them."""
+    if books is None:
+        return False
+    return all(
+        place in lookups
+        and lookups[place].topic_id == frontier.topic_id
+        and lookups[place].log_start_offset <= frontier.next_offset <= lookups[place].high_watermark
+        for place, frontier in books.frontiers.items()
+    )
+
+
+def _used(facts: pa.Table, batch: int) -> pa.Table:
+    """The facts of the partition that the canary uses, numbered by its own batches."""
+    used = facts.filter(pc.equal(facts["partition"], PARTITION))
+    at = used.schema.get_field_index("batch")
+    return used.set_column(at, used.schema.field(at), pa.array([batch] * used.num_rows, pa.int64()))
+
+
+def _sentence(outcome: Outcome) -> str:
+    """What is worth saying of a round; empty where all is well."""
+    said = []
+    if outcome.missed:
+        said.append(f"planted violations were not found in time: {', '.join(outcome.missed)}")
+    if outcome.accused:
+        said.append("false alarms: " + ", ".join(sorted(f"{name} in {cell}" for cell, name in outcome.accused)))
+    return f"the canary: {'; '.join(said)}" if said else ""

@@ -1,0 +1,141 @@
+"""The canary's own small producer: a thread that plants a round at each instant that is a multiple of `canary.every`.
+
+It never harms the sidecar: what it holds is bounded, each wait has an end, and a round that is not wholly in the log in
+time was not planted, which is all that follows where the brokers are away.
+"""
+
+from __future__ import annotations
+
+import queue
+import threading
+import time
+from collections.abc import Callable
+from typing import Final
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
+
+from validator.config.model import Config
+from validator.measure.canary_rounds import Round
+from validator.stream.brokers import librdkafka_options
+
+PARTITION: Final = 0
+"""The partition of both topics that the canary uses."""
+_WRITE_SECONDS_MAX: Final = 10.0
+_POLL_SECONDS: Final = 0.2
+_RECORDS_HELD_MAX: Final = 1_000
+
+
+class CanaryWriter:
+    """Plants rounds between `begin` and `pause`; `planted` takes those that are in the log."""
+
+    def __init__(
+        self,
+        config: Config,
+        round_of: Callable[[int], Round],
+        *,
+        now_us: Callable[[], int],
+        say: Callable[[str], None],
+    ) -> None:
+        """``round_of``: number of a round -> what it holds."""
+        assert config.canary is not None
+        self._canary = config.canary
+        self._options: dict[str, str | int | bool] = {
+            **librdkafka_options({str(name): str(value) for name, value in config.kafka.options.items()}),
+            "bootstrap.servers": config.kafka.bootstrap_servers,
+            "client.id": "streamproof-canary",
+            # A record that is sent again must not become two: the canary would plant what it does not know of.
+            "enable.idempotence": True,
+            "message.timeout.ms": int(_WRITE_SECONDS_MAX * 1000),
+            "queue.buffering.max.messages": _RECORDS_HELD_MAX,
+            "log_level": 2,
+        }
+        self._round_of = round_of
+        self._now_us = now_us
+        self._say = say
+        self._producer: Producer | None = None
+        self._reading = threading.Event()
+        self._stop = threading.Event()
+        self._planted: queue.SimpleQueue[tuple[Round, int]] = queue.SimpleQueue()
+        self._complained = False
+        self._thread = threading.Thread(target=self._run, name="streamproof-canary", daemon=True)
+
+    def begin(self) -> None:
+        """From now on what is planted is read."""
+        self._reading.set()
+        if self._thread.ident is None:
+            self._thread.start()
+
+    def pause(self) -> None:
+        """Plant nothing more until `begin`: nobody reads it. A topic that is not there must not be made by writing."""
+        self._reading.clear()
+
+    def planted(self) -> list[tuple[Round, int]]:
+        """The rounds that came into the log since the last call, each with the instant before it was sent."""
+        found = []
+        while not self._planted.empty():
+            found.append(self._planted.get_nowait())
+        return found
+
+    def close(self) -> None:
+        """End the thread; a round under way is left."""
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join(5 * _POLL_SECONDS)
+
+    def _run(self) -> None:
+        every_us, last = self._canary.every, 0
+        while not self._stop.is_set():
+            now_us = self._now_us()
+            number = now_us // every_us
+            # A clock that was set back must not plant a round a second time.
+            if number > last and last:
+                last = number
+                if self._reading.is_set():
+                    self._plant(self._round_of(number))
+                continue
+            last = last or number
+            self._stop.wait(((max(number, last) + 1) * every_us - now_us) / 1e6)
+
+    def _plant(self, round_: Round) -> None:
+        sent_us = self._now_us()
+        failure = self._written(round_)
+        if failure is None:
+            self._planted.put((round_, sent_us))
+            self._complained = False
+        elif not self._stop.is_set():
+            self._drop_producer()
+            if not self._complained:
+                self._say(
+                    f"the canary cannot write to {self._canary.input} and {self._canary.output} ({failure}): "
+                    "nothing is planted until it can"
+                )
+            self._complained = True
+
+    def _written(self, round_: Round) -> str | None:
+        """None once all records of the round are in the log; else why not."""
+        failures: list[str] = []
+
+        def delivered(error: KafkaError | None, _: Message) -> None:
+            if error is not None:
+                failures.append(error.str())
+
+        try:
+            if self._producer is None:
+                self._producer = Producer(self._options)
+            for topic, values in ((self._canary.input, round_.events()), (self._canary.output, round_.results())):
+                for value in values:
+                    self._producer.produce(topic, value, partition=PARTITION, on_delivery=delivered)
+        except (KafkaException, BufferError) as error:
+            return error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        deadline = time.monotonic() + _WRITE_SECONDS_MAX
+        while self._producer.flush(_POLL_SECONDS):
+            if self._stop.is_set() or time.monotonic() > deadline:
+                return "no answer in time"
+        return failures[0] if failures else None
+
+    def _drop_producer(self) -> None:
+        """An idempotent producer that failed may be so for good; the next round gets a new one."""
+        if self._producer is not None:
+            self._producer.purge()
+            self._producer.flush(_POLL_SECONDS)
+            self._producer = None

@@ -1,0 +1,82 @@
+"""The streaming query of one generation: started, watched, and ended in order."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException, StreamingQueryException
+from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
+
+from validator.stream.batch import BatchRunner, NewGenerationWanted
+from validator.stream.brokers import BrokersUnreachable
+from validator.stream.failures import first_line
+
+_POLL_SECONDS: Final = 0.2
+_BATCH_END_SECONDS: Final = 20.0
+"""How long a batch may take to end when the run is stopped; SIGTERM promises the end within 30 s."""
+
+
+def run_query(frame: DataFrame, runner: BatchRunner, *, once: bool, stop: threading.Event) -> BaseException | None:
+    """Run the query of one generation until ``stop`` is set, or with ``once`` to the ends of the topics.
+
+    None when it ended in order, else what ended it.
+    """
+    problems: list[BaseException] = []
+
+    def take(batch_frame: DataFrame, spark_batch: int) -> None:
+        try:
+            runner.process(batch_frame, spark_batch)
+        except BaseException as error:  # noqa: BLE001 - raised again, in few words
+            # Spark hands back text only; the supervisor decides on the exception itself.
+            problems.append(error)
+            # A long text (a JVM's trace within ours) overflows the stack of Spark's thread, which then ends unseen.
+            raise RuntimeError(first_line(error)) from None
+
+    writer = (
+        frame.writeStream.foreachBatch(take)
+        .option("checkpointLocation", str(runner.checkpoint))
+        .queryName(f"streamproof {runner.tables.state} {runner.generation}")
+    )
+    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="500 milliseconds")
+    query = writer.start()
+    wanted: NewGenerationWanted | None = None
+    while _runs(query) and wanted is None and not stop.is_set():
+        if _missing_topic_appeared(runner):
+            wanted = NewGenerationWanted("a topic appeared")
+        stop.wait(_POLL_SECONDS)
+    runner.close(_BATCH_END_SECONDS)
+    try:
+        if _runs(query):
+            _stop_query(query)
+        else:
+            query.awaitTermination()
+    except StreamingQueryException as error:
+        # What was asked for (the end, a new generation) is no failure; else the cause is our own exception.
+        return wanted or (problems[-1] if problems else error)
+    return wanted
+
+
+def _missing_topic_appeared(runner: BatchRunner) -> bool:
+    record = runner.record
+    if not record.waiting_for:
+        return False
+    try:
+        return bool(runner.brokers.topics(record.waiting_for))
+    except BrokersUnreachable:
+        # The batches meet it too, and say so.
+        return False
+
+
+def _runs(query: StreamingQuery) -> bool:
+    return bool(query.isActive)
+
+
+def _stop_query(query: StreamingQuery) -> None:
+    try:
+        query.stop()
+    except (PySparkException, Py4JError):
+        # It is over either way; what ended it is already known.
+        return
