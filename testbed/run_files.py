@@ -64,6 +64,7 @@ class SidecarFile:
     workload: Workload = "sst"
     measures: Mapping[str, object] = field(default_factory=dict)
     """The section of that name."""
+    trigger_ms: int = 500
     effective: str | None = None
     """The file beside it where the guarantee that its engine was found to have is told."""
 
@@ -94,7 +95,10 @@ class SidecarFile:
                 },
                 **({"measures": dict(self.measures)} if self.measures else {}),
                 "state": {"path": "./state"},
-                "spark": {"options": {**_SHORT_RUN, "spark.local.dir": str(folder / "tmp")}},
+                "spark": {
+                    "trigger": f"{self.trigger_ms}ms",
+                    "options": {**_SHORT_RUN, "spark.local.dir": str(folder / "tmp")},
+                },
                 "metrics": {"port": 0},
             },
         )

@@ -39,6 +39,8 @@ SETTLE_SECONDS_MAX: Final = 120.0
 """After the time in which an answer is waited for."""
 SIDECAR_END_SECONDS_MAX: Final = 60.0
 OVERDUE_AFTER_SECONDS: Final = 5.0
+TRIGGER_MS: Final = 2000
+"""Nobody waits for a verdict in the middle of a run, and the processors are the engine's."""
 _LOOK_SECONDS: Final = 0.5
 _RATE_WINDOWS: Final = 8
 """The recovery detector's rate is the mean over so many windows: their results come in bursts, and one burst more or
@@ -114,6 +116,7 @@ class OneRun:
             missing_after_ms=round(plan.missing_after * 1000),
             topics=self._topics,
             workload=cell.workload,
+            trigger_ms=TRIGGER_MS,
             effective=EFFECTIVE_FILE if cell.engine in CATALOGUE else None,
             measures={
                 "warm_up": f"{plan.phases.warm_up:g}s",

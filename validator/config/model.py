@@ -178,6 +178,9 @@ class State(Frozen):
     """How long a cell's facts are kept after it last changed; above `timing.missing_after`."""
 
 
+TRIGGER_MAX: Final = 10_000_000
+
+
 class Spark(Frozen):
     """The Spark session that does the reading and counting."""
 
@@ -185,6 +188,16 @@ class Spark(Frozen):
     """Spark master."""
     options: ClientOptions = Field(default_factory=Options)
     """Any further Spark option."""
+    trigger: PositiveDuration = 500_000
+    """Least time from batch to batch, at most 10s. Longer takes less CPU, and tells of a violation that much later."""
+
+    @field_validator("trigger")
+    @classmethod
+    def _seen_as_alive(cls, trigger: int) -> int:
+        # A batch within 30 s is what readiness means, and the tick rides on the batches.
+        if trigger > TRIGGER_MAX:
+            raise broken_rule(f"{format_duration(trigger)} is above 10s", "shorten it")
+        return trigger
 
 
 class Metrics(Frozen):

@@ -216,7 +216,9 @@ class Generations:
             ticking=not self._once,
             canary=self._canary.sources if self._canary is not None else (),
         )
-        return run_query(frame, runner, once=self._once, stop=self._stop)
+        return run_query(
+            frame, runner, once=self._once, trigger_us=config.spark.trigger, stop=self._stop
+        )  # fmt: skip
 
     def _ended(self, runner: BatchRunner) -> Verdict:
         self.cut_short = self._once and self._stop.is_set()

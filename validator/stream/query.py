@@ -19,7 +19,9 @@ _BATCH_END_SECONDS: Final = 20.0
 """How long a batch may take to end when the run is stopped; SIGTERM promises the end within 30 s."""
 
 
-def run_query(frame: DataFrame, runner: BatchRunner, *, once: bool, stop: threading.Event) -> BaseException | None:
+def run_query(
+    frame: DataFrame, runner: BatchRunner, *, once: bool, trigger_us: int, stop: threading.Event
+) -> BaseException | None:
     """Run the query of one generation until ``stop`` is set, or with ``once`` to the ends of the topics.
 
     None when it ended in order, else what ended it.
@@ -40,8 +42,8 @@ def run_query(frame: DataFrame, runner: BatchRunner, *, once: bool, stop: thread
         .option("checkpointLocation", str(runner.checkpoint))
         .queryName(f"streamproof {runner.tables.state} {runner.generation}")
     )
-    writer = writer.trigger(availableNow=True) if once else writer.trigger(processingTime="500 milliseconds")
-    query = writer.start()
+    every = f"{trigger_us} microseconds"
+    query = (writer.trigger(availableNow=True) if once else writer.trigger(processingTime=every)).start()
     wanted: NewGenerationWanted | None = None
     while _runs(query) and wanted is None and not stop.is_set():
         if _missing_topic_appeared(runner):
