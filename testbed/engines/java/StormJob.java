@@ -12,7 +12,6 @@ import java.time.ZoneOffset;
 import java.time.format.DateTimeFormatter;
 import java.util.ArrayList;
 import java.util.Collection;
-import java.util.Collections;
 import java.util.Comparator;
 import java.util.HashMap;
 import java.util.LinkedHashSet;
@@ -39,7 +38,6 @@ import org.apache.storm.kafka.spout.RecordTranslator;
 import org.apache.storm.task.OutputCollector;
 import org.apache.storm.task.TopologyContext;
 import org.apache.storm.topology.BasicOutputCollector;
-import org.apache.storm.topology.BoltDeclarer;
 import org.apache.storm.topology.OutputFieldsDeclarer;
 import org.apache.storm.topology.TopologyBuilder;
 import org.apache.storm.topology.base.BaseBasicBolt;
@@ -71,6 +69,7 @@ public final class StormJob {
     private static final List<String> IDS = List.of("clickIds", "updateIds");
     private static final int FETCH_BYTES_MAX = 2_048;
     private static final long RETRY_MS = 200;
+    private static final long ACTIVE_MS_MAX = 500;
 
     public static void main(String[] arguments) throws Exception {
         JsonNode settings = JSON.readTree(Path.of(arguments[0]).toFile());
@@ -109,25 +108,24 @@ public final class StormJob {
         boolean joins = settings.get("workload").asText().equals("mst");
         List<String> inputs = texts(settings, joins ? List.of("input", "update_input") : List.of("input"));
         TopologyBuilder builder = new TopologyBuilder();
-        // One reader keeps the partitions abreast: the watermark follows the newest event of all readers, and an event
-        // that falls behind by more than the lag is late, or lost.
+        // One reader, in small portions: little is held where partitions wait for each other.
         builder.setSpout("events", new Events(spout(settings, inputs)), 1);
         String join = joins ? settings.get("join").asText() : "none";
-        BaseWindowedBolt windows = new Windows(settings.get("window_ms").asLong(), join, settings.get("output").asText())
+        long sizeMs = settings.get("window_ms").asLong();
+        BaseWindowedBolt windows = new Windows(sizeMs, join, settings.get("output").asText())
             .withTumblingWindow(BaseWindowedBolt.Duration.of(settings.get("window_ms").asInt()))
             .withTimestampField("end_inclusive_ms")
-            .withLag(BaseWindowedBolt.Duration.of(lagMs))
+            // One more than may come: Storm answers a window at a watermark that is its end, and still takes an event
+            // of just that time, which is then in no window.
+            .withLag(BaseWindowedBolt.Duration.of(lagMs + 1))
             .withWatermarkInterval(BaseWindowedBolt.Duration.of(200))
             .withLateTupleStream("late");
         builder.setBolt("windows", windows, parallelism)
-            .fieldsGrouping(joins ? "abreast" : "events", new Fields("page"));
-        BoltDeclarer late = builder
-            .setBolt("late", new Late(texts(settings, List.of("late", "late_updates"))), parallelism)
-            .localOrShuffleGrouping("windows", "late");
-        if (joins) {
-            builder.setBolt("abreast", new Abreast(partitions(settings, inputs), lagMs), 1).globalGrouping("events");
-            late.localOrShuffleGrouping("abreast", "late");
-        }
+            .fieldsGrouping("abreast", new Fields("page"));
+        builder.setBolt("abreast", new Abreast(partitions(settings, inputs), lagMs, idleMs(settings)), 1)
+            .globalGrouping("events");
+        builder.setBolt("late", new Late(texts(settings, List.of("late", "late_updates"))), parallelism)
+            .localOrShuffleGrouping("windows", "late").localOrShuffleGrouping("abreast", "late");
         builder.setBolt("sink", sink(settings), parallelism)
             .localOrShuffleGrouping("windows").localOrShuffleGrouping("late");
         return builder.createTopology();
@@ -142,6 +140,12 @@ public final class StormJob {
             return admin.describeTopics(topics).allTopicNames().get().values().stream()
                 .mapToInt(topic -> topic.partitions().size()).sum();
         }
+    }
+
+    /** After which a partition without events is not waited for. */
+    private static long idleMs(JsonNode settings) {
+        JsonNode seconds = settings.path("idle_after_seconds");
+        return seconds.isNumber() ? (long) (1000 * seconds.asDouble()) : Long.MAX_VALUE;
     }
 
     private static boolean atMostOnce(JsonNode settings) {
@@ -228,35 +232,49 @@ public final class StormJob {
     }
 
     /**
-     * Lets the events of several inputs through in the order of their times, as far as all partitions have come, and sets
+     * Lets the events of all inputs through in the order of their times, as far as all partitions have come, and sets
      * aside those that are behind that by more than the lag.
      *
-     * <p>Storm looks for the events of a window only up to the first one that is too new, and forgets those behind it. An
-     * input with few events is read ahead of one with many, so without this nearly all of the latter would be forgotten.
+     * <p>Storm looks for the events of a window only up to the first one that is too new, and forgets those behind it. Of
+     * each partition equal bytes are read, so in a backlog one with few events is ahead of one with many, and without
+     * this much of the latter would be late or forgotten.
      */
     private static final class Abreast extends BaseRichBolt {
         private final int partitions;
         private final long lagMs;
+        private final long idleMs;
         private transient Map<String, Long> newest;
+        private transient Map<String, Long> seenMs;
+        private transient long reached;
+        private transient long cameMs;
+        private transient long activeMs; // stands still while nothing comes, when no partition is idle more than others
         private transient PriorityQueue<Tuple> held;
         private transient OutputCollector collector;
 
-        Abreast(int partitions, long lagMs) {
+        Abreast(int partitions, long lagMs, long idleMs) {
             this.partitions = partitions;
             this.lagMs = lagMs;
+            this.idleMs = idleMs;
         }
 
         @Override
         public void prepare(Map<String, Object> config, TopologyContext context, OutputCollector to) {
             newest = new HashMap<>();
+            seenMs = new HashMap<>();
+            cameMs = System.nanoTime() / 1_000_000;
             held = new PriorityQueue<>(Comparator.comparingLong(Abreast::time));
             collector = to;
         }
 
         @Override
         public void execute(Tuple event) {
+            long nowMs = System.nanoTime() / 1_000_000;
+            activeMs += Math.min(nowMs - cameMs, ACTIVE_MS_MAX);
+            cameMs = nowMs;
             newest.merge(event.getStringByField("partition"), time(event), Math::max);
-            long reached = newest.size() < partitions ? 0 : Collections.min(newest.values());
+            seenMs.put(event.getStringByField("partition"), activeMs);
+            // Never back: a partition that was idle may come again with older events.
+            reached = Math.max(reached, allReached());
             if (time(event) < reached - lagMs) {
                 pass("late", event);
             } else {
@@ -265,6 +283,14 @@ public final class StormJob {
             while (!held.isEmpty() && time(held.peek()) <= reached) {
                 pass("default", held.remove());
             }
+        }
+
+        private long allReached() {
+            if (newest.size() < partitions && activeMs < idleMs) {
+                return 0;
+            }
+            return newest.entrySet().stream().filter(of -> activeMs - seenMs.get(of.getKey()) < idleMs)
+                .mapToLong(Map.Entry::getValue).min().orElse(0);
         }
 
         private void pass(String stream, Tuple event) {
