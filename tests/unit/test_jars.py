@@ -244,6 +244,20 @@ def test_no_java_or_one_that_does_not_start_is_refused(tmp_path: Path, monkeypat
         find_java()
 
 
+def test_a_java_that_cannot_start_in_a_deleted_folder_is_not_to_be_installed(
+    tmp_path: Path, java: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    java("17.0.15").write_text("#!/bin/sh\necho Could not determine current working directory.; exit 1\n")
+    with pytest.raises(JavaNotFoundError, match=r"does not say its version.* install it"):
+        find_java()
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(JavaNotFoundError, match=r"^The working directory was deleted, .* cd to one that exists\.$"):
+        find_java()
+
+
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")

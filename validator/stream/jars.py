@@ -118,6 +118,8 @@ def find_java() -> JavaInstallation:
         raise JavaNotFoundError(f"{executable} (from {origin}) did not start ({error}): {_JAVA_MEND}") from error
     match = re.search(r'version "(?P<version>(?:1\.)?(?P<major>\d+)[^"]*)"', answer.stderr + answer.stdout)
     if answer.returncode != 0 or match is None:
+        if not _is_in_a_folder():
+            raise JavaNotFoundError("The working directory was deleted, where no Java starts: cd to one that exists.")
         raise JavaNotFoundError(f"{executable} (from {origin}) does not say its version: {_JAVA_MEND}")
     major = int(match["major"])
     if not JAVA_MAJOR_MIN <= major <= JAVA_MAJOR_MAX:
@@ -130,6 +132,14 @@ _JAVA_MEND = (
     "`sudo apt-get install openjdk-17-jre-headless` (Debian, Ubuntu) or "
     "`brew install openjdk@17` (macOS), and point JAVA_HOME at it if another one comes first."
 )
+
+
+def _is_in_a_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _on_path(name: str) -> Path | None:
