@@ -149,10 +149,13 @@ class ChaosDay:
 
     def end(self) -> None:
         """Heal what is broken, whatever came between, and look after nothing any more."""
-        if self._running is not None and not self._running.done():
+        running, self._running = self._running, None
+        if running is not None and not running.done():
             self._stop.set()
             self._say("healing what is broken")
-            self._running.exception()
+        # Once stopped, nobody asks for the result any more.
+        if running is not None and self._stop.is_set() and (error := running.exception()) is not None:
+            self._say(f"the faults ended with an error: {error}")
         if self._supervisor is not None:
             self._supervisor.stop()
 

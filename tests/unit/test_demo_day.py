@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import threading
 from argparse import Namespace
+from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any, get_args
 
@@ -12,13 +14,14 @@ import pytest
 import yaml
 
 from faults.config import PlanName
-from faults.errors import FaultError, FaultRefused
+from faults.errors import FaultError, FaultRefused, NotHealed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Journal
 from faults.targets import LocalProcess
 from testbed import node
 from testbed.broker import EmbeddedBroker
+from testbed.demo_chaos import ChaosDay
 from testbed.demo_files import missing_after_seconds, real_settings, write_sidecar
 from testbed.demo_memory import taken_by
 from testbed.demo_options import DemoPlan, DemoRefused, plan_of
@@ -265,3 +268,25 @@ def test_memory_is_that_of_all_that_descend() -> None:
         taken = taken_by(child.pid)
     assert taken.processes == 2
     assert 80 << 20 <= taken.bytes < 200 << 20
+
+
+@pytest.mark.parametrize("has_failed_before", [False, True])
+def test_a_healing_that_failed_after_an_interruption_is_said_once(tmp_path: Path, has_failed_before: bool) -> None:
+    day = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": "reference-worker-0", "for": "4s"})).day
+    assert day is not None
+    stop, said = threading.Event(), list[str]()
+    chaos = ChaosDay(day, tmp_path, stop, said.append)
+
+    def run() -> None:
+        stop.wait()
+        raise NotHealed("kill on w0 is not healed: no probe showed it.")
+
+    with ThreadPoolExecutor(1) as pool:
+        chaos._running = pool.submit(run)
+        if has_failed_before:
+            stop.set()
+            wait([chaos._running])
+        chaos.end()
+        chaos.end()
+    assert said[-1] == "the faults ended with an error: kill on w0 is not healed: no probe showed it."
+    assert said[:-1] == ([] if has_failed_before else ["healing what is broken"])
