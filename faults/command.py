@@ -29,6 +29,7 @@ from faults.section import text_of
 from faults.targets import LinkTarget, NamespaceTarget
 from faults.topic import FaultsTopic, tell_again
 from validator import __version__
+from validator.model.terminal import plain
 
 _PASS: Final = 0
 _INTERRUPTED: Final = 130
@@ -39,9 +40,9 @@ def run(given: argparse.Namespace) -> int:
     if given.action == "list":
         _list()
         if given.config is not None:
-            print(f"Targets of {given.config}:")
+            print(plain(f"Targets of {given.config}:"))
             for name, found in inventory(load(given.config)).items():
-                print(f"  {name}: {found}")
+                print(plain(f"  {name}: {found}"))
         return _PASS
     if given.config is None:
         raise FaultConfigError(
@@ -94,7 +95,7 @@ def shown(planned: Timeline) -> str:
         at = ends
     if planned.recovery_seconds:
         lines.append(f"{_clock(at)}  recovery for {text_of(planned.recovery_seconds)}")
-    return "\n".join([*lines, f"{_clock(planned.seconds)}  end"])
+    return "\n".join(plain(line) for line in [*lines, f"{_clock(planned.seconds)}  end"])
 
 
 def _clock(seconds: float) -> str:
@@ -108,7 +109,7 @@ def _run(config: FaultConfig, seed: int | None) -> int:
     print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)
 
     def say(line: str) -> None:
-        print(f"{time.monotonic() - started:8.1f} s  {line}", flush=True)
+        print(plain(f"{time.monotonic() - started:8.1f} s  {line}"), flush=True)
 
     with _stopped_by_signals() as stop:
         run_timeline(config, planned, say, stop)
@@ -136,7 +137,7 @@ def _heal(config: FaultConfig, _: int | None) -> int:
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
         if not journal.open_entries():
             print("Nothing is broken: the journal knows every fault to be healed.")
-        heal_all(journal, topic, config.limits, print)
+        heal_all(journal, topic, config.limits, lambda line: print(plain(line)))
         tell_again(topic, journal)
     return _PASS
 
@@ -144,7 +145,7 @@ def _heal(config: FaultConfig, _: int | None) -> int:
 def _proxy(config: FaultConfig, _: int | None) -> int:
     def ready(links: dict[str, LinkStatus]) -> None:
         for name, link in links.items():
-            print(f"{name}: {link.listen} leads to {link.upstream}", flush=True)
+            print(plain(f"{name}: {link.listen} leads to {link.upstream}"), flush=True)
         print("the proxy is ready; SIGTERM or Ctrl-C ends it and the connections through it", flush=True)
 
     links = {

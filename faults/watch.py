@@ -36,9 +36,10 @@ def _heal(orders: bytes) -> int:
     from faults.journal import Journal
     from faults.topic import FaultsTopic, tell_again
     from faults.watchdog import Orders
+    from validator.model.terminal import plain
 
     def say(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        print(plain(line), file=sys.stderr, flush=True)
 
     given = Orders.model_validate_json(orders)
     try:

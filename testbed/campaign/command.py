@@ -22,6 +22,7 @@ from testbed.campaign.table import Table, table
 from testbed.checkout import machine, version
 from testbed.demo_stop import Stop, stop_on_signals
 from testbed.engines.catalogue import CATALOGUE
+from validator.model.terminal import plain
 from validator.stream.jars import SIDECAR_LOCK, resolve
 
 AROUND_SECONDS: Final = 60.0
@@ -48,7 +49,7 @@ def run(given: argparse.Namespace) -> int:
         kept.begin(Heading(machine(), version()))
         _do(plan, chosen, kept, stop)
     found = made(plan)
-    print(f"{found.first_line}\nThe table: {', '.join(str(folder / name) for name in forms.FILES)}")
+    print(f"{found.first_line}\nThe table: {plain(', '.join(str(folder / name) for name in forms.FILES))}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
 
 
@@ -59,7 +60,7 @@ def _do(plan: Plan, chosen: Sequence[Run], kept: Journal, stop: Stop) -> None:
     began, done = time.monotonic(), 0
 
     def say(line: str) -> None:
-        print(f"{time.monotonic() - began:8.1f} s  {line}", flush=True)
+        print(plain(f"{time.monotonic() - began:8.1f} s  {line}"), flush=True)
 
     def one_run(one: Run) -> RunResult:
         say(f"{done + 1} of {len(left)}: {one.name}, {_left(plan, chosen, len(left) - done)}")

@@ -79,6 +79,23 @@ def test_a_campaign_leaves_a_result_a_run_and_three_tables(plan: Path, capsys: p
     assert f"Complete: all {RUNS} runs are done." in said
 
 
+def test_a_folder_and_an_error_command_no_terminal(
+    plan: Path, stage: type[FakeStage], capsys: pytest.CaptureFixture[str]
+) -> None:
+    def one_fails(run: Run) -> RunResult:
+        if run.name == "flink-sst-exactly_once-crash-2":
+            raise OSError("cannot reach \x1b[2J")
+        return fake(run)
+
+    stage.makes = staticmethod(one_fails)
+    plan.write_text(yaml.safe_dump({**PLAN, "results": "odd\x1b[2J"}), encoding="utf-8")
+    assert main(["campaign", str(plan)]) == 3
+    said = capsys.readouterr().out
+    assert "\x1b" not in said
+    assert "cannot reach \\x1b[2J" in said
+    assert "odd\\x1b[2J/table.md" in said
+
+
 def test_what_is_there_is_not_overwritten_and_not_done_again(
     plan: Path, stage: type[FakeStage], capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso
+from validator.model.terminal import OBEYED
 from validator.publish import explain
-from validator.publish.terminal import OBEYED
 
 ODD = "it's \x1b[2J\n\x9b31m\u202e'7"
 

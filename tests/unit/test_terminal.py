@@ -7,15 +7,20 @@ import json
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from faults import command
+from faults.backends.impairment import Impairment, LinkStatus
 from tests.unit.publish_snapshots import NOON_US, broken, clean, violation
+from validator.cli import doctor
+from validator.cli.diagnosis import problem
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow, Snapshot
+from validator.model.terminal import OBEYED, plain, plain_json, shell_word
 from validator.publish import junit, live, text
 from validator.publish.report import build, build_violations
-from validator.publish.terminal import OBEYED, plain, plain_json, shell_word
 
 ODD = "it's \x1b[2J\x1b]0;owned\x07 a\nb\r\x9b31m\x7f\u202ered\u2028'7"
 """Clears a screen, names a window, moves the cursor, turns the writing round."""
@@ -70,6 +75,34 @@ def test_an_error_repeats_no_control_characters(tmp_path: Path, capsys: pytest.C
     assert main(["ack", str(tmp_path), ODD, "--reason", "known"]) == 2
     assert main(["report", str(tmp_path / "\x1b[2J")]) == 2
     assert obeyed(capsys.readouterr().err) == []
+
+
+@pytest.mark.parametrize("action", ["plan", "list", "run", "heal", "proxy"])
+def test_names_of_a_fault_configuration_command_no_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], action: str
+) -> None:
+    async def serve(*given: Any) -> None:
+        given[-1]({ODD: LinkStatus(listen="a:1", upstream="b:1", probe_port=0, probe_bytes=0, connections=0,
+                                   impairment=Impairment())})  # fmt: skip
+
+    monkeypatch.setattr(command, "run_timeline", lambda config, timeline, say, stop: say(ODD))
+    monkeypatch.setattr(command, "heal_all", lambda journal, topic, limits, say: say(ODD))
+    monkeypatch.setattr(command, "serve", serve)
+    file = tmp_path / "faults.yaml"
+    targets = {ODD: {"type": "process", "pid_file": "w0.pid", "start": ["sleep", "9"]}}
+    fault = {"kind": "process_kill", "target": ODD, "for": "1s"}
+    file.write_text(json.dumps({"seed": 7, "targets": targets, "schedule": {"faults": [fault]}}))
+    assert main(["faults", action, str(file)]) == 0
+    shown = capsys.readouterr().out
+    assert "owned" in shown
+    assert obeyed(shown) == []
+
+
+def test_what_the_doctor_finds_commands_no_terminal() -> None:
+    stream = io.StringIO()
+    doctor.tell([problem(ODD, ODD, ODD)], stream)
+    assert obeyed(stream.getvalue()) == []
+    assert stream.getvalue().count("\n") == 1
 
 
 @pytest.mark.parametrize("said", ["", "plain", "it's", "a b", ODD, "\\x1b", "\x1b7", "ü\x80ü", "$HOME `id` \x01"])

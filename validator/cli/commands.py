@@ -22,9 +22,9 @@ from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.config.schema import json_schema
+from validator.model.terminal import plain, plain_json
 from validator.publish import history
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
-from validator.publish.terminal import plain, plain_json
 
 LINE_EVERY_SECONDS: Final = 5.0
 """How often progress is told where it cannot be shown in place."""

@@ -8,6 +8,7 @@ from typing import TextIO
 from validator.cli.diagnosis import Finding
 from validator.cli.exits import PASS, UNKNOWN
 from validator.config.model import Config
+from validator.model.terminal import plain
 
 
 def run(config: Config | None, stream: TextIO) -> int:
@@ -28,7 +29,7 @@ def tell(findings: Iterable[Finding], stream: TextIO) -> int:
     """Write each finding as it comes; returns how many are problems."""
     problems = 0
     for finding in findings:
-        stream.write(f"{finding.status:<9}{finding.subject:<20}  {finding.said}\n")
+        stream.write(plain(f"{finding.status:<9}{finding.subject:<20}  {finding.said}") + "\n")
         stream.flush()
         problems += finding.status == "problem"
     return problems

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from validator.cli.commands import COMMANDS
 from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
 from validator.cli.parser import parse
-from validator.publish.terminal import plain
+from validator.model.terminal import plain
 
 
 def main(argv: Sequence[str] | None = None) -> int:

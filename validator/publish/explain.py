@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
-from validator.publish.terminal import plain
+from validator.model.terminal import plain
 from validator.publish.times import rfc3339
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from validator.model.classes import ViolationClass
+from validator.model.terminal import shell_word
 from validator.publish.history import History, first_seen
 from validator.publish.sentences import BROKEN, blamed, breaks
-from validator.publish.terminal import shell_word
 from validator.publish.times import rfc3339
 
 ADVICE: Final[dict[ViolationClass, str]] = {

@@ -6,8 +6,8 @@ import shutil
 from collections.abc import Mapping
 from typing import Any, Final, TextIO
 
+from validator.model.terminal import plain, plain_values
 from validator.publish.sentences import number
-from validator.publish.terminal import plain, plain_values
 
 COLOURS: Final = {"pass": "32", "fail": "31", "unknown": "33"}
 COLUMNS: Final = 5

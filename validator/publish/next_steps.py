@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
+from validator.model.terminal import shell_word
 from validator.publish.sentences import clock, plural
-from validator.publish.terminal import shell_word
 
 STATE: Final = "STATE"
 """Stands for the state folder where nobody knows it."""

@@ -1,7 +1,7 @@
 """The report for a terminal: sentences first, then aligned columns; at most 100 columns wide.
 
 Commands are longer where they must be: each has a line of its own, so that it can be pasted. Nothing that comes from
-records is obeyed by the terminal (:mod:`validator.publish.terminal`).
+records is obeyed by the terminal (:mod:`validator.model.terminal`).
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
 
+from validator.model.terminal import plain_values
 from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
@@ -25,7 +26,6 @@ from validator.publish.sentences import (
     some_ids,
     what_broke,
 )
-from validator.publish.terminal import plain_values
 
 WIDTH: Final = 100
 VIOLATIONS_SHOWN: Final = 5

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 import validator
 from validator.config.model import Config
 from validator.model.classes import Verdict
+from validator.model.terminal import plain
 from validator.publish.publisher import Publisher
-from validator.publish.terminal import plain
 from validator.state import identity
 from validator.state.lock import StateLock, acquire
 from validator.state.tables import StateTables
