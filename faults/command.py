@@ -153,6 +153,8 @@ def _proxy(config: FaultConfig, _: int | None) -> int:
         for name, target in config.targets.items()
         if isinstance(target, LinkTarget) or (isinstance(target, NamespaceTarget) and target.relay is not None)
     }
-    asyncio.run(serve(links, config.state, ready))
+    for name, link in asyncio.run(serve(links, config.state, ready)).items():
+        if link.dropped_packets:
+            print(plain(f"{name}: {link.dropped_packets:,} packets were dropped, because too many were waiting"))
     sys.stdout.flush()
     return _PASS

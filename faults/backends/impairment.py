@@ -34,5 +34,7 @@ class LinkStatus(Section):
     """What that echo has received; the packets that a relay has passed on."""
     lost_packets: int = 0
     """By the present impairment of a relay."""
+    dropped_packets: int = 0
+    """By a relay since its start, because too many were waiting."""
     connections: int
     impairment: Impairment

@@ -42,8 +42,11 @@ def socket_path(state: Path) -> Path:
 
 async def serve(
     links: Mapping[str, LinkTarget | NamespaceTarget], state: Path, ready: Callable[[dict[str, LinkStatus]], None]
-) -> None:
-    """Serve until SIGTERM or SIGINT; ``ready`` is called when all links listen. Raises FaultRefused."""
+) -> dict[str, LinkStatus]:
+    """Serve until SIGTERM or SIGINT; ``ready`` is called when all links listen. Returns what each did last.
+
+    Raises FaultRefused.
+    """
     if not links:
         raise FaultRefused(
             "The configuration has no link target and no namespace with a relay, so that there is nothing for a proxy "
@@ -72,10 +75,12 @@ async def serve(
         ready({name: link.status() for name, link in served.items()})
         await ended.wait()
         control.close()
+        last = {name: link.status() for name, link in served.items()}
     finally:
         for link in served.values():
             await link.stop()
     path.unlink(missing_ok=True)
+    return last
 
 
 def _is_served(path: Path) -> bool:

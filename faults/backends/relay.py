@@ -83,7 +83,7 @@ class Relay:
         self._places = count()
         self._timers: dict[Way, asyncio.TimerHandle] = {}
         self._made_namespace = False
-        self._passed = self._lost = 0
+        self._passed = self._lost = self._dropped = 0
         self._is_lost_for_good = False
 
     async def start(self) -> None:
@@ -156,7 +156,7 @@ class Relay:
         """What it does now. The probe's counter has the packets that have passed."""
         return LinkStatus(
             listen=self.listen, upstream=self.upstream, probe_port=0, probe_bytes=self._passed, connections=0,
-            lost_packets=self._lost, impairment=self.impairment,
+            lost_packets=self._lost, dropped_packets=self._dropped, impairment=self.impairment,
         )  # fmt: skip
 
     def _read(self, way: Way) -> None:
@@ -187,6 +187,7 @@ class Relay:
     def _keep(self, way: Way, packet: bytes, now: float) -> None:
         waiting = self._waiting[way]
         if self._waiting_bytes[way] + len(packet) > _WAITING_BYTES_MAX:
+            self._dropped += 1
             return
         self._waiting_bytes[way] += len(packet)
         share = self._random.uniform(-1, 1) if self.impairment.jitter_seconds else 0.0

@@ -81,9 +81,11 @@ def test_an_error_repeats_no_control_characters(tmp_path: Path, capsys: pytest.C
 def test_names_of_a_fault_configuration_command_no_terminal(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], action: str
 ) -> None:
-    async def serve(*given: Any) -> None:
-        given[-1]({ODD: LinkStatus(listen="a:1", upstream="b:1", probe_port=0, probe_bytes=0, connections=0,
-                                   impairment=Impairment())})  # fmt: skip
+    async def serve(*given: Any) -> dict[str, LinkStatus]:
+        status = LinkStatus(listen="a:1", upstream="b:1", probe_port=0, probe_bytes=0, connections=0,
+                            dropped_packets=7, impairment=Impairment())  # fmt: skip
+        given[-1]({ODD: status})
+        return {ODD: status}
 
     monkeypatch.setattr(command, "run_timeline", lambda config, timeline, say, stop: say(ODD))
     monkeypatch.setattr(command, "heal_all", lambda journal, topic, limits, say: say(ODD))
