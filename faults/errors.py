@@ -30,7 +30,7 @@ class FaultRefused(FaultError):
 
 
 class NotVerified(FaultError):
-    """The fault was injected and healed, but no probe showed it while it lasted."""
+    """The fault was injected and healed, but no probe showed it while it lasted, or it was gone before its time."""
 
 
 class NotHealed(FaultError):

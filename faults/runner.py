@@ -60,7 +60,7 @@ def _one(
 ) -> None:
     ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
     broken: list[tuple[Entry, Injection]] = []
-    unseen = None
+    unseen: NotVerified | None = None
 
     def healed(entry: Entry) -> None:
         (injected,) = (injected for known, injected in broken if known is entry)
@@ -83,13 +83,18 @@ def _one(
             injected.inject()
             journal.add_facts(entry, injected.facts)
             if not becomes_true(partial(_shows, broken), config.limits.verified_within):
-                unseen = fault
+                unseen = NotVerified(
+                    f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s; it was healed, "
+                    "and the run ended, since it would measure nothing."
+                )
                 break
             reach(entry, "verified", journal, topic)
             lasts = step.lasts_seconds if fault is step.parts[-1][1] else 0.0
             say(f"failure: {_where(fault)} is in" + (f", for {text_of(lasts)}" if lasts else ""))
         else:
             _hold(broken, time.monotonic() + step.lasts_seconds, stop)
+    except NotVerified as error:
+        unseen = error
     finally:
         heal_each(broken[::-1], journal, topic, config.limits.healed_within, healed)
     if topic is not None:
@@ -97,10 +102,7 @@ def _one(
         for entry, _ in broken:
             journal.told(entry)
     if unseen is not None:
-        raise NotVerified(
-            f"{_where(unseen)}: no probe showed it within {config.limits.verified_within:g} s; it was healed, and the "
-            "run ended, since it would measure nothing."
-        )
+        raise unseen
 
 
 def _where(fault: Fault) -> str:

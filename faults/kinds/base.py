@@ -37,7 +37,7 @@ class Injection(Protocol):
         """Break it; may add to ``facts``."""
 
     def hold(self) -> None:
-        """Called again and again while the fault lasts."""
+        """Called again and again while the fault lasts. Raises NotVerified where it is seen to be gone already."""
 
     def is_in(self) -> bool:
         """Measured: whether the fault shows."""

@@ -17,6 +17,7 @@ from faults.errors import FaultRefused, NotHealed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
+from faults.kinds.proxied import Kept
 from faults.parameters import (
     NamespaceBandwidthParameters,
     NamespaceDelayParameters,
@@ -46,6 +47,7 @@ class _OnNamespaces:
         self.facts = facts
         self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, NamespaceTarget)}
         self._state = state
+        self._kept = Kept(fault.name, ProxyControl(state))
 
     def prepare(self) -> None:
         """Time a connection from each. Raises FaultRefused where there is none, or somebody's rule is in place."""
@@ -107,7 +109,11 @@ class _OnNamespaces:
             namespaces.add_rule(place, *self._rule())
 
     def hold(self) -> None:
-        """Nothing to do meanwhile: the kernel does it."""
+        """Nothing to do meanwhile: the kernel or the relay does it. Raises NotVerified where a relay does no more."""
+        relayed = [name for name, target in self._targets.items() if self._is_relays(target)]
+        if relayed:
+            assert self.impairment is not None
+            self._kept.look(relayed, self.impairment)
 
     def is_in(self) -> bool:
         """Each of them shows it."""

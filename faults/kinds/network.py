@@ -13,6 +13,7 @@ from faults.backends.proxy import ProxyControl
 from faults.errors import FaultRefused, NotHealed
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.proxied import Kept
 from faults.parameters import BandwidthParameters, DelayParameters, Direction, PartitionParameters
 from faults.targets import LinkTarget
 
@@ -60,6 +61,7 @@ class _OnLinks:
         self.facts = facts
         self._links = {n: t for n, t in fault.targets.items() if isinstance(t, LinkTarget)}
         self._proxy = ProxyControl(state)
+        self._kept = Kept(fault.name, self._proxy)
 
     def prepare(self) -> None:
         """Time an echo on each link as it is. Raises FaultRefused where the proxy does not serve it unimpaired."""
@@ -86,7 +88,8 @@ class _OnLinks:
             self._proxy.impair(name, self.impairment)
 
     def hold(self) -> None:
-        """Nothing to do meanwhile."""
+        """Nothing to do meanwhile. Raises NotVerified where the proxy does it no more."""
+        self._kept.look(self._links, self.impairment)
 
     def is_in(self) -> bool:
         """Every link shows it."""

@@ -6,12 +6,13 @@ import os
 import socket
 import subprocess
 import time
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
 from faults.backends.proxy import ProxyControl
-from faults.errors import FaultRefused, NotHealed
+from faults.errors import FaultRefused, NotHealed, NotVerified
 from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, echo_seconds, wait_until
 from validator.cli.main import main
 
@@ -143,3 +144,19 @@ def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Sta
             assert main(["faults", "heal", str(stage.file)]) == 0
             assert echo_seconds(stage.link_port) < 1
         assert stage.unhealed() == []
+
+
+def test_a_fault_whose_proxy_was_started_again_ends_there(stage: Stage) -> None:
+    with stage.link(), ExitStack() as again:
+
+        def look() -> None:
+            stage.proxies[0].kill()
+            stage.proxies[0].wait(WITHIN_SECONDS)
+            again.enter_context(stage.proxy(stage.link_port, stage.targets["link"]["upstream"]))
+
+        delay = {"kind": "net_delay", "target": "link", "for": "60s", "parameters": {"delay": "300ms"}}
+        began = time.monotonic()
+        with pytest.raises(NotVerified, match="net-delay on link: it was gone before its time"):
+            stage.during(delay, look)
+        assert time.monotonic() - began < WITHIN_SECONDS
+        assert stage.states() == ["injected", "verified", "heal_started", "healed"]

@@ -8,14 +8,14 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from ipaddress import IPv4Address, IPv4Network
 from pathlib import Path
 
 import pytest
 
 from faults.backends import namespaces, relay
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, NotVerified
 from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, abandoned, wait_until
 
 # For benchmarks of networks (RFC 2544), so that it is nobody's; by our process id, so that two runs have two of them.
@@ -180,6 +180,32 @@ def test_a_killed_proxy_leaves_a_namespace_that_the_next_one_takes(stage: Stage)
             wait_until(lambda: not device.exists(), "the device is gone")
             with served(stage):
                 assert device.exists()
+    finally:
+        subprocess.run(["ip", "netns", "del", made], check=True)
+
+
+def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage) -> None:
+    made = f"spagain{os.getpid()}"
+    stage.targets["node"] = {
+        "type": "namespace", "namespace": made, "device": "e0", "relay": _NETWORK, "probe": "127.0.0.1:1",
+    }  # fmt: skip
+    device = Path(f"/sys/class/net/sp{int(IPv4Address(_HOST)):08x}")
+    try:
+        with ExitStack() as proxies:
+            proxy = proxies.enter_context(served(stage))
+            listener = proxies.enter_context(socket.create_server((_HOST, 0), backlog=100))
+            stage.targets["node"]["probe"] = f"{_HOST}:{listener.getsockname()[1]}"
+
+            def look() -> None:
+                proxy.kill()
+                proxy.wait(WITHIN_SECONDS)
+                wait_until(lambda: not device.exists(), "the device is gone")
+                proxies.enter_context(served(stage))
+
+            with pytest.raises(NotVerified, match="namespace-delay on node: it was gone before its time"):
+                stage.during({**_DELAY, "for": "60s"}, look)
+            assert stage.states() == ["injected", "verified", "heal_started", "healed"]
+            assert connect_seconds(stage) < 0.15
     finally:
         subprocess.run(["ip", "netns", "del", made], check=True)
 

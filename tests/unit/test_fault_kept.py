@@ -1,0 +1,156 @@
+"""A proxy that was started again has lost what a fault told it: the fault ends there, and is told so."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults import runner
+from faults.backends.impairment import Impairment, LinkStatus
+from faults.backends.proxy import ProxyControl
+from faults.config import KafkaSection, parse
+from faults.errors import NotHealed, NotVerified
+from faults.facts import Facts
+from faults.fault import Fault, Timeline
+from faults.journal import Journal
+from faults.kinds import proxied
+from faults.kinds.base import Injection
+from faults.kinds.makers import injection
+from faults.schedule import timeline
+
+TARGETS: dict[str, dict[str, Any]] = {
+    "link": {"type": "link", "listen": "127.0.0.1:19092", "upstream": "127.0.0.1:9092"},
+    "node": {"type": "namespace", "namespace": "n", "device": "e0", "relay": "198.18.7.0/30", "probe": "127.0.0.1:1"},
+    "kernel": {"type": "namespace", "namespace": "n", "device": "e0", "probe": "127.0.0.1:1"},
+}
+DELAY = {"delay": "500ms"}
+FAULTS: list[dict[str, Any]] = [
+    {"kind": "net_delay", "target": "link", "parameters": DELAY},
+    {"kind": "net_partition", "target": "link"},
+    {"kind": "namespace_delay", "target": "node", "parameters": DELAY},
+    {"kind": "namespace_loss", "target": "node", "parameters": {"percent": 50}},
+]
+
+
+class Proxy:
+    """In the place of a running one. ``impairments``: of its links; None: it does not run."""
+
+    def __init__(self) -> None:
+        self.impairments: dict[str, Impairment] | None = {}
+        self.asked = 0
+
+    def status(self) -> dict[str, LinkStatus]:
+        self.asked += 1
+        if self.impairments is None:
+            raise NotHealed("no proxy answers")
+        return {
+            name: LinkStatus(listen="", upstream="", probe_port=0, probe_bytes=0, connections=0, impairment=told)
+            for name, told in self.impairments.items()
+        }
+
+
+@pytest.fixture
+def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
+    made = Proxy()
+    monkeypatch.setattr(ProxyControl, "status", made.status)
+    monkeypatch.setattr(proxied, "_LOOK_SECONDS", 0.0)
+    return made
+
+
+def planned(folder: Path, spec: dict[str, Any], lasts: str = "1s") -> tuple[Any, Timeline]:
+    faults = {"faults": [{**spec, "for": lasts, "name": "slow"}]}
+    config = parse({"seed": 3, "state": str(folder), "targets": TARGETS, "schedule": faults})
+    return config, timeline(config)
+
+
+def fault(folder: Path, spec: dict[str, Any]) -> Fault:
+    return planned(folder, spec)[1].steps[0].fault
+
+
+@pytest.mark.parametrize("spec", FAULTS, ids=lambda spec: str(spec["kind"]))
+def test_a_fault_that_the_proxy_has_lost_is_seen_to_be_gone(tmp_path: Path, proxy: Proxy, spec: dict[str, Any]) -> None:
+    injected: Any = injection(fault(tmp_path, spec), tmp_path)
+    name = str(spec["target"])
+    proxy.impairments = {name: injected.impairment}
+    injected.hold()
+    proxy.impairments = None
+    injected.hold()  # between the two proxies: nothing passes
+    for lost in ({name: Impairment()}, {}):
+        proxy.impairments = lost
+        with pytest.raises(NotVerified, match=f"^slow on {name}: it was gone before its time, since the proxy was"):
+            injected.hold()
+
+
+@pytest.mark.parametrize(
+    "spec", [{**FAULTS[2], "target": "kernel"}, {"kind": "namespace_partition", "target": "node"}], ids=["delay", "cut"]
+)
+def test_what_the_kernel_does_asks_no_proxy(tmp_path: Path, proxy: Proxy, spec: dict[str, Any]) -> None:
+    proxy.impairments = {"node": Impairment()}
+    injection(fault(tmp_path, spec), tmp_path).hold()
+    assert proxy.asked == 0
+
+
+def test_the_proxy_is_asked_now_and_then(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(proxied, "_LOOK_SECONDS", 60.0)
+    injected: Any = injection(fault(tmp_path, FAULTS[0]), tmp_path)
+    proxy.impairments = {"link": injected.impairment}
+    for _ in range(10):
+        injected.hold()
+    assert proxy.asked == 1
+
+
+class LostAtOnce:
+    """An injection that is in, and gone at the next look."""
+
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self.is_healed = False
+
+    def prepare(self) -> None:
+        """Nothing to find."""
+
+    def inject(self) -> None:
+        """Nothing to break."""
+
+    def hold(self) -> None:
+        raise NotVerified("slow on link: it was gone before its time.")
+
+    def is_in(self) -> bool:
+        return True
+
+    def heal(self) -> None:
+        self.is_healed = True
+
+    def is_gone(self) -> bool:
+        return self.is_healed
+
+
+def test_the_window_of_a_lost_fault_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    lost: Injection = LostAtOnce()
+    told: list[str] = []
+
+    class Topic:
+        def __init__(self, _: object) -> None: ...
+        def check(self) -> None: ...
+        def tell(self, _: object, *states: str) -> None:
+            told.extend(states)
+
+        def flush(self) -> None:
+            told.append("flushed")
+
+    monkeypatch.setattr(runner, "injection", lambda *_: lost)
+    monkeypatch.setattr(runner, "FaultsTopic", Topic)
+    config, one_fault = planned(tmp_path, FAULTS[0], "60s")
+    config = config.model_copy(update={"kafka": KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults")})
+    began = time.monotonic()
+    with pytest.raises(NotVerified, match="gone before its time"):
+        runner.run(config, one_fault, lambda _: None, threading.Event())
+    assert time.monotonic() - began < 30
+    assert told == ["injected", "verified", "heal_started", "healed", "flushed"]
+    with Journal.locked(tmp_path) as journal:
+        assert journal.open_entries() == []
+        assert all(entry.is_told for entry in journal.entries.values())
