@@ -231,7 +231,7 @@ class PoisonParameters(Section):
 class DiskParameters(Section):
     """A file of at most ``bytes``; less where the file system is full before.
 
-    It is refused where less than ``reserve`` would stay free; a ``reserve`` of 0 lets it fill up.
+    It is refused where less than ``reserve`` would stay free; a ``reserve`` of 0 lets it fill up, to the last byte.
     """
 
     bytes: Annotated[Bytes, Field(gt=0)]

@@ -18,28 +18,37 @@ from faults.targets import FolderTarget
 _CHUNK_BYTES: Final = 1 << 20
 _PREFIX: Final = ".streamproof-fault-"
 _NEARLY_FULL_BYTES: Final = 1 << 20
+_NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DiskFull:
     """Writes a file until it has its size or the file system is full."""
 
-    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         assert isinstance(fault.parameters, DiskParameters)
         self.facts = facts
+        self._state = state
         self._parameters = fault.parameters
         folders = {n: t.path for n, t in fault.targets.items() if isinstance(t, FolderTarget)}
         self._files = {name: folder / f"{_PREFIX}{fault.id}" for name, folder in folders.items()}
 
     def prepare(self) -> None:
-        """Refuse where the folder is not there or too little would stay free."""
+        """Raise FaultRefused where the folder is not there, or too little would stay free: the reserve is broken, or
+        nothing is left for our own journal.
+        """
         for name, file in self._files.items():
             if not file.parent.is_dir():
                 raise FaultRefused(f"{name}: {file.parent} is no folder; name one that exists.")
-            left = shutil.disk_usage(file.parent).free - self._parameters.bytes
+            left = max(shutil.disk_usage(file.parent).free - self._parameters.bytes, 0)
             if left < self._parameters.reserve:
                 raise FaultRefused(
-                    f"{name}: only {max(left, 0)} bytes of {file.parent} would stay free, and reserve is "
+                    f"{name}: only {left} bytes of {file.parent} would stay free, and reserve is "
                     f"{self._parameters.reserve}; take fewer bytes or a smaller reserve."
+                )
+            if left == 0 and self._state.stat().st_dev == file.parent.stat().st_dev:
+                raise FaultRefused(
+                    f"{name}: the journal in {self._state} is on the file system that would fill up; put state on "
+                    "another one, or leave a reserve."
                 )
 
     def inject(self) -> None:
@@ -53,7 +62,7 @@ class DiskFull:
                         left -= out.write(chunk[:left])
                     os.fsync(out.fileno())
             except OSError as error:
-                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                if error.errno not in _NO_SPACE:
                     raise FaultRefused(f"{file}: cannot be written ({error.strerror}).") from error
 
     def hold(self) -> None:
@@ -66,6 +75,7 @@ class DiskFull:
             and (
                 file.stat().st_blocks * 512 >= self._parameters.bytes
                 or shutil.disk_usage(file.parent).free < _NEARLY_FULL_BYTES
+                or _why_no_byte(file.parent) in _NO_SPACE  # a quota fills up without the file system
             )
             for file in self._files.values()
         )
@@ -77,18 +87,19 @@ class DiskFull:
     def is_gone(self) -> bool:
         """No file of ours is left, and a byte can be written."""
         return not any(file.exists() for file in self._files.values()) and all(
-            _takes_a_byte(file.parent) for file in self._files.values()
+            _why_no_byte(file.parent) is None for file in self._files.values()
         )
 
 
-def _takes_a_byte(folder: Path) -> bool:
+def _why_no_byte(folder: Path) -> int | None:
+    """The errno with which a byte cannot be written there; None where it can."""
     probe = folder / f"{_PREFIX}probe-{os.getpid()}"
     try:
         with probe.open("wb", buffering=0) as out:
             out.write(b"1")
             os.fsync(out.fileno())
-    except OSError:
-        return False
+    except OSError as error:
+        return error.errno
     finally:
         probe.unlink(missing_ok=True)
-    return True
+    return None
