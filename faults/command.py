@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
-from faults.backends import docker, kubernetes
+from faults.backends import docker, faketime, kubernetes
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import serve
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
@@ -55,8 +55,12 @@ def run(given: argparse.Namespace) -> int:
 
 def _list() -> None:
     width = max(len(name) for name in [*KINDS, *(absent.name for absent in ABSENT), *ABSENT_BACKENDS]) + 2
-    elsewhere = {"container": docker.why_not_here(), "pods": kubernetes.why_not_here()}
-    reasons = {kind.name: kind.why_not_here or elsewhere.get(kind.target) for kind in KINDS.values()}
+    # Told only: a target may name a Docker, a cluster or a libfaketime that is not where one looks first.
+    of_types = {"container": docker.why_not_here(), "pods": kubernetes.why_not_here()}
+    of_kinds = {"clock_skew": faketime.why_not_here()}
+    reasons = {
+        kind.name: kind.why_not_here or of_kinds.get(kind.name) or of_types.get(kind.target) for kind in KINDS.values()
+    }
     print("Kinds of faults that this host can do:")
     for kind in KINDS.values():
         if reasons[kind.name] is None:

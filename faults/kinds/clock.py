@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.backends import processes
+from faults.backends.faketime import LIBRARY
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
@@ -21,7 +22,6 @@ from faults.kinds.base import for_each
 from faults.kinds.process import OnProcesses
 from faults.parameters import ClockParameters
 
-_LIBRARY: Final = "libfaketime"
 _FILE_VARIABLE: Final = "FAKETIME_TIMESTAMP_FILE"
 _KNOWN: Final = (_FILE_VARIABLE, "FAKETIME_NO_CACHE", "FAKETIME_CACHE_DURATION", "FAKETIME_SHARED")
 """Variables of the library beside which its file alone says the time; ``FAKETIME`` and others win over the file."""
@@ -46,7 +46,7 @@ class ClockSkew(OnProcesses):
             target = self._targets[known.target]
             if target.clock_file is None:
                 raise FaultRefused(f"{known.target}: give the target clock_file, the file that its libfaketime reads.")
-            library, variables = processes.mapped(known.pid, _LIBRARY), processes.environment(known.pid)
+            library, variables = processes.mapped(known.pid, LIBRARY), processes.environment(known.pid)
             others = sorted(name for name in variables if name.startswith("FAKETIME") and name not in _KNOWN)
             if others:
                 raise FaultRefused(

@@ -5,17 +5,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
+from faults.backends import faketime
 from faults.errors import FaultRefused
 from tests.faults.stage import HEALERS, Stage, abandoned, wait_until
 
-# Where Debian, Fedora and a build from source put it; or where LD_PRELOAD of the test names it.
-_PLACES = ["/usr/lib", "/usr/lib64", "/usr/local/lib"]
-_FOUND = [path for place in _PLACES for path in Path(place).glob("**/faketime/libfaketimeMT.so.1")]
-LIBRARY = os.environ.get("STREAMPROOF_TEST_FAKETIME") or (str(_FOUND[0]) if _FOUND else "")
+LIBRARY = os.environ.get("STREAMPROOF_TEST_FAKETIME") or str(faketime.installed() or "")
 _TELLS = """
 import os, select, sys, time
 while True:

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import pytest
 
+from faults.backends import faketime, processes
 from faults.catalogue import ABSENT, KINDS
 from validator.cli.main import main
 
@@ -78,6 +84,34 @@ def test_the_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
     out = capsys.readouterr().out
     shown = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
     assert shown >= {*KINDS, *(absent.name for absent in ABSENT), "namespaces"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="clock_skew reads /proc")
+@pytest.mark.parametrize("where", ["nowhere", "installed", "in a folder of the machine's name", "loaded by a process"])
+def test_the_list_looks_for_the_library_that_moves_clocks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    folder = tmp_path / ("lib/x86_64-linux-gnu" if "machine" in where else "lib") / "faketime"
+    folder.mkdir(parents=True)
+    library = folder / "libfaketimeMT.so.1"
+    if where != "nowhere":
+        library.write_bytes(b"\x7fELF")
+    monkeypatch.setattr(faketime, "_PLACES", () if "loaded" in where else (str(tmp_path / "lib"),))
+    monkeypatch.setattr(processes, "mapped", partial(_mapped_here, processes.mapped))
+    with ExitStack() as stack:
+        if "loaded" in where:
+            file = stack.enter_context(library.open("rb"))
+            stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        assert main(["faults", "list"]) == 0
+    possible, _, not_here = capsys.readouterr().out.partition("Not here:\n")
+    assert ("  clock_skew " in possible) is (where != "nowhere")
+    told = "libfaketime is not installed, and no process here has loaded it" in not_here
+    assert told is (where == "nowhere")
+
+
+def _mapped_here(mapped: Callable[[int, str], str | None], pid: int, library: str) -> str | None:
+    """As if no process ran besides us, whatever others on this host were started with."""
+    return mapped(pid, library) if pid == os.getpid() else None
 
 
 @pytest.mark.parametrize(
