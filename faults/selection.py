@@ -13,7 +13,7 @@ from faults.errors import FaultRefused
 from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
 from faults.spec import Selector
 from faults.targets import LocalProcess, Target
-from faults.things import distinct, sharing, things_of
+from faults.things import distinct, hold_of, sharing
 
 NODE_LOSS: Final = "node_loss"
 _SHARED: Final = ("machine", "topic")
@@ -49,11 +49,11 @@ def select(
     Raises FaultRefused where nothing matches, or fewer than are picked. Whether they are too many is another question:
     :func:`check_radius`.
     """
-    hit = {thing for other in others for name in other.names for thing in things_of(other.kind, config.targets[name])}
+    held = [hold_of(other.kind, config.targets[name]) for other in others for name in other.names]
 
     def is_hit(name: str) -> bool:
         target = config.targets[name]
-        return target.type not in _SHARED and not hit.isdisjoint(things_of(kind, target))
+        return target.type not in _SHARED and any(map(hold_of(kind, target).meets, held))
 
     if selector.input is False and not any(target.input for target in config.targets.values()):
         raise FaultRefused(

@@ -1,14 +1,17 @@
 """What a target physically is: two names may stand for one process, clock file, device or file system.
 
-As far as the configuration tells it. That two files hold one process id is seen only when the processes are looked for.
+As far as the configuration tells it, and of process groups (``group: true``) as far as their processes run by now. That
+two files hold one process id is seen only when the processes are looked for.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
+from faults.backends import processes
 from faults.targets import (
     ContainerTarget,
     FolderTarget,
@@ -16,7 +19,7 @@ from faults.targets import (
     LocalProcess,
     NamespaceTarget,
     PodsTarget,
-    SidecarTarget,
+    ProcessTarget,
     Target,
     TopicTarget,
 )
@@ -25,15 +28,34 @@ Thing = tuple[str, ...]
 """Sort and identity; equal where two targets are one thing."""
 
 
-def things_of(kind: str, target: Target) -> frozenset[Thing]:
+@dataclass(frozen=True)
+class Hold:
+    """What a fault takes hold of; ``groups``: the process group of it, of which another fault may take hold."""
+
+    things: frozenset[Thing]
+    groups: frozenset[Thing] = frozenset()
+
+    def meets(self, other: Hold) -> bool:
+        """Whether the one takes hold of something that the other does."""
+        return bool(self.things & other.things or self.things & other.groups or self.groups & other.things)
+
+
+def hold_of(kind: str, target: Target) -> Hold:
     """All that a fault of ``kind`` on ``target`` takes hold of."""
+    things, process = _things(kind, target), _process_of(kind, target)
+    if process is None:
+        return Hold(things)
+    return Hold(things | _group(process)) if process.group else Hold(things, _group(process))
+
+
+def _things(kind: str, target: Target) -> frozenset[Thing]:
     match target:
         case LocalProcess():
             clock = [_file("clock", target.clock_file)] if kind == "clock_skew" and target.clock_file else []
             return frozenset([_process(target), *clock])
         case FolderTarget():
-            process = [_file("process", target.pid_file)] if kind == "disk_slow" and target.pid_file else []
-            return frozenset([_file_system(target.path), *process])
+            process = _process_of(kind, target)
+            return frozenset([_file_system(target.path), *([] if process is None else [_process(process)])])
         case NamespaceTarget():
             return frozenset([("device", target.namespace, target.device)])
         case LinkTarget():
@@ -50,30 +72,50 @@ def things_of(kind: str, target: Target) -> frozenset[Thing]:
 
 
 def distinct(kind: str, targets: Mapping[str, Target]) -> dict[str, Target]:
-    """``targets`` without those that take hold of what one before them does."""
-    seen: set[Thing] = set()
-    kept = {}
-    for name, target in targets.items():
-        things = things_of(kind, target)
-        if not things & seen:
-            kept[name] = target
-        seen |= things
-    return kept
+    """``targets`` without those that take hold of what another one does: a whole group stays, else the first one."""
+    seen: list[Hold] = []
+    kept = set()
+    for name in sorted(targets, key=lambda name: not _is_group(kind, targets[name])):
+        hold = hold_of(kind, targets[name])
+        if not any(hold.meets(other) for other in seen):
+            kept.add(name)
+        seen.append(hold)
+    return {name: target for name, target in targets.items() if name in kept}
 
 
 def sharing(kind: str, targets: Mapping[str, Target], names: Iterable[str]) -> frozenset[str]:
     """``names``, and those of ``targets`` that take hold of something that these do."""
-    taken = {thing for name in names for thing in things_of(kind, targets[name])}
-    return frozenset(name for name, target in targets.items() if things_of(kind, target) & taken)
+    taken = [hold_of(kind, targets[name]) for name in names]
+    return frozenset(name for name, target in targets.items() if any(map(hold_of(kind, target).meets, taken)))
+
+
+def _process_of(kind: str, target: Target) -> LocalProcess | None:
+    """The process that the fault takes hold of."""
+    if isinstance(target, LocalProcess):
+        return target
+    if isinstance(target, FolderTarget) and kind == "disk_slow" and target.pid_file is not None:
+        return ProcessTarget(type="process", pid_file=target.pid_file, group=target.group)
+    return None
+
+
+def _is_group(kind: str, target: Target) -> bool:
+    process = _process_of(kind, target)
+    return process is not None and process.group
 
 
 def _process(target: LocalProcess) -> Thing:
     if target.pid is not None:
         return ("process", str(target.pid))
-    if isinstance(target, SidecarTarget) and target.state is not None:
-        return _file("process", target.state / "lock")
-    assert target.pid_file is not None
-    return _file("process", target.pid_file)
+    return _file("process", processes.where_named(target))
+
+
+def _group(target: LocalProcess) -> frozenset[Thing]:
+    """The process group that it is in; nothing where it does not run yet."""
+    try:
+        pid = processes.pid_of(target)
+        return frozenset() if pid is None else frozenset([("process group", str(os.getpgid(pid)))])
+    except OSError:
+        return frozenset()
 
 
 def _file(sort: str, path: Path) -> Thing:

@@ -30,10 +30,11 @@ class OnProcesses:
     def prepare(self) -> None:
         """Find the processes. Raises FaultRefused where one does not run."""
         found = [known for name, target in self._targets.items() for known in processes.members(name, target)]
-        owner: dict[int | None, str] = {}
-        for name, pid in ((name, processes.pid_of(target)) for name, target in self._targets.items()):
-            if owner.setdefault(pid, name) != name:
-                raise FaultRefused(f"{owner[pid]} and {name} are both process {pid}; hit one of them only.")
+        owner: dict[int, str] = {}
+        for known in found:
+            other = owner.setdefault(known.pid, known.target)
+            if other != known.target:
+                raise FaultRefused(f"{other} and {known.target} both hold process {known.pid}; hit one of them only.")
         self.facts = Facts(processes=tuple(found))
 
     def hold(self) -> None:

@@ -233,6 +233,6 @@ def test_two_files_that_name_one_process_are_refused(stage: Stage) -> None:
     stage.add_worker("w0")
     (stage.folder / "again.pid").write_text(str(stage.pid("w0")))
     stage.targets["again"] = {"type": "process", "pid_file": "again.pid"}
-    with pytest.raises(FaultRefused, match=r"again and w0 are both process \d+"):
+    with pytest.raises(FaultRefused, match=r"again and w0 both hold process \d+"):
         _run(stage, {"kind": "process_pause", "target": {"pick": "all"}})
     assert state_of(stage.pid("w0")) != "T"

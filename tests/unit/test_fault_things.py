@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -84,3 +87,56 @@ def test_a_broker_that_is_also_a_process_is_hit_once_by_a_group() -> None:
 def test_a_lost_node_takes_a_process_with_two_names_once() -> None:
     targets = {"a": process("a.pid", host="x"), "again": process("./a.pid", host="x"), "b": process("b.pid", host="y")}
     assert hit(targets, {"kind": "node_loss", "target": "a"}) == [["a"]]
+
+
+@pytest.fixture
+def group_of_two(tmp_path: Path) -> Iterator[None]:
+    """Files of a process, of one that it has started, and of one in a group of its own."""
+    with ExitStack() as stack:
+        leader: subprocess.Popen[bytes] | None = None
+        for name in ("leader", "member", "other"):
+            group = leader.pid if leader is not None and name == "member" else 0
+            process = stack.enter_context(subprocess.Popen(["sleep", "60"], process_group=group))
+            stack.callback(process.kill)
+            leader = leader or process
+            (tmp_path / f"{name}.pid").write_text(str(process.pid))
+        yield
+
+
+@pytest.mark.usefixtures("group_of_two")
+@pytest.mark.parametrize("member_takes_group", [True, False])
+def test_two_targets_in_one_process_group_are_one_where_the_group_is_taken(
+    tmp_path: Path, member_takes_group: bool
+) -> None:
+    leader = process(str(tmp_path / "leader.pid"), group=True)
+    member = process(str(tmp_path / "member.pid"), group=member_takes_group)
+    pause = {"kind": "process_pause"}
+    with pytest.raises(FaultRefused, match=r"would hit all replicas \(member, leader\)"):
+        hit({"member": member, "leader": leader}, {**pause, "target": {"pick": "one"}})
+    with pytest.raises(FaultRefused, match="would be hit twice in one group"):
+        hit({"member": member, "leader": leader}, {**pause, "target": "member"}, {**pause, "target": "leader"})
+    (names,) = hit({"member": member, "leader": leader}, {**pause, "target": {"pick": "all"}})
+    assert names == (["member"] if member_takes_group else ["leader"]), "who takes the whole group does for all of it"
+    other = process(str(tmp_path / "other.pid"), group=True)
+    with pytest.raises(FaultRefused, match="pick: 3 is more than the 2 targets that match"):
+        hit({"member": member, "leader": leader, "other": other}, {**pause, "target": {"pick": 3}})
+
+
+@pytest.mark.usefixtures("group_of_two")
+def test_two_targets_in_one_process_group_are_two_where_nobody_takes_it(tmp_path: Path) -> None:
+    targets = {name: process(str(tmp_path / f"{name}.pid")) for name in ("leader", "member")}
+    (names,) = hit(targets, {"kind": "process_pause", "target": {"pick": "one"}})
+    assert len(names) == 1
+    assert hit(targets, {"kind": "process_pause", "target": {"pick": "all"}}) == [["leader", "member"]]
+
+
+@pytest.mark.usefixtures("group_of_two")
+def test_the_process_of_a_slowed_folder_may_be_in_a_group_that_is_hit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("faults.catalogue.Kind.why_not_here", None)
+    folder = {"type": "folder", "path": str(tmp_path), "pid_file": str(tmp_path / "member.pid")}
+    targets = {"w": process(str(tmp_path / "leader.pid"), group=True), "disk": folder}
+    slow = {"kind": "disk_slow", "target": "disk", "parameters": {"bytes_per_second": "1MB"}}
+    with pytest.raises(FaultRefused, match="disk_slow: disk would be hit twice in one group"):
+        hit(targets, {"kind": "process_pause", "target": "w"}, slow)
