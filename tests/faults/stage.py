@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,10 @@ import pytest
 import yaml
 
 from faults.config import FaultConfig, load
-from faults.journal import Journal
+from faults.journal import Journal, read
 from faults.runner import run
 from faults.schedule import timeline
+from validator.cli.main import main
 
 WITHIN_SECONDS = 20.0
 STREAMPROOF = [sys.executable, "-m", "validator.cli.main", "faults"]
@@ -193,13 +195,24 @@ class Runner:
         return self.process.communicate(timeout=WITHIN_SECONDS)[0]
 
 
-HEALERS = ("watchdog", pytest.param("heal", marks=pytest.mark.extended))
+KILLED = ("watchdog", pytest.param("heal", marks=pytest.mark.extended))
 """Who heals what a killed runner left: its watchdog, or, where that was killed too, ``faults heal``."""
+HEALERS = (*KILLED, "stopped")
+"""These, and a runner that SIGTERM stopped, which heals itself."""
 
 
 def abandoned(stage: Stage, fault: dict[str, Any], healer: str, is_in: Callable[[], bool]) -> None:
-    """A runner is killed while its fault ``is_in``; returns when ``healer`` has healed, with all states reached."""
+    """A runner is ended while its fault ``is_in``; returns when ``healer`` has healed, with all states reached."""
     stage.write({**fault, "for": "600s"})
+    if healer == "stopped":
+        _stopped(stage, is_in)
+    else:
+        _killed(stage, healer, is_in)
+    wait_until(lambda: stage.unhealed() == [], f"the {healer} has healed")
+    assert stage.states() == ["injected", "verified", "heal_started", "healed"]
+
+
+def _killed(stage: Stage, healer: str, is_in: Callable[[], bool]) -> None:
     runner = Runner(stage)
     try:
         assert is_in()
@@ -211,8 +224,28 @@ def abandoned(stage: Stage, fault: dict[str, Any], healer: str, is_in: Callable[
     if healer == "heal":
         assert len(stage.unhealed()) == 1
         heal(stage)
-    wait_until(lambda: stage.unhealed() == [], f"the {healer} has healed")
-    assert stage.states() == ["injected", "verified", "heal_started", "healed"]
+
+
+def _stopped(stage: Stage, is_in: Callable[[], bool]) -> None:
+    """The command in this process, which takes a fraction of a process's time, and SIGTERM to it."""
+
+    def stop() -> bool:
+        try:
+            wait_until(lambda: any("verified" in e.states for e in read(stage.folder / "st").values()), "it is in")
+            return is_in()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # where the command has ended, it must not end the tests
+    try:
+        with ThreadPoolExecutor(1) as beside:
+            was_in = beside.submit(stop)
+            status = main(["faults", "run", str(stage.file)])
+        assert was_in.result()
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert status == 130
+    assert stage.unhealed() == []
 
 
 def heal(stage: Stage) -> None:

@@ -14,7 +14,7 @@ from faults.errors import NotHealed, NotVerified
 from faults.journal import Entry, read
 from faults.runner import run
 from faults.schedule import timeline
-from tests.faults.stage import HEALERS, WITHIN_SECONDS, Runner, Stage, heal, is_alive, state_of, wait_until
+from tests.faults.stage import KILLED, WITHIN_SECONDS, Runner, Stage, heal, is_alive, state_of, wait_until
 
 PAUSE = {"kind": "process_pause", "target": "w0"}
 KILL = {"kind": "process_kill", "target": "w1"}
@@ -114,7 +114,7 @@ def group(pair: Stage) -> Iterator[Callable[[str, str], Runner]]:
         runner.stop()
 
 
-@pytest.mark.parametrize("who", HEALERS)
+@pytest.mark.parametrize("who", KILLED)
 @pytest.mark.parametrize(
     ("after", "until", "kinds"),
     [

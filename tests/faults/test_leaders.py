@@ -97,10 +97,14 @@ def test_a_leader_that_was_not_the_preferred_one_is_so_again(stage: Stage, clust
 
 
 @pytest.mark.parametrize("healer", HEALERS)
-def test_the_leaders_of_a_killed_runner_move_back(stage: Stage, cluster: Cluster, topic: str, healer: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "target", "meanwhile"), [("leader_move", "events", [2, 1, 2]), ("broker_demote", "broker-1", [2, 2, 2])]
+)
+def test_the_leaders_of_a_killed_runner_move_back(
+    stage: Stage, cluster: Cluster, topic: str, kind: str, target: str, meanwhile: list[int], healer: str
+) -> None:
     before = cluster.led(topic)
-    fault = {"kind": "leader_move", "target": "events"}
-    abandoned(stage, fault, healer, lambda: are_led_by(cluster, topic, 2, 1, 2))
+    abandoned(stage, {"kind": kind, "target": target}, healer, lambda: are_led_by(cluster, topic, *meanwhile))
     assert are_as(cluster, topic, before)
 
 

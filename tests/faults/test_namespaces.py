@@ -169,24 +169,41 @@ def outer_rule() -> str:
     return str(json.loads(subprocess.check_output(["tc", "-j", "qdisc", "show", "dev", device], text=True))[0]["kind"])
 
 
-LEFT: dict[str, tuple[dict[str, Any], str]] = {
-    "namespace_partition": ({}, "pfifo"),
-    "namespace_bandwidth": ({"bytes_per_second": "50KB"}, "tbf"),
-    "namespace_delay": ({"delay": "500ms"}, "netem"),
-    "namespace_loss": ({"percent": 50}, "netem" if namespaces.why_no_netem() is None else "DROP"),
-}
-"""Kind -> parameters, and the rule that it puts on."""
-NEEDS = {"DROP": [needs_loss], "netem": [needs_netem], "tbf": [needs_tbf]}
+_PEERS: dict[str, Any] = {"peers": []}  # the test names the one that there is
+LOST_BY = "netem" if namespaces.why_no_netem() is None else "DROP"
+NEEDS = {"DROP": [needs_loss], "netem": [needs_netem], "tbf": [needs_tbf], "htb": [needs_peers]}
+LEFT = [
+    pytest.param(kind, parameters, ours, marks=[*NEEDS.get(ours, []), *marks], id=name)
+    for name, kind, parameters, ours, marks in [
+        ("partition", "namespace_partition", {}, "pfifo", []),
+        ("partition-both", "namespace_partition", {"direction": "both"}, "pfifo", []),
+        ("partition-peers", "namespace_partition", {"direction": "from", **_PEERS}, "htb", []),
+        ("partition-from", "namespace_partition", {"direction": "from"}, "pfifo", [pytest.mark.extended]),
+        ("partition-to-peers", "namespace_partition", _PEERS, "htb", [pytest.mark.extended]),
+        ("partition-both-peers", "namespace_partition", {"direction": "both", **_PEERS}, "htb", [pytest.mark.extended]),
+        ("bandwidth", "namespace_bandwidth", {"bytes_per_second": "50KB"}, "tbf", []),
+        ("delay", "namespace_delay", {"delay": "500ms"}, "netem", []),
+        ("loss", "namespace_loss", {"percent": 50}, LOST_BY, []),
+    ]
+]
+"""Kind, parameters, and the rule that it puts on."""
 
 
 @pytest.mark.parametrize("healer", HEALERS)
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=NEEDS.get(rule, [])) for k, (_, rule) in LEFT.items()])
-def test_the_namespace_of_a_killed_runner_is_healed(stage: Stage, name: str, kind: str, healer: str) -> None:
-    before = rule(name)
-    parameters, ours = LEFT[kind]
+@pytest.mark.parametrize(("kind", "parameters", "ours"), LEFT)
+def test_the_namespace_of_a_killed_runner_is_healed(
+    stage: Stage, name: str, kind: str, parameters: dict[str, Any], ours: str, healer: str
+) -> None:
+    def rules() -> tuple[str, str]:
+        return rule(name), outer_rule()
+
+    before, direction = rules(), parameters.get("direction", "to")
+    meanwhile = (before[0] if direction == "from" else ours, before[1] if direction == "to" else ours)
+    if "peers" in parameters:
+        parameters = parameters | {"peers": [stage.targets["node"]["probe"]]}
     fault = {"kind": kind, "target": "node", "parameters": parameters}
-    abandoned(stage, fault, healer, lambda: rule(name) == ours)
-    assert rule(name) == before
+    abandoned(stage, fault, healer, lambda: rules() == meanwhile)
+    assert rules() == before
     assert connects(stage)
 
 

@@ -220,7 +220,7 @@ def test_the_paused_broker_of_a_killed_runner_goes_on(stage: Stage, own_broker: 
 
 
 @pytest.mark.extended
-@pytest.mark.parametrize("healer", ["watchdog", "heal"])
+@pytest.mark.parametrize("healer", HEALERS)
 def test_the_killed_broker_of_a_killed_runner_answers_again(stage: Stage, tmp_path: Path, healer: str) -> None:
     with EmbeddedBroker(folder=tmp_path / "broker") as broker:
         pid = add_broker(stage, broker)
