@@ -11,9 +11,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from itertools import count
 from typing import Final
 
-from faults.backends import docker, faketime, kubernetes
+import yaml
+
+from faults.backends import chaos_mesh, docker, faketime, kubernetes
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import serve
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
@@ -26,7 +29,7 @@ from faults.journal import Journal, names_in
 from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
-from faults.targets import LinkTarget, NamespaceTarget
+from faults.targets import LinkTarget, NamespaceTarget, PodsTarget
 from faults.topic import FaultsTopic, tell_again
 from validator import __version__
 from validator.model.terminal import plain
@@ -37,6 +40,8 @@ _INTERRUPTED: Final = 130
 
 def run(given: argparse.Namespace) -> int:
     """Do the action of ``given``; the exit status. Raises FaultError."""
+    if given.render and given.action != "plan":
+        raise FaultConfigError("faults: --render goes with plan, as in faults plan faults.yaml --render.")
     if given.action == "list":
         _list()
         if given.config is not None:
@@ -49,6 +54,10 @@ def run(given: argparse.Namespace) -> int:
             f"faults {given.action}: name the configuration, as in faults {given.action} faults.yaml."
         )
     config = load(given.config)
+    if given.render:
+        # Numbers instead of new ids, so that one seed gives one text.
+        print(objects_of(timeline(config, given.seed, id_of=map(str, count(1)).__next__)))
+        return _PASS
     actions = {"plan": _plan, "run": _run, "heal": _heal, "proxy": _proxy}
     return actions[given.action](config, given.seed)
 
@@ -92,14 +101,32 @@ def shown(planned: Timeline) -> str:
         ends = at + step.seconds
         for after, fault in step.parts:
             told = ", ".join(f"{name} {value}" for name, value in fault.parameters.model_dump(mode="json").items())
-            lasts = text_of(ends - at - after) if ends > at + after else "an instant"
             together = ", together" if step.others else ""
-            shown_fault = f"{fault.kind} on {fault.target_names} for {lasts}{together}"
+            shown_fault = f"{fault.kind} on {fault.target_names} for {_length(ends - at - after)}{together}"
             lines.append(f"{_clock(at + after)}  {shown_fault}" + (f" ({told})" if told else ""))
         at = ends
     if planned.recovery_seconds:
         lines.append(f"{_clock(at)}  recovery for {text_of(planned.recovery_seconds)}")
     return "\n".join(plain(line) for line in [*lines, f"{_clock(planned.seconds)}  end"])
+
+
+def objects_of(planned: Timeline) -> str:
+    """The objects of Chaos Mesh that the faults of pods would make, as YAML. Raises FaultConfigError without any."""
+    shown_objects = [
+        f"# {fault.name}: {fault.kind} on {name} for {_length(step.seconds - after)}\n"
+        + yaml.safe_dump(chaos_mesh.rendered(fault, name, target), sort_keys=False)
+        for step in planned.steps
+        for after, fault in step.parts
+        for name, target in fault.targets.items()
+        if isinstance(target, PodsTarget)
+    ]
+    if not shown_objects:
+        raise FaultConfigError(f"plan {planned.plan}: no fault of it hits pods, so that there is no object to show.")
+    return "---\n".join(shown_objects).rstrip()
+
+
+def _length(seconds: float) -> str:
+    return text_of(seconds) if seconds > 0 else "an instant"
 
 
 def _clock(seconds: float) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
 from faults.backends.chaos_mesh import KIND_OF, rendered
 from faults.errors import FaultConfigError, FaultRefused, NotHealed, NotVerified
@@ -15,6 +16,7 @@ from faults.targets import PodsTarget
 from tests.faults.api_server import Cluster, served
 from tests.faults.chaos_mesh_schema import SPECS, STATUS, problems, refusals
 from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, Stage, abandoned
+from validator.cli.main import main
 
 PARAMETERS: dict[str, dict[str, Any]] = {
     "pod_kill": {"pods": 2},
@@ -202,6 +204,50 @@ def made_for(stage: Stage, kind: str) -> dict[str, Any]:
     target = step.fault.targets["workers"]
     assert isinstance(target, PodsTarget)
     return rendered(step.fault, "workers", target)
+
+
+def test_the_objects_of_a_plan_are_shown_as_they_are_sent(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without a server: what is shown is for a person, or for kubectl."""
+    stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}}
+    stage.targets["w0"] = {"type": "process", "pid": 4711}
+    first, *others = KIND_OF
+    group = {"together": [fault(first), {"kind": "process_pause", "target": "w0"}], "for": "90s"}
+    stage.write(group, *(fault(kind, **{"for": "90s"}) for kind in others))
+    assert main(["faults", "plan", str(stage.file), "--render"]) == 0
+    shown = capsys.readouterr().out
+    made = list(yaml.safe_load_all(shown))
+    assert [(o["kind"], o["spec"]) for o in made] == [(KIND_OF[k], {"selector": WORKERS, **SPEC[k]}) for k in KIND_OF]
+    assert [o["metadata"]["name"] for o in made] == [f"streamproof-{n}-0" for n in (1, *range(3, 2 + len(KIND_OF)))]
+    assert [refusals(o) for o in made] == [[]] * len(KIND_OF)
+    assert "# pod-failure: pod_failure on workers for 90s\napiVersion: chaos-mesh.org/v1alpha1\n" in shown
+    assert main(["faults", "plan", str(stage.file), "--render"]) == 0
+    assert capsys.readouterr().out == shown
+
+
+def test_what_is_shown_is_what_a_run_sends(stage: Stage, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    stage.during(fault("pod_net_loss"), lambda: None)
+    assert main(["faults", "plan", str(stage.file), "--render"]) == 0
+    shown, (sent,) = yaml.safe_load(capsys.readouterr().out), cluster.made
+    assert shown["metadata"].pop("name") == "streamproof-1-0"
+    assert sent["metadata"].pop("name") != "streamproof-1-0"
+    sent["metadata"] = {name: sent["metadata"][name] for name in shown["metadata"]}
+    assert shown == {name: sent[name] for name in shown}
+
+
+@pytest.mark.parametrize(
+    ("action", "words"),
+    [
+        ("plan", "plan written: no fault of it hits pods, so that there is no object to show"),
+        ("run", "--render goes with plan"),
+    ],
+)
+def test_objects_that_are_not_there_are_a_sentence(
+    stage: Stage, capsys: pytest.CaptureFixture[str], action: str, words: str
+) -> None:
+    stage.targets["w0"] = {"type": "process", "pid": 4711}
+    stage.write({"kind": "process_pause", "target": "w0"})
+    assert main(["faults", action, str(stage.file), "--render"]) == 2
+    assert words in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("kind", KIND_OF)

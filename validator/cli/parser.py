@@ -149,6 +149,7 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument("action", choices=("plan", "run", "heal", "list", "proxy"), metavar="ACTION", help="what to do")
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="the faults' YAML file; list needs none")
     parser.add_argument("--seed", type=int, metavar="S", help="instead of the file's seed")
+    parser.add_argument("--render", action="store_true", help="with plan: the objects of Chaos Mesh, as YAML")
 
 
 def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
