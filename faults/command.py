@@ -113,7 +113,8 @@ def shown(planned: Timeline) -> str:
 def objects_of(planned: Timeline) -> str:
     """The objects of Chaos Mesh that the faults of pods would make, as YAML. Raises FaultConfigError without any."""
     shown_objects = [
-        f"# {fault.name}: {fault.kind} on {name} for {_length(step.seconds - after)}\n"
+        plain(f"# {fault.name}: {fault.kind} on {name} for {_length(step.seconds - after)}")
+        + "\n"
         + yaml.safe_dump(chaos_mesh.rendered(fault, name, target), sort_keys=False)
         for step in planned.steps
         for after, fault in step.parts
