@@ -72,8 +72,9 @@ class NamedPlanSection(Section):
     """A plan of the literature (faults/plans.py), on your targets."""
 
     name: PlanName
-    type: Literal["process", "container", "pods"] = "process"
-    """What is hit: processes of this machine (with their links and topics), containers of Docker, or pods."""
+    type: Literal["process", "namespace", "container", "pods"] = "process"
+    """What is hit: processes of this machine (with their links and topics), network namespaces, which only plans that
+    delay can hit, containers of Docker, or pods."""
     target: Selector = Selector()
     """Whose name, labels or input narrow the targets; how many are hit is the plan's."""
     faster: Annotated[float, Field(gt=0, le=1000)] = 1.0

@@ -34,7 +34,8 @@ _KILL: Final = {"process": "process_kill", "container": "container_kill", "pods"
 _CRASH: Final = {"process": "process_kill", "container": "container_kill", "pods": "pod_failure"}
 """Down for a time; a pod that is killed would come back at once."""
 _NODE: Final = {"process": "node_loss"}
-_DELAY: Final = {"process": "net_delay", "pods": "pod_net_delay"}
+_DELAY: Final = {"process": "net_delay", "namespace": "namespace_delay", "pods": "pod_net_delay"}
+"""PGVal's own is that of a namespace or of pods: all packets of a worker. A link has only what goes to its upstream."""
 _POISON: Final = {"process": "poison"}
 
 
@@ -60,7 +61,7 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
 
     def delay(by: str) -> list[object]:
         # netem on the egress of the faulted instance: what it sends comes later, what it receives does not; which is
-        # the default direction of both kinds.
+        # the default direction of each of the kinds.
         return fault(_DELAY, "one", "90s", delay=by)
 
     def made(faults: list[object], repeat: int = 1, **phases: str) -> ScheduleSection:

@@ -27,6 +27,7 @@ from testbed.checkout import version
 from testbed.demo_chaos import ChaosDay, sidecar_charge
 from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
+    BROKER_SETTINGS,
     EVENTS_PER_SECOND,
     missing_after_seconds,
     start_prometheus,
@@ -164,7 +165,8 @@ class Demo:
             stack.callback(self._chaos.end_relay)
             if (relay := self._chaos.start_relay(self._stop)) is not None:
                 self._watched.append(relay)
-        broker = EmbeddedBroker(folder=self._folder / "broker", links=links, hosts=hosts)
+        folder = self._folder / "broker"
+        broker = EmbeddedBroker(folder=folder, settings=BROKER_SETTINGS, links=links, hosts=hosts)
         starting = pool.submit(broker.start)
         stack.callback(_end_broker, broker, starting)
         while (address := _address(broker)) is None and not starting.done():

@@ -20,6 +20,7 @@ from faults.fault import Fault, Timeline
 from faults.plans import schedule_of
 from faults.schedule import timeline
 from faults.targets import LocalProcess
+from testbed import node
 from testbed.demo_targets import Places, instance_names, link_names, node_name, state_folder, targets
 
 HEALED_WITHIN: Final = "180s"
@@ -31,6 +32,10 @@ _PLANNED: Final = Places(
 )  # fmt: skip
 _SEVERAL: Final = ("-2", "-4")
 """Ends of the names of plans that hit several targets at once."""
+_DELAYS: Final = "pgval-delay-"
+"""How the names of plans begin that delay what a worker sends, by less and by more than `TIMEOUT_SECONDS`."""
+TIMEOUT_SECONDS: Final = 3.0
+"""PGVal's, for sessions and for the heartbeats of a cluster."""
 FAILURE_FREE: Final = "120s"
 """The length that ``--plan streambench-node`` takes half of."""
 _SELF_STARTING: Final = "storm-worker"
@@ -67,6 +72,11 @@ class Day:
     def needs_node(self) -> bool:
         """Whether the first worker is put into a network of its own: only where a fault hits it."""
         return "namespace" in self.kinds
+
+    @property
+    def timeout_seconds(self) -> float | None:
+        """The timeout that the plan's delays are meant against; None: the engine keeps its own."""
+        return TIMEOUT_SECONDS if self.timeline.plan.startswith(_DELAYS) else None
 
     @property
     def longest_seconds(self) -> float:
@@ -127,12 +137,12 @@ def _read(file: Path) -> dict[str, Any]:
 
 
 def _named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
-    """A file with that plan on the demo's targets: workers, or the link where there is one."""
+    """A file with that plan on the demo's targets: workers, or the network of one."""
     role = _DRIVERS.get(engine, "worker")
     target: dict[str, Any] = {"labels": {"role": role}}
-    if plan.startswith("pgval-delay"):
-        links = link_names(engine)
-        target = {"name": links[0]} if len(links) == 1 else {}
+    of_type: dict[str, str] = {}
+    if plan.startswith(_DELAYS):
+        of_type, target = _delayed(plan, engine)
     elif plan == "ospbench-master":
         target = {}
     elif plan == "ospbench-poison":
@@ -145,12 +155,29 @@ def _named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...]
         and len(single := [name for name in instance_names(engine) if f"-{role}" in name]) == 1
     ):
         target = {"name": single[0]}  # all there is, and meant
-    asked: dict[str, Any] = {"name": plan, "target": target}
+    asked: dict[str, Any] = {"name": plan, "target": target, **of_type}
     if faster is not None:
         asked["faster"] = faster
     if plan == "streambench-node":
         asked["failure_free"] = FAILURE_FREE
     return {"plan": asked}
+
+
+def _delayed(plan: str, engine: str) -> tuple[dict[str, str], dict[str, str]]:
+    """Type and target of a plan that delays one worker: all its packets, or its own link where it has one.
+
+    Raises FaultRefused: the one link of a whole engine would delay all of its workers, and what they say to each other,
+    to a JobManager or to ZooKeeper not at all.
+    """
+    if (why_not := node.why_not_here()) is None:
+        return {"type": "namespace"}, {"name": node_name(engine)}
+    if len(link_names(engine)) > 1:
+        return {}, {}
+    raise FaultRefused(
+        f"--plan {plan} delays the packets of one worker of {engine}, and this host cannot ({why_not}); "
+        f"a file for --faults may have net_delay on {link_names(engine)[0]}, which delays all that {engine} sends to "
+        "the broker."
+    )
 
 
 def _content(

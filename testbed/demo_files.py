@@ -34,6 +34,10 @@ ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that answer as soon as a window closes, whenever they commit."""
 DAY_COMMIT_SECONDS: Final = 5.0
 """On a chaos day, of an engine set to at least once: more than two windows, so that most kills repeat answers."""
+HEARTBEATS: Final = 3
+"""In the timeout of a plan, as PGVal has them: one a second, and 3 s without is too long."""
+BROKER_SETTINGS: Final = {"group.min.session.timeout.ms": "1000"}
+"""Of the demo's broker, which would refuse PGVal's sessions."""
 _RATE_WINDOWS: Final = 8
 """The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
 _LOAD_SECONDS_MAX: Final = 24 * 3600
@@ -72,6 +76,7 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
         window_ms=window_seconds(plan) * 1000,
         idle_after_seconds=2.0,
         commit_interval_seconds=commit_seconds(plan),
+        session_timeout_seconds=_timeout_seconds(plan) or LOCAL.session_timeout_seconds,
         mutations=plan.mutations,
         mutation_seed=plan.seed,
         truth=folder / "truth" if plan.engine == "mutant" else None,
@@ -81,10 +86,16 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
 def real_timeouts(plan: DemoPlan) -> Timeouts:
     """The local ones; where repeats are allowed they shall show: no commit before the kill, so that all that was
     answered until then is answered again."""
-    repeats = plan.engine in ANSWER_BEFORE_COMMIT and plan.guarantee == "at_least_once"
-    if not repeats:
-        return LOCAL
-    return Timeouts(commit_interval_seconds=plan.seconds if plan.day is None else DAY_COMMIT_SECONDS)
+    changed: dict[str, float] = {}
+    if plan.engine in ANSWER_BEFORE_COMMIT and plan.guarantee == "at_least_once":
+        changed["commit_interval_seconds"] = plan.seconds if plan.day is None else DAY_COMMIT_SECONDS
+    if (timeout := _timeout_seconds(plan)) is not None:
+        changed |= {"session_timeout_seconds": timeout, "heartbeat_interval_seconds": timeout / HEARTBEATS}
+    return LOCAL.model_copy(update=changed)
+
+
+def _timeout_seconds(plan: DemoPlan) -> float | None:
+    return None if plan.day is None else plan.day.timeout_seconds
 
 
 def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:

@@ -18,6 +18,7 @@ from faults.errors import FaultError, FaultRefused, NotHealed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Journal
+from faults.parameters import DelayParameters, NamespaceDelayParameters
 from faults.targets import LocalProcess
 from testbed import node
 from testbed.broker import EmbeddedBroker
@@ -26,7 +27,7 @@ from testbed.demo_files import missing_after_seconds, real_settings, write_sidec
 from testbed.demo_memory import taken_by
 from testbed.demo_options import DemoPlan, DemoRefused, plan_of
 from testbed.demo_supervisor import Charge, Supervisor
-from testbed.demo_targets import ROLES, Places, instance_names, link_names, pid_file, state_folder
+from testbed.demo_targets import ROLES, Places, instance_names, link_names, node_name, pid_file, state_folder
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from validator.config.load import load
@@ -117,9 +118,45 @@ def test_an_engine_is_led_through_links_only_where_one_is_hit(tmp_path: Path) ->
     assert direct.day is not None
     assert direct.day.link_names == ()
     assert direct.seconds == 28  # 275 s, ten times faster
-    other = planned("flink", plan="pgval-delay-below-timeout").day
-    assert other is not None
-    assert other.link_names == ("flink-link",)
+
+
+DELAYS = ("pgval-delay-below-timeout", "pgval-delay-above-timeout")
+
+
+@pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
+@pytest.mark.parametrize("name", DELAYS)
+@pytest.mark.parametrize("engine", ROLES)
+def test_a_delay_of_pgval_is_of_the_packets_of_one_worker(engine: str, name: str) -> None:
+    plan = planned(engine, plan=name)
+    assert plan.day is not None
+    (step,) = plan.day.timeline.steps
+    assert (step.fault.kind, step.fault.target_names) == ("namespace_delay", node_name(engine))
+    assert (plan.day.needs_node, plan.day.link_names) == (True, ())
+
+
+def test_without_root_a_delay_of_pgval_is_of_a_workers_own_link_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "why_not_here", lambda: "this needs root")
+    day = planned("kafka_streams", plan=DELAYS[0]).day
+    assert day is not None
+    assert day.timeline.steps[0].fault.target_names in link_names("kafka_streams")
+    for engine in ("reference", "flink", "spark", "storm"):
+        with pytest.raises(FaultRefused, match=rf"one worker of {engine}, and this host cannot \(this needs root\)"):
+            planned(engine, plan=DELAYS[0])
+
+
+def test_the_delays_of_pgval_are_below_and_above_the_timeout_of_the_day() -> None:
+    parameters = {}
+    for engine in ("kafka_streams", "flink", "storm") if node.why_not_here() is None else ("kafka_streams",):
+        for name in DELAYS:
+            plan = planned(engine, plan=name)
+            assert plan.day is not None
+            given = plan.day.timeline.steps[0].fault.parameters
+            assert isinstance(given, DelayParameters | NamespaceDelayParameters)
+            parameters[name] = given.delay
+            times = real_settings(plan, "127.0.0.1:1").timeouts
+            assert (times.session_timeout_seconds, times.heartbeat_interval_seconds) == (3, 1)
+        assert parameters[DELAYS[0]] < times.session_timeout_seconds < parameters[DELAYS[1]]
+    assert real_settings(planned("flink", plan="pgval-crash"), "127.0.0.1:1").timeouts.session_timeout_seconds == 6
 
 
 def test_each_instance_is_led_to_its_own_link(tmp_path: Path) -> None:

@@ -7,10 +7,11 @@ from typing import Any, get_args
 
 import pytest
 
+from faults.catalogue import KINDS
 from faults.config import FaultConfig, PlanName, parse
 from faults.errors import FaultRefused
 from faults.fault import Timeline
-from faults.parameters import DelayParameters, PodParameters, PoisonParameters
+from faults.parameters import DelayParameters, NamespaceDelayParameters, PodParameters, PoisonParameters
 from faults.schedule import timeline
 
 KILL = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "10s"}
@@ -401,6 +402,21 @@ def test_a_named_plan_on_containers() -> None:
 def test_a_named_plan_that_pods_do_not_have_is_refused(plan: dict[str, Any], words: str) -> None:
     with pytest.raises(FaultRefused, match=words):
         planned(configured(plan={**plan, "type": "pods"}, targets=PODS))
+
+
+@pytest.mark.skipif(KINDS["namespace_delay"].why_not_here is not None, reason="needs netem or a relay")
+def test_a_delay_of_pgval_on_a_namespace_is_of_all_its_packets() -> None:
+    networks = {
+        f"n{number}": {"type": "namespace", "namespace": f"n{number}", "device": "e0", "probe": "10.0.0.1:1"}
+        for number in range(2)
+    }
+    plan = {"name": "pgval-delay-above-timeout", "type": "namespace"}
+    (step,) = planned(configured(plan=plan, targets=networks)).steps
+    assert step.fault.kind == "namespace_delay"
+    assert isinstance(step.fault.parameters, NamespaceDelayParameters)
+    assert (step.fault.parameters.delay, len(step.fault.targets), step.lasts_seconds) == (5, 1, 90)
+    with pytest.raises(FaultRefused, match="there is no kind for type: namespace; use process or container or pods"):
+        planned(configured(plan={"name": "pgval-crash", "type": "namespace"}, targets=networks))
 
 
 def test_the_poison_of_a_plan_is_one_event() -> None:
