@@ -51,6 +51,8 @@ class ReadBack(_Record):
     commit_interval_seconds: float | None = None
     transaction_timeout_seconds: float | None = None
     checkpoint_mode: str | None = None
+    session_timeout_seconds: float | None = None
+    heartbeat_interval_seconds: float | None = None
     mismatch: str | None = None
     """One sentence where that is less than what was asked for."""
 
@@ -63,6 +65,8 @@ class ReadBack(_Record):
             commit_interval_seconds=effective.commit_interval_seconds,
             transaction_timeout_seconds=effective.transaction_timeout_seconds,
             checkpoint_mode=effective.checkpoint_mode,
+            session_timeout_seconds=effective.session_timeout_seconds,
+            heartbeat_interval_seconds=effective.heartbeat_interval_seconds,
             mismatch=effective.mismatch(asked),
         )
 

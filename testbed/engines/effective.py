@@ -64,6 +64,9 @@ class Effective:
     """Between commits or checkpoints."""
     transaction_timeout_seconds: float | None = None
     checkpoint_mode: str | None = None
+    session_timeout_seconds: float | None = None
+    """Silence after which a member of the group, or a process of the cluster, is taken for dead."""
+    heartbeat_interval_seconds: float | None = None
 
     def mismatch(self, declared: Guarantee) -> str | None:
         """One sentence where what was declared may be broken; None otherwise."""

@@ -131,6 +131,7 @@ class FlinkEngine(JvmEngine):
         """From the JobManager's REST interface and the Kafka clients of the TaskManagers. Raises EngineError."""
         try:
             checkpoints = self._rest(f"/jobs/{self._job_id}/checkpoints/config")
+            cluster = {option["key"]: str(option["value"]) for option in self._rest("/jobmanager/config")}
         except (urllib.error.URLError, OSError) as error:
             raise EngineError(f"The JobManager of flink does not answer: {error}.") from error
         clients = [
@@ -139,7 +140,7 @@ class FlinkEngine(JvmEngine):
             if i.alive and i.number != self.jobmanager
             for client in client_configs(self._log_since_start(i.number))
         ]
-        return effective_of(str(checkpoints["mode"]), int(checkpoints["interval"]), clients)
+        return effective_of(str(checkpoints["mode"]), int(checkpoints["interval"]), clients, cluster)
 
     def stop(self, timeout: float = 30.0) -> None:
         """Stop the job with a savepoint, which commits what it has answered, then end the processes."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from testbed.engines.base import EngineError
@@ -11,10 +12,16 @@ from testbed.engines.settings import Guarantee
 
 _DISABLED_MS: Final = (1 << 63) - 1
 """The interval that Flink's REST interface tells where there are no checkpoints."""
+_MS_OF: Final = {"": 1, "ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000}
 
 
-def effective_of(mode: str, interval_ms: int, clients: Sequence[ClientConfig]) -> Effective:
-    """From the checkpoints' mode and interval, and the TaskManagers' clients. Raises EngineError where some miss."""
+def effective_of(
+    mode: str, interval_ms: int, clients: Sequence[ClientConfig], cluster: Mapping[str, str] | None = None
+) -> Effective:
+    """From the checkpoints' mode and interval, and the TaskManagers' clients. Raises EngineError where some miss.
+
+    ``cluster`` are the options of the JobManager that it runs with.
+    """
     producers = [c for c in clients if c.kind == "ProducerConfig"]
     consumers = [c for c in clients if c.kind == "ConsumerConfig"]
     if not producers or not consumers:
@@ -42,4 +49,12 @@ def effective_of(mode: str, interval_ms: int, clients: Sequence[ClientConfig]) -
             seconds(producers[-1].options, "transaction.timeout.ms") if transactional else None
         ),
         checkpoint_mode=mode.lower() if checkpointed else None,
+        session_timeout_seconds=_duration_seconds((cluster or {}).get("heartbeat.timeout")),
+        heartbeat_interval_seconds=_duration_seconds((cluster or {}).get("heartbeat.interval")),
     )
+
+
+def _duration_seconds(text: str | None) -> float | None:
+    """A duration as Flink writes it (``6000``, ``50 s``, ``1500ms``); None where it is not there or is none."""
+    found = re.fullmatch(r"(\d+)\s*(ms|s|min|h|)", text or "")
+    return None if found is None else int(found[1]) * _MS_OF[found[2]] / 1000

@@ -108,6 +108,8 @@ def effective_of(configs: list[ClientConfig]) -> Effective:
         ),
         commit_interval_seconds=seconds(streams[-1], "commit.interval.ms"),
         transaction_timeout_seconds=seconds(producers[-1].options, "transaction.timeout.ms") if transactional else None,
+        session_timeout_seconds=seconds(consumers[-1].options, "session.timeout.ms"),
+        heartbeat_interval_seconds=seconds(consumers[-1].options, "heartbeat.interval.ms"),
     )
 
 

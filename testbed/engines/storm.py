@@ -200,24 +200,32 @@ def effective_of(log: str) -> Effective:
     producers = [c for c in configs if c.kind == "ProducerConfig"]
     consumers = [c for c in configs if c.kind == "ConsumerConfig"]
     processing = re.search(r"KafkaSpoutConfig\[offsetCommitPeriodMs=(\d+).*processingGuarantee=(\w+)", log)
-    ackers = re.search(r"Worker has topology config \{.*\btopology\.acker\.executors=(\d+)", log)
+    ackers = _topology_option(log, "topology.acker.executors")
     if not producers or not consumers or processing is None or ackers is None:
         raise EngineError("The worker of storm has not logged the configuration of its spout, ackers and clients.")
     guarantee: Guarantee = "at_most_once"
-    if processing[2] == "AT_LEAST_ONCE" and int(ackers[1]) > 0 and _is_safe(producers, consumers):
+    if processing[2] == "AT_LEAST_ONCE" and ackers > 0 and _is_safe(producers, consumers):
         guarantee = "at_least_once"
     return Effective(
         engine="storm",
         guarantee=guarantee,
         evidence=(
             f"the spout works {processing[2]}",
-            f"{ackers[1]} ackers",
+            f"{ackers} ackers",
             f"transactional.id {'set' if all(p.transactional for p in producers) else 'not set'} in the producers",
             f"acks {'all' if all(p.acknowledged for p in producers) else 'not all'}",
         ),
         commit_interval_seconds=int(processing[1]) / 1000,
         transaction_timeout_seconds=None,
+        session_timeout_seconds=_topology_option(log, "supervisor.worker.timeout.secs"),
+        heartbeat_interval_seconds=_topology_option(log, "worker.heartbeat.frequency.secs"),
     )
+
+
+def _topology_option(log: str, name: str) -> int | None:
+    """A whole number of the configuration that the worker says it has: the cluster's with its topology's."""
+    found = re.search(rf"Worker has topology config \{{(?:.*[ ,])?{re.escape(name)}=(\d+)", log)
+    return None if found is None else int(found[1])
 
 
 def _with_message_timeout(settings: RealEngineSettings) -> RealEngineSettings:

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from testbed.broker import EmbeddedBroker
+from testbed.engines.real import LOCAL
 from testbed.engines.settings import Guarantee
 from tests.engines.killed_run import FLUSHING_EVENTS, KilledRun
 
@@ -44,6 +45,8 @@ def test_a_killed_worker_costs_what_the_guarantee_allows(
     effective = run.through_a_kill(name, tmp_path / "engine", guarantee)
     assert effective.guarantee == guarantee, effective
     assert (effective.mismatch("exactly_once") is None) == (guarantee == "exactly_once")
+    assert effective.session_timeout_seconds == LOCAL.session_timeout_seconds, effective
+    assert effective.heartbeat_interval_seconds == LOCAL.heartbeat_interval_seconds, effective
     counted = run.agreed(tmp_path / "sidecar", guarantee, effective)
     print(name, guarantee, counted)
     assert counted.events == run.sent() - FLUSHING_EVENTS

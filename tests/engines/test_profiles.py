@@ -48,4 +48,5 @@ def test_an_engine_runs_with_the_times_of_a_paper(
         engine.stop()
     print(profile, effective)
     assert effective.commit_interval_seconds == commits_seconds
+    assert effective.session_timeout_seconds == (None if name == "spark" else times.session_timeout_seconds)
     assert logged in log

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from testbed.engines import flink_guarantee, kafka_streams
-from testbed.engines.base import EngineError
+from testbed.engines import flink, flink_guarantee, kafka_streams
+from testbed.engines.base import EngineError, Instance
 from testbed.engines.effective import client_configs
+from testbed.engines.real import RealEngineSettings
 from testbed.engines.settings import Guarantee
 
 PRODUCER = """\
@@ -21,7 +24,9 @@ CONSUMER = """\
 12:00:00.123 INFO  AbstractConfig - ConsumerConfig values:\x20
 \tenable.auto.commit = {auto_commit}
 \tgroup.id = {group}
+\theartbeat.interval.ms = 1500
 \tisolation.level = {isolation}
+\tsession.timeout.ms = 6000
 
 """
 STREAMS = """\
@@ -67,6 +72,7 @@ def test_kafka_streams_guarantees_what_its_clients_do(log: str, guarantee: Guara
     effective = kafka_streams.effective_of(list(client_configs(log)))
     assert effective.guarantee == guarantee
     assert effective.commit_interval_seconds == 1.0
+    assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (6.0, 1.5)
 
 
 @pytest.mark.parametrize(
@@ -85,6 +91,42 @@ def test_flink_guarantees_what_checkpoints_and_clients_do(
 ) -> None:
     effective = flink_guarantee.effective_of(mode, interval_ms, client_configs(log))
     assert effective.guarantee == guarantee
+
+
+@pytest.mark.parametrize(
+    ("cluster", "session", "heartbeat"),
+    [
+        ({"heartbeat.timeout": "6000", "heartbeat.interval": "1500"}, 6.0, 1.5),
+        ({"heartbeat.timeout": "50 s", "heartbeat.interval": "500ms"}, 50.0, 0.5),
+        ({"heartbeat.timeout": "1 min", "rest.port": "8081"}, 60.0, None),
+        ({"heartbeat.timeout": "soon"}, None, None),
+        (None, None, None),
+    ],
+)
+def test_flinks_heartbeats_are_those_of_its_jobmanager_and_not_of_a_kafka_client(
+    cluster: dict[str, str] | None, session: float | None, heartbeat: float | None
+) -> None:
+    clients = client_configs(producer() + consumer())
+    effective = flink_guarantee.effective_of("exactly_once", 1000, clients, cluster)
+    assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (session, heartbeat)
+    assert (effective.transaction_timeout_seconds, effective.checkpoint_mode) == (30.0, "exactly_once")
+
+
+def test_flink_is_asked_for_the_configuration_of_its_jobmanager(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = flink.FlinkEngine(RealEngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path)
+    options = {"heartbeat.interval": "1500", "heartbeat.timeout": "6000"}
+    answers = {
+        f"/jobs/{engine._job_id}/checkpoints/config": {"mode": "exactly_once", "interval": 1000},
+        "/jobmanager/config": [{"key": key, "value": value} for key, value in options.items()],
+    }
+    monkeypatch.setattr(engine, "_rest", answers.__getitem__)
+    (tmp_path / "flink-0.log").write_text(producer() + consumer(), encoding="utf-8")
+    worker = Instance(0, 1, True, tmp_path / "flink-0.log")
+    monkeypatch.setattr(flink.FlinkEngine, "instances", (worker,))
+    effective = engine.effective()
+    assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (6.0, 1.5)
 
 
 def test_less_than_declared_is_a_finding_and_as_much_is_none() -> None:

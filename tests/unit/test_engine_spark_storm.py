@@ -131,7 +131,9 @@ def test_spark_alone_takes_a_trigger_without_a_pause(tmp_path: Path) -> None:
 
 def worker_log(processing: str = "AT_LEAST_ONCE", ackers: int = 1, acks: str = "-1") -> str:
     return (
-        f"INFO Worker Worker has topology config {{topology.users=[null], topology.acker.executors={ackers}, x=1}}\n"
+        f"INFO Worker Worker has topology config {{topology.users=[null], topology.acker.executors={ackers}, "
+        "supervisor.worker.timeout.secs=6, "
+        "worker.heartbeat.frequency.secs=2, x=1}\n"
         f"INFO ProducerConfig ProducerConfig values: \n\tacks = {acks}\n\ttransactional.id = null\n\n"
         "INFO ConsumerConfig ConsumerConfig values: \n\tenable.auto.commit = false\n\n"
         "INFO KafkaSpout Kafka Spout opened with the following configuration: KafkaSpoutConfig["
@@ -151,6 +153,13 @@ def worker_log(processing: str = "AT_LEAST_ONCE", ackers: int = 1, acks: str = "
 def test_storms_guarantee_is_that_of_its_spout_ackers_and_producers(log: str, guarantee: str) -> None:
     effective = storm.effective_of(log)
     assert (effective.guarantee, effective.commit_interval_seconds) == (guarantee, 0.5)
+    assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (6, 2)
+
+
+def test_a_worker_of_storm_that_tells_no_times_is_still_read() -> None:
+    log = worker_log().replace("supervisor.worker.timeout.secs", "x").replace("worker.heartbeat.frequency.secs", "y")
+    effective = storm.effective_of(log)
+    assert (effective.session_timeout_seconds, effective.heartbeat_interval_seconds) == (None, None)
 
 
 def test_a_worker_of_storm_that_has_not_told_all_has_no_guarantee() -> None:

@@ -13,13 +13,27 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.model.classes import Guarantee
 from validator.publish import html, text
-from validator.publish.effective import BYTES_MAX, EFFECTIVE_TITLE, effective_guarantee, effective_lines
+from validator.publish.effective import (
+    BYTES_MAX,
+    EFFECTIVE_TITLE,
+    SETTINGS_TITLE,
+    effective_guarantee,
+    effective_lines,
+    effective_settings,
+)
 from validator.publish.publisher import Publisher
 from validator.publish.report import build
 
 pytestmark = pytest.mark.unit
 
-WEAK = Effective("flink", "at_least_once", ("transactional.id not set", "acks all"), commit_interval_seconds=1.0)
+RUNS_WITH = {
+    "commit_interval_seconds": 1.0,
+    "transaction_timeout_seconds": None,
+    "checkpoint_mode": "exactly_once",
+    "session_timeout_seconds": 6.0,
+    "heartbeat_interval_seconds": 1.5,
+}
+WEAK = Effective("flink", "at_least_once", ("transactional.id not set", "acks all"), **RUNS_WITH)  # type: ignore[arg-type]
 FINDING = "flink is declared exactly once but runs at least once: transactional.id not set; acks all."
 
 
@@ -31,6 +45,7 @@ def test_what_the_testbed_writes_is_a_finding_in_every_form_and_moves_no_verdict
         "effective": "at_least_once",
         "engine": "flink",
         "evidence": ["transactional.id not set", "acks all"],
+        **RUNS_WITH,
         "finding": FINDING,
         "problem": None,
     }
@@ -40,6 +55,31 @@ def test_what_the_testbed_writes_is_a_finding_in_every_form_and_moves_no_verdict
     assert report["effective_guarantee"] == block
     assert f"FINDING: {FINDING} The verdict does not count it." in " ".join(text.render(report).split())
     assert FINDING in html.render(report)
+
+
+def test_what_the_engine_runs_with_is_a_table_of_every_form(tmp_path: Path) -> None:
+    WEAK.write(tmp_path / "engine.json")
+    report = build(clean(), effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE))
+    assert effective_settings(report) == [
+        ("commit interval", "1 s"),
+        ("transaction timeout", "not told"),
+        ("checkpoint mode", "exactly_once"),
+        ("session timeout", "6 s"),
+        ("heartbeat interval", "1.5 s"),
+    ]
+    told = text.render(report).partition(f"\n{SETTINGS_TITLE}\n")[2].splitlines()[:5]
+    assert [" ".join(line.split()) for line in told] == [" ".join(row) for row in effective_settings(report)]
+    for name, value in effective_settings(report):
+        assert f"<td>{name}</td><td>{value}</td>" in html.render(report)
+
+
+def test_there_is_no_table_where_nothing_of_it_is_told(tmp_path: Path) -> None:
+    (tmp_path / "engine.json").write_text('{"guarantee": "exactly_once"}', encoding="utf-8")
+    of_before = {"declared": "exactly_once", "effective": "exactly_once", "engine": "flink", "evidence": [],
+                 "finding": None, "problem": None}  # fmt: skip
+    for block in (effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE), of_before):
+        report = build(clean(), block)
+        assert SETTINGS_TITLE not in text.render(report) + html.render(report)
 
 
 @pytest.mark.parametrize(
@@ -71,6 +111,11 @@ def test_a_finding_is_what_may_break_the_claim(tmp_path: Path, declared: str, ru
         (b'{"guarantee": "mostly_once"}', "is damaged (guarantee: Input should be 'at_most_once'"),
         (b'{"evidence": []}', "is damaged (guarantee: Field required)"),
         (b'{"guarantee": "exactly_once", "evidence": [1]}', "is damaged (evidence.0: Input should be a valid string)"),
+        (b'{"guarantee": "exactly_once", "session_timeout_seconds": -1}', "is damaged (session_timeout_seconds: Input"),
+        (
+            b'{"guarantee": "exactly_once", "commit_interval_seconds": NaN}',
+            "is damaged (commit_interval_seconds: Input",
+        ),
         (b"[" * 40_000, "is damaged (Invalid JSON"),
         (b" " * (BYTES_MAX + 1), "has more than 65536 bytes"),
     ],

@@ -1,15 +1,16 @@
 """What the engine really guarantees, as whoever runs it read it back: a file beside the pipeline, shown in the report.
 
-The file is JSON: ``{"engine": "flink", "guarantee": "at_least_once", "evidence": ["checkpoint mode ...", ...]}``;
-further keys are left alone. It may be written anew at any time, whole (write another file and rename it). Nothing here
-touches a verdict: a guarantee that an engine does not have may hold in a run by chance, and one that it has may break.
+The file is JSON: ``{"engine": "flink", "guarantee": "at_least_once", "evidence": ["checkpoint mode ...", ...]}``, and
+where they are known the times and the mode of `_Settings`; further keys are left alone. It may be written anew at any
+time, whole (write another file and rename it). Nothing here touches a verdict: a guarantee that an engine does not have
+may hold in a run by chance, and one that it has may break.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -17,12 +18,27 @@ from validator.model.classes import Guarantee
 
 BYTES_MAX: Final = 65_536
 EFFECTIVE_TITLE: Final = "The engine, as it runs"
+SETTINGS_TITLE: Final = "What the engine runs with"
+_NOT_TOLD: Final = "not told"
+_Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
-class _Read(BaseModel):
-    """The file's content."""
+class _Settings(BaseModel):
+    """What the engine runs with; None: nobody tells, or the engine has no such thing."""
 
     model_config = ConfigDict(extra="ignore", frozen=True)
+
+    commit_interval_seconds: _Seconds | None = None
+    """Between commits, checkpoints or micro-batches."""
+    transaction_timeout_seconds: _Seconds | None = None
+    checkpoint_mode: str | None = None
+    session_timeout_seconds: _Seconds | None = None
+    """Silence after which a member of the group, or a process of the cluster, is taken for dead."""
+    heartbeat_interval_seconds: _Seconds | None = None
+
+
+class _Read(_Settings):
+    """The file's content."""
 
     engine: str = Field(default="the engine", min_length=1)
     guarantee: Guarantee
@@ -38,6 +54,7 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any
     if path is None:
         return None
     known: dict[str, Any] = {"declared": declared.value, "effective": None, "engine": None, "evidence": []}
+    known |= dict.fromkeys(_Settings.model_fields)
     try:
         if not path.is_file():  # nor wait for a writer, as a pipe would
             return _unknown(known, f"{path} is not there or no file; whoever runs the engine writes it")
@@ -56,6 +73,7 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any
         said = f"{where}: {first['msg']}" if where else first["msg"]
         return _unknown(known, f"{path} is damaged ({said}); write it anew")
     known |= {"effective": read.guarantee.value, "engine": read.engine, "evidence": list(read.evidence)}
+    known |= read.model_dump(include=set(_Settings.model_fields))
     finding = None
     if read.guarantee not in (declared, Guarantee.EXACTLY_ONCE):  # exactly once keeps what either of the others claims
         because = f": {'; '.join(read.evidence)}" if read.evidence else ""
@@ -82,6 +100,21 @@ def effective_lines(report: Mapping[str, Any]) -> list[str]:
     if block is None or said is None:
         return []
     return [f"FINDING: {said} The verdict does not count it."] if block["finding"] else [said]
+
+
+def effective_settings(report: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """What the engine runs with, each with its name; none where nothing of it is known, as in reports of before."""
+    block = report.get("effective_guarantee") or {}
+    known = {name: block.get(name) for name in _Settings.model_fields}
+    if not any(value is not None for value in known.values()):
+        return []
+    return [(name.removesuffix("_seconds").replace("_", " "), _said(name, value)) for name, value in known.items()]
+
+
+def _said(setting: str, value: float | str | None) -> str:
+    if value is None:
+        return _NOT_TOLD
+    return f"{value:g} s" if setting.endswith("_seconds") else str(value)
 
 
 def _unknown(known: dict[str, Any], problem: str) -> dict[str, Any]:

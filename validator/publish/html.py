@@ -7,7 +7,7 @@ from html import escape
 from typing import Any, Final
 
 from validator.publish import report_plots
-from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
+from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
@@ -48,6 +48,7 @@ def render(
             "Why", report["reasons"] if report["outcome"] == "unknown" or len(report["reasons"]) > len(found) else []
         ),
         _list(EFFECTIVE_TITLE, effective_lines(report)),
+        _engine_settings(report),
         _list("Outstanding", outstanding(report)),
         _list("Faults", of_faults(report)),
         _list("Phases", of_phases(report)),
@@ -131,6 +132,11 @@ def _table(title: str, heads: Iterable[str], rows: Iterable[Iterable[str]]) -> s
     body = "".join("<tr>" + "".join(f"<td>{escape(value)}</td>" for value in row) + "</tr>" for row in rows)
     opened = f'<h2>{title}</h2><div class="scroll"><table>'
     return f"{opened}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table></div>"
+
+
+def _engine_settings(report: dict[str, Any]) -> str:
+    rows = effective_settings(report)
+    return _table(SETTINGS_TITLE, ("setting", "value"), rows) if rows else ""
 
 
 def _latencies(report: dict[str, Any]) -> str:

@@ -24,7 +24,7 @@ from validator.config.model import Config
 from validator.model.snapshot import Snapshot
 from validator.publish import series, server
 from validator.publish.atomic import replace_file
-from validator.publish.effective import effective_guarantee, effective_lines
+from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
 from validator.publish.feed import Feed
 from validator.publish.findings import Finding, findings
 from validator.publish.history import HISTORY_FILE, loaded
@@ -228,7 +228,7 @@ class Publisher:
             "headline": headline(report),
             "findings": [self._told(finding, violations) for finding in findings(report, violations, history)],
             "runbook": RUNBOOK,
-            "effective": effective_lines(report),
+            "effective": [*effective_lines(report), *_runs_with(report)],
             "outstanding": outstanding(report),
             "restoring": restoring,
             "rows": series.rows(history, len(history.points) - NEWEST_POINTS),
@@ -245,6 +245,12 @@ class Publisher:
             "where": extent(records, finding.count),
             "acknowledge": acknowledging(records, state),
         }
+
+
+def _runs_with(report: dict[str, Any]) -> list[str]:
+    """What the report has as a table, in one sentence."""
+    said = ", ".join(f"{name} {value}" for name, value in effective_settings(report))
+    return [f"It runs with {said}."] if said else []
 
 
 def changed_after(violations: dict[str, Any], after: str) -> dict[str, Any]:

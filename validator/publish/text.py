@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from typing import Any, Final
 
 from validator.model.terminal import plain_values
-from validator.publish.effective import EFFECTIVE_TITLE, effective_lines
+from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.next_steps import STATE, acknowledging, extent, of_class, runnable
@@ -55,6 +55,7 @@ def render(
     lines += _section("What broke", _broken(broken, found, violations) or ["Nothing: no violation is confirmed."])
     lines += _where_to_look(found, commands)
     lines += _section(EFFECTIVE_TITLE, effective_lines(report))
+    lines += _section(SETTINGS_TITLE, [f"{name:<22}{value}" for name, value in effective_settings(report)])
     lines += _section("Outstanding", outstanding(report))
     lines += _section("Faults", of_faults(report))
     lines += _section("Phases", of_phases(report))
