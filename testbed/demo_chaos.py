@@ -16,7 +16,7 @@ from testbed.demo_day import Day
 from testbed.demo_sidecar import DemoSidecar, python_path, streamproof
 from testbed.demo_stop import Stop
 from testbed.demo_supervisor import Charge, Supervisor, charges_of
-from testbed.demo_targets import BROKER, SIDECAR, Places, instance_names, node_name, pid_file, state_folder
+from testbed.demo_targets import BROKER, SIDECAR, Places, node_name, pid_file, state_folder
 from testbed.engines.base import EngineError, ProcessEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.settings import Node
@@ -114,8 +114,7 @@ class ChaosDay:
     ) -> Future[None]:
         """Run the timeline in a thread of ``pool``, once all that it may hit is there."""
         assert self._places is not None
-        names = instance_names(self._day.engine)
-        charges = charges_of(engine, names, lambda name: pid_file(self._folder, name))
+        charges = charges_of(engine, self._day.instance_names, lambda name: pid_file(self._folder, name))
         if self.breaks("broker"):
             charges.append(_broker_charge(broker, pid_file(self._folder, BROKER)))
         if self.breaks("sidecar"):

@@ -6,42 +6,39 @@ before anything is started. Raises FaultConfigError and FaultRefused, one senten
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from faults.catalogue import KINDS
-from faults.config import FaultConfig, expanded, parse
+from faults.config import FaultConfig, parse
 from faults.errors import FaultConfigError, FaultRefused
 from faults.fault import Fault, Timeline
 from faults.plans import schedule_of
 from faults.schedule import timeline
+from faults.spec import FaultSpec
 from faults.targets import LocalProcess
-from testbed import node
-from testbed.demo_targets import Places, instance_names, link_names, node_name, state_folder, targets
+from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS, named, read
+from testbed.demo_targets import (
+    WORKERS,
+    Places,
+    instance_names,
+    link_names,
+    node_name,
+    state_folder,
+    targets,
+    workers_for,
+)
 
 HEALED_WITHIN: Final = "180s"
 """Unless the file says it: a killed engine is healed when all of it is ready again."""
-_OURS: Final = ("targets", "kafka", "state", "backend")
 _PLANNED: Final = Places(
     Path("demo"), "127.0.0.1:1", (), {"type": "namespace", "namespace": "demo", "device": "e0",
                                       "relay": "198.18.0.0/30", "probe": "127.0.0.1:1"},
 )  # fmt: skip
-_SEVERAL: Final = ("-2", "-4")
-"""Ends of the names of plans that hit several targets at once."""
-_DELAYS: Final = "pgval-delay-"
-"""How the names of plans begin that delay what a worker sends, by less and by more than `TIMEOUT_SECONDS`."""
-TIMEOUT_SECONDS: Final = 3.0
-"""PGVal's, for sessions and for the heartbeats of a cluster."""
-FAILURE_FREE: Final = "120s"
-"""The length that ``--plan streambench-node`` takes half of."""
 _SELF_STARTING: Final = "storm-worker"
 """Processes that their engine starts again at once, so that they cannot be kept down."""
-_DRIVERS: Final = {"spark": "driver"}
-"""The role that a named plan kills, where it is not called worker."""
 
 
 @dataclass(frozen=True)
@@ -55,6 +52,8 @@ class Day:
     engine: str
     inputs: tuple[str, ...]
     seed: int
+    workers: int
+    """How many the engine runs, where it runs several."""
     timeline: Timeline
     """As the seed gives it; a run makes it again, on targets that exist."""
 
@@ -66,7 +65,12 @@ class Day:
     @property
     def link_names(self) -> tuple[str, ...]:
         """The links that the engine is led through: none where no fault hits one, since a proxy takes its share."""
-        return link_names(self.engine) if "link" in self.kinds else ()
+        return link_names(self.engine, self.workers) if "link" in self.kinds else ()
+
+    @property
+    def instance_names(self) -> tuple[str, ...]:
+        """The target of each instance of the engine, in order."""
+        return instance_names(self.engine, self.workers)
 
     @property
     def needs_node(self) -> bool:
@@ -76,7 +80,7 @@ class Day:
     @property
     def timeout_seconds(self) -> float | None:
         """The timeout that the plan's delays are meant against; None: the engine keeps its own."""
-        return TIMEOUT_SECONDS if self.timeline.plan.startswith(_DELAYS) else None
+        return TIMEOUT_SECONDS if self.timeline.plan.startswith(DELAYS) else None
 
     @property
     def longest_seconds(self) -> float:
@@ -90,7 +94,7 @@ class Day:
 
     def content(self, places: Places) -> dict[str, Any]:
         """The whole fault configuration of a run."""
-        return _content(self.asked, self.engine, self.inputs, self.seed, places)
+        return _content(self.asked, self.engine, self.inputs, self.seed, places, self.workers)
 
     def bound(self, places: Places) -> tuple[FaultConfig, Timeline]:
         """Configuration and timeline of a run."""
@@ -102,17 +106,23 @@ def day_of(
 ) -> Day:
     """The day in ``file``, or the named ``plan``; ``seed`` counts where the file has none."""
     source = file if file is not None else f"--plan {plan}"
-    asked = _read(Path(file)) if file is not None else _named(str(plan), faster, engine, inputs)
+    asked = read(Path(file)) if file is not None else named(str(plan), faster, engine, inputs)
     own_seed = asked.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")
-    links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(link_names(engine)))
-    content = _content(asked, engine, inputs, own_seed, replace(_PLANNED, links=links))
+
+    def with_workers(workers: int) -> dict[str, Any]:
+        names = link_names(engine, workers)
+        links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(names))
+        return _content(asked, engine, inputs, own_seed, replace(_PLANNED, links=links), workers)
+
+    workers = workers_for(engine, _hit_at_once(parse(with_workers(WORKERS), source)))
+    content = with_workers(workers)
     _check_targets(parse(content, source), engine, source)
     _, planned = _bound(content, source, own_seed)
     if not planned.steps:
         raise FaultConfigError(f"{source}: its budgets leave room for no fault; raise length or down_at_most.")
-    day = Day(source, asked, engine, inputs, own_seed, planned)
+    day = Day(source, asked, engine, inputs, own_seed, workers, planned)
     if day.needs_node and day.link_names:
         raise FaultRefused(
             f"{source}: a worker in a network of its own reaches the broker past the links; take faults of links or of "
@@ -121,67 +131,8 @@ def day_of(
     return day
 
 
-def _read(file: Path) -> dict[str, Any]:
-    try:
-        data = yaml.safe_load(expanded(file.read_text(encoding="utf-8"), file))
-    except OSError as error:
-        raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FaultConfigError(f"{file}: is no valid YAML ({' '.join(str(error).split())}).") from error
-    if not isinstance(data, dict):
-        raise FaultConfigError(f"{file}: must hold a mapping with schedule: or plan:.")
-    given = [key for key in _OURS if key in data]
-    if given:
-        raise FaultConfigError(f"{file}: {', '.join(given)}: the demo gives its own; leave it out in a demo's file.")
-    return data
-
-
-def _named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
-    """A file with that plan on the demo's targets: workers, or the network of one."""
-    role = _DRIVERS.get(engine, "worker")
-    target: dict[str, Any] = {"labels": {"role": role}}
-    of_type: dict[str, str] = {}
-    if plan.startswith(_DELAYS):
-        of_type, target = _delayed(plan, engine)
-    elif plan == "ospbench-master":
-        target = {}
-    elif plan == "ospbench-poison":
-        target = {"name": inputs[0]}
-    elif plan == "streambench-node":
-        # Of a host without input; here each worker reads some of it, so the first is named.
-        target = {"name": next(name for name in instance_names(engine) if f"-{role}" in name)}
-    elif (
-        not plan.endswith(_SEVERAL)
-        and len(single := [name for name in instance_names(engine) if f"-{role}" in name]) == 1
-    ):
-        target = {"name": single[0]}  # all there is, and meant
-    asked: dict[str, Any] = {"name": plan, "target": target, **of_type}
-    if faster is not None:
-        asked["faster"] = faster
-    if plan == "streambench-node":
-        asked["failure_free"] = FAILURE_FREE
-    return {"plan": asked}
-
-
-def _delayed(plan: str, engine: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Type and target of a plan that delays one worker: all its packets, or its own link where it has one.
-
-    Raises FaultRefused: the one link of a whole engine would delay all of its workers, and what they say to each other,
-    to a JobManager or to ZooKeeper not at all.
-    """
-    if (why_not := node.why_not_here()) is None:
-        return {"type": "namespace"}, {"name": node_name(engine)}
-    if len(link_names(engine)) > 1:
-        return {}, {}
-    raise FaultRefused(
-        f"--plan {plan} delays the packets of one worker of {engine}, and this host cannot ({why_not}); "
-        f"a file for --faults may have net_delay on {link_names(engine)[0]}, which delays all that {engine} sends to "
-        "the broker."
-    )
-
-
 def _content(
-    asked: Mapping[str, Any], engine: str, inputs: tuple[str, ...], seed: int, places: Places
+    asked: Mapping[str, Any], engine: str, inputs: tuple[str, ...], seed: int, places: Places, workers: int
 ) -> dict[str, Any]:
     limits = asked.get("limits", {})
     return {
@@ -189,17 +140,29 @@ def _content(
         "seed": seed,
         "state": str(state_folder(places.folder)),
         "kafka": {"bootstrap_servers": places.bootstrap_servers, "topic": "faults"},
-        "targets": targets(engine, inputs, places),
+        "targets": targets(engine, inputs, places, workers),
         "limits": {"healed_within": HEALED_WITHIN, **limits} if isinstance(limits, dict) else limits,
     }
 
 
-def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
-    """Say what the demo lacks in its own words, before the selectors would."""
+def _specs(config: FaultConfig) -> Iterator[FaultSpec]:
+    """All that the schedule or the plan lists."""
     schedule = schedule_of(config.plan) if config.plan is not None else config.schedule
     assert schedule is not None
+    for one in schedule.faults:
+        yield from one.parts
+
+
+def _hit_at_once(config: FaultConfig) -> int:
+    """The most processes that one fault picks by number."""
+    picks = (spec.target.pick for spec in _specs(config) if KINDS[spec.kind].target == "process")
+    return max((pick for pick in picks if isinstance(pick, int)), default=1)
+
+
+def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
+    """Say what the demo lacks in its own words, before the selectors would."""
     given = {target.type for target in config.targets.values()}
-    for spec in (part for one in schedule.faults for part in one.parts):
+    for spec in _specs(config):
         if (wanted := KINDS[spec.kind].target) not in given:
             raise FaultRefused(
                 f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "

@@ -8,7 +8,7 @@ from typing import Final
 
 from testbed.demo_files import EFFECTIVE_FILE, engine_settings, real_settings
 from testbed.demo_options import DemoPlan
-from testbed.demo_targets import ROLES
+from testbed.demo_targets import roles
 from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine
@@ -33,7 +33,7 @@ def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None
         return make_engine(plan.engine, settings, folder / _FOLDER)
     kind = MutantEngine if plan.engine == "mutant" else ReferenceEngine
     # One alone shows best what a kill breaks; on a chaos day the others go on, as in a real pipeline.
-    instances = 1 if plan.day is None else ROLES[plan.engine].count("worker")
+    instances = 1 if plan.day is None else roles(plan.engine, plan.day.workers).count("worker")
     ours = engine_settings(plan, bootstrap_servers, folder).model_copy(update=own)
     return kind(ours, folder / _FOLDER, instances=instances)
 

@@ -45,8 +45,13 @@ _LOAD_SECONDS_MAX: Final = 24 * 3600
 
 
 def topics(plan: DemoPlan) -> dict[str, int]:
-    """Topic -> partitions."""
-    return Topics().partitions(plan.workload)
+    """Topic -> partitions; on a chaos day with three workers, of those that they share one for each."""
+    partitions = Topics().partitions(plan.workload)
+    return {name: max(count, _workers(plan)) if count > 1 else count for name, count in partitions.items()}
+
+
+def _workers(plan: DemoPlan) -> int:
+    return WORKERS if plan.day is None else plan.day.workers
 
 
 def window_seconds(plan: DemoPlan) -> int:
@@ -105,7 +110,7 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
         workload=plan.workload,
         group=GROUP,
         guarantee=plan.guarantee,
-        parallelism=WORKERS,
+        parallelism=_workers(plan),
         window_ms=window_seconds(plan) * 1000,
         max_disorder_ms=CATALOGUE[plan.engine].slack_ms,
         timeouts=real_timeouts(plan),

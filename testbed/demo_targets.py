@@ -9,6 +9,8 @@ from typing import Final
 
 WORKERS: Final = 2
 """Of an engine that has workers: the one that is broken leaves the other one."""
+WORKERS_MAX: Final = 3
+"""Where a fault hits two at once. An engine of the testbed runs no more."""
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "reference": ("worker",) * WORKERS,
     "mutant": ("worker",),
@@ -36,18 +38,31 @@ class Places:
     """The network of the first worker as a target, where it has one of its own."""
 
 
-def instance_names(engine: str) -> tuple[str, ...]:
+def workers_for(engine: str, hit_at_once: int) -> int:
+    """How many workers of an engine are run, so that one is left where so many are hit; `WORKERS_MAX` at most."""
+    if ROLES[engine].count("worker") < WORKERS:
+        return WORKERS  # which is the parallelism of its one process
+    return min(WORKERS_MAX, max(WORKERS, hit_at_once + 1))
+
+
+def roles(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
+    """`ROLES` of an engine with so many workers."""
+    more = workers - WORKERS if ROLES[engine].count("worker") == WORKERS else 0
+    return ("worker",) * more + ROLES[engine]
+
+
+def instance_names(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
     """The target of each instance, in order: ``flink-worker-0``, ``flink-jobmanager``."""
-    roles = ROLES[engine]
     return tuple(
-        f"{engine}-{role}-{number}" if role == "worker" else f"{engine}-{role}" for number, role in enumerate(roles)
+        f"{engine}-{role}-{number}" if role == "worker" else f"{engine}-{role}"
+        for number, role in enumerate(roles(engine, workers))
     )
 
 
-def link_names(engine: str) -> tuple[str, ...]:
+def link_names(engine: str, workers: int = WORKERS) -> tuple[str, ...]:
     """The links between engine and broker."""
     if engine in _LINK_OF_EACH:
-        return tuple(f"{name}-link" for name in instance_names(engine))
+        return tuple(f"{name}-link" for name in instance_names(engine, workers))
     return (f"{engine}-link",)
 
 
@@ -66,10 +81,12 @@ def state_folder(folder: Path) -> Path:
     return folder / "faults"
 
 
-def targets(engine: str, topics: tuple[str, ...], places: Places) -> dict[str, dict[str, object]]:
+def targets(
+    engine: str, topics: tuple[str, ...], places: Places, workers: int = WORKERS
+) -> dict[str, dict[str, object]]:
     """Name -> target, as a fault configuration has them (docs/faults.md). All processes are supervised by the demo."""
     found: dict[str, dict[str, object]] = {}
-    for number, (name, role) in enumerate(zip(instance_names(engine), ROLES[engine], strict=True)):
+    for number, (name, role) in enumerate(zip(instance_names(engine, workers), roles(engine, workers), strict=True)):
         found[name] = {
             "type": "process",
             "pid_file": str(pid_file(places.folder, name)),
@@ -101,7 +118,7 @@ def targets(engine: str, topics: tuple[str, ...], places: Places) -> dict[str, d
             "labels": {"role": "input"},
         }
     if places.links:
-        for name, (listen, upstream) in zip(link_names(engine), places.links, strict=True):
+        for name, (listen, upstream) in zip(link_names(engine, workers), places.links, strict=True):
             found[name] = {
                 "type": "link",
                 "listen": listen,

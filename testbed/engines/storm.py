@@ -101,6 +101,9 @@ class StormEngine(JvmEngine):
                 times=self.settings.timeouts, log=self._log(WORKER),
                 host=LOOPBACK if self.node is None else self.node.host,
             )  # fmt: skip
+        if self._worker() is None and self._log(WORKER).exists():
+            # However it ended: the next one says itself when it is ready.
+            self._log_starts[WORKER] = self._log(WORKER).stat().st_size
         for number in self._numbers(instance):
             if number != WORKER:
                 super().restart(number)

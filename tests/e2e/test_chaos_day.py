@@ -52,6 +52,31 @@ def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -
 
 @pytest.mark.extended
 @pytest.mark.timeout(600)
+def test_a_named_plan_is_done_healed_and_answered_for(tmp_path: Path) -> None:
+    # 95 s of control, 90 of failure and 90 of recovery.
+    arguments = ("--engine", "reference:exactly_once", "--plan", "pgval-crash", "--faster", "15")
+    with demo(tmp_path / "demo", *arguments) as running:
+        assert running.process.wait(SECONDS_MAX) == 0, running.said()
+        assert re.search(r"FAULT failure: pgval-crash on reference-worker-\d is in, for 6s", running.said())
+        assert re.search(r"healed: pgval-crash on reference-worker-\d is gone", running.said())
+        told = told_of("pgval-crash", running)
+        assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told)
+        assert_nothing_left(running)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> None:
+    # Ten kills, each 300 s after the last one began.
+    arguments = ("--engine", "reference:exactly_once", "--plan", "vogel-kill-2", "--faster", "30")
+    with demo(tmp_path / "demo", *arguments) as running:
+        assert running.process.wait(SECONDS_MAX) == 0, running.said()
+        assert re.search(r"FAULT failure: vogel-kill-2-10 on reference-worker-\d,reference-worker-\d", running.said())
+        assert_nothing_left(running)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600)
 def test_interrupted_in_a_fault_it_heals_and_leaves_nothing(tmp_path: Path) -> None:
     partition = {"kind": "net_partition", "target": "reference-link", "for": "10m"}
     with demo(tmp_path / "demo", *day(tmp_path, partition, control="2s", recovery="2s")) as running:

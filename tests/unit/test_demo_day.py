@@ -20,16 +20,17 @@ from faults.fault import Fault
 from faults.journal import Journal
 from faults.parameters import DelayParameters, NamespaceDelayParameters
 from faults.targets import LocalProcess
-from testbed import node
+from testbed import demo_engine, node
 from testbed.broker import EmbeddedBroker
 from testbed.demo_chaos import ChaosDay
-from testbed.demo_files import missing_after_seconds, real_settings, write_sidecar
+from testbed.demo_files import missing_after_seconds, real_settings, topics, write_sidecar
 from testbed.demo_memory import taken_by
 from testbed.demo_options import DemoPlan, DemoRefused, plan_of
 from testbed.demo_supervisor import Charge, Supervisor
 from testbed.demo_targets import ROLES, Places, instance_names, link_names, node_name, pid_file, state_folder
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.storm import StormEngine
 from validator.config.load import load
 
 PLACES = Places(Path("run"), "127.0.0.1:9092", ())
@@ -182,7 +183,7 @@ def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None
         ({"kind": "process_kill"}, {"targets": {}}, "targets: the demo gives its own; leave it out"),
         ({"kind": "container_kill", "target": "web"}, {}, "container_kill needs a target of type container"),
         ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
-        ({"kind": "process_kill", "target": {"pick": 2}}, {}, "it would hit all replicas"),
+        ({"kind": "process_kill", "target": {"pick": 3}}, {}, "it would hit all replicas"),
         ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
         ({"kind": "clock_skew", "parameters": {"offset": "1m"}}, {}, "the demo starts none so; take another kind"),
     ],
@@ -195,18 +196,20 @@ def test_what_the_demo_cannot_give_is_refused(
     assert refused.value.exit_status == 2
 
 
-ALL_OF_BOTH = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
+TOO_MANY = {"vogel-kill-4"}
 """Plans for more workers than the demo has."""
+SEVERAL = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
+"""Plans for more than one."""
 
 
 @pytest.mark.parametrize(
     ("engine", "refused"),
     [
-        ("reference", {*ALL_OF_BOTH, "ospbench-master"}),  # none of its workers leads
-        ("kafka_streams", {*ALL_OF_BOTH, "ospbench-master"}),
-        ("flink", ALL_OF_BOTH),
-        ("spark", ALL_OF_BOTH),
-        ("storm", {*ALL_OF_BOTH, "pgval-crash", "streambench-node"}),  # its Supervisor starts the worker again at once
+        ("reference", {*TOO_MANY, "ospbench-master"}),  # none of its workers leads
+        ("kafka_streams", {*TOO_MANY, "ospbench-master"}),
+        ("flink", TOO_MANY),
+        ("spark", SEVERAL),
+        ("storm", SEVERAL),
     ],
 )
 def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -> None:
@@ -220,6 +223,70 @@ def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -
             assert day is not None
             assert {step.fault.plan for step in day.timeline.steps} == {name}
     assert found == refused
+
+
+@pytest.mark.parametrize("plan", ["vogel-kill-2", "vogel-crash-2"])
+@pytest.mark.parametrize("engine", ["reference", "kafka_streams", "flink"])
+def test_a_plan_that_hits_two_workers_leaves_a_third(engine: str, plan: str, tmp_path: Path) -> None:
+    asked = planned(engine, plan=plan)
+    assert asked.day is not None
+    assert asked.day.instance_names[:3] == tuple(f"{engine}-worker-{number}" for number in range(3))
+    for step in asked.day.timeline.steps:
+        assert len(step.fault.targets) == 2
+        assert set(step.fault.targets) < set(asked.day.instance_names[:3])
+    config, _ = asked.day.bound(PLACES)
+    assert set(asked.day.instance_names) <= set(config.targets)
+    assert topics(asked) == {"click": 3, "output": 3, "lateOutput": 1, "faults": 1}, "one partition for each of them"
+    made = demo_engine.make(asked, "127.0.0.1:1", tmp_path) if engine == "reference" else None
+    assert made is None or len(made.instances) == 3
+    if engine in CATALOGUE:
+        assert real_settings(asked, "127.0.0.1:1").parallelism == 3
+
+
+def test_a_plan_that_hits_one_worker_has_two_of_them() -> None:
+    asked = planned("flink", plan="vogel-kill-1")
+    assert asked.day is not None
+    assert asked.day.instance_names == instance_names("flink")
+    assert topics(asked)["click"] == 2
+
+
+@pytest.mark.parametrize(("engine", "most"), [("flink", 3), ("storm", 1), ("spark", 1), ("mutant", 1)])
+def test_a_plan_that_hits_more_workers_than_there_are_is_refused_in_one_sentence(engine: str, most: int) -> None:
+    with pytest.raises(
+        FaultRefused, match=f"--plan vogel-kill-4 hits 4 workers at once, and the demo has {most} of {engine}"
+    ):
+        planned(engine, plan="vogel-kill-4")
+
+
+@pytest.mark.parametrize("plan", ["pgval-crash", "streambench-node"])
+def test_a_worker_of_storm_is_kept_down_with_its_supervisor(plan: str) -> None:
+    day = planned("storm", plan=plan).day
+    assert day is not None
+    _, timeline = day.bound(PLACES)
+    (step,) = timeline.steps
+    (target,) = step.fault.targets.values()
+    assert isinstance(target, LocalProcess)
+    assert (step.fault.target_names, target.group) == ("storm-supervisor", True), "whose group the worker is in"
+    assert step.lasts_seconds > 0
+
+
+def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = StormEngine(real_settings(planned("storm:at_least_once", plan="vogel-kill-1"), "127.0.0.1:1"), tmp_path)
+    monkeypatch.setattr(engine, "_submitter", object())
+    monkeypatch.setattr(engine, "_worker", lambda: worker)
+    log = tmp_path / "storm-0.log"
+    log.write_text("spout ready\n")
+    worker: int | None = 41
+    engine.restart(0)
+    assert engine._is_ready(0)
+    worker = None
+    engine.restart(0)
+    worker = 42
+    assert not engine._is_ready(0)
+    log.write_text("spout ready\nspout ready\n")
+    assert engine._is_ready(0)
 
 
 @pytest.mark.parametrize(
