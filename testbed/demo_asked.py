@@ -1,4 +1,4 @@
-"""What a chaos day is asked for: a fault configuration without targets, from the user's file or from a plan's name.
+"""What a chaos day is asked for: a fault configuration without targets, from the user's file, a plan's name or a kind.
 
 Raises FaultConfigError and FaultRefused, one sentence each.
 """
@@ -10,10 +10,20 @@ from typing import Any, Final
 
 import yaml
 
+from faults.catalogue import ABSENT, KINDS
 from faults.config import expanded
 from faults.errors import FaultConfigError, FaultRefused
 from testbed import node
-from testbed.demo_targets import WORKERS_MAX, instance_names, link_names, node_name, roles
+from testbed.demo_targets import (
+    BROKER,
+    MACHINE,
+    SIDECAR,
+    WORKERS_MAX,
+    instance_names,
+    link_names,
+    node_name,
+    roles,
+)
 
 DELAYS: Final = "pgval-delay-"
 """How the names of plans begin that delay what a worker sends, by less and by more than `TIMEOUT_SECONDS`."""
@@ -26,8 +36,21 @@ _AT_ONCE: Final = {"vogel-kill-2": 2, "vogel-kill-4": 4, "vogel-crash-2": 2}
 """Plan -> the workers that it hits at once, where they are several."""
 _DRIVERS: Final = {"spark": "driver"}
 """The role that a named plan kills, where it is not called worker."""
-_KEPT_DOWN: Final = ("pgval-crash", "streambench-node")
-"""Plans that keep one worker down. Storm's Supervisor goes with it: it would start the worker again at once."""
+_KEPT_DOWN: Final = ("pgval-crash", "streambench-node", "process_kill", "node_loss")
+"""Plans and kinds that keep one worker down. Storm's Supervisor goes with it, which would start it again at once."""
+_PARAMETERS: Final[dict[str, dict[str, object]]] = {
+    "net_delay": {"delay": "500ms"},
+    "net_bandwidth": {"bytes_per_second": 50_000},  # the load is four times as much
+    "namespace_delay": {"delay": "500ms"},
+    "namespace_bandwidth": {"bytes_per_second": 50_000},
+    "namespace_loss": {"percent": 10},
+    "memory_pressure": {"bytes": "256MiB"},
+    "clock_skew": {"offset": "1m"},
+}
+"""Of ``--fault KIND``, where the kind must be told something."""
+_LASTS_SECONDS_MAX: Final = 10.0
+_VERIFIED_WITHIN: Final = "30s"
+"""A sidecar that is asked to end finishes its batch first."""
 
 
 def read(file: Path) -> dict[str, Any]:
@@ -62,7 +85,48 @@ def named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...])
     return {"plan": asked}
 
 
+def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
+    """A file with one fault of ``kind`` on the target that fits it, within ``seconds``, of which a third is control."""
+    for absent in ABSENT:
+        if absent.name == kind:
+            raise FaultRefused(f"--fault {kind} is not built: {absent.reason}.")
+    if kind not in KINDS:
+        raise FaultRefused(
+            f"--fault {kind} is no fault of the demo; use kill, pause, none or a kind that `streamproof faults list` "
+            "shows, such as net_delay, broker_kill or restart_loop; --faults FILE and --plan NAME have several."
+        )
+    control, lasts = seconds / 3, min(seconds / 6, _LASTS_SECONDS_MAX)
+    fault = {
+        "kind": kind,
+        "target": _target(kind, engine, inputs),
+        "for": f"{lasts:g}s",
+        "parameters": _PARAMETERS.get(kind, {}),
+    }
+    schedule = {"control": f"{control:g}s", "recovery": f"{seconds - control - lasts:g}s", "faults": [fault]}
+    return {"schedule": schedule, "limits": {"verified_within": _VERIFIED_WITHIN}}
+
+
+def _target(kind: str, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
+    fitting = {
+        "process": _workers(kind, engine),
+        "broker": {"name": BROKER},
+        "sidecar": {"name": SIDECAR},
+        "topic": {"name": inputs[0]},
+        "link": {"name": link_names(engine)[0]},
+        "namespace": {"name": node_name(engine)},
+        "machine": {"name": MACHINE},
+    }
+    wanted = KINDS[kind].target
+    if wanted not in fitting:
+        raise FaultRefused(
+            f"--fault {kind} needs a target of type {wanted}, and the demo has none; use a kind for "
+            f"{', '.join(fitting)}."
+        )
+    return fitting[wanted]
+
+
 def _workers(plan: str, engine: str) -> dict[str, Any]:
+    """Those that a plan hits, or a fault of a kind."""
     role = _DRIVERS.get(engine, "worker")
     at_once, most = _AT_ONCE.get(plan, 1), roles(engine, WORKERS_MAX).count(role)
     if at_once > 1 and at_once >= most:
@@ -91,6 +155,5 @@ def _delayed(plan: str, engine: str) -> dict[str, Any]:
         return {}
     raise FaultRefused(
         f"--plan {plan} delays the packets of one worker of {engine}, and this host cannot ({why_not}); "
-        f"a file for --faults may have net_delay on {link_names(engine)[0]}, which delays all that {engine} sends to "
-        "the broker."
+        f"--fault net_delay delays all that {engine} sends to the broker."
     )

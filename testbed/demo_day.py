@@ -19,7 +19,7 @@ from faults.plans import schedule_of
 from faults.schedule import timeline
 from faults.spec import FaultSpec
 from faults.targets import LocalProcess
-from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS, named, read
+from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS
 from testbed.demo_targets import (
     WORKERS,
     Places,
@@ -39,6 +39,13 @@ _PLANNED: Final = Places(
 )  # fmt: skip
 _SELF_STARTING: Final = "storm-worker"
 """Processes that their engine starts again at once, so that they cannot be kept down."""
+_ONE_BROKER: Final = "another broker to lead, and the demo has one"
+_LACKING: Final = {
+    "clock_skew": "processes that were started under libfaketime, and the demo starts none so",
+    "broker_demote": _ONE_BROKER,
+    "leader_move": _ONE_BROKER,
+}
+"""Kind of fault -> what the demo's targets lack for it."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +53,7 @@ class Day:
     """What is asked for, checked against the demo's targets."""
 
     source: str
-    """The file or the plan, for messages."""
+    """The file or the option, for messages."""
     asked: Mapping[str, Any]
     """The fault configuration without what the demo adds."""
     engine: str
@@ -101,12 +108,8 @@ class Day:
         return _bound(self.content(places), self.source, self.seed)
 
 
-def day_of(
-    engine: str, inputs: tuple[str, ...], seed: int, *, file: str | None, plan: str | None, faster: float | None
-) -> Day:
-    """The day in ``file``, or the named ``plan``; ``seed`` counts where the file has none."""
-    source = file if file is not None else f"--plan {plan}"
-    asked = read(Path(file)) if file is not None else named(str(plan), faster, engine, inputs)
+def day_of(engine: str, inputs: tuple[str, ...], seed: int, source: str, asked: Mapping[str, Any]) -> Day:
+    """The day that is ``asked`` for (`testbed.demo_asked`), by ``source``; ``seed`` counts where it has none."""
     own_seed = asked.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")
@@ -168,11 +171,8 @@ def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
                 f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "
                 f"{', '.join(sorted(given))}."
             )
-        if spec.kind == "clock_skew":
-            raise FaultRefused(
-                f"{source}: clock_skew needs processes that were started under libfaketime, and the demo starts none"
-                " so; take another kind."
-            )
+        if (lacking := _LACKING.get(spec.kind)) is not None:
+            raise FaultRefused(f"{source}: {spec.kind} needs {lacking}; take another kind.")
         if spec.target.name is not None and spec.target.name not in config.targets:
             raise FaultRefused(
                 f"{source}: the demo with {engine} has no target {spec.target.name}; use one of "

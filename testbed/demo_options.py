@@ -6,8 +6,10 @@ import argparse
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any, Final, Literal, cast
 
+from testbed.demo_asked import named, one, read
 from testbed.demo_day import Day, day_of
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.mutations import Mutation
@@ -15,6 +17,7 @@ from testbed.engines.settings import Guarantee, Workload
 from testbed.run_files import Topics
 
 Fault = Literal["kill", "pause", "none"]
+"""Those of the demo's own; the kinds of the catalogue make a chaos day of one fault."""
 
 SECONDS_DEFAULT: Final = 60
 SECONDS_MIN: Final = 10
@@ -87,14 +90,15 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
         return _chaos_day(given, name, details)
     if given.faster is not None:
         raise DemoRefused("demo: --faster shortens a plan; name one with --plan, or leave it out.")
-    if fault not in FAULTS:
-        raise DemoRefused(f"demo: --fault {fault} is no fault of the demo; use one of {', '.join(FAULTS)}.")
     seconds = SECONDS_DEFAULT if given.seconds is None else given.seconds
     if seconds < SECONDS_MIN:
         raise DemoRefused(
             f"demo: --seconds {seconds} is too short for a fault and its healing; use {SECONDS_MIN} or more."
         )
-    return _plan(given, name, details, fault=fault, seconds=seconds)
+    plan = _plan(given, name, details, fault=fault if fault in FAULTS else "none", seconds=seconds)
+    if fault in FAULTS:
+        return plan
+    return _on_a_day(plan, f"--fault {fault}", one(fault, seconds, name, Topics().inputs(plan.workload)))
 
 
 def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> DemoPlan:
@@ -117,8 +121,14 @@ def _chaos_day(given: argparse.Namespace, name: str, details: str) -> DemoPlan:
     if given.faults is not None and (given.plan is not None or given.faster is not None):
         raise DemoRefused("demo: --plan and --faster do not go with --faults; write plan: {name, faster} in the file.")
     plan = _plan(given, name, details, fault="none", seconds=SECONDS_DEFAULT)
-    inputs = Topics().inputs(plan.workload)
-    day = day_of(name, inputs, given.seed, file=given.faults, plan=given.plan, faster=given.faster)
+    if given.faults is not None:
+        return _on_a_day(plan, given.faults, read(Path(given.faults)))
+    asked = named(given.plan, given.faster, name, Topics().inputs(plan.workload))
+    return _on_a_day(plan, f"--plan {given.plan}", asked)
+
+
+def _on_a_day(plan: DemoPlan, source: str, asked: Mapping[str, Any]) -> DemoPlan:
+    day = day_of(plan.engine, Topics().inputs(plan.workload), plan.seed, source, asked)
     return replace(plan, day=day, seconds=math.ceil(day.timeline.seconds))
 
 

@@ -25,6 +25,7 @@ _LINK_OF_EACH: Final = ("kafka_streams",)
 """Engines whose instances can be led to the broker by a link each; the others have one for all that they send."""
 BROKER: Final = "broker"
 SIDECAR: Final = "sidecar"
+MACHINE: Final = "machine"
 
 
 @dataclass(frozen=True)
@@ -127,5 +128,5 @@ def targets(
             }
     if places.node is not None:
         found[node_name(engine)] = {**places.node, "labels": {"engine": engine, "role": "node"}}
-    found["machine"] = {"type": "machine", "labels": {"role": "machine"}}
+    found[MACHINE] = {"type": "machine", "labels": {"role": MACHINE}}
     return found

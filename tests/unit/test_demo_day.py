@@ -13,6 +13,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from faults.catalogue import KINDS
 from faults.config import PlanName
 from faults.errors import FaultError, FaultRefused, NotHealed
 from faults.facts import Facts
@@ -23,6 +24,7 @@ from faults.targets import LocalProcess
 from testbed import demo_engine, node
 from testbed.broker import EmbeddedBroker
 from testbed.demo_chaos import ChaosDay
+from testbed.demo_day import Day
 from testbed.demo_files import missing_after_seconds, real_settings, topics, write_sidecar
 from testbed.demo_memory import taken_by
 from testbed.demo_options import DemoPlan, DemoRefused, plan_of
@@ -194,6 +196,63 @@ def test_what_the_demo_cannot_give_is_refused(
     with pytest.raises(FaultError, match=sentence) as refused:
         planned(faults=in_file(tmp_path, fault, **more))
     assert refused.value.exit_status == 2
+
+
+HERE = {name for name, kind in KINDS.items() if kind.why_not_here is None}
+NOT_OF_THE_DEMO = {"clock_skew", "broker_demote", "leader_move"}
+FITTING = {"process", "broker", "sidecar", "topic", "link", "namespace", "machine"}
+
+
+@pytest.mark.parametrize("engine", ROLES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_kind_of_the_catalogue_is_a_day_of_one_fault_or_refused_in_one_sentence(engine: str, kind: str) -> None:
+    if KINDS[kind].target not in FITTING or kind in NOT_OF_THE_DEMO or kind not in HERE:
+        with pytest.raises(FaultRefused, match=kind) as refused:
+            planned(engine, fault=kind)
+        assert refused.value.exit_status == 2
+        return
+    plan = planned(engine, fault=kind, seconds=60)
+    assert plan.day is not None
+    (step,) = plan.day.timeline.steps
+    assert (step.wait_seconds, step.lasts_seconds, plan.day.timeline.recovery_seconds) == (20, 10, 30)
+    assert (step.fault.kind, len(step.fault.targets), plan.seconds) == (kind, 1, 60)
+    assert plan.day.bound(places(plan.day))[0].targets.keys() >= step.fault.targets.keys()
+
+
+def places(day: Day) -> Places:
+    links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(day.link_names))
+    network = node.NodeRelay(Path("run")).target() if day.needs_node else None
+    return Places(Path("run"), "127.0.0.1:9092", links, network)
+
+
+@pytest.mark.parametrize(
+    ("engine", "kind", "target"),
+    [
+        ("flink", "net_partition", "flink-link"),
+        ("kafka_streams", "net_reset", "kafka_streams-worker-0-link"),
+        ("flink", "broker_kill", "broker"),
+        ("reference", "transaction_hang", "click"),
+        ("spark", "restart_loop", "spark-driver"),
+        ("storm", "process_kill", "storm-supervisor"),
+        ("storm", "restart_loop", "storm-worker-0"),
+        ("mutant", "process_pause", "mutant-worker-0"),
+        ("flink", "sidecar_restart", "sidecar"),
+    ],
+)
+def test_the_target_of_one_fault_is_what_fits_its_kind(engine: str, kind: str, target: str) -> None:
+    day = planned(engine, fault=kind).day
+    assert day is not None
+    assert day.timeline.steps[0].fault.target_names == target
+
+
+def test_what_is_no_fault_of_the_demo_is_told_where_faults_are() -> None:
+    with pytest.raises(FaultRefused, match=r"use kill, pause, none or a kind that `streamproof faults list` shows, .*"
+                       r"--faults FILE and --plan NAME have several\."):  # fmt: skip
+        planned(fault="earthquake")
+    with pytest.raises(FaultRefused, match="--fault net_loss is not built: a link is a proxy of bytes"):
+        planned(fault="net_loss")
+    with pytest.raises(DemoRefused, match="--seconds 3 is too short"):
+        planned(fault="net_delay", seconds=3)
 
 
 TOO_MANY = {"vogel-kill-4"}

@@ -120,7 +120,9 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workload", metavar="W", help="sst: clicks counted per page and window; mst: joined with updates"
     )
-    parser.add_argument("--fault", metavar="F", help="fault to inject: kill (default), pause or none")
+    parser.add_argument(
+        "--fault", metavar="F", help="fault to inject: kill (default), pause, none, or a kind of `faults list`"
+    )
     parser.add_argument("--faults", metavar="FILE", help="a chaos day: the schedule or plan of a fault file")
     parser.add_argument("--plan", metavar="NAME", help="a chaos day: a named plan, such as pgval-crash")
     parser.add_argument("--faster", type=float, metavar="N", help="with --plan: its phases are shorter by this factor")
