@@ -51,6 +51,6 @@ def totals(record: RunRecord) -> dict[str, Any]:
         "retracted": record.retracted_total,
         "now": record.confirmed_now,
         "first": record.first_confirmed_us,
-        "minutes": record.by_minute,
+        "minutes": record.recent.by_minute,
         "listed": {name: (entry.state, entry.count, entry.first_us) for name, entry in record.latest.items()},
     }

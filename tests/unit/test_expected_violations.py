@@ -13,11 +13,12 @@ from faults import config as fault_config
 from faults.errors import FaultConfigError
 from faults.schedule import timeline
 from validator.measure.expected import expected, expected_now
+from validator.measure.recent import DAY_MINUTES
 from validator.model.snapshot import FaultWindow
 from validator.state.acknowledgements import Acknowledgement, acknowledge, read
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.reporting import _unexpected
-from validator.stream.run_record import DAY_MINUTES, RunRecord
+from validator.stream.run_record import RunRecord
 
 MINUTE = 60_000_000
 WITHIN = 5 * MINUTE

@@ -10,6 +10,7 @@ from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Frontier, PartitionId
 from validator.publish.report import build
 from validator.state.acknowledgements import Acknowledgement
+from validator.state.recorded_violations import Move
 from validator.state.tables import StateTables
 from validator.stream.judging import Sums
 from validator.stream.recording import Recorded
@@ -42,8 +43,11 @@ def test_a_result_that_cannot_be_read_fails_the_last_hour_too_and_is_open_until_
     books = Books(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("output", 0): frontier})
     record = RunRecord()
     record.violations_recorded(
-        Recorded(({**UNREADABLE, "lookup_us": 20, "confirmed": 3, "retracted": 0, "rows": 1},), (), {"v": 3}), 20
-    )
+        Recorded(
+            ({**UNREADABLE, "lookup_us": 20, "confirmed": 3, "retracted": 0, "rows": 1},), (), {"v": 3},
+            (Move("v", "undecodable", 20, 3, 3),),
+        ), 20,
+    )  # fmt: skip
     shown = snapshot_of(config(tmp_path), books, Sums.empty(), record)
     for verdicts in (shown.verdicts, shown.verdicts_over["1h"], shown.verdicts_over["24h"]):
         assert verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL

@@ -61,8 +61,8 @@ def test_what_becomes_confirmed_enters_every_total_once(run: JudgedRun, go_on: C
     for _ in ("running", "restarted"):
         assert totals(run) == ({CONTROL: 2}, {}, {"missing": 2})
         assert run.record.first_confirmed_us == {"missing": 2 * MINUTE}
-        assert run.record.by_minute == {2: {"missing": 2}}
-        assert run.record.confirmed_since(60, 3 * MINUTE) == {"missing": 2}
+        assert run.record.recent.by_minute == {2: {"missing": 2}}
+        assert run.record.recent.since(60, 3 * MINUTE) == {"missing": 2}
         [listed] = run.record.latest.values()
         assert (listed.state, listed.count, listed.first_us, listed.changed_us) == ("confirmed", 2, 15, 2 * MINUTE)
         run.restarted()
@@ -118,7 +118,7 @@ def test_a_suspected_one_that_is_explained_is_no_false_alarm(
     assert moves(run)[-1] == ("retracted", 0, 0, 0)
     for _ in ("running", "restarted"):
         assert totals(run) == ({}, {}, {})
-        assert run.record.confirmed_since(60, 30) == {}
+        assert run.record.recent.since(60, 30) == {}
         [listed] = run.record.latest.values()
         assert listed.state == "retracted"
         run.restarted()
@@ -162,10 +162,26 @@ def test_what_is_taken_back_hides_nothing_that_is_confirmed_after_it(
     run.after(10, fact("input", [1, 2], batch=10, lookup_us=10))
     run.after(15)
     run.after(90 * MINUTE, suspected=MISSING)
-    assert run.record.confirmed_since(60, 91 * MINUTE) == {"missing": 0}
+    assert run.record.recent.since(60, 91 * MINUTE) == {}
     run.after(92 * MINUTE)
     go_on(run)
-    assert run.record.confirmed_since(60, 93 * MINUTE) == {"missing": 2}
+    assert run.record.recent.since(60, 93 * MINUTE) == {"missing": 2}
+
+
+@pytest.mark.parametrize("taken_back", ["old", "new"])
+def test_what_is_taken_back_is_taken_from_the_hour_in_which_it_was_confirmed(
+    run: JudgedRun, go_on: Callable[[JudgedRun], None], taken_back: str
+) -> None:
+    for key, event, at_us in (("old", 1, 10 * MINUTE), ("new", 2, 80 * MINUTE)):
+        run.after(at_us, fact("input", [event], batch=event, lookup_us=at_us, key=key))
+        run.after(at_us + 5)
+    answered, at_us = 1 if taken_back == "old" else 2, 85 * MINUTE
+    run.after(at_us, fact("output", [answered], batch=3, lookup_us=at_us, key=taken_back))
+    run.after(at_us + 5)
+    go_on(run)
+    assert run.record.recent.since(60, 86 * MINUTE) == ({"missing": 1} if taken_back == "old" else {})
+    assert run.record.recent.since(24 * 60, 86 * MINUTE) == {"missing": 1}
+    assert run.record.recent.since(24 * 60, 25 * 60 * MINUTE) == ({"missing": 1} if taken_back == "old" else {})
 
 
 def test_a_state_of_before_tells_again_what_it_told_as_suspected(run: JudgedRun) -> None:

@@ -115,10 +115,10 @@ def test_a_kill_between_facts_and_violations_loses_none(reading: Reading) -> Non
 
 def test_the_verdict_of_the_last_hour_knows_them_and_forgets_them(reading: Reading) -> None:
     reading.after(10 * MINUTE, bad(10 * MINUTE, 7, 9))
-    assert reading.run.record.confirmed_since(60, 50 * MINUTE) == {"undecodable": 3}
+    assert reading.run.record.recent.since(60, 50 * MINUTE) == {"undecodable": 3}
     reading.restarted()
-    assert reading.run.record.confirmed_since(60, 50 * MINUTE) == {"undecodable": 3}
-    assert reading.run.record.confirmed_since(60, 90 * MINUTE) == {}
+    assert reading.run.record.recent.since(60, 50 * MINUTE) == {"undecodable": 3}
+    assert reading.run.record.recent.since(60, 90 * MINUTE) == {}
 
 
 def test_they_are_told_with_the_fault_in_which_they_were_read(reading: Reading) -> None:

@@ -43,8 +43,8 @@ def moved(
 ) -> list[dict[str, Any]]:
     """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded.
 
-    Columns of the violations table, but for batch, phase and fault; ``at_us``, the instant that those two are told of;
-    and ``first_us``, since when it is on record.
+    Columns of the violations table, but for batch, phase and fault; ``at_us``, the instant that those two are told of,
+    ``first_us``, since when it is on record; and ``stands``, how much of it is confirmed now.
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
     ``lookup_us``: instant of the batch. ``has_broker_time``: the topics' times are the broker's, and tell when
@@ -79,6 +79,7 @@ def moved(
                     "provable_us": present(provable[i]),
                     "at_us": present(at[i]),
                     "first_us": present(first[i]),
+                    "stands": int(sure[row]),
                     "ids": list(evidence.get((row, name), ())),
                     "explanation": said if count else "explained by what was read later",
                 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -32,6 +32,16 @@ class Standing:
     by_fault: Mapping[str | None, int]
 
 
+class Move(NamedTuple):
+    """What a row says of a violation: how many it ``confirmed``, and how many ``stands`` as confirmed after it."""
+
+    violation: str
+    violation_class: str
+    lookup_us: int
+    confirmed: int
+    stands: int
+
+
 def confirmed_by(rows: pa.Table) -> Ints:
     """How many contributions each row confirmed. A suspected one confirms none, though a state of before may say so."""
     return np.where(is_one_of(rows["state"], "suspected"), 0, ints(rows["confirmed"], 0))
@@ -45,6 +55,23 @@ def summed(rows: pa.Table) -> list[dict[str, Any]]:
     )
     found: list[dict[str, Any]] = sums.rename_columns([*SUMMED_BY, "confirmed", "retracted", "rows"]).to_pylist()
     return found
+
+
+def confirmed_since(tables: StateTables, since_us: int) -> list[Move]:
+    """What was confirmed from an instant on, in its order; ``stands`` is of the end of the table."""
+    rows: list[tuple[int, str, str, int]] = []
+    columns = ("lookup_us", "violation", "class", "state", "confirmed")
+    for part in tables.scan(Table.VIOLATIONS, columns, ds.field("lookup_us") >= since_us):
+        names = (part[name].to_pylist() for name in columns[:3])
+        rows += [row for row in zip(*names, confirmed_by(part).tolist(), strict=True) if row[3]]
+    stands: dict[str, int] = {}
+    which = named({violation for _, violation, _, _ in rows})
+    for part in tables.scan(Table.VIOLATIONS, ("violation", "state", "confirmed", "retracted"), which) if rows else ():
+        grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+        for violation, growth in zip(part["violation"].to_pylist(), grown, strict=True):
+            stands[violation] = stands.get(violation, 0) + growth
+    # A state of before may have taken back what it never confirmed.
+    return [Move(of, name, at_us, confirmed, max(0, stands[of])) for at_us, of, name, confirmed in sorted(rows)]
 
 
 def standings(tables: StateTables, where: ds.Expression | None = None) -> dict[str, Standing]:

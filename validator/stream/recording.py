@@ -14,7 +14,7 @@ from validator.model.snapshot import FaultWindow
 from validator.reconcile import violations
 from validator.reconcile.arrays import nullable
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES
-from validator.state.recorded_violations import summed
+from validator.state.recorded_violations import Move, summed
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.judging import Judging
 
@@ -25,11 +25,13 @@ LATEST_KEPT: Final = 50
 @dataclass(frozen=True)
 class Recorded:
     """What an append to the violations table added: its rows as `summed` gives them, the largest of them with
-    ``first_us``, since when they are on record, and of every row how many contributions are in its violation now."""
+    ``first_us``, since when they are on record, and of every row how many contributions are in its violation now, and
+    what of it was confirmed or taken back."""
 
     sums: tuple[Mapping[str, Any], ...]
     latest: tuple[Mapping[str, Any], ...]
     counts: Mapping[str, int] = field(default_factory=dict)
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -98,4 +100,5 @@ def record_violations(
     moment.tables.append(table, Table.VIOLATIONS, writer=moment.writer, version=moment.batch)
     by_size = sorted(rows, key=lambda row: (-row["count"], row["class"], row["window_start_us"] or 0, row["key"] or ""))
     counts = {row["violation"]: row["count"] for row in rows}
-    return Recorded(tuple(summed(table)), tuple(by_size[:LATEST_KEPT]), counts)
+    moves = [Move(r["violation"], r["class"], r["lookup_us"], r["confirmed"], r["stands"]) for r in rows]
+    return Recorded(tuple(summed(table)), tuple(by_size[:LATEST_KEPT]), counts, tuple(moves))

@@ -17,6 +17,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
+from validator.measure.expected import MINUTE_US
+from validator.measure.recent import oldest_minute
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
 from validator.reconcile.arrays import ABSENT, Ints, ints
@@ -24,7 +26,7 @@ from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
 from validator.state.acknowledgements import Acknowledgement
-from validator.state.recorded_violations import began_us, confirmed_by, summed
+from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.committing import frontier_from, summaries
 from validator.stream.judging import new_cells
@@ -242,6 +244,9 @@ def _restored(tables: StateTables, record: RunRecord) -> None:
         last = part.sort_by([("batch", "descending")]).slice(0, LATEST_KEPT)
         newest = sorted([*newest, *last.to_pylist()], key=lambda row: -row["batch"])[:LATEST_KEPT]
     record.add_told(sums)
+    newest_us = max((row["lookup_us"] for row in sums), default=0)
+    for move in confirmed_since(tables, oldest_minute(newest_us) * MINUTE_US):
+        record.recent.moved(*move)
     began = began_us(tables, [row["violation"] for row in newest])
     for row in reversed(newest):
         record.remember(record_of(row, first_us=began.get(row["violation"])))

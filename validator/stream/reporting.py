@@ -158,7 +158,7 @@ def _over(
         doubts = [*doubts, f"when violations of class {', '.join(untold)} were confirmed is not known"]
     found = {}
     for span, minutes in {"1h": 60, "24h": 24 * 60}.items():
-        since = record.confirmed_since(minutes, books.lookup_us)
+        since = record.recent.since(minutes, books.lookup_us)
         # What is not confirmed any more by now counts toward no verdict.
         found[span] = grade({name: min(count, confirmed.get(name, 0)) for name, count in since.items()}, doubts)
     return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
 from validator.measure.histogram import Tally
@@ -16,12 +16,11 @@ from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
 from validator.measure.ledger import Ledger
 from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
+from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minute
 from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledged import Acknowledged
 from validator.stream.recording import Recorded
-
-DAY_MINUTES: Final = 24 * 60
 
 
 @dataclass
@@ -29,8 +28,8 @@ class RunRecord:
     """Grows with every commit.
 
     ``joins``: the oracle is a join, where an event without a partner may have one in input that cannot be read.
-    ``by_minute``: minute -> class -> confirmed less retracted, of the last day. ``confirmed_total``: (class, phase) ->
-    ever confirmed. ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
+    ``recent``: what was confirmed in the last day and stands. ``confirmed_total``: (class, phase) -> ever confirmed.
+    ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
     minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
     ``moves``: (from, to) -> classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less
     retracted.
@@ -54,7 +53,7 @@ class RunRecord:
     durations: Tally = field(default_factory=Tally)
     confirmed_total: dict[tuple[str, str], int] = field(default_factory=dict)
     retracted_total: dict[str, int] = field(default_factory=dict)
-    by_minute: dict[int, dict[str, int]] = field(default_factory=dict)
+    recent: RecentlyConfirmed = field(default_factory=RecentlyConfirmed)
     by_fault: dict[tuple[str, str], int] = field(default_factory=dict)
     confirmed_by_fault: dict[tuple[str, str], dict[int, int]] = field(default_factory=dict)
     expects_within_us: int = 0
@@ -131,6 +130,8 @@ class RunRecord:
     def violations_recorded(self, recorded: Recorded, now_us: int) -> None:
         """The violations table was appended to, just now."""
         self.add_told(recorded.sums, committed_us=now_us)
+        for move in recorded.moves:
+            self.recent.moved(*move)
         for row in recorded.latest:
             self.remember(record_of(row, first_us=row["first_us"]))
         self.acknowledged.moved(recorded.counts)
@@ -171,8 +172,6 @@ class RunRecord:
             self.by_fault[place] = self.by_fault.get(place, 0) + confirmed - retracted
             minutes = self.confirmed_by_fault.setdefault(place, {})
             minutes[at_us // MINUTE_US] = minutes.get(at_us // MINUTE_US, 0) + confirmed
-        minute = self.by_minute.setdefault(at_us // MINUTE_US, {})
-        minute[name] = minute.get(name, 0) + confirmed - retracted
 
     def _add_moved(self, moved: Mapping[str, int], lookup_us: int) -> None:
         """Class -> by how much what is confirmed and not retracted grew in the batch of this instant."""
@@ -208,16 +207,6 @@ class RunRecord:
         while len(self.latest) > 100:
             self.latest.pop(next(iter(self.latest)))
 
-    def confirmed_since(self, minutes: int, now_us: int) -> dict[str, int]:
-        """Class -> confirmed less retracted over the last ``minutes``."""
-        first = now_us // MINUTE_US - minutes
-        found: dict[str, int] = {}
-        for minute in sorted(minute for minute in self.by_minute if minute > first):
-            for name, count in self.by_minute[minute].items():
-                # What was taken back was confirmed before, maybe longer ago: it takes nothing from what came later.
-                found[name] = max(0, found.get(name, 0) + count)
-        return found
-
     def classified(self, now: Mapping[str, int]) -> None:
         """Count classifications: what a class gained first takes what others lost (a move), the rest is new."""
         before, self.last_counts = self.last_counts, dict(now)
@@ -240,9 +229,8 @@ class RunRecord:
         self.classified_total["expected"] = self.classified_total.get("expected", 0) + grown
 
     def _forget_old(self, now_us: int) -> None:
-        oldest = now_us // MINUTE_US - DAY_MINUTES
-        for minute in [minute for minute in self.by_minute if minute < oldest]:
-            del self.by_minute[minute]
+        oldest = oldest_minute(now_us)
+        self.recent.forget(now_us)
         for place, minutes in self.confirmed_by_fault.items():
             if len(minutes) > 2 * DAY_MINUTES:
                 # A fault that never ends: what is old is expected no more.

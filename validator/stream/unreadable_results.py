@@ -105,6 +105,7 @@ def _row(name: str, count: int, told: int, extent: tuple[int, int] | None, looku
         "state": "confirmed",
         "count": count,
         "confirmed": count - told,
+        "stands": count,
         "retracted": 0,
         "provable_us": lookup_us,
         "at_us": lookup_us,
