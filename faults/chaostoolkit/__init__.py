@@ -1,1 +1,22 @@
-"""An extension of the Chaos Toolkit: data verdicts for experiments. It imports nothing of the toolkit's."""
+"""An extension of the Chaos Toolkit: data verdicts for experiments. Nothing of the toolkit is imported to load it."""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from validator import __version__
+
+__all__ = ["discover"]
+
+
+def discover(discover_system: bool = True) -> dict[str, Any]:  # noqa: ARG001, FBT001, FBT002 - the toolkit's
+    """The probes and actions, as the toolkit's ``chaoslib.discovery`` describes an extension; no system is looked at.
+
+    Raises ModuleNotFoundError without the toolkit.
+    """
+    library = importlib.import_module("chaoslib.discovery")
+    found: dict[str, Any] = library.initialize_discovery_result("streamproof", __version__, "streamproof")
+    found["activities"] += library.discover_actions(f"{__name__}.actions")
+    found["activities"] += library.discover_probes(f"{__name__}.probes")
+    return found

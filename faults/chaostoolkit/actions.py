@@ -1,7 +1,6 @@
 """Actions: one fault of a faults file, healing, and waiting until the sidecar has judged."""
 
-from __future__ import annotations
-
+# No annotations from the future: the toolkit tells types of arguments by the classes in a signature.
 import logging
 import threading
 import time

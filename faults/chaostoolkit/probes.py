@@ -3,8 +3,7 @@
 Each raises NoAnswer where there is nothing to rely on, which fails the activity: no answer is never a pass.
 """
 
-from __future__ import annotations
-
+# No annotations from the future: the toolkit tells types of arguments by the classes in a signature.
 from datetime import UTC, datetime, timedelta
 from typing import Final
 

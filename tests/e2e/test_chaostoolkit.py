@@ -49,13 +49,13 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def chaos(toolkit: Path, folder: Path, experiment: dict[str, Any], **environment: str) -> tuple[int, dict[str, Any]]:
-    """Exit status and journal of `chaos run`."""
+    """Exit status and journal of `chaos run`, which finds our extension where streamproof is installed."""
     (folder / "experiment.json").write_text(json.dumps(experiment))
     command = [sys.executable, "-m", "chaostoolkit", "--no-version-check", "--settings", folder / "none.yaml", "run"]
     ran = subprocess.run(
         [*command, "--rollback-strategy=always", f"--journal-path={folder / 'journal.json'}", "experiment.json"],
         cwd=folder, check=False, capture_output=True, text=True, timeout=RUN_SECONDS, stdin=subprocess.DEVNULL,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (toolkit, folder, ROOT))), **environment},
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (toolkit, folder))), **environment},
     )  # fmt: skip
     journal = json.loads((folder / "journal.json").read_text())
     print(ran.stdout, ran.stderr)
@@ -125,6 +125,18 @@ def with_a_foreign_action(example: dict[str, Any], pipeline: Pipeline, topic: st
         "bootstrap_servers": pipeline.servers, "topic": topic, "targets": {"answer twice": "the sink"}, "momentary": [],
     }  # fmt: skip
     return {**example, "title": "Somebody else's", "controls": controls, "method": [action, *example["method"][1:]]}
+
+
+def test_the_toolkit_describes_what_the_extension_offers(toolkit: Path, tmp_path: Path) -> None:
+    told = "import json; from faults.chaostoolkit import discover; print(json.dumps(discover()['activities']))"
+    environment = {**os.environ, "PYTHONPATH": str(toolkit)}
+    activities = json.loads(subprocess.check_output([sys.executable, "-c", told], cwd=tmp_path, env=environment))
+    offered = [(activity["type"], activity["name"], activity["arguments"][0]) for activity in activities]
+    config, source = {"name": "config", "type": "string"}, {"name": "source", "type": "string"}
+    assert offered == [
+        ("action", "heal", config), ("action", "run_fault", config), ("action", "wait_until_judged", source),
+        ("probe", "reliability", source), ("probe", "verdict", source), ("probe", "violations_since", source),
+    ]  # fmt: skip
 
 
 def test_without_the_faults_topic_an_experiment_ends_before_it_breaks_anything(

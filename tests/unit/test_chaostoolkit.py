@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 import json
+import re
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
 import yaml
 
-from faults.chaostoolkit import actions, control, probes
+from faults.chaostoolkit import actions, control, discover, probes
 from faults.chaostoolkit.source import NoAnswer
 from faults.config import KafkaSection
 from faults.errors import FaultConfigError, NotTold
 from tests.unit.publish_snapshots import broken, clean, config
+from validator import __version__
 from validator.model.snapshot import Snapshot
 from validator.publish.publisher import Publisher
 
@@ -219,3 +226,27 @@ def test_the_extension_asks_for_nothing_of_the_toolkit_at_import() -> None:
     sources = "".join(path.read_text() for path in (ROOT / "faults" / "chaostoolkit").glob("*.py"))
     assert "import chaoslib" not in sources
     assert "from chaoslib" not in sources
+
+
+def test_the_extension_tells_its_probes_and_actions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """To a library that looks at modules as the toolkit's does: at what they export, and at plain signatures."""
+
+    def described(kind: str, module: str) -> list[dict[str, Any]]:
+        found = importlib.import_module(module)
+        functions = [getattr(found, name) for name in found.__all__]
+        return [{"type": kind, "name": f.__name__, "of": inspect.signature(f).parameters} for f in functions]
+
+    library: Any = ModuleType("chaoslib.discovery")
+    library.initialize_discovery_result = lambda *names: {"names": names, "activities": [], "system": None}
+    library.discover_actions = partial(described, "action")
+    library.discover_probes = partial(described, "probe")
+    monkeypatch.setitem(sys.modules, "chaoslib", ModuleType("chaoslib"))
+    monkeypatch.setitem(sys.modules, "chaoslib.discovery", library)
+    found = discover(discover_system=True)
+    assert (found["names"], found["system"]) == (("streamproof", __version__, "streamproof"), None)
+    told = [(activity["type"], activity["name"]) for activity in found["activities"]]
+    page = (ROOT / "docs" / "chaos-toolkit" / "README.md").read_text()
+    assert {name for _, name in told} == set(re.findall(r"^\| `(\w+)` \|", page, re.MULTILINE))
+    assert sorted(kind for kind, _ in told) == ["action"] * 3 + ["probe"] * 3
+    first = [next(iter(activity["of"].values())) for activity in found["activities"]]
+    assert {parameter.annotation for parameter in first} == {str}, "the toolkit takes classes only, not their names"
