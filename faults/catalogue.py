@@ -133,7 +133,7 @@ _ALL: Final = (
         "namespace_loss",
         "namespace",
         NamespaceLossParameters,
-        "packets that leave a namespace are lost, by netem, iptables or a relay",
+        "packets that leave a namespace are lost, by netem, iptables, nft or a relay",
         why_not=lambda: _neither(packet_filter.why_no_loss()),
     ),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),

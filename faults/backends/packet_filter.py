@@ -1,6 +1,6 @@
-"""Loss of packets by the kernel's packet filter (iptables, of either kind), where there is no netem. IPv4 only.
+"""Loss of packets by the kernel's packet filter, where there is no netem: iptables (of either kind), or nft. IPv4 only.
 
-A rule carries a comment of its fault, by which it is counted and taken off, and which no other rule has.
+A rule of iptables carries a comment of its fault, by which it is counted and taken off, and which no other rule has.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from typing import Final
 
-from faults.backends import namespaces
+from faults.backends import namespaces, nftables
 from faults.errors import FaultRefused
 
 _PROGRAMS: Final = ("iptables", "iptables-nft", "iptables-legacy")
@@ -18,12 +18,18 @@ _CHAIN: Final = "OUTPUT"
 _WAIT: Final = ("-w", "5")
 
 
-@functools.cache
 def why_not_here() -> str | None:
     """Why this host cannot lose packets so; None where it can."""
     why_not = namespaces.why_not_here()
     if why_not is not None:
         return why_not
+    no_iptables = _why_no_iptables()
+    no_nft = no_iptables and nftables.why_not_here()
+    return no_nft and f"{no_iptables}, and {no_nft}"
+
+
+@functools.cache
+def _why_no_iptables() -> str | None:
     program = _program()
     if program is None:
         return "iptables is not installed"
@@ -42,17 +48,25 @@ def why_no_loss() -> str | None:
 
 def lose(namespace: str, device: str, percent: float, name: str) -> None:
     """Drop a share of what processes inside send by the device, by a rule of this name. Raises FaultRefused."""
+    if _why_no_iptables() is not None:
+        nftables.lose(namespace, device, percent, name)
+        return
     _filter(namespace, "-A", _CHAIN, *_rule(device, percent, name))
 
 
 def lost(namespace: str, name: str) -> int | None:
     """How many packets the rule of this name dropped; None where there is none. Raises FaultRefused."""
+    if _why_no_iptables() is not None:
+        return nftables.lost(namespace, name)
     lines = _filter(namespace, "-nvxL", _CHAIN).splitlines()
     return next((int(line.split()[0]) for line in lines if f"/* {name} */" in line), None)
 
 
 def remove(namespace: str, name: str) -> None:
     """Take the rule of this name off, where it is. Raises FaultRefused."""
+    if _why_no_iptables() is not None:
+        nftables.remove(namespace, name)
+        return
     numbered = _filter(namespace, "-nL", _CHAIN, "--line-numbers").splitlines()
     numbers = [line.split()[0] for line in numbered if f"/* {name} */" in line]
     for number in reversed(numbers):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -35,7 +36,7 @@ out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 for _ in range(400):
     try:
         out.sendto(b"x", (sys.argv[1], int(sys.argv[2])))
-    except PermissionError:  # iptables says so to the sender
+    except PermissionError:  # the packet filter says so to the sender
         pass
 """
 needs_loss = pytest.mark.skipif(packet_filter.why_no_loss() is not None, reason=str(packet_filter.why_no_loss()))
@@ -76,10 +77,12 @@ def connects(stage: Stage) -> bool:
 
 
 def rule(name: str) -> str:
-    """Of iptables, else of the queue."""
-    if packet_filter.why_not_here() is None:
-        listed = subprocess.check_output(["ip", "netns", "exec", name, "iptables", "-S", "OUTPUT"], text=True)
-        if "streamproof-" in listed:
+    """Of the packet filter, else of the queue."""
+    for command in (["iptables", "-S", "OUTPUT"], ["nft", "list", "ruleset"]):
+        listed = shutil.which(command[0]) and subprocess.check_output(
+            ["ip", "netns", "exec", name, *command], text=True
+        )
+        if listed and "streamproof-" in listed:
             return "DROP"
     shown = subprocess.check_output(["tc", "-n", name, "-j", "qdisc", "show", "dev", "e0"], text=True)
     return str(json.loads(shown)[0]["kind"])
@@ -264,7 +267,7 @@ def test_packets_leave_a_delayed_namespace_later(stage: Stage, name: str) -> Non
 
 @needs_loss
 def test_packets_that_leave_are_lost(stage: Stage, name: str) -> None:
-    """By netem or iptables: of many datagrams about half arrive; all, before and after."""
+    """By netem or the packet filter: of many datagrams about half arrive; all, before and after."""
     arrived = [datagrams(stage)]
     fault = {"kind": "namespace_loss", "target": "node", "parameters": {"percent": 50}}
     stage.during(fault, lambda: arrived.append(datagrams(stage)))

@@ -1,0 +1,66 @@
+"""Loss of packets by nftables; :mod:`faults.backends.packet_filter` takes it where iptables cannot. IPv4 only.
+
+Each fault has a table of its own, of its name, which goes with all that is in it.
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+import shutil
+import subprocess
+from typing import Final
+
+from faults.backends import namespaces
+from faults.errors import FaultRefused
+
+_PARTS: Final = 1_000_000
+_COUNTED: Final = re.compile(r"\bcounter packets ([0-9]+) ")
+
+
+@functools.cache
+def why_not_here() -> str | None:
+    """Why this host cannot lose packets so; None where it can."""
+    if shutil.which("nft") is None:
+        return "nft is not installed"
+    trial = ["unshare", "--net", "nft", _table("lo", 50, "trial")]
+    ran = subprocess.run(trial, check=False, capture_output=True, text=True)
+    return f"nftables takes no random loss ({namespaces.first_line(ran.stderr)})" if ran.returncode else None
+
+
+def lose(namespace: str, device: str, percent: float, name: str) -> None:
+    """Drop a share of what processes inside send by the device, by a table of this name. Raises FaultRefused."""
+    _nft(namespace, _table(device, percent, name))
+
+
+def lost(namespace: str, name: str) -> int | None:
+    """How many packets the table of this name dropped; None where there is none. Raises FaultRefused."""
+    if f"table ip {name}" not in _nft(namespace, "list tables ip").splitlines():
+        return None
+    counted = _COUNTED.search(_nft(namespace, f"list table ip {name}"))
+    return 0 if counted is None else int(counted[1])
+
+
+def remove(namespace: str, name: str) -> None:
+    """Take the table of this name off, where it is. Raises FaultRefused."""
+    if lost(namespace, name) is not None:
+        _nft(namespace, f"delete table ip {name}")
+
+
+def _table(device: str, percent: float, name: str) -> str:
+    """All in one command, which the kernel does whole or not at all."""
+    last = round(percent / 100 * _PARTS) - 1  # nft takes no number that numgen never gives, such as one for 100%
+    share = f"numgen random mod {_PARTS} <= {last}"
+    return (
+        f"add table ip {name}; add chain ip {name} out {{ type filter hook output priority 0; }}; "
+        f'add rule ip {name} out oifname "{device}" {share} counter drop'
+    )
+
+
+def _nft(namespace: str, command: str) -> str:
+    ran = subprocess.run(
+        ["ip", "netns", "exec", namespace, "nft", command], check=False, capture_output=True, text=True
+    )
+    if ran.returncode:
+        raise FaultRefused(f"namespace {namespace}: nft refused ({namespaces.first_line(ran.stderr)}).")
+    return ran.stdout
