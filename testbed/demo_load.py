@@ -13,6 +13,7 @@ from pathlib import Path
 
 from generator.config import load
 from generator.run import generate
+from validator.model.signals import set_from_handler
 
 
 def load_until_asked(config: Path) -> list[str | Path]:
@@ -23,7 +24,7 @@ def load_until_asked(config: Path) -> list[str | Path]:
 def main() -> int:
     """Send until the limit or SIGTERM; the exit status is 0 either way."""
     stop = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: stop.set())
+    signal.signal(signal.SIGTERM, lambda *_: set_from_handler(stop))
     generate(load(sys.argv[1]), stop=stop)
     return 0
 

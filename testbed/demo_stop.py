@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, TypeVar
 
+from validator.model.signals import set_from_handler
+
 _SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_SECONDS: Final = 0.1
 _Value = TypeVar("_Value")
@@ -53,7 +55,7 @@ class Stop:
     def on_signal(self, number: int, frame: FrameType | None) -> None:
         """The signal handler."""
         del number, frame
-        self.event.set()
+        set_from_handler(self.event)
         if self._raises:
             raise KeyboardInterrupt
 

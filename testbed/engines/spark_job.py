@@ -28,6 +28,7 @@ from testbed.engines.effective import CLIENT_LOGGERS
 from testbed.engines.job import READY, log
 from testbed.engines.spark import EFFECTIVE, RunningQuery, kafka_jars
 from testbed.engines.spark_settings import STATE_STORES, SparkSettings
+from validator.model.signals import set_from_handler
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     stopping = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stopping.set())
+        signal.signal(number, lambda *_: set_from_handler(stopping))
     return run(settings, config.parent, stopping)
 
 

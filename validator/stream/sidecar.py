@@ -18,6 +18,7 @@ from pyspark.sql import SparkSession
 import validator
 from validator.config.model import Config
 from validator.model.classes import Verdict
+from validator.model.signals import set_from_handler
 from validator.model.terminal import plain
 from validator.publish.publisher import Publisher
 from validator.state import identity
@@ -102,7 +103,7 @@ class Sidecar:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         del number, frame
-        self._stop.set()
+        set_from_handler(self._stop)
 
     def _run_locked(self, brokers: Brokers, jvm_jars: list[Path], lock: StateLock) -> int:
         config = self._config
