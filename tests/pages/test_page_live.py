@@ -13,7 +13,7 @@ import pytest
 from tests.pages import chromium
 from tests.pages.chromium import Browser
 from tests.pages.story import FAULT, LOST, REPEATED, SECONDS, at, story
-from tests.unit.publish_snapshots import clean, config, violation
+from tests.unit.publish_snapshots import SEEN, clean, config, violation
 from validator.model.classes import Guarantee, Verdict
 from validator.model.snapshot import Snapshot
 from validator.publish import feed
@@ -301,6 +301,26 @@ def test_a_sidecar_that_stands_still_is_called_out(
         assert told == "No batch was committed: verdicts stand still. Read the sidecar's log."
     finally:
         still.stop()
+
+
+def test_a_sidecar_that_does_not_see_its_canary_is_called_out(page: Browser, served: Served) -> None:
+    served.publisher.publish(replace(healthy(), canary=SEEN))
+    page.open(served.url)
+    page.wait_until("document.querySelector('#lamp').className === 'on'")
+    assert page.value("document.querySelector('#notice').hidden") is True
+    tile = "[...document.querySelectorAll('.tile')].find((t) => t.textContent.includes('canary'))"
+    assert page.value(f"{tile}.querySelector('dd').textContent") == "1"
+    assert page.value(f"{tile}.className") == "tile"
+    blind = replace(SEEN, recall_ratio=0.25, class_recall_ratio={"missing": 0.0})
+    served.publisher.publish(replace(healthy(SECONDS + 2), canary=blind))
+    page.wait_until("document.querySelector('#notice').innerText.startsWith('The sidecar found only a share of 0.25')")
+    assert page.value("document.querySelector('#alarm').textContent").startswith("The sidecar found only")
+    assert page.value("document.querySelector('#lamp').className") == ""
+    assert page.value(f"{tile}.className") == "tile bad"
+    assert "pass" in page.value("document.querySelector('.verdict.declared b').textContent")
+    assert page.value(CONTRAST) == []
+    served.publisher.publish(replace(healthy(SECONDS + 4), canary=SEEN))
+    page.wait_until("document.querySelector('#notice').hidden && document.querySelector('#lamp').className === 'on'")
 
 
 def test_a_new_state_says_that_it_waits(page: Browser, tmp_path: Path) -> None:

@@ -9,12 +9,29 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.classes import Contribution, Guarantee, Result, Verdict, ViolationClass
-from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
+from validator.model.snapshot import (
+    CanaryStanding,
+    FaultWindow,
+    Histogram,
+    PartitionCoverage,
+    Phase,
+    Snapshot,
+    ViolationRecord,
+)
 
 NOON_US = 1_769_860_800_000_000  # 2026-01-31T12:00:00Z
 SECOND = 1_000_000
 BOUNDS = (0.1, 1.0, 10.0)
 EMPTY = Histogram(BOUNDS, (0, 0, 0, 0), 0.0, None)
+SEEN = CanaryStanding(
+    judged_us=NOON_US - 60 * SECOND,
+    silent_after_us=300 * SECOND,
+    recall_ratio=1.0,
+    class_recall_ratio={"missing": 1.0, "duplicate": 1.0},
+    delay_us_max=2 * SECOND,
+    false_alarms=0,
+)
+"""A canary that is found."""
 
 
 def config(state: Path) -> Config:

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from tests.pages.story import LOST, REPEATED, at, story
-from tests.unit.publish_snapshots import NOON_US, broken, clean, config, violation
+from tests.unit.publish_snapshots import NOON_US, SEEN, broken, clean, config, violation
 from validator.model.classes import Guarantee, ViolationClass
 from validator.model.snapshot import Snapshot
 from validator.publish import feed
@@ -74,6 +74,19 @@ def test_after_a_restart_a_listener_is_told_that_it_sees_the_past(tmp_path: Path
         name, sent = next_event(response)
         assert (name, sent["restoring"], sent["age_seconds"]) == ("update", True, None)
         assert sent["report"]["outcome"] == "fail"
+
+
+def test_an_update_says_whether_the_sidecar_still_sees(tmp_path: Path) -> None:
+    publisher = Publisher(config(tmp_path), tmp_path)
+    publisher.publish(clean())
+    with listening(publisher) as response:
+        assert next_event(response)[0] == "history"
+        assert next_event(response)[1]["canary"] is None
+        blind = replace(SEEN, recall_ratio=0.25)
+        publisher.publish(replace(clean(), taken_us=NOON_US + 2_000_000, canary=blind))
+        _, sent = next_event(response)
+        assert (sent["report"]["outcome"], sent["canary"]["found"]) == ("pass", "0.25")
+        assert "a pass means little" in sent["canary"]["doubt"]
 
 
 def test_a_report_of_another_version_is_not_shown(tmp_path: Path) -> None:

@@ -31,7 +31,7 @@ function ago(seconds) {
   return s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
-let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, time = null, all = false, lastList = null;
+let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, doubt = "", time = null, all = false, lastList = null;
 
 function verdicts(update) {
   const report = update.report, first = update.findings.filter((f) => !f.tolerated && f.since).map((f) => f.since).sort()[0];
@@ -96,15 +96,16 @@ function topics(report) {
   fill("partitions", report.coverage.partitions.map((p) => row("partitions", cell(p.topic), cell(p.partition, "n"), cell(p.first_offset, "n"), cell(p.next_offset, "n"),
     cell(p.high_watermark, "n"), cell(p.last_stable_offset, "n"), cell(p.expired, p.expired ? "n bad" : "n"), cell(near(p.read_through)))));
 }
-function tiles(report) {
+function tiles(report, canary) {
   const c = report.contributions, lag = [...lagOf(report).values()].reduce((sum, t) => sum + t.lag, 0), delay = report.latency_seconds;
   const named = Object.keys(delay).find((name) => delay[name].p99 !== null);
   const lines = [["events expected", c.expected], ["processed", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
     ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
     [named ? `latency p99 from ${words(named)}, whole run, s` : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
+  if (canary) lines.push(["canary: share of planted found", canary.found, canary.doubt ? "bad" : ""]);
   at("tiles").replaceChildren(...lines.map(([name, value, tone]) => {
-    const tile = make("div", undefined, "tile" + (tone && value > 0 ? ` ${tone}` : ""));
+    const tile = make("div", undefined, "tile" + (tone && value !== null && value !== 0 ? ` ${tone}` : ""));
     tile.append(make("dt", name), make("dd", value));
     return tile;
   }));
@@ -158,8 +159,8 @@ function show(update) {
   at("pipeline").textContent = report.pipeline;
   at("headline").textContent = update.headline;
   at("version").textContent = `streamproof ${report.validator.version}.`;
-  restoring = update.restoring; time = report.time;
-  verdicts(update); findings(update); tiles(report); topics(report); measures(report); faults(report);
+  restoring = update.restoring; time = report.time; doubt = update.canary ? update.canary.doubt : "";
+  verdicts(update); findings(update); tiles(report, update.canary); topics(report); measures(report); faults(report);
   at("outstanding").textContent = update.outstanding.join(" ");
   if (update.violations) violations(update.violations, report.violations_unacknowledged);
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
@@ -170,7 +171,7 @@ function beat(said) { heardAt = performance.now(); batchAge = said.age_seconds; 
 function fresh() {
   const now = performance.now(), silent = heardAt === null ? null : (now - heardAt) / 1000, age = batchAge === null ? null : batchAge + (now - batchAgeAt) / 1000;
   const dead = lost || silent === null || silent > SILENT_SECONDS;
-  at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS ? "" : "on";
+  at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS || doubt ? "" : "on";
   at("when").textContent = (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : "");
   let notice = "";
   if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. What is shown is the last that it said. Trying again.`;
@@ -178,6 +179,7 @@ function fresh() {
   else if (dead && lost) notice = "The sidecar does not answer. Trying again.";
   else if (restoring) notice = "The sidecar has restarted and reads its state. What is shown is from before.";
   else if (age !== null && age > STALE_SECONDS) notice = `No batch was committed for ${ago(age)}: verdicts stand still. Read the sidecar's log.`;
+  else if (doubt) notice = doubt;
   // Seconds go on: a screen reader is told the sentence once, without them.
   const alarm = notice.replace(/ for [\d.]+ \w+| [\d.]+ \w+ ago/, "");
   if (at("notice").textContent !== notice) at("notice").textContent = notice;

@@ -24,6 +24,7 @@ from validator.config.model import Config
 from validator.model.snapshot import Snapshot
 from validator.publish import series, server
 from validator.publish.atomic import replace_file
+from validator.publish.canary import CanaryTold, canary_told
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
 from validator.publish.feed import Feed
 from validator.publish.findings import Finding, findings
@@ -91,6 +92,7 @@ class Publisher:
             self._plain = None
         self._history = loaded(_text_of(state_path / HISTORY_FILE))
         self._history_written_at: float | None = None
+        self._canary: CanaryTold | None = None
         self._feed = Feed(self._whole, self._beat)
         if self._plain is not None:
             self._feed.publish(self._update)
@@ -127,6 +129,7 @@ class Publisher:
         with self._lock:
             self._report, self._plain = render_json(report), report
             self._violations = build_violations(snapshot)
+            self._canary = canary_told(snapshot.canary, snapshot.taken_us)
             self._published_at = self._clock()
             self._restoring = False
             self._history = self._history.add(snapshot)
@@ -218,7 +221,7 @@ class Publisher:
         """The event `update`: all that the page shows but the history, and the newest rows of that."""
         with self._lock:
             report, violations = self._plain, self._violations
-            history, restoring = self._history, self._restoring
+            history, restoring, canary = self._history, self._restoring, self._canary
         if report is None:
             return {"report": None}
         return {
@@ -230,6 +233,7 @@ class Publisher:
             "runbook": RUNBOOK,
             "effective": [*effective_lines(report), *_runs_with(report)],
             "outstanding": outstanding(report),
+            "canary": canary and asdict(canary),
             "restoring": restoring,
             "rows": series.rows(history, len(history.points) - NEWEST_POINTS),
             "restarts": series.restarts(history),

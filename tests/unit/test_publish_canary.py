@@ -1,0 +1,65 @@
+"""What the page says of a canary that is not found, that is accused, or that is silent."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from dashboards import canary as alert
+from tests.unit.publish_snapshots import NOON_US, SECOND, SEEN, clean
+from validator.model.snapshot import CanaryStanding
+from validator.publish.canary import RECALL_LEAST, canary_told
+from validator.publish.report import build, build_violations
+
+pytestmark = pytest.mark.unit
+
+
+def doubt(standing: CanaryStanding) -> str:
+    told = canary_told(standing, NOON_US)
+    assert told is not None
+    return told.doubt
+
+
+def test_a_canary_that_is_found_raises_no_doubt() -> None:
+    told = canary_told(SEEN, NOON_US)
+    assert told is not None
+    assert (told.found, told.doubt) == ("1", "")
+    assert canary_told(None, NOON_US) is None
+
+
+def test_before_its_first_round_is_due_nothing_is_claimed() -> None:
+    young = replace(SEEN, recall_ratio=None, class_recall_ratio={}, delay_us_max=None, false_alarms=None)
+    told = canary_told(young, NOON_US)
+    assert told is not None
+    assert (told.found, told.doubt) == ("none judged yet", "")
+
+
+def test_what_was_not_found_is_told_by_class() -> None:
+    blind = replace(SEEN, recall_ratio=0.5, class_recall_ratio={"missing": 0.0, "duplicate": 1.0})
+    said = doubt(blind)
+    assert "found only a share of 0.5 of the violations that its canary planted (by class: missing 0):" in said
+    assert said.endswith("See docs/runbooks/StreamproofCanaryMissed.md.")
+
+
+def test_one_late_round_is_no_doubt_and_the_limit_is_the_alerts() -> None:
+    assert RECALL_LEAST == alert.RECALL_LEAST
+    assert doubt(replace(SEEN, recall_ratio=RECALL_LEAST)) == ""
+    assert doubt(replace(SEEN, recall_ratio=RECALL_LEAST - 0.001))
+
+
+def test_false_alarms_and_silence_are_told() -> None:
+    wrong = canary_told(replace(SEEN, false_alarms=3), NOON_US)
+    assert wrong is not None
+    assert wrong.found == "1, 3 false alarms"
+    assert "accused the canary 3 times of what was right" in wrong.doubt
+    silent = canary_told(replace(SEEN, judged_us=NOON_US - 301 * SECOND), NOON_US)
+    assert silent is not None
+    assert silent.found == "silent"
+    assert "No round of the canary was judged since 2026-01-31 11:54:59 UTC" in silent.doubt
+
+
+def test_the_report_never_learns_of_it() -> None:
+    watched = replace(clean(), canary=replace(SEEN, recall_ratio=0.0))
+    assert build(watched) == build(clean())
+    assert build_violations(watched) == build_violations(clean())

@@ -1,0 +1,52 @@
+"""What the status page says of the canary: whether the sidecar still sees. Nothing of it is in the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from validator.model.snapshot import CanaryStanding
+from validator.publish.sentences import clock, plural, ratio
+from validator.publish.times import rfc3339
+
+RECALL_LEAST: Final = 0.9
+"""Below this the alert StreamproofCanaryMissed fires (`dashboards.canary`), and the page says so."""
+RUNBOOK: Final = "docs/runbooks/StreamproofCanaryMissed.md"
+
+
+@dataclass(frozen=True)
+class CanaryTold:
+    """``found``: what its last rounds came to, in a word or two. ``doubt``: why what the sidecar says of the pipeline
+    cannot be trusted, as sentences; empty where it can."""
+
+    found: str
+    doubt: str
+
+
+def canary_told(standing: CanaryStanding | None, now_us: int) -> CanaryTold | None:
+    """``standing`` as it is at the instant ``now_us``; None where no canary is configured."""
+    if standing is None:
+        return None
+    recall, alarms = standing.recall_ratio, standing.false_alarms or 0
+    is_silent = now_us - standing.judged_us > standing.silent_after_us
+    said = []
+    if recall is not None and recall < RECALL_LEAST:
+        missed = [f"{name} {ratio(of)}" for name, of in sorted(standing.class_recall_ratio.items()) if of < 1]
+        told = f" (by class: {', '.join(missed)})" if missed else ""
+        said.append(
+            f"The sidecar found only a share of {ratio(recall)} of the violations that its canary planted{told}: "
+            "violations of the pipeline may go unseen too, and a pass means little."
+        )
+    if alarms:
+        said.append(
+            f"The sidecar accused the canary {plural(alarms, 'time')} of what was right: what it says of the pipeline "
+            "may be a false alarm too."
+        )
+    if is_silent:
+        said.append(
+            f"No round of the canary was judged since {clock(rfc3339(standing.judged_us))} UTC: whether the sidecar "
+            "finds violations is not known."
+        )
+    found = "silent" if is_silent else "none judged yet" if recall is None else ratio(recall)
+    found += f", {plural(alarms, 'false alarm')}" if alarms else ""
+    return CanaryTold(found, " ".join([*said, f"See {RUNBOOK}."]) if said else "")
