@@ -183,7 +183,7 @@ def test_the_keyboard_reaches_and_reads_the_plots(page: Browser, served: Served,
     page.wait_until("document.querySelectorAll('.finding').length === 2")
     page.press("Tab")
     assert page.value("document.activeElement.className") == "skip"
-    for _ in range(10):
+    for _ in range(30):  # past the buttons that copy
         page.press("Tab")
         if page.value("document.activeElement.className") == "frame":
             break
@@ -301,6 +301,46 @@ def test_a_sidecar_that_stands_still_is_called_out(
         assert told == "No batch was committed: verdicts stand still. Read the sidecar's log."
     finally:
         still.stop()
+
+
+def test_what_is_selected_stays_selected_when_an_update_comes(
+    page: Browser, served: Served, snapshots: list[Snapshot]
+) -> None:
+    last = snapshots[-1]
+    served.publisher.publish(last)
+    page.open(served.url)
+    page.wait_until("document.querySelectorAll('.finding').length === 2")
+    command = page.value("document.querySelector('.finding code').textContent")
+    page.value("getSelection().selectAllChildren(document.querySelector('.finding code'))")
+    page.value("window.oldest = document.querySelector('#violations tr'); 1")
+    page.value("window.key = window.oldest.cells[3].textContent")
+    new = violation("v-new", "duplicate", at(SECONDS + 60), key="/only-this")
+    counts = {**last.contributions, "processed": last.contributions["processed"] + 5}
+    listed = (new, *last.violations_latest)
+    served.publisher.publish(replace(last, taken_us=at(SECONDS + 60), violations_latest=listed, contributions=counts))
+    page.wait_until("document.querySelector('#findings').innerText.includes('11:55:00 UTC, 6 min ago')")
+    assert "6 min ago" in page.text(".verdict.declared")
+    assert page.text("#violations tr").count("/only-this") == 1
+    assert page.value("String(getSelection())") == command
+    assert page.value("window.oldest === document.querySelectorAll('#violations tr')[1]")
+    assert page.value("window.oldest.cells[3].textContent === window.key")
+
+
+def test_a_button_beside_a_command_copies_it(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
+    served.publisher.publish(snapshots[-1])
+    page.open(served.url)
+    page.wait_until("document.querySelectorAll('.finding').length === 2")
+    commands = page.value("[...document.querySelectorAll('.finding code')].map((code) => code.textContent)")
+    buttons = page.value("[...document.querySelectorAll('button.copy')].map((b) => b.getAttribute('aria-label'))")
+    assert buttons == [f"copy {command}" for command in commands]
+    copied = """(() => {
+      let text = null;
+      document.addEventListener("copy", () => { text = String(getSelection()); }, { once: true });
+      document.querySelector("button.copy").click();
+      return text; })()"""
+    assert page.call("Runtime.evaluate", expression=copied, userGesture=True)["result"]["value"] == commands[0]
+    assert page.text("button.copy") == "copied"
+    assert page.value("document.querySelector('#copied').textContent") == "Copied."
 
 
 def test_a_sidecar_that_does_not_see_its_canary_is_called_out(page: Browser, served: Served) -> None:

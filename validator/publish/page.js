@@ -25,7 +25,46 @@ function row(id, ...cells) {
   tr.append(...cells);
   return tr;
 }
-function fill(id, rows) { at(id).replaceChildren(...rows); }
+const keyed = (node, key) => { node.dataset.key = key; return node; };
+// As replaceChildren, but what is the same stays: an update takes neither a mouse's selection nor a screen reader's place.
+function settle(place, nodes) {
+  const key = (node) => node.dataset && node.dataset.key, wanted = new Set(nodes.map(key));
+  for (const old of [...place.childNodes]) if (!wanted.has(key(old))) old.remove();
+  nodes.forEach((node, i) => {
+    const old = place.childNodes[i] || null;
+    if (old && key(old) === key(node)) become(old, node);
+    else {
+      const moved = key(node) && [...place.children].find((e) => key(e) === key(node));
+      place.insertBefore(moved || node, old);
+      if (moved) become(moved, node);
+    }
+  });
+  while (place.childNodes.length > nodes.length) place.lastChild.remove();
+}
+function become(old, node) {
+  if (old.isEqualNode(node)) return;
+  if (old.nodeName !== node.nodeName) return old.replaceWith(node);
+  if (old.nodeType === Node.TEXT_NODE) { old.data = node.data; return; }
+  for (const name of old.getAttributeNames()) if (!node.hasAttribute(name)) old.removeAttribute(name);
+  for (const name of node.getAttributeNames()) if (old.getAttribute(name) !== node.getAttribute(name)) old.setAttribute(name, node.getAttribute(name));
+  settle(old, [...node.childNodes]);
+}
+const fill = (id, nodes) => settle(at(id), nodes);
+const tell = (id, text) => fill(id, text === "" ? [] : [document.createTextNode(text)]);
+// What goes on is a node of its own: the instant beside it can be selected.
+const since = (instant, now) => [`first confirmed ${near(instant)} UTC, `, make("span", `${ago((now - Date.parse(instant)) / 1000)} ago`)];
+function command(line) {
+  const button = make("button", "copy", "copy");
+  button.type = "button"; button.setAttribute("aria-label", `copy ${line}`);
+  return [make("code", line), " ", button];
+}
+// The clipboard of `navigator` wants https; this one works wherever the page is served, and leaves the text selected.
+function copy(button) {
+  getSelection().selectAllChildren(button.parentNode.querySelector("code"));
+  const done = document.execCommand("copy");
+  button.textContent = done ? "copied" : "press Ctrl+C";
+  tell("copied", done ? "Copied." : "Selected; press Ctrl+C.");
+}
 function ago(seconds) {
   const s = Math.max(0, Math.round(seconds));
   return s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
@@ -36,44 +75,48 @@ let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = 
 function verdicts(update) {
   const report = update.report, first = update.findings.filter((f) => !f.tolerated && f.since).map((f) => f.since).sort()[0];
   const names = Object.keys(report.verdicts).sort((a, b) => (b === report.guarantee) - (a === report.guarantee));
-  at("verdicts").replaceChildren(...names.map((name) => {
+  fill("verdicts", names.map((name) => {
     const verdict = report.verdicts[name], declared = name === report.guarantee;
     const card = make("div", undefined, `verdict ${verdict}${declared ? " declared" : ""}`), big = make("b"), mark = make("span", MARK[verdict] + " ");
     mark.setAttribute("aria-hidden", "true");
     big.append(mark, verdict);
     const over = Object.entries(report.verdicts_over).map(([span, of]) => `last ${span}: ${shown(of[name])}`).join(", ");
     card.append(words(name) + (declared ? " (declared)" : ""), big, make("span", over, "over"));
-    if (declared && verdict === "fail" && first) card.append(make("span", `first confirmed ${near(first)} UTC, ${ago((Date.parse(report.time) - Date.parse(first)) / 1000)} ago`, "over"));
-    return card;
+    if (declared && verdict === "fail" && first) {
+      const told = make("span", undefined, "over");
+      told.append(...since(first, Date.parse(report.time)));
+      card.append(told);
+    }
+    return keyed(card, name);
   }));
   const said = `${words(report.guarantee)}: ${report.outcome}`;
-  if (said !== lastSaid) { lastSaid = said; at("said").textContent = `The verdict is now: ${said}.`; }
+  if (said !== lastSaid) { lastSaid = said; tell("said", `The verdict is now: ${said}.`); }
 }
 function findings(update) {
   const report = update.report, now = Date.parse(report.time);
   at("broken").hidden = update.findings.length === 0;
-  at("findings").replaceChildren(...update.findings.map((f) => {
+  fill("findings", update.findings.map((f) => {
     const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
     const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
     card.append(make("strong", f.count), ` ${f.sentence}.`);
-    line("since", f.since ? `first confirmed ${near(f.since)} UTC, ${ago((now - Date.parse(f.since)) / 1000)} ago` : "before what is kept here");
+    line("since", ...(f.since ? since(f.since, now) : ["before what is kept here"]));
     if (f.where) line("where", f.where);
     if (f.blamed) line("fault", f.blamed);
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
-    if (f.command) line("story", make("code", f.command));
-    if (f.acknowledge) line("accept", make("code", f.acknowledge), " (this one; the others are listed below)");
+    if (f.command) line("story", ...command(f.command));
+    if (f.acknowledge) line("accept", ...command(f.acknowledge), " (this one; the others are listed below)");
     line("runbook", update.runbook);
     card.append(list);
-    return card;
+    return keyed(card, f.violation);
   }));
   at("engine").hidden = update.effective.length === 0;
-  at("effective").textContent = update.effective.join(" ");
+  tell("effective", update.effective.join(" "));
   at("effective").className = report.effective_guarantee && report.effective_guarantee.finding ? "finding" : "quiet";
   // Where violations are the reason, the cards above have said it; a doubt has no card.
   const doubts = report.outcome === "unknown" || report.reasons.length > update.findings.length;
   at("doubts").hidden = !doubts || report.reasons.length === 0;
-  at("reasons").replaceChildren(...report.reasons.map((reason) => make("li", reason)));
+  fill("reasons", report.reasons.map((reason) => make("li", reason)));
 }
 function lagOf(report) {
   const found = new Map(), now = Date.parse(report.time);
@@ -89,9 +132,9 @@ function lagOf(report) {
 }
 function topics(report) {
   const tenth = (v) => v === null ? null : Math.round(v * 10) / 10;
-  const found = [...lagOf(report)].map(([name, t]) => row("topics", cell(name), cell(t.role), cell(t.partitions, "n"),
-    cell(t.records, "n"), cell(t.lag, "n"), cell(tenth(t.seconds), "n"), cell(near(t.newest))));
-  const absent = report.waiting_for.map((name) => row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)));
+  const found = [...lagOf(report)].map(([name, t]) => keyed(row("topics", cell(name), cell(t.role), cell(t.partitions, "n"),
+    cell(t.records, "n"), cell(t.lag, "n"), cell(tenth(t.seconds), "n"), cell(near(t.newest))), name));
+  const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), name));
   fill("topics", [...found, ...absent]);
   fill("partitions", report.coverage.partitions.map((p) => row("partitions", cell(p.topic), cell(p.partition, "n"), cell(p.first_offset, "n"), cell(p.next_offset, "n"),
     cell(p.high_watermark, "n"), cell(p.last_stable_offset, "n"), cell(p.expired, p.expired ? "n bad" : "n"), cell(near(p.read_through)))));
@@ -104,7 +147,7 @@ function tiles(report, canary) {
     ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
     [named ? `latency p99 from ${words(named)}, whole run, s` : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
   if (canary) lines.push(["canary: share of planted found", canary.found, canary.doubt ? "bad" : ""]);
-  at("tiles").replaceChildren(...lines.map(([name, value, tone]) => {
+  fill("tiles", lines.map(([name, value, tone]) => {
     const tile = make("div", undefined, "tile" + (tone && value !== null && value !== 0 ? ` ${tone}` : ""));
     tile.append(make("dt", name), make("dd", value));
     return tile;
@@ -127,41 +170,41 @@ function faults(report) {
   const broke = (v) => v === null ? "not told apart" : Object.entries(v).filter(([, n]) => n).map(([name, n]) => `${shown(n)} ${words(name)}`).join(", ") || "none";
   fill("faults", report.faults.slice(-50).reverse().map((f) => {
     const name = cell(f.name || f.kind); name.append(make("small", f.kind));
-    return row("faults", name, cell(f.target), cell(near(f.start)), cell(f.healed === null ? "not healed" : near(f.healed), f.healed === null ? "bad" : ""),
+    return keyed(row("faults", name, cell(f.target), cell(near(f.start)), cell(f.healed === null ? "not healed" : near(f.healed), f.healed === null ? "bad" : ""),
       cell(f.failure_cost_seconds, "n"), cell(f.downtime_seconds, "n"), cell(f.recovered === false ? "not reached" : f.recovery_seconds, "n"),
-      cell(f.throughput_penalty_ratio, "n"), cell(f.latency_penalty_ratio, "n"), cell(broke(f.violations)));
+      cell(f.throughput_penalty_ratio, "n"), cell(f.latency_penalty_ratio, "n"), cell(broke(f.violations))), f.id);
   }));
   const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);
-  at("shaded").textContent = report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is in force. Dashed: the validator restarted. "
-    + (now.length ? `In force now: ${now.join(", ")}.` : "None is in force now.");
+  tell("shaded", report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is in force. Dashed: the validator restarted. "
+    + (now.length ? `In force now: ${now.join(", ")}.` : "None is in force now."));
 }
 function violations(list, open) {
   const c = list.counts, most = list.violations.slice(0, LISTED_MOST), shownNow = most.slice(0, all ? LISTED_MOST : LISTED), more = at("more");
   lastList = [list, open];
   more.hidden = most.length <= LISTED;
-  more.textContent = all ? `Show only the newest ${LISTED}` : `Show all ${most.length} that are kept`;
+  tell("more", all ? `Show only the newest ${LISTED}` : `Show all ${most.length} that are kept`);
   more.setAttribute("aria-expanded", String(all));
-  at("violated").textContent = list.violations.length === 0 ? "None is known."
-    : `Contributions and results concerned: ${shown(c.confirmed)} confirmed, ${shown(c.suspected)} suspected, ${shown(c.retracted)} retracted; ${shown(open)} confirmed and not acknowledged. Newest first.`;
+  tell("violated", list.violations.length === 0 ? "None is known."
+    : `Contributions and results concerned: ${shown(c.confirmed)} confirmed, ${shown(c.suspected)} suspected, ${shown(c.retracted)} retracted; ${shown(open)} confirmed and not acknowledged. Newest first.`);
   at("violations-frame").hidden = list.violations.length === 0;
   fill("violations", shownNow.map((v) => {
     const kind = cell(), what = cell(v.explanation), tag = make("span", words(v.class), "tag" + (v.state === "confirmed" && v.acknowledged === null ? "" : " mild"));
     kind.append(tag, make("small", v.acknowledged === null ? v.state : `${v.state}, acknowledged: ${v.acknowledged}`));
     if (v.fault) what.append(make("small", `after fault ${v.fault}`));
     if (v.ids.length) what.append(make("small", `ids ${v.ids.slice(0, 6).join(", ")}${v.count > Math.min(6, v.ids.length) ? ", …" : ""} · ${v.id}`));
-    return row("violations", cell(near(v.changed)), kind, cell(near(v.window_start)), cell(v.key), cell(v.count, "n"), what);
+    return keyed(row("violations", cell(near(v.changed)), kind, cell(near(v.window_start)), cell(v.key), cell(v.count, "n"), what), v.id);
   }));
 }
 function show(update) {
   const report = update.report;
   if (report === null) return;
   document.title = `${MARK[report.outcome]} ${report.outcome} – ${report.pipeline}`;
-  at("pipeline").textContent = report.pipeline;
-  at("headline").textContent = update.headline;
-  at("version").textContent = `streamproof ${report.validator.version}.`;
+  tell("pipeline", report.pipeline);
+  tell("headline", update.headline);
+  tell("version", `streamproof ${report.validator.version}.`);
   restoring = update.restoring; time = report.time; doubt = update.canary ? update.canary.doubt : "";
   verdicts(update); findings(update); tiles(report, update.canary); topics(report); measures(report); faults(report);
-  at("outstanding").textContent = update.outstanding.join(" ");
+  tell("outstanding", update.outstanding.join(" "));
   if (update.violations) violations(update.violations, report.violations_unacknowledged);
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
   Timeline.add(update.rows, update.restarts, report.faults, update.definition);
@@ -172,7 +215,7 @@ function fresh() {
   const now = performance.now(), silent = heardAt === null ? null : (now - heardAt) / 1000, age = batchAge === null ? null : batchAge + (now - batchAgeAt) / 1000;
   const dead = lost || silent === null || silent > SILENT_SECONDS;
   at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS || doubt ? "" : "on";
-  at("when").textContent = (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : "");
+  tell("when", (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : ""));
   let notice = "";
   if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. What is shown is the last that it said. Trying again.`;
   else if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. What is shown is the last that it said; check that its process runs. Trying again.`;
@@ -182,8 +225,8 @@ function fresh() {
   else if (doubt) notice = doubt;
   // Seconds go on: a screen reader is told the sentence once, without them.
   const alarm = notice.replace(/ for [\d.]+ \w+| [\d.]+ \w+ ago/, "");
-  if (at("notice").textContent !== notice) at("notice").textContent = notice;
-  if (at("alarm").textContent !== alarm) at("alarm").textContent = alarm;
+  tell("notice", notice);
+  tell("alarm", alarm);
   at("notice").hidden = notice === "";
 }
 let lost = false, ended = false;
@@ -200,6 +243,7 @@ function listen() {
     if (events.readyState === EventSource.CLOSED) setTimeout(listen, RETRY_MS);
   };
 }
+document.addEventListener("click", (e) => { if (e.target.matches("button.copy")) copy(e.target); });
 at("more").addEventListener("click", () => { all = !all; violations(...lastList); });
 Timeline.start({ place: at("plots"), spans: at("spans"), pointed: at("pointed") });
 listen();
