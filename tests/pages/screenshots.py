@@ -28,6 +28,7 @@ from tests.pages.chromium import Browser
 from validator.publish import history, html
 from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
 from validator.state.judged_windows import judged_windows
+from validator.stream.phase_latency import phase_latencies
 
 PICTURES: Final = Path(__file__).parents[2] / "docs" / "pictures"
 SECONDS: Final = 120
@@ -96,7 +97,9 @@ def _report(browser: Browser, state: Path, out: Path) -> None:
         json.loads((state / name).read_text(encoding="utf-8")) for name in (REPORT_FILE, VIOLATIONS_FILE)
     )
     file = state / "report.html"
-    file.write_text(html.render(told, violations, history.read(state), windows=judged_windows(state)), encoding="utf-8")
+    windows, latencies = judged_windows(state), phase_latencies(state, told)
+    page = html.render(told, violations, history.read(state), windows=windows, latencies=latencies)
+    file.write_text(page, encoding="utf-8")
     browser.window(1000, 1000)
     browser.open(file.as_uri())
     _picture(browser, out / "report.png", 1400)

@@ -16,6 +16,7 @@ from tests.unit.publish_snapshots import NOON_US, SECOND, clean
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.model.classes import Guarantee, Verdict
 from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
+from validator.publish.report_plots import PhaseLatency
 
 SECONDS = 1200
 STEP_SECONDS = 2
@@ -136,6 +137,22 @@ def phases(second: int) -> tuple[Phase, ...]:
     ends: list[int | None] = [at(start) for _, _, start in begun[1:]]
     told = zip(begun, [*ends, None], strict=True) if begun else ()
     return tuple(Phase(name, fault, at(start), end) for (name, fault, start), end in told)
+
+
+def latencies() -> tuple[PhaseLatency, ...]:
+    """What the results of each phase took: the growth of the run's histogram from its begin to its end."""
+
+    def counted(instant_us: int) -> tuple[int, ...]:
+        told = [one.latency["last_input"].counts for one in story() if one.taken_us < instant_us]
+        return told[-1] if told else (0,) * (len(LATENCY_BOUNDS) + 1)
+
+    found = []
+    for phase in (Phase("control", None, at(0), at(499)), *phases(SECONDS)[1:]):
+        ends = counted(phase.end_us or at(SECONDS + 1))
+        counts = tuple(end - start for start, end in zip(counted(phase.start_us), ends, strict=True))
+        name = phase.phase + (f", {phase.fault}" if phase.fault else "")
+        found.append(PhaseLatency(name, {"last_input": Histogram(LATENCY_BOUNDS, counts, 0.0, None)}))
+    return tuple(found)
 
 
 def coverage(second: int, read: int, processed: int) -> tuple[PartitionCoverage, ...]:

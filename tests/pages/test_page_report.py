@@ -10,7 +10,7 @@ import pytest
 
 from tests.pages import chromium
 from tests.pages.chromium import Browser
-from tests.pages.story import FAULT, LOST, REPEATED, story, windows
+from tests.pages.story import FAULT, LOST, REPEATED, latencies, story, windows
 from tests.pages.test_page_live import CONTRAST, needs_chromium
 from tests.unit.publish_snapshots import clean
 from validator.publish import html
@@ -26,7 +26,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for last in story():
         history = history.add(last)
     file = tmp_path_factory.mktemp("report") / "report.html"
-    file.write_text(html.render(build(last), build_violations(last), history, windows=windows()), encoding="utf-8")
+    page = html.render(build(last), build_violations(last), history, windows=windows(), latencies=latencies())
+    file.write_text(page, encoding="utf-8")
     return file
 
 

@@ -14,11 +14,12 @@ from tests.pages.story import FAULT, LOST, REPEATED, story
 from tests.unit.publish_snapshots import broken, clean, config
 from validator.cli.main import main
 from validator.model.classes import Guarantee, Verdict, ViolationClass
-from validator.model.snapshot import Snapshot
+from validator.model.snapshot import Histogram, Snapshot
 from validator.publish import html, report_plots, svg
 from validator.publish.history import HISTORY_FILE, History
 from validator.publish.publisher import Publisher
 from validator.publish.report import build, build_violations
+from validator.publish.report_plots import PhaseLatency
 
 pytestmark = pytest.mark.unit
 
@@ -65,16 +66,34 @@ def test_nothing_is_drawn_outside_of_its_plot(told: tuple[Snapshot, History]) ->
             assert float(rect.get("x", "0")) + float(rect.get("width", "0")) <= svg.WIDTH
 
 
-def test_latency_is_told_apart_by_phase(told: tuple[Snapshot, History]) -> None:
-    last, history = told
-    counted = report_plots.phase_counts(build(last)["phases"], history)
-    # Nothing was answered while the worker was down, but for the batch that the fault struck in.
-    assert sum(counted.get(f"failure, {FAULT}", [0])) <= 40
-    assert sum(counted["control"]) > 1000
-    slow = [i for i, bound in enumerate(history.bounds) if bound >= 10]
-    assert sum(counted[f"recovery, {FAULT}"][i] for i in slow) > 100
-    assert sum(counted["control"][i] for i in slow) == 0
-    assert f"recovery, {FAULT}: " in rendered(last, history)
+def spread(*counts: int) -> Histogram:
+    return Histogram((0.1, 1.0, 10.0), counts, 1.0, None)
+
+
+def test_latency_is_told_apart_by_phase_and_definition() -> None:
+    told = [
+        PhaseLatency("control", {"last_input": spread(90, 10, 0, 0), "window_close": spread(0, 4, 0, 0)}),
+        PhaseLatency(f"failure, {FAULT}", {}),
+        PhaseLatency(f"recovery, {FAULT}", {"last_input": spread(0, 0, 7, 0), "first_input": spread(0, 0, 0, 0)}),
+    ]
+    page = report_plots.latency_by_phase(told)
+    assert [picture.get("aria-label") for picture in pictures(page)] == [
+        "control: 100 results, half within 0.1 s, 99 % within 1 s",
+        f"recovery, {FAULT}: 7 results, half within 10 s, 99 % within 10 s",
+        "control: 4 results, half within 1 s, 99 % within 1 s",
+    ]
+    assert re.findall(r"<h3>(.*?)</h3>", page) == ["From last input", "From window close"]
+    # The same buckets in all plots of a definition, so that they can be compared.
+    labels = [[text.text for text in p.findall("text") if text.get("text-anchor") == "middle"] for p in pictures(page)]
+    assert labels == [["0.1", "1", "10"], ["0.1", "1", "10"], ["1"]]
+
+
+def test_of_many_phases_the_newest_are_drawn() -> None:
+    most = report_plots.PHASES_SHOWN
+    told = [PhaseLatency(f"phase {i}", {"last_input": spread(i, 0, 0, 0)}) for i in range(1, most + 4)]
+    page = report_plots.latency_by_phase(told)
+    assert [label.get("aria-label", "").split(":")[0] for label in pictures(page)] == [p.name for p in told[3:]]
+    assert "3 earlier phases are left out." in page
 
 
 def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History]) -> None:

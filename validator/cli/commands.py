@@ -115,8 +115,9 @@ def report(given: argparse.Namespace) -> int:
         beside += [history.read(state), given.state]
     if given.format == "html":
         from validator.state.judged_windows import judged_windows
+        from validator.stream.phase_latency import phase_latencies
 
-        beside.append(judged_windows(state))
+        beside += [judged_windows(state), phase_latencies(state, read)]
     sys.stdout.write(_render(given.format, read, *beside))
     return OF_OUTCOME[read["outcome"]]
 

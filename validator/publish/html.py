@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
 from validator.publish.next_steps import STATE, Record, acknowledging, extent, of_class, runnable
+from validator.publish.report_plots import PhaseLatency
 from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, some_ids
 from validator.publish.window_plots import Windows, classes_by_window
 
@@ -25,11 +26,13 @@ def render(
     history: History | None = None,
     state: str = STATE,
     windows: Windows | None = None,
+    latencies: Sequence[PhaseLatency] = (),
 ) -> str:
     """``report`` as a page that can be kept, mailed, printed and read without a network.
 
-    ``violations`` is the file of this name beside it, ``windows`` what the state's verdicts come to; without these or a
-    ``history`` their parts say so or are left out. ``state`` is the folder that the commands name.
+    ``violations`` is the file of this name beside it, ``windows`` what the state's verdicts come to, ``latencies``
+    those of its phases; without these or a ``history`` their parts say so or are left out. ``state`` is the folder that
+    the commands name.
     """
     course = history or History()
     found = findings(report, violations, course)
@@ -53,7 +56,7 @@ def render(
         _list("Faults", of_faults(report)),
         _list("Phases", of_phases(report)),
         report_plots.timeline(report, course),
-        report_plots.latency_by_phase(report, course),
+        report_plots.latency_by_phase(latencies),
         classes_by_window(report, windows or {}),
         '<div class="columns">',
         *(_counts(title, report[title.lower()]) for title in ("Contributions", "Results", "Cells")),

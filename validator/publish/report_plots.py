@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from html import escape
-from itertools import pairwise
 from typing import Any, Final, Literal
 
+from validator.model.snapshot import Histogram
 from validator.publish import series, svg
-from validator.publish.history import History, quantile
+from validator.publish.history import LATENCIES, History
 from validator.publish.sentences import number
 from validator.publish.svg import Band, Line, Stack
 from validator.publish.times import parse_rfc3339
@@ -49,6 +50,14 @@ NAMES: Final = {
 PHASES_SHOWN: Final = 8
 
 
+@dataclass(frozen=True)
+class PhaseLatency:
+    """What the results of a phase took, by definition; ``name`` is for people."""
+
+    name: str
+    latency: Mapping[str, Histogram]
+
+
 def timeline(report: Mapping[str, Any], history: History) -> str:
     """Four plots over time; a sentence where no history was kept."""
     if len(history.points) < 2:
@@ -80,46 +89,36 @@ def timeline(report: Mapping[str, Any], history: History) -> str:
     return _section("Timeline", _note(said + older) + f'<div class="plots">{"".join(figures)}</div>')
 
 
-def latency_by_phase(report: Mapping[str, Any], history: History) -> str:
-    """A distribution of latency for each phase; nothing where no latency is known."""
-    counted = {label: counts for label, counts in phase_counts(report["phases"], history).items() if sum(counts)}
-    if not counted:
+def latency_by_phase(phases: Sequence[PhaseLatency]) -> str:
+    """A distribution of latency for each of the newest phases and each definition; nothing where none is known."""
+    measured = [phase for phase in phases if any(told.count for told in phase.latency.values())]
+    newest = measured[-PHASES_SHOWN:]
+    parts = []
+    for definition in LATENCIES:
+        told = [(phase.name, phase.latency[definition]) for phase in newest if definition in phase.latency]
+        told = [(name, latency) for name, latency in told if latency.count]
+        if told:
+            head = f"<h3>From {escape(definition.replace('_', ' '))}</h3>"
+            parts.append(f'{head}<div class="plots">{_distributions(told)}</div>')
+    if not parts:
         return ""
-    shown = dict(list(counted.items())[:PHASES_SHOWN])
-    used = [i for counts in shown.values() for i, count in enumerate(counts) if count]
+    said = "Results by upper bound of their bucket, seconds. A result counts for the phase of its whole second."
+    left = len(measured) - len(newest)
+    more = f" {left} earlier phases are left out." if left else ""
+    return _section("Latency per phase", _note(said + more) + "".join(parts))
+
+
+def _distributions(told: Sequence[tuple[str, Histogram]]) -> str:
+    """One plot each, all over the same buckets."""
+    used = [i for _, latency in told for i, count in enumerate(latency.counts) if count]
     buckets = range(min(used), max(used) + 1)
-    bounds = history.bounds
     figures = []
-    for label, counts in shown.items():
-        p50, p99 = (number(quantile(bounds, counts, share)) for share in (0.5, 0.99))
-        title = f"{label}: {number(sum(counts))} results, half within {p50} s, 99 % within {p99} s"
-        bars = [Stack(_bucket(bounds, i), (counts[i],)) for i in buckets]
+    for name, latency in told:
+        p50, p99 = (number(latency.quantile(share)) for share in (0.5, 0.99))
+        title = f"{name}: {number(latency.count)} results, half within {p50} s, 99 % within {p99} s"
+        bars = [Stack(_bucket(latency.bounds, i), (latency.counts[i],)) for i in buckets]
         figures.append(_figure(title, svg.stacks(title, bars, (("results", "t1"),))))
-    said = (
-        f"Latency from {str(history.definition).replace('_', ' ')}: results by upper bound of their bucket, seconds. A "
-        "result counts for the phase in which it was read."
-    )
-    left = len(counted) - len(shown)
-    more = f" {left} later phases are left out." if left else ""
-    return _section("Latency per phase", _note(said + more) + f'<div class="plots">{"".join(figures)}</div>')
-
-
-def phase_counts(phases: Sequence[Mapping[str, Any]], history: History) -> dict[str, list[int]]:
-    """Phase and fault -> what each latency bucket counted while it lasted; before the first phase is control."""
-    starts = (
-        sorted((parse_rfc3339(phase["start"]) / 1e6, phase) for phase in phases if phase["start"]) if phases else []
-    )
-    counted: dict[str, list[int]] = {}
-    for before, after in pairwise(history.points):
-        made = series.latency_between(before, after)
-        if not made or before.restarts != after.restarts:
-            continue
-        now = next((phase for start, phase in reversed(starts) if start <= after.time), None)
-        label = "control" if now is None else now["phase"] + (f", {now['fault']}" if now["fault"] else "")
-        total = counted.setdefault(label, [0] * len(made))
-        if len(total) == len(made):
-            counted[label] = [old + new for old, new in zip(total, made, strict=True)]
-    return counted
+    return "".join(figures)
 
 
 def coverage(report: Mapping[str, Any]) -> str:
