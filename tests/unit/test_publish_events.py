@@ -76,6 +76,17 @@ def test_after_a_restart_a_listener_is_told_that_it_sees_the_past(tmp_path: Path
         assert sent["report"]["outcome"] == "fail"
 
 
+def test_an_update_has_the_commands_that_accept_one_and_all_alike(tmp_path: Path) -> None:
+    publisher = Publisher(config(tmp_path), tmp_path)
+    publisher.publish(last())
+    with listening(publisher) as response:
+        assert next_event(response)[0] == "history"
+        missing = next_event(response)[1]["findings"][0]
+        begins = f"streamproof ack {tmp_path} "
+        assert missing["acknowledge"].startswith(f"{begins}m0000000 ")
+        assert missing["acknowledge_all"].startswith(f"{begins}--class missing --fault kill-one-worker ")
+
+
 def test_an_update_says_whether_the_sidecar_still_sees(tmp_path: Path) -> None:
     publisher = Publisher(config(tmp_path), tmp_path)
     publisher.publish(clean())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 from dataclasses import replace
+from html import escape
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,9 @@ import pytest
 from tests.pages.story import story
 from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config, violation
 from validator.cli.main import main
-from validator.model.snapshot import Snapshot
+from validator.model.snapshot import Snapshot, ViolationRecord
 from validator.publish import html, junit, text
-from validator.publish.next_steps import acknowledging, extent, runnable
+from validator.publish.next_steps import acknowledging, acknowledging_all, extent, runnable
 from validator.publish.publisher import Publisher
 from validator.publish.report import build, build_violations
 from validator.publish.sentences import of_faults
@@ -39,6 +40,30 @@ def test_only_an_open_violation_can_be_accepted() -> None:
     assert line is not None
     assert shlex.split(line) == ["streamproof", "ack", "state", "v'3", "--reason", "WHY"]
     assert acknowledging(records(replace(clean(), violations_latest=(first, other))), "state") is None
+
+
+def test_all_alike_can_be_accepted_where_there_is_more_than_one() -> None:
+    def line(*listed: ViolationRecord) -> list[str]:
+        given = acknowledging_all(records(replace(clean(), violations_latest=listed)), "state")
+        return [] if given is None else shlex.split(given)
+
+    first, second = (violation(f"v-{n}", "missing", NOON_US - n * SECOND) for n in (1, 2))
+    assert line(first) == line(first, replace(second, acknowledged="ticket 7")) == []
+    of_class = ["streamproof", "ack", "state", "--class", "missing"]
+    assert line(first, second) == [*of_class, "--fault", "kill-one-worker", "--reason", "WHY"]
+    # The newest is the only one of its fault, or came with none: then it is the class.
+    assert line(replace(first, fault="other"), second) == [*of_class, "--reason", "WHY"]
+    assert line(replace(first, fault=None), second, replace(second, id="v-3")) == [*of_class, "--reason", "WHY"]
+    evil = [replace(one, fault="-x' y") for one in (first, second)]
+    assert line(*evil) == [*of_class, "--fault=-x' y", "--reason", "WHY"]
+
+
+def test_the_reports_offer_to_accept_all_alike() -> None:
+    last = story()[-1]
+    report, violations = build(last), build_violations(last)
+    whole = 'streamproof ack STATE --class duplicate --fault kill-one-worker --reason "WHY"'
+    assert f"    Accept all like it:\n      {whole}\n" in text.render(report, violations)
+    assert f"<dt>accept all</dt><dd><code>{escape(whole)}</code>" in html.render(report, violations)
 
 
 def test_the_extent_says_when_it_is_not_all_of_it() -> None:

@@ -50,6 +50,11 @@ def shell_word(text: str) -> str:
     return "$'" + OBEYED.sub(_octal, escaped) + "'"
 
 
+def as_value(text: str) -> str:
+    """``text`` behind the name of an option, and what is between them: what begins with a dash is a value too."""
+    return ("=" if text.startswith("-") else " ") + shell_word(text)
+
+
 def _octal(found: re.Match[str]) -> str:
     # Always three digits: what follows cannot be taken for one more.
     return "".join(f"\\{byte:03o}" for byte in found[0].encode("utf-8", "surrogatepass"))

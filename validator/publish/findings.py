@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from validator.model.classes import ViolationClass
-from validator.model.terminal import shell_word
+from validator.model.terminal import as_value
 from validator.publish.history import History, first_seen
 from validator.publish.sentences import BROKEN, blamed, breaks
 from validator.publish.times import rfc3339
@@ -90,9 +90,4 @@ def _since(report: Mapping[str, Any], records: list[dict[str, Any]], history: Hi
 
 def _command(records: list[dict[str, Any]]) -> str | None:
     """The command that tells the story of the newest one's first id."""
-    return next((f"streamproof explain STATE --id{_quoted(r['ids'][0])}" for r in records if r["ids"]), None)
-
-
-def _quoted(text: str) -> str:
-    """``text`` as the value of an option in a shell: ids are other people's data, and the line is made to be copied."""
-    return ("=" if text.startswith("-") else " ") + shell_word(text)
+    return next((f"streamproof explain STATE --id{as_value(r['ids'][0])}" for r in records if r["ids"]), None)

@@ -11,7 +11,7 @@ from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effecti
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
-from validator.publish.next_steps import STATE, Record, acknowledging, extent, of_class, runnable
+from validator.publish.next_steps import STATE, Record, acknowledging, acknowledging_all, extent, of_class, runnable
 from validator.publish.report_plots import PhaseLatency
 from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, some_ids
 from validator.publish.window_plots import Windows, classes_by_window
@@ -106,8 +106,11 @@ def _finding(finding: Finding, records: list[Record], state: str) -> str:
     lines += [("note", "The declared guarantee tolerates it.")] if finding.tolerated else []
     lines += [("do", finding.advice)]
     listed = "".join(f"<dt>{name}</dt><dd>{escape(said)}</dd>" for name, said in lines)
-    accept = acknowledging(records, state)
-    commands = {"story": finding.command and runnable(finding.command, state), "accept": accept}
+    commands = {
+        "story": finding.command and runnable(finding.command, state),
+        "accept": acknowledging(records, state),
+        "accept all": acknowledging_all(records, state),
+    }
     note = " (STATE is the state folder)" if state == STATE else ""
     given = "".join(
         f"<dt>{name}</dt><dd><code>{escape(line)}</code>{note}</dd>" for name, line in commands.items() if line

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from validator.model.terminal import shell_word
+from validator.model.terminal import as_value, shell_word
 from validator.publish.sentences import clock, plural
 
 STATE: Final = "STATE"
@@ -22,8 +22,20 @@ def runnable(command: str, state: str) -> str:
 
 def acknowledging(records: Iterable[Record], state: str) -> str | None:
     """The command that takes the newest of ``records`` that is open out of the alert; None where none is."""
-    first = next((r["id"] for r in records if r["state"] == "confirmed" and r["acknowledged"] is None), None)
+    first = next((record["id"] for record in _open(records)), None)
     return None if first is None else f'streamproof ack {_word(state)} {shell_word(first)} --reason "WHY"'
+
+
+def acknowledging_all(records: Iterable[Record], state: str) -> str | None:
+    """The command that takes all out of the alert that are of the class of ``records``, and of the fault of the newest
+    where another of it is listed; None where fewer than two are open."""
+    opened = _open(records)
+    if len(opened) < 2:
+        return None
+    fault = opened[0]["fault"]
+    alike = fault is not None and sum(record["fault"] == fault for record in opened) > 1
+    which = f" --class {opened[0]['class']}" + (f" --fault{as_value(fault)}" if alike else "")
+    return f'streamproof ack {_word(state)}{which} --reason "WHY"'
 
 
 def extent(records: Iterable[Record], count: int) -> str | None:
@@ -52,6 +64,10 @@ def extent(records: Iterable[Record], count: int) -> str | None:
 def of_class(violations: Mapping[str, Any] | None, violation: str) -> list[Record]:
     """The listed records of a class."""
     return [record for record in (violations or {}).get("violations", ()) if record["class"] == violation]
+
+
+def _open(records: Iterable[Record]) -> list[Record]:
+    return [record for record in records if record["state"] == "confirmed" and record["acknowledged"] is None]
 
 
 def _word(state: str) -> str:

@@ -105,7 +105,8 @@ function findings(update) {
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
     if (f.command) line("story", ...command(f.command));
-    if (f.acknowledge) line("accept", ...command(f.acknowledge), " (this one; the others are listed below)");
+    if (f.acknowledge) line("accept", ...command(f.acknowledge), f.acknowledge_all ? " (this one)" : "");
+    if (f.acknowledge_all) line("accept all", ...command(f.acknowledge_all));
     line("runbook", update.runbook);
     card.append(list);
     return keyed(card, f.violation);

@@ -31,7 +31,7 @@ from validator.publish.findings import Finding, findings
 from validator.publish.history import HISTORY_FILE, loaded
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
-from validator.publish.next_steps import RUNBOOK, acknowledging, extent, of_class, runnable
+from validator.publish.next_steps import RUNBOOK, acknowledging, acknowledging_all, extent, of_class, runnable
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, build_violations, render_json, write
 from validator.publish.sentences import headline, outstanding
 from validator.publish.server import Answer, Request, Server, Stream, json_answer
@@ -248,6 +248,7 @@ class Publisher:
             "command": finding.command and runnable(finding.command, state),
             "where": extent(records, finding.count),
             "acknowledge": acknowledging(records, state),
+            "acknowledge_all": acknowledging_all(records, state),
         }
 
 

@@ -14,7 +14,7 @@ from validator.model.terminal import plain_values
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
-from validator.publish.next_steps import STATE, acknowledging, extent, of_class, runnable
+from validator.publish.next_steps import STATE, acknowledging, acknowledging_all, extent, of_class, runnable
 from validator.publish.sentences import (
     clock,
     headline,
@@ -107,8 +107,10 @@ def _commands(
     offered: dict[str, list[tuple[str, str]]] = {}
     for finding in findings(report, violations, History()):
         story = [("One event's story", runnable(finding.command, state))] if finding.command else []
-        accept = acknowledging(of_class(violations, finding.violation), state)
-        offered[finding.violation] = story + ([("Accept this one", accept)] if accept else [])
+        records = of_class(violations, finding.violation)
+        accept = [("Accept this one", acknowledging(records, state))]
+        accept += [("Accept all like it", acknowledging_all(records, state))]
+        offered[finding.violation] = story + [(purpose, line) for purpose, line in accept if line]
     return offered
 
 
