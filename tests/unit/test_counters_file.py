@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from tests.unit.publish_snapshots import config
 from validator.measure.histogram import Tally
+from validator.model.books import Books, TimeRules
+from validator.publish.metrics import SnapshotCollector
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream import counters
+from validator.stream.judging import Sums
 from validator.stream.recovery import restore_record
+from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 
 
@@ -31,12 +37,45 @@ def test_a_file_of_before_that_knows_no_histograms_is_taken(tmp_path: Path) -> N
     counters.write(tmp_path, RunRecord())
     path = tmp_path / counters.FILE
     kept = json.loads(path.read_text())
-    del kept["tallies"]
+    for name in ("tallies", "results_most", "processed_most"):
+        del kept[name]
     path.write_text(json.dumps(kept))
     restored = RunRecord()
     restored.detection.add(1.0)
     counters.restore(tmp_path, restored)
     assert sum(restored.detection.counts) == 1
+
+
+def test_a_cell_that_is_judged_anew_over_a_restart_makes_no_counter_fall(tmp_path: Path) -> None:
+    books = Books(TimeRules(0, 0))
+
+    def scraped(record: RunRecord, processed: int, correct: int) -> dict[str, float]:
+        """What a new process shows: of the sums as they are, and of what the last one kept."""
+        sums = Sums.empty()
+        sums = replace(
+            sums, counts={**sums.counts, "processed": processed}, results={**sums.results, "correct": correct}
+        )
+        record.rose(results_of(books, sums), processed)
+        counters.write(tmp_path, record)
+        snapshot = snapshot_of(config(tmp_path), books, sums, record)
+        assert (snapshot.results["correct"], snapshot.contributions["processed"]) == (correct, processed)
+        collector = SnapshotCollector("clickstream")
+        collector.update(snapshot)
+        samples = [sample for family in collector.collect() for sample in family.samples]
+        names = {"streamproof_reliable_events_total": "reliable", "streamproof_results_total": "correct"}
+        return {
+            names[one.name]: one.value
+            for one in samples
+            if one.name in names and one.labels.get("class", "correct") == "correct"
+        }
+
+    record = RunRecord()
+    assert scraped(record, 40, 9) == {"reliable": 40, "correct": 9}
+    assert scraped(record, 31, 7) == {"reliable": 40, "correct": 9}
+    again = RunRecord()
+    counters.restore(tmp_path, again)
+    assert scraped(again, 31, 7) == {"reliable": 40, "correct": 9}
+    assert scraped(again, 44, 11) == {"reliable": 44, "correct": 11}
 
 
 def test_a_start_that_was_killed_before_its_first_report_is_counted(tmp_path: Path) -> None:

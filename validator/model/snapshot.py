@@ -187,3 +187,5 @@ class Snapshot:
     first_confirmed_us: Mapping[str, int] = field(default_factory=dict)  # class -> since when it is not 0
     batch_durations: Histogram | None = None  # of all batches, restored; None: the publisher counts since its start
     canary: CanaryStanding | None = None  # None: not configured
+    results_total: Mapping[str, int] = field(default_factory=dict)  # class -> the most that it ever was
+    processed_total: int | None = None  # the most that were processed at any time; None: not kept

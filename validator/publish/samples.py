@@ -57,6 +57,7 @@ def of(snapshot: Snapshot) -> Samples:
     contributions = snapshot.contributions
     # Without totals of its own a snapshot still shows at least what is in each class; the collector keeps the maximum.
     classified = snapshot.classified_total or contributions
+    results, processed = snapshot.results_total or snapshot.results, snapshot.processed_total
     opened = snapshot.violations_open
     if opened is None:
         opened = snapshot.violations.get("confirmed", {})
@@ -65,7 +66,7 @@ def of(snapshot: Snapshot) -> Samples:
         "events_total": {(name,): classified.get(name, 0) for name in Contribution},
         "reclassified_total": {(old, new): count for (old, new), count in snapshot.reclassified_total.items()},
         "contributions": {(name,): contributions.get(name, 0) for name in Contribution},
-        "results_total": {(name,): snapshot.results.get(name, 0) for name in Result},
+        "results_total": {(name,): results.get(name, 0) for name in Result},
         "violations_confirmed_total": {
             (name, phase): count for (name, phase), count in snapshot.confirmed_total.items()
         },
@@ -80,7 +81,7 @@ def of(snapshot: Snapshot) -> Samples:
         "reliability_ratio": {
             (measure,): _or_nan(settled_ratio(snapshot, measure)) for measure in ("handled", "exact")
         },
-        "reliable_events_total": {(): contributions.get(Contribution.PROCESSED, 0)},
+        "reliable_events_total": {(): contributions.get(Contribution.PROCESSED, 0) if processed is None else processed},
         "input_watermark_timestamp_seconds": {(): _seconds(snapshot.input_watermark_us)},
         "last_batch_timestamp_seconds": {(): _seconds(snapshot.taken_us)},
         "coverage_complete": {(): float(snapshot.coverage_complete)},

@@ -25,6 +25,8 @@ def write(state: Path, record: RunRecord) -> None:
         "classified": record.classified_total,
         "moves": {f"{old}>{new}": count for (old, new), count in record.reclassified_total.items()},
         "counts": record.last_counts,
+        "results_most": record.results_most,
+        "processed_most": record.processed_most,
         "batches": record.batches,
         "tallies": {name: asdict(tally) for name, tally in _tallies(record).items()},
         "measured_batch": record.measured_batch,
@@ -42,6 +44,9 @@ def restore(state: Path, record: RunRecord) -> None:
     record.classified_total = {str(name): int(count) for name, count in kept["classified"].items()}
     record.batches = int(kept["batches"])
     record.last_counts = {str(name): int(count) for name, count in kept["counts"].items()}
+    # A file of before knows neither: they begin at what is.
+    record.results_most = {str(name): int(count) for name, count in kept.get("results_most", {}).items()}
+    record.processed_most = int(kept.get("processed_most", 0))
     for move, count in kept["moves"].items():
         old, _, new = str(move).partition(">")
         record.reclassified_total[(old, new)] = int(count)

@@ -37,7 +37,7 @@ from validator.stream.measuring import Keeper, catch_up
 from validator.stream.measuring import opened as opened_ledger
 from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record
-from validator.stream.reporting import snapshot_of
+from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source, join_of, sources_of, united
 from validator.stream.starting import new_generation, opened, shares
@@ -268,7 +268,9 @@ class Generations:
         assert self._runner is not None
         runner = self._runner
         follow_acknowledged(self._tables, runner.record, self._acknowledged.read())
-        runner.record.classified(runner.judging.sums.counts)
+        sums = runner.judging.sums
+        runner.record.classified(sums.counts)
+        runner.record.rose(results_of(runner.books, sums), sums.counts["processed"])
         runner.record.measured_through(runner.books.batch)
         counters.write(self._state, runner.record)
         self._keeper.keep(runner.record, runner.books.lookup_us)

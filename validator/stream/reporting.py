@@ -29,6 +29,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     expected = record.expected()
     planned = _by_class(expected)
     costs = measured(config, books, record)
+    results = results_of(books, sums)
     return Snapshot(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
@@ -37,16 +38,9 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         verdicts_over=_over(books, record, doubts, confirmed),
         reasons=reasons(confirmed, doubts),
         contributions=dict(sums.counts),
-        results={
-            "read": books.records("output"),
-            "correct": sums.results["correct"],
-            "incomplete": sums.results["incomplete"],
-            "excess": sums.results["excess"],
-            "misplaced": sums.results["misplaced_results"],
-            # Nothing compares values yet: `inconsistent` and `wrong_value` are absent, not 0.
-            "undecodable": books.undecodable("output"),
-            "tombstone": books.tombstones,
-        },
+        results=results,
+        results_total={name: max(count, record.results_most.get(name, 0)) for name, count in results.items()},
+        processed_total=max(sums.counts["processed"], record.processed_most),
         inputs={
             "read": books.records("input"),
             "undecodable": books.undecodable("input"),
@@ -109,6 +103,20 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         expected_now=record.expected_now(books.lookup_us),
         unacknowledged_open=sum(opened.values()),
     )
+
+
+def results_of(books: Books, sums: Sums) -> dict[str, int]:
+    """Class of result -> how many there are now, and all that were read."""
+    return {
+        "read": books.records("output"),
+        "correct": sums.results["correct"],
+        "incomplete": sums.results["incomplete"],
+        "excess": sums.results["excess"],
+        "misplaced": sums.results["misplaced_results"],
+        # Nothing compares values yet: `inconsistent` and `wrong_value` are absent, not 0.
+        "undecodable": books.undecodable("output"),
+        "tombstone": books.tombstones,
+    }
 
 
 def _unacknowledged(confirmed: Mapping[str, int], acknowledged: Mapping[tuple[str | None, str], int]) -> dict[str, int]:

@@ -32,7 +32,8 @@ class RunRecord:
     ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
     minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
     ``moves``: (from, to) -> classifications that changed. ``by_phase``: (phase, fault's name, class) -> confirmed less
-    retracted.
+    retracted. ``results_most``: class of result -> the most that there ever were, ``processed_most`` likewise: a cell
+    that is judged anew takes from what there is now.
     ``confirmed_now``: class -> confirmed less retracted; ``first_confirmed_us``: class -> the instant since which that
     is not 0. ``acknowledged``: what is left of the violations that somebody acknowledged.
     ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
@@ -64,6 +65,8 @@ class RunRecord:
     classified_total: dict[str, int] = field(default_factory=dict)
     reclassified_total: dict[tuple[str, str], int] = field(default_factory=dict)
     last_counts: dict[str, int] = field(default_factory=dict)
+    results_most: dict[str, int] = field(default_factory=dict)
+    processed_most: int = 0
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
@@ -227,6 +230,11 @@ class RunRecord:
         # Nothing moves into or out of this one, and the error budget is a share of it.
         grown = max(0, now.get("expected", 0) - before.get("expected", 0))
         self.classified_total["expected"] = self.classified_total.get("expected", 0) + grown
+
+    def rose(self, results: Mapping[str, int], processed: int) -> None:
+        """Results by class and contributions processed, as they are now."""
+        self.results_most = {name: max(count, self.results_most.get(name, 0)) for name, count in results.items()}
+        self.processed_most = max(processed, self.processed_most)
 
     def _forget_old(self, now_us: int) -> None:
         oldest = oldest_minute(now_us)
