@@ -246,6 +246,6 @@ function listen() {
 }
 document.addEventListener("click", (e) => { if (e.target.matches("button.copy")) copy(e.target); });
 at("more").addEventListener("click", () => { all = !all; violations(...lastList); });
-Timeline.start({ place: at("plots"), spans: at("spans"), pointed: at("pointed") });
+Timeline.start({ place: at("plots"), spans: at("spans") });
 listen();
 setInterval(fresh, 1000);

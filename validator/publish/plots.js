@@ -19,7 +19,7 @@ const Timeline = (() => {
   const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const unitOf = (plot) => plot.latency && definition ? `${plot.unit} from ${definition.replaceAll("_", " ")} to the result` : plot.unit;
   const shown = (v) => v === null || v === undefined ? "–" : grouped.format(v);
-  let columns = [], rows = [], faults = [], restarts = [], span = SPANS[0][1], charts = [], definition = null, place, pointed;
+  let columns = [], rows = [], faults = [], restarts = [], span = SPANS[0][1], charts = [], definition = null, place;
 
   const index = (name) => columns.indexOf(name);
   const last = () => rows.length ? rows[rows.length - 1][0] : 0;
@@ -94,16 +94,22 @@ const Timeline = (() => {
     charts = PLOTS.map((plot) => {
       const figure = document.createElement("figure"), caption = document.createElement("figcaption"), unit = document.createElement("span"), frame = document.createElement("div");
       caption.textContent = plot.title + " "; unit.textContent = unitOf(plot); caption.append(unit);
-      frame.className = "frame"; frame.tabIndex = 0; frame.setAttribute("role", "img");
+      frame.className = "frame"; frame.tabIndex = 0; frame.setAttribute("role", "slider");
       figure.append(caption, frame); place.append(figure);
       const u = new uPlot(options(plot, Math.max(200, frame.clientWidth)), data(plot, inView()), frame);
-      frame.addEventListener("keydown", (e) => step(e, u, plot));
+      frame.addEventListener("keydown", (e) => step(e, u, plot, frame));
       return { plot, u, frame, unit };
     });
     draw();
   }
+  // A slider over time: a screen reader passes it the arrow keys, and says the text of its value when that changes.
+  function stand(u, plot, frame, i) {
+    const times = u.data[0], told = plot.lines.map(([label], k) => `${label} ${shown(u.data[k + 1][i])}`).join(", ");
+    for (const [name, t] of [["min", times[0]], ["max", times[times.length - 1]], ["now", times[i]]]) frame.setAttribute(`aria-value${name}`, t ?? 0);
+    frame.setAttribute("aria-valuetext", times.length ? `${clock(times[i])}: ${told}` : "no point yet");
+  }
   // Arrow keys walk along the points, as the mouse does.
-  function step(event, u, plot) {
+  function step(event, u, plot, frame) {
     const by = { ArrowLeft: -1, ArrowRight: 1, PageUp: -10, PageDown: 10, Home: -Infinity, End: Infinity }[event.key];
     const n = u.data[0].length;
     if (by === undefined || n === 0) return;
@@ -113,7 +119,7 @@ const Timeline = (() => {
     // The break between two starts is no point.
     while (nothing(i) && i > 0 && i < n - 1) i += Math.sign(by);
     u.setCursor({ left: u.valToPos(u.data[0][i], "x"), top: 5 });
-    pointed.textContent = `${plot.title} at ${clock(u.data[0][i])}: ` + plot.lines.map(([label], k) => `${label} ${shown(u.data[k + 1][i])}`).join(", ");
+    stand(u, plot, frame, i);
   }
   function draw() {
     const view = inView();
@@ -121,11 +127,18 @@ const Timeline = (() => {
       unit.textContent = unitOf(plot);
       u.setData(data(plot, view));
       if ((u.cursor.left ?? -1) < 0 && view.length) u.setLegend({ idx: view.length - 1 });
+      // Who stands on a point by the keyboard stays on it, and is not told each new one.
+      if (frame.matches(":focus-visible")) {
+        const t = Number(frame.getAttribute("aria-valuenow"));
+        if ((u.cursor.left ?? -1) >= 0) queueMicrotask(() => u.setCursor({ left: u.valToPos(t, "x"), top: 5 }));  // uPlot sets its scale in one too
+        continue;
+      }
+      stand(u, plot, frame, view.length - 1);
       frame.setAttribute("aria-label", `${plot.title}, ${unitOf(plot)}: ${summary(plot, view)}. Arrow keys read single points.`);
     }
   }
   function start(elements) {
-    ({ place, pointed } = elements);
+    place = elements.place;
     elements.spans.replaceChildren(...SPANS.map(([name, seconds]) => {
       const button = document.createElement("button");
       button.type = "button"; button.textContent = name; button.setAttribute("aria-pressed", String(seconds === span));
