@@ -236,6 +236,22 @@ def test_no_width_scrolls_sideways(
     assert page.value("Math.max(...[...document.querySelectorAll('canvas')].map((c) => c.clientWidth))") < width
 
 
+def test_a_wall_display_holds_verdict_findings_and_plots(
+    page: Browser, served: Served, snapshots: list[Snapshot]
+) -> None:
+    served.publisher.publish(snapshots[-1])
+    page.window(1920, 1080, "dark")
+    page.open(served.url)
+    page.wait_until(
+        "document.querySelectorAll('.finding').length === 2 && document.querySelector('.u-legend .u-value')"
+    )
+    page.value(PAINTED)
+    for part in ("verdicts", "findings", "plots"):
+        place = page.value(f"document.querySelector('#{part}').getBoundingClientRect().toJSON()")
+        assert place["height"] > 50, part
+        assert 0 <= place["top"] < place["bottom"] <= 1080, f"{part} ends at {place['bottom']:.0f} px"
+
+
 CONTRAST = """(() => {
   const linear = (v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
   const rgb = (s) => s.match(/[\\d.]+/g).slice(0, 3).map((v) => linear(v / 255));
