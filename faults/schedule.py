@@ -1,4 +1,4 @@
-"""From the configuration and its seed to a timeline: no clock, nothing read but which folders share a disk."""
+"""From the configuration and its seed to a timeline: no clock, and nothing read but disks and process groups."""
 
 from __future__ import annotations
 
