@@ -80,6 +80,7 @@ def run(given: argparse.Namespace) -> int:
     )
     with stop_on_signals() as stop:
         with stop.at_once():
+            demo_engine.require(plan)
             resolve(JARS_LOCK)
             resolve(SIDECAR_LOCK)
             if plan.is_real:

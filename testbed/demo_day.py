@@ -19,6 +19,7 @@ from faults.plans import schedule_of
 from faults.schedule import timeline
 from faults.spec import FaultSpec
 from faults.targets import LocalProcess
+from testbed import node
 from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS
 from testbed.demo_targets import (
     WORKERS,
@@ -170,6 +171,11 @@ def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
             raise FaultRefused(
                 f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "
                 f"{', '.join(sorted(given))}."
+            )
+        if wanted == "namespace" and (why_not := node.why_not_here()) is not None:
+            raise FaultRefused(
+                f"{source}: {spec.kind} needs a network of its own for a worker, which this host cannot give: "
+                f"{why_not}."
             )
         if (lacking := _LACKING.get(spec.kind)) is not None:
             raise FaultRefused(f"{source}: {spec.kind} needs {lacking}; take another kind.")

@@ -13,16 +13,22 @@ from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine
 from testbed.engines.settings import Node
+from validator.stream.jars import find_java
 
 _FOLDER: Final = "engine"
 
 
+def require(plan: DemoPlan) -> None:
+    """Raise a PrerequisiteError where this machine lacks what broker, sidecar and engine need. Fetches nothing."""
+    find_java()
+    if plan.is_real:
+        CATALOGUE[plan.engine].require()
+
+
 def prepare(plan: DemoPlan, say: Callable[[str], None]) -> None:
     """Fetch and compile what a real engine needs. Raises PrerequisiteError."""
-    entry = CATALOGUE[plan.engine]
-    entry.require()
     say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
-    entry.prepare()
+    CATALOGUE[plan.engine].prepare()
 
 
 def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None = None) -> ProcessEngine:

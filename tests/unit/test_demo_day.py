@@ -198,7 +198,11 @@ def test_what_the_demo_cannot_give_is_refused(
     assert refused.value.exit_status == 2
 
 
-HERE = {name for name, kind in KINDS.items() if kind.why_not_here is None}
+HERE = {
+    name
+    for name, kind in KINDS.items()
+    if kind.why_not_here is None and (kind.target != "namespace" or node.why_not_here() is None)
+}
 NOT_OF_THE_DEMO = {"clock_skew", "broker_demote", "leader_move"}
 FITTING = {"process", "broker", "sidecar", "topic", "link", "namespace", "machine"}
 

@@ -1,0 +1,161 @@
+"""``streamproof demo`` on a host that lacks something: one sentence, a status, nothing started and nothing left."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from faults.backends import namespaces, relay
+from testbed import demo
+from testbed.engines.catalogue import CATALOGUE
+from validator.cli.main import main
+
+pytestmark = pytest.mark.contract
+
+COMPILED = ("flink", "kafka_streams", "storm")
+"""Engines whose job is Java."""
+JAVA = """#!/bin/sh
+if [ "$1" = -version ]; then echo 'openjdk version "17.0.9" 2023-10-17' >&2; exit 0; fi
+echo "UNRESOLVED DEPENDENCIES: no route to host"; exit 1
+"""
+"""A Java that starts and reaches nobody."""
+PIP = "#!/bin/sh\necho 'ERROR: no route to host' >&2; exit 1\n"
+
+
+class Host:
+    """This machine, poorer: its programs, caches and temporary files are in a folder of their own."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.programs, self.cache, self.temporary = (folder / name for name in ("bin", "cache", "tmp"))
+        for made in (self.programs, self.cache, self.temporary):
+            made.mkdir()
+        self.started: list[str] = []
+        monkeypatch.setenv("PATH", str(self.programs))
+        monkeypatch.delenv("JAVA_HOME", raising=False)
+        monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
+        monkeypatch.setattr(tempfile, "tempdir", str(self.temporary))
+        monkeypatch.setattr(demo, "Demo", lambda plan, *_: self.started.append(plan.engine))
+
+    def has(self, name: str, script: str) -> Path:
+        """Give it a program."""
+        program = self.programs / name
+        program.write_text(script, encoding="utf-8")
+        program.chmod(0o755)
+        return program
+
+    def assert_untouched(self) -> None:
+        """Nothing was started, and no file or folder was left."""
+        assert self.started == []
+        assert list(self.temporary.iterdir()) == []
+        assert [path for path in self.cache.rglob("*") if path.is_file() or path.name.startswith(".")] == []
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    return Host(tmp_path, monkeypatch)
+
+
+def refused(capsys: pytest.CaptureFixture[str], host: Host, *arguments: str) -> tuple[int, str]:
+    """Status and sentence of ``streamproof demo``."""
+    status = main(["demo", *arguments])
+    host.assert_untouched()
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("streamproof: ")
+    return status, line
+
+
+@pytest.mark.parametrize("engine", ["reference", "mutant", *CATALOGUE])
+def test_without_java_each_engine_says_so(capsys: pytest.CaptureFixture[str], host: Host, engine: str) -> None:
+    status, line = refused(capsys, host, "--engine", engine)
+    assert status == 3
+    assert "No Java was found through the PATH: streamproof needs Java 17 to 21; install it with" in line
+
+
+@pytest.mark.parametrize("engine", COMPILED)
+def test_without_a_compiler_the_engines_of_java_say_so(
+    capsys: pytest.CaptureFixture[str], host: Host, engine: str
+) -> None:
+    java = host.has("java", JAVA)
+    status, line = refused(capsys, host, "--engine", engine)
+    assert status == 3
+    assert f"The Java at {java} has no compiler (javac), which this engine needs; install it with" in line
+
+
+@pytest.mark.parametrize("engine", ["reference", "spark"])
+def test_without_network_the_jars_of_broker_and_sidecar_are_told(
+    capsys: pytest.CaptureFixture[str], host: Host, engine: str
+) -> None:
+    host.has("java", JAVA)
+    status, line = refused(capsys, host, "--engine", engine)
+    assert status == 3
+    assert "Could not fetch " in line
+    assert "check the network, or copy the jar to " in line
+    assert "UNRESOLVED DEPENDENCIES: no route to host" in line
+
+
+@pytest.mark.parametrize("engine", CATALOGUE)
+def test_without_network_the_jars_of_an_engine_are_told(
+    capsys: pytest.CaptureFixture[str], host: Host, engine: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.has("java", JAVA)
+    host.has("javac", JAVA)
+    monkeypatch.setattr(demo, "resolve", lambda lock: [])  # those of broker and sidecar are there
+    monkeypatch.setattr(sys, "executable", str(host.has("python", PIP)))
+    status, line = refused(capsys, host, "--engine", engine)
+    assert status == 3
+    assert ("pip could not fetch the wheel" if engine == "flink" else "Could not fetch ") in line
+    assert "no route to host" in line
+
+
+@pytest.fixture
+def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A user who is not root, and whom nothing was found out for before."""
+    found_out = (namespaces.why_not_here, namespaces.why_no_netem, namespaces.why_no_tbf, relay.why_not_here)
+    for known in found_out:
+        known.cache_clear()
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    yield
+    for known in found_out:
+        known.cache_clear()
+
+
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere another reason comes first")
+@pytest.mark.parametrize(
+    ("engine", "arguments", "sentence"),
+    [
+        ("flink", ("--plan", "pgval-delay-above-timeout"), "delays the packets of one worker of flink, and this host"),
+        ("storm", ("--fault", "namespace_delay"), "namespace_delay needs a network of its own for a worker"),
+        (
+            "reference",
+            ("--fault", "namespace_partition"),
+            "namespace_partition needs a network of its own for a worker",
+        ),
+    ],
+)
+def test_without_root_what_needs_it_is_refused(
+    capsys: pytest.CaptureFixture[str], host: Host, engine: str, arguments: tuple[str, ...], sentence: str
+) -> None:
+    status, line = refused(capsys, host, "--engine", engine, *arguments)
+    assert status == 2
+    assert sentence in line
+    assert "which needs root" in line
+
+
+@pytest.mark.usefixtures("nobody")
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere another reason comes first")
+def test_without_root_a_file_that_asks_for_a_network_is_refused(
+    capsys: pytest.CaptureFixture[str], host: Host, tmp_path: Path
+) -> None:
+    fault = {"kind": "namespace_loss", "target": "flink-worker-0-node", "parameters": {"percent": 5}}
+    file = tmp_path / "day.yaml"
+    file.write_text(yaml.safe_dump({"schedule": {"faults": [fault]}}), encoding="utf-8")
+    status, line = refused(capsys, host, "--engine", "flink", "--faults", str(file))
+    assert status == 2
+    assert f"{file}: namespace_loss needs a network of its own for a worker, which this host cannot give" in line
