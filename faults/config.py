@@ -55,14 +55,16 @@ class ScheduleSection(Section):
     control: Seconds = 0.0
     recovery: Seconds = 0.0
     repeat: Annotated[int, Field(ge=1, le=10_000)] = 1
+    periodic: bool = False
+    """Faults come at fixed distances: what injecting and healing one took is taken from the wait for the next."""
     faults: Annotated[tuple[Spec, ...], Field(min_length=1)]
     random: RandomSection | None = None
-    """The faults are then drawn from ``faults``, and control, recovery and repeat are left out."""
+    """The faults are then drawn from ``faults``, and control, recovery, repeat and periodic are left out."""
 
     @model_validator(mode="after")
     def _one_form(self) -> Self:
-        if self.random is not None and self.model_fields_set & {"control", "recovery", "repeat"}:
-            raise ValueError("random excludes control, recovery and repeat; its gap says how long it waits")
+        if self.random is not None and self.model_fields_set & {"control", "recovery", "repeat", "periodic"}:
+            raise ValueError("random excludes control, recovery, repeat and periodic; its gap says how long it waits")
         if self.random is None and any(isinstance(spec.lasts, Range) for spec in self.faults):
             raise ValueError("for: {at_least, at_most} needs random; write one duration")
         return self

@@ -115,6 +115,8 @@ class Timeline:
     seed: int
     steps: tuple[Step, ...]
     recovery_seconds: float
+    periodic: bool = False
+    """A wait is shorter by what injecting and healing the last fault took, so that the next one comes at its time."""
 
     @property
     def seconds(self) -> float:

@@ -64,8 +64,8 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
         # the default direction of each of the kinds.
         return fault(_DELAY, "one", "90s", delay=by)
 
-    def made(faults: list[object], repeat: int = 1, **phases: str) -> ScheduleSection:
-        return ScheduleSection.model_validate({**phases, "repeat": repeat, "faults": faults})
+    def made(faults: list[object], *, repeat: int = 1, periodic: bool = False, **phases: str) -> ScheduleSection:
+        return ScheduleSection.model_validate({**phases, "repeat": repeat, "periodic": periodic, "faults": faults})
 
     match plan.name:
         # PGVal: 5 s, then control, failure and recovery of 90 s each; the timeout it is measured against is 3 s.
@@ -83,11 +83,12 @@ def _schedule(plan: NamedPlanSection) -> ScheduleSection:
         # One event that no consumer can decode, at minute 10 of the 15 that are measured.
         case "ospbench-poison":
             return made(fault(_POISON, "one", at_most=1), warm_up="2m", control="10m", recovery="5m")
-        # Vogel et al.: Chaos Mesh schedules, every 5 minutes ten times, or every 10 minutes five times.
+        # Vogel et al.: Chaos Mesh schedules, every 5 minutes ten times, or every 10 minutes five times; by the clock,
+        # not after the healing of the last one.
         case "vogel-kill-1" | "vogel-kill-2" | "vogel-kill-4":
-            return made(kill(int(plan.name[-1])), repeat=10, warm_up="5m", recovery="5m")
+            return made(kill(int(plan.name[-1])), repeat=10, periodic=True, warm_up="5m", recovery="5m")
         case "vogel-crash-2":
-            return made(fault(_CRASH, 2, "5m"), repeat=5, warm_up="5m", recovery="5m")
+            return made(fault(_CRASH, 2, "5m"), repeat=5, periodic=True, warm_up="5m", recovery="5m")
         # StreamBench: a node dies at half of the failure-free time and stays dead; we bring it back at the end.
         case "streambench-node":
             if plan.failure_free <= 0:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from faults.config import FaultConfig
@@ -41,12 +41,26 @@ def run(config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event
             for _, fault in step.parts:
                 _prepared(fault, config)  # what cannot be done now is said now, not after an hour of control phase
         with Watchdog(config):
-            for step in timeline.steps:
-                _wait(step.before, step.wait_seconds, say, stop)
+            for step, wait_seconds in paced(timeline, time.monotonic):
+                _wait(step.before, wait_seconds, say, stop)
                 if stop.is_set():
                     return
                 _one(step, config, journal, topic, say, stop)
             _wait("recovery", timeline.recovery_seconds, say, stop)
+
+
+def paced(timeline: Timeline, clock: Callable[[], float]) -> Iterator[tuple[Step, float]]:
+    """Each step with the seconds to wait before it; it is done, and seen to be gone, when the next one is asked for.
+
+    Of a periodic timeline the wait is shorter by what the last step took beyond its length; it never catches up more.
+    """
+    late = 0.0
+    for step in timeline.steps:
+        wait = max(0.0, step.wait_seconds - late)
+        began = clock()
+        yield step, wait
+        if timeline.periodic:
+            late = max(0.0, clock() - began - wait - step.seconds)
 
 
 def _wait(phase: str, seconds: float, say: Say, stop: threading.Event) -> None:

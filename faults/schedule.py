@@ -58,7 +58,7 @@ def timeline(
         for after, fault in parts:
             _check(fault, parts[-1][0] - after + lasts)
         steps.append(Step(before, wait, faults[0], lasts, tuple(parts[1:])))
-    return Timeline(plan, seed, tuple(steps), schedule.recovery)
+    return Timeline(plan, seed, tuple(steps), schedule.recovery, schedule.periodic)
 
 
 def _selections(config: FaultConfig, specs: Sequence[FaultSpec], draw: random.Random) -> list[Selection]:

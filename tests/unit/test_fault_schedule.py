@@ -12,6 +12,7 @@ from faults.config import FaultConfig, PlanName, parse
 from faults.errors import FaultRefused
 from faults.fault import Timeline
 from faults.parameters import DelayParameters, NamespaceDelayParameters, PodParameters, PoisonParameters
+from faults.runner import paced
 from faults.schedule import timeline
 
 KILL = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "10s"}
@@ -324,6 +325,41 @@ def test_the_kills_of_the_literature(
     assert made.steps[0].wait_seconds == first
     assert {step.lasts_seconds for step in made.steps} == {lasts}
     assert made.seconds == seconds
+
+
+class Clock:
+    """Moves when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def starts_of(made: Timeline, took: list[float]) -> list[float]:
+    """When the faults start, where injecting and healing them takes so many seconds."""
+    clock, starts = Clock(), []
+    for (step, wait_seconds), extra in zip(paced(made, clock), [*took, 0.0], strict=False):
+        clock.now += wait_seconds
+        starts.append(clock.now - 1000)
+        clock.now += step.seconds + extra
+    return starts
+
+
+def test_the_kills_of_vogel_come_every_five_minutes_however_long_healing_takes() -> None:
+    assert starts_of(of_plan("vogel-kill-2"), [20.0] * 9) == [300 * number for number in range(1, 11)]
+    assert starts_of(of_plan("vogel-crash-2"), [40.0] * 4) == [300 + 600 * number for number in range(5)]
+
+
+def test_a_healing_that_is_longer_than_the_period_puts_the_next_fault_off_and_no_other() -> None:
+    starts = starts_of(of_plan("vogel-kill-1"), [310.0, *[20.0] * 8])
+    assert starts == [300, 610, *(610 + 300 * number for number in range(1, 9))]
+
+
+def test_other_recoveries_start_when_the_fault_is_gone() -> None:
+    config = configured({"control": "5s", "recovery": "5s", "repeat": 3, "faults": [KILL]})
+    assert starts_of(planned(config), [20.0] * 2) == [5, 5 + 10 + 20 + 10, 2 * (10 + 20 + 10) + 5]
 
 
 def test_streambench_kills_a_node_half_way() -> None:
