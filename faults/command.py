@@ -99,13 +99,12 @@ def shown(planned: Timeline) -> str:
         if step.wait_seconds:
             lines.append(f"{_clock(at)}  {step.before} for {text_of(step.wait_seconds)}")
         at += step.wait_seconds
-        ends = at + step.seconds
         for after, fault in step.parts:
             told = ", ".join(f"{name} {value}" for name, value in fault.parameters.model_dump(mode="json").items())
             together = ", together" if step.others else ""
-            shown_fault = f"{fault.kind} on {fault.target_names} for {_length(ends - at - after)}{together}"
+            shown_fault = f"{fault.kind} on {fault.target_names} for {_length(step.seconds_of(after, fault))}{together}"
             lines.append(f"{_clock(at + after)}  {shown_fault}" + (f" ({told})" if told else ""))
-        at = ends
+        at += step.seconds
     if planned.recovery_seconds:
         lines.append(f"{_clock(at)}  recovery for {text_of(planned.recovery_seconds)}")
     return "\n".join(plain(line) for line in [*lines, f"{_clock(planned.seconds)}  end"])
@@ -114,7 +113,7 @@ def shown(planned: Timeline) -> str:
 def objects_of(planned: Timeline) -> str:
     """The objects of Chaos Mesh that the faults of pods would make, as YAML. Raises FaultConfigError without any."""
     shown_objects = [
-        plain(f"# {fault.name}: {fault.kind} on {name} for {_length(step.seconds - after)}")
+        plain(f"# {fault.name}: {fault.kind} on {name} for {_length(step.seconds_of(after, fault))}")
         + "\n"
         + yaml.safe_dump(chaos_mesh.rendered(fault, name, target), sort_keys=False)
         for step in planned.steps

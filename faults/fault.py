@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Literal
 
@@ -95,16 +95,22 @@ class Step:
     fault: Fault
     lasts_seconds: float
     others: tuple[tuple[float, Fault], ...] = ()
+    own_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Id of a fault -> how long it is in, where it does not end with its group."""
 
     @property
     def parts(self) -> tuple[tuple[float, Fault], ...]:
         """All its faults, each with its seconds after the first."""
         return ((0.0, self.fault), *self.others)
 
+    def seconds_of(self, after: float, fault: Fault) -> float:
+        """How long a part is in, if injecting took no time."""
+        return self.own_seconds.get(fault.id, self.parts[-1][0] - after + self.lasts_seconds)
+
     @property
     def seconds(self) -> float:
-        """From the first injection to healing, if injecting took no time."""
-        return self.parts[-1][0] + self.lasts_seconds
+        """From the first injection to the last healing, if injecting took no time."""
+        return max(after + self.seconds_of(after, fault) for after, fault in self.parts)
 
 
 @dataclass(frozen=True)

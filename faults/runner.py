@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -75,6 +76,8 @@ def _one(
     ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
     broken: list[tuple[Entry, Injection]] = []
     unseen: NotVerified | None = None
+    ends: dict[str, float] = {}
+    """Id of a fault -> when it is healed before the end of its group, or after it."""
 
     def healed(entry: Entry) -> None:
         (injected,) = (injected for known, injected in broken if known is entry)
@@ -82,10 +85,13 @@ def _one(
             journal.add_facts(entry, injected.facts)
         say(f"healed: {_where(entry.fault)} is gone")
 
+    def heal(pairs: Sequence[tuple[Entry, Injection]]) -> None:
+        heal_each(pairs[::-1], journal, topic, config.limits.healed_within, healed)
+
     started = 0.0
     try:
         for after, fault in step.parts:
-            _hold(broken, started + after, stop)
+            _hold(broken, started + after, ends, stop, heal)
             if stop.is_set():
                 break
             # What was measured at the start of a group may be no longer so.
@@ -96,21 +102,28 @@ def _one(
             started = started or time.monotonic()
             injected.inject()
             journal.add_facts(entry, injected.facts)
-            if not becomes_true(partial(_shows, broken), config.limits.verified_within):
+            if not becomes_true(partial(_shows, _inside(broken)), config.limits.verified_within):
                 unseen = NotVerified(
                     f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s; it was healed, "
                     "and the run ended, since it would measure nothing."
                 )
                 break
             reach(entry, "verified", journal, topic)
-            lasts = step.lasts_seconds if fault is step.parts[-1][1] else 0.0
-            say(f"failure: {_where(fault)} is in" + (f", for {text_of(lasts)}" if lasts else ""))
+            own = step.own_seconds.get(fault.id)
+            if own is not None:
+                ends[fault.id] = time.monotonic() + own
+            elif fault is step.parts[-1][1]:
+                own = step.lasts_seconds
+            say(f"failure: {_where(fault)} is in" + (f", for {text_of(own)}" if own else ""))
         else:
-            _hold(broken, time.monotonic() + step.lasts_seconds, stop)
+            until = time.monotonic() + step.lasts_seconds
+            if step.own_seconds:
+                ends |= {entry.fault.id: ends.get(entry.fault.id, until) for entry, _ in _inside(broken)}
+            _hold(broken, max([until, *ends.values()]), ends, stop, heal)
     except NotVerified as error:
         unseen = error
     finally:
-        heal_each(broken[::-1], journal, topic, config.limits.healed_within, healed)
+        heal(_inside(broken))
     if topic is not None:
         topic.flush()
         for entry, _ in broken:
@@ -136,8 +149,28 @@ def _shows(broken: Sequence[tuple[Entry, Injection]]) -> bool:
     return broken[-1][1].is_in()
 
 
-def _hold(broken: Sequence[tuple[Entry, Injection]], until: float, stop: threading.Event) -> None:
-    while (left := until - time.monotonic()) > 0 and not stop.is_set():
-        for _, injected in broken:
-            injected.hold()
-        stop.wait(min(left, POLL_SECONDS))
+def _inside(broken: Sequence[tuple[Entry, Injection]]) -> list[tuple[Entry, Injection]]:
+    return [(entry, injected) for entry, injected in broken if not entry.is_healed]
+
+
+def _hold(
+    broken: Sequence[tuple[Entry, Injection]],
+    until: float,
+    ends: dict[str, float],
+    stop: threading.Event,
+    heal: Callable[[Sequence[tuple[Entry, Injection]]], None],
+) -> None:
+    """Until then; heal meanwhile what is over before, and forget its end."""
+    while not stop.is_set():
+        now = time.monotonic()
+        over = [pair for pair in _inside(broken) if ends.get(pair[0].fault.id, math.inf) <= now]
+        if over:
+            for entry, _ in over:
+                del ends[entry.fault.id]
+            heal(over)
+        elif now >= until:
+            return
+        else:
+            for _, injected in _inside(broken):
+                injected.hold()
+            stop.wait(min(until - now, POLL_SECONDS))

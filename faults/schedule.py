@@ -55,9 +55,10 @@ def timeline(
             for one, selection in zip(spec.parts, _selections(config, spec.parts, draw), strict=True)
         ]
         parts = [(one.after_seconds, fault) for one, fault in zip(spec.parts, faults, strict=True)]
+        own = {f.id: s.own_seconds for s, f in zip(spec.parts, faults, strict=True) if s.own_seconds is not None}
+        steps.append(step := Step(before, wait, faults[0], lasts, tuple(parts[1:]), own))
         for after, fault in parts:
-            _check(fault, parts[-1][0] - after + lasts)
-        steps.append(Step(before, wait, faults[0], lasts, tuple(parts[1:])))
+            _check(fault, step.seconds_of(after, fault))
     return Timeline(plan, seed, tuple(steps), schedule.recovery, schedule.periodic)
 
 
@@ -102,7 +103,12 @@ def _random(
         lasts = spec.lasts
         if isinstance(lasts, Range):
             lasts = round(draw.uniform(lasts.at_least, lasts.at_most), 3)
-        broken = spec.parts[-1].after_seconds + lasts
+        broken = max(
+            part.after_seconds + part.own_seconds
+            if part.own_seconds is not None
+            else spec.parts[-1].after_seconds + lasts
+            for part in spec.parts
+        )
         if at + wait + broken > schedule.warm_up + budget.length or down + broken > budget.down_at_most:
             return
         yield before, wait + (schedule.warm_up if number == 0 else 0.0), spec, lasts

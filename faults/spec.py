@@ -101,9 +101,14 @@ class FaultSpec(Section):
         """From the start of its group."""
         return 0.0
 
+    @property
+    def own_seconds(self) -> float | None:
+        """Its time, where it is another than that of its group."""
+        return None
+
 
 class TogetherSpec(FaultSpec):
-    """One fault of a group; the group says how long it lasts."""
+    """One fault of a group, which ends with the group, or after its own ``for``."""
 
     after: Seconds = 0.0
     """From the start of the group to its injection."""
@@ -113,15 +118,21 @@ class TogetherSpec(FaultSpec):
         """As ``after`` says."""
         return self.after
 
+    @property
+    def own_seconds(self) -> float | None:
+        """Its own ``for``; None: it ends with the group."""
+        assert isinstance(self.lasts, float)
+        return self.lasts if "lasts" in self.model_fields_set else None
+
     @model_validator(mode="after")
-    def _lasts_as_the_group(self) -> Self:
-        if "lasts" in self.model_fields_set:
-            raise ValueError("a fault of a group has no for of its own; write it beside together")
+    def _is_one_duration(self) -> Self:
+        if isinstance(self.lasts, Range):
+            raise ValueError("a for of its own in a group is one duration; a range is the group's")
         return self
 
 
 class GroupSpec(Section):
-    """Faults that are in at one time: all are injected and proven, held, and healed in reverse order."""
+    """Faults that overlap: all are injected and proven, held, and healed in reverse order or after their own time."""
 
     together: Annotated[tuple[TogetherSpec, ...], Field(min_length=2)]
     lasts: Annotated[Seconds | Range, Field(alias="for")] = 0.0
@@ -136,6 +147,8 @@ class GroupSpec(Section):
     def _starts(self) -> Self:
         if all(spec.after > 0 for spec in self.together):
             raise ValueError("a group starts with its first fault; leave out the after of one")
+        if "lasts" in self.model_fields_set and all(spec.own_seconds is not None for spec in self.together):
+            raise ValueError("each fault of the group has its own for; leave out that of the group")
         return self
 
 

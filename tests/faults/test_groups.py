@@ -57,6 +57,32 @@ def test_all_of_a_group_are_in_at_one_time_and_healed_backwards(pair: Stage) -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("pause", "kill", "first"), [("100ms", "1s", "process_pause"), ("2s", "100ms", "process_kill")]
+)
+def test_a_fault_with_a_time_of_its_own_is_healed_while_the_other_goes_on(
+    pair: Stage, pause: str, kill: str, first: str
+) -> None:
+    during(pair, {"together": [{**PAUSE, "for": pause}, {**KILL, "after": "50ms", "for": kill}]})
+    by_kind = {entry.fault.kind: entry for entry in entries(pair)}
+    early = by_kind.pop(first)
+    (late,) = by_kind.values()
+    assert early.states["healed"] < late.states["heal_started"]
+    for entry in (early, late):
+        assert list(entry.states) == ["injected", "verified", "heal_started", "healed"]
+    for entry, lasts in ((early, 0.1), (late, 1.0)):
+        assert (entry.states["heal_started"] - entry.states["verified"]).total_seconds() >= lasts
+    assert state_of(pair.pid("w0")) != "T"
+    assert is_alive(pair.pid("w1"))
+
+
+def test_what_has_no_time_of_its_own_ends_with_the_group_before_what_has(pair: Stage) -> None:
+    during(pair, {"together": [{**PAUSE, "for": "2s"}, KILL], "for": "100ms"})
+    pause, kill = entries(pair)
+    assert kill.states["healed"] < pause.states["heal_started"]
+    assert pair.unhealed() == []
+
+
 def test_the_next_step_waits_until_all_of_a_group_are_healed(pair: Stage) -> None:
     during(pair, {"together": [PAUSE, KILL]}, PAUSE)
     *group, after = entries(pair)

@@ -72,7 +72,8 @@ KILL = {"kind": "process_kill", "target": "w"}
     ("fault", "words"),
     [
         ({"together": [KILL]}, "schedule.faults.0.together: Tuple should have at least 2 items"),
-        ({"together": [KILL, {**KILL, "for": "5s"}]}, "a fault of a group has no for of its own; write it beside"),
+        ({"together": [KILL, {**KILL, "for": {"at_least": "1s", "at_most": "5s"}}]}, "in a group is one duration"),
+        ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "has its own for; leave out that of the group"),
         ({"together": [{**KILL, "after": "1s"}] * 2}, "a group starts with its first fault; leave out the after"),
         ({"together": [KILL, {"together": [KILL, KILL]}]}, "schedule.faults.0.together.1."),
         ({"together": [KILL, KILL], "name": "both"}, "schedule.faults.0.name: is no known key"),

@@ -215,6 +215,15 @@ def test_the_faults_of_a_group_start_at_their_offsets() -> None:
     assert (step.fault, step.seconds, made.seconds) == (step.parts[0][1], 32, 37)
 
 
+def test_a_fault_of_a_group_may_end_before_the_others_or_after_them() -> None:
+    slow = {**SLOW, "for": "40s"}
+    (step,) = grouped(slow, {**ONE, "after": "2s", "for": "5s"}, {**ONE, "after": "1s"}).steps
+    assert [(after, step.seconds_of(after, fault)) for after, fault in step.parts] == [(0, 40), (1, 31), (2, 5)]
+    assert (step.lasts_seconds, step.seconds) == (30, 40)
+    (step,) = planned(configured({"faults": [{"together": [slow, {**ONE, "for": "5s"}]}]})).steps
+    assert step.seconds == 40
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_two_faults_of_a_group_do_not_hit_one_target(seed: int) -> None:
     faults = [{"together": [ONE, ONE, {**ONE, "target": {"labels": {"role": "worker"}, "pick": 3}}]}]
@@ -275,12 +284,13 @@ def test_the_last_of_a_group_must_be_over_before_the_broker_ends_its_transaction
     grouped(hang, SLOW, targets=WORKERS | LINKS | clicks)
     with pytest.raises(FaultRefused, match="transaction_hang: the broker ends a transaction after timeout, 31 s"):
         grouped(hang, {**SLOW, "after": "1s"}, targets=WORKERS | LINKS | clicks)
+    grouped({**hang, "for": "30s"}, {**SLOW, "after": "1s"}, targets=WORKERS | LINKS | clicks)
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_groups_stay_within_the_budget(seed: int) -> None:
     lasts = {"at_least": "2s", "at_most": "20s"}
-    group = {"together": [ONE, {**SLOW, "after": "10s"}], "for": lasts}
+    group = {"together": [{**ONE, "for": "25s"}, {**SLOW, "after": "10s"}], "for": lasts}
     budget = {"length": "300s", "faults_at_most": 8, "down_at_most": "60s", "gap": {"at_least": "5s", "at_most": "20s"}}
     made = planned(configured({"random": budget, "faults": [group]}), seed)
     assert 1 <= len(made.steps) <= 5
