@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from testbed import node
 from testbed.engines.catalogue import CATALOGUE
 from tests.e2e.test_demo import SECONDS_MAX, Demo, assert_nothing_left, demo
 from validator.stream.jars import PrerequisiteError
@@ -61,6 +62,41 @@ def test_a_named_plan_is_done_healed_and_answered_for(tmp_path: Path) -> None:
         assert re.search(r"healed: pgval-crash on reference-worker-\d is gone", running.said())
         told = told_of("pgval-crash", running)
         assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told)
+        assert_nothing_left(running)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
+@pytest.mark.parametrize(
+    ("engine", "plan", "faster"),
+    # Foretold: below the timeout a worker is slow, above it is replaced; exactly once holds either way.
+    [
+        ("reference:exactly_once", "pgval-delay-below-timeout", "10"),
+        ("flink:exactly_once", "pgval-delay-above-timeout", "6"),
+    ],
+)
+def test_the_packets_of_one_worker_are_delayed_by_a_named_plan(
+    tmp_path: Path, engine: str, plan: str, faster: str
+) -> None:
+    name, _, _ = engine.partition(":")
+    if name in CATALOGUE:
+        skip_without(name)
+    with demo(tmp_path / "demo", "--engine", engine, "--plan", plan, "--faster", faster) as running:
+        assert running.process.wait(SECONDS_MAX) == 0, running.said()
+        assert f"FAULT failure: {plan} on {name}-worker-0-node is in" in running.said()
+        assert f"healed: {plan} on {name}-worker-0-node is gone" in running.said()
+        assert_nothing_left(running)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600)
+def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
+    arguments = ("--engine", "reference:exactly_once", "--fault", "net_partition", "--seconds", "18")
+    with demo(tmp_path / "demo", *arguments) as running:
+        assert running.process.wait(SECONDS_MAX) == 0, running.said()
+        assert "FAULT failure: net-partition on reference-link is in, for 3s" in running.said()
+        assert "no violation after it" in told_of("net-partition", running)
         assert_nothing_left(running)
 
 
