@@ -7,12 +7,13 @@ from typing import Final
 from dashboards.alerts import SEEN_WITHIN
 from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Cells, Dashboard, Link, Panel, Query, Row, Step
 from dashboards.promql import breaking, error_ratio
-from dashboards.queries import DATASOURCE, FAULTS, PIPELINE, PIPELINES, RATE, by, of, runbook_links, runbook_text
+from dashboards.queries import CHOSEN, DATASOURCE, FAULTS_OF_CHOSEN, PIPELINES, RATE, by, runbook_links, runbook_text
+from dashboards.queries import of_chosen as of
 from dashboards.settings import Settings
 
 UID: Final = "streamproof-overview"
 RUNBOOKS: Final = ("StreamproofGuaranteeViolated", "StreamproofErrorBudgetBurn", "StreamproofSidecarSilent")
-TO_PIPELINE: Final = Link("pipeline", "/d/streamproof-pipeline?var-pipeline=${__data.fields.pipeline}")
+TO_PIPELINE: Final = Link("pipeline", "/d/streamproof-pipeline?var-pipeline=${__data.fields.pipeline:percentencode}")
 
 SOME: Final = (Step(None, "green"), Step(1, "orange"))
 CELLS: Final = {
@@ -34,7 +35,7 @@ def dashboard(settings: Settings) -> Dashboard:
         f"All pipelines that a sidecar watches. {runbook_text(settings, RUNBOOKS)}",
         (DATASOURCE, PIPELINES),
         (Row("Now", (*_counts(), _table())), Row("Over time", _histories(settings))),
-        (FAULTS,),
+        (FAULTS_OF_CHOSEN,),
         links=runbook_links(settings, RUNBOOKS),
     )
 
@@ -81,7 +82,7 @@ def _counts() -> tuple[Panel, ...]:
             "stat",
             "open violations",
             "Confirmed, not acknowledged, and of a class that the declared guarantee does not tolerate.",
-            (Query(f"sum({breaking(PIPELINE)}) or vector(0)"),),
+            (Query(f"sum({breaking(CHOSEN)}) or vector(0)"),),
             width=4,
             height=4,
             steps=GREEN_THEN_RED,
@@ -137,7 +138,7 @@ def _histories(settings: Settings) -> tuple[Panel, ...]:
             "timeseries",
             "error ratio (1 h)",
             f"Share of contributions that broke the declared guarantee; the budget is {settings.budget_ratio:.12g}.",
-            (Query(error_ratio("1h", PIPELINE), "{{pipeline}}"),),
+            (Query(error_ratio("1h", CHOSEN), "{{pipeline}}"),),
             unit="percentunit",
         ),
         Panel(

@@ -12,7 +12,8 @@ from validator.publish.catalogue import CATALOGUE, PREFIX, Metric
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALOGUE}
 HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Match = Mapping[str, str | tuple[str, ...]]
-"""Label -> a value, some values, or a variable of a dashboard (``$name``)."""
+"""Label -> a value, or some values. A variable of a dashboard (``$name``) is one value; in a tuple it is some, for one
+of which a reader may choose several: only for such does Grafana escape names as a regular expression needs it."""
 
 
 class UnknownSeriesError(Exception):
@@ -31,11 +32,11 @@ def select(name: str, match: Match | None = None, over: str = "") -> str:
         if label not in known:
             raise UnknownSeriesError(f"{name} has no label {label}; it has {', '.join(sorted(known))}.")
         values = (wanted,) if isinstance(wanted, str) else wanted
-        is_variable = isinstance(wanted, str) and wanted.startswith("$")
+        is_variable = values[0].startswith("$")
         strange = set(values) - set(known[label] or values)
         if strange and not is_variable:
             raise UnknownSeriesError(f"{name} has no {label} {', '.join(sorted(strange))}.")
-        operator = "=~" if is_variable or len(values) > 1 else "="
+        operator = "=~" if len(values) > 1 or (is_variable and not isinstance(wanted, str)) else "="
         parts.append(f'{label}{operator}"{"|".join(map(_escaped, values))}"')
     selector = f"{{{','.join(parts)}}}" if parts else ""
     return f"{PREFIX}{name}{selector}" + (f"[{over}]" if over else "")

@@ -11,6 +11,9 @@ from dashboards.settings import Settings
 from dashboards.variables import Annotation, TaggedAnnotation, Variable
 
 PIPELINE: Final[Match] = {"pipeline": "$pipeline"}
+"""The one that a dashboard shows."""
+CHOSEN: Final[Match] = {"pipeline": ("$pipeline",)}
+"""Those that a dashboard of many shows."""
 RATE: Final = "$__rate_interval"
 
 DATASOURCE: Final = Variable("datasource", "data source", "datasource", "prometheus")
@@ -26,13 +29,19 @@ TO_VIOLATIONS: Final = (
 )
 """From a count of violations to what they are of: key, window, a sample of ids."""
 
-FAULTS: Final = Annotation(
-    "faults",
-    f"max by (pipeline, fault, kind, target) ({select('fault_active', PIPELINE)}) == 1",
-    "{{fault}}",
-    "{{kind}} on {{target}}, pipeline {{pipeline}}",
-    "red",
-)
+
+def _fault_windows(pipelines: Match) -> Annotation:
+    return Annotation(
+        "faults",
+        f"max by (pipeline, fault, kind, target) ({select('fault_active', pipelines)}) == 1",
+        "{{fault}}",
+        "{{kind}} on {{target}}, pipeline {{pipeline}}",
+        "red",
+    )
+
+
+FAULTS: Final = _fault_windows(PIPELINE)
+FAULTS_OF_CHOSEN: Final = _fault_windows(CHOSEN)
 
 FAULT_TAG: Final = "streamproof-fault"
 PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:$pipeline"), "orange")
@@ -40,8 +49,13 @@ PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:
 
 
 def of(name: str, match: Match | None = None, over: str = "") -> str:
-    """The selector of metric ``name`` for the pipelines chosen."""
+    """The selector of metric ``name`` for the one pipeline."""
     return select(name, {**PIPELINE, **(match or {})}, over)
+
+
+def of_chosen(name: str, match: Match | None = None, over: str = "") -> str:
+    """The selector of metric ``name`` for the pipelines chosen."""
+    return of(name, {**CHOSEN, **(match or {})}, over)
 
 
 def by(labels: str, expression: str, operation: str = "sum") -> str:
@@ -79,7 +93,14 @@ def addresses(dashboard: Dashboard) -> list[tuple[str, str]]:
     return [(f"{dashboard.uid}: {p.title}", link.url) for p in dashboard.panels for link in p.links]
 
 
-SUBSTITUTES: Final = {"$pipeline": ".*", "$definition": "last_input", RATE: "5m", "$__range": "1h", "$__interval": "1s"}
+SUBSTITUTES: Final = {
+    '="$pipeline"': '=~".*"',
+    '=~"$pipeline"': '=~".*"',
+    "$definition": "last_input",
+    RATE: "5m",
+    "$__range": "1h",
+    "$__interval": "1s",
+}
 
 
 def substituted(expression: str) -> str:

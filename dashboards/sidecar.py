@@ -6,7 +6,8 @@ from typing import Final
 
 from dashboards.canary import RECALL_LEAST
 from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Dashboard, Panel, Query, Row, Step
-from dashboards.queries import DATASOURCE, PIPELINES, by, of, quantile, runbook_links, runbook_text
+from dashboards.queries import CHOSEN, DATASOURCE, PIPELINES, by, quantile, runbook_links, runbook_text
+from dashboards.queries import of_chosen as of
 from dashboards.settings import Settings
 
 UID: Final = "streamproof-sidecar"
@@ -109,14 +110,20 @@ def _keeping_up() -> tuple[Panel, ...]:
             "timeseries",
             "batch duration",
             "Commit included.",
-            tuple(Query(quantile(q, "batch_duration_seconds"), f"{{{{pipeline}}}} p{q * 100:g}") for q in (0.5, 0.99)),
+            tuple(
+                Query(quantile(q, "batch_duration_seconds", CHOSEN), f"{{{{pipeline}}}} p{q * 100:g}")
+                for q in (0.5, 0.99)
+            ),
             unit="s",
         ),
         Panel(
             "timeseries",
             "detection delay",
             "From the instant a violation could be proven until its confirmation was committed.",
-            tuple(Query(quantile(q, "detection_delay_seconds"), f"{{{{pipeline}}}} p{q * 100:g}") for q in (0.5, 0.99)),
+            tuple(
+                Query(quantile(q, "detection_delay_seconds", CHOSEN), f"{{{{pipeline}}}} p{q * 100:g}")
+                for q in (0.5, 0.99)
+            ),
             unit="s",
         ),
         Panel(

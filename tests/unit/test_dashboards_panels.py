@@ -72,6 +72,37 @@ def test_variables_of_expressions_and_legends_exist(board: Dashboard) -> None:
     assert not unused
 
 
+@each_board
+@pytest.mark.parametrize(("name", "other"), [("orders(eu)", "orderseu"), ("a.b", "axb"), ("a\\d", "a1")])
+def test_a_name_is_asked_for_as_it_is_whatever_it_means_in_a_regular_expression(
+    board: Dashboard, name: str, other: str
+) -> None:
+    [pipeline] = [variable for variable in board.variables if variable.name == "pipeline"]
+    shown = in_grafana(name, many=pipeline.many)
+    for where, expression in expressions(board):
+        asked = re.findall(r'pipeline(=~?)"((?:[^"\\]|\\\\)*)"', expression.replace("$pipeline", shown))
+        assert len(asked) == expression.count("$pipeline"), where
+        for operator, text in asked:
+            meant = text.replace("\\\\", "\\")
+            found = [n for n in (name, other) if (n == meant if operator == "=" else re.fullmatch(meant, n))]
+            assert found == [name], where
+
+
+def in_grafana(name: str, *, many: bool) -> str:
+    """``name`` as Grafana's Prometheus data source writes it between quotes (`interpolateQueryExpr` of its source)."""
+    doubled = name.replace("\\", "\\\\")
+    if not many:
+        return doubled
+    return re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", name.replace("\\", "\\" * 4))
+
+
+def test_a_link_to_a_pipeline_takes_any_name() -> None:
+    [overview] = [board for board in BOARDS if board.uid == "streamproof-overview"]
+    assert {url for _, url in addresses(overview)} == {
+        "/d/streamproof-pipeline?var-pipeline=${__data.fields.pipeline:percentencode}"
+    }
+
+
 @pytest.mark.parametrize("uid", ["streamproof-pipeline", "streamproof-faults"])
 def test_a_count_of_violations_links_to_the_ids_that_it_is_of(uid: str) -> None:
     [board] = [board for board in BOARDS if board.uid == uid]
