@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sized
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import requests
 
 from dashboards.alerts import alerts, recordings
 from dashboards.grafana_rules import written_out
-from dashboards.queries import expressions, substituted
+from dashboards.queries import expressions, label_values, substituted
 from dashboards.settings import Settings
 from dashboards.site import dashboards
 
@@ -25,7 +25,10 @@ class PrometheusError(Exception):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a Prometheus said to one expression: how many ``series``, or the ``problem`` that it has with it."""
+    """What a Prometheus said to one expression: how many ``series``, or the ``problem`` that it has with it.
+
+    For a variable of a dashboard they are its values.
+    """
 
     where: str
     expression: str
@@ -34,7 +37,9 @@ class Answer:
 
 
 def all_expressions(settings: Settings) -> list[tuple[str, str]]:
-    """(where, expression) of everything that asks a Prometheus; recorded series and variables are written out."""
+    """(where, expression) of everything that asks a Prometheus with PromQL; recorded series are written out, and
+    variables are given values. What the variables ask for is no PromQL: ``check`` asks that too.
+    """
     found = [(f"recording rule {rule.name}", rule.expression) for rule in recordings()]
     found += [(f"alert {alert.title}", written_out(alert.expression)) for alert in alerts(settings)]
     for board in dashboards(settings):
@@ -43,13 +48,21 @@ def all_expressions(settings: Settings) -> list[tuple[str, str]]:
 
 
 def check(url: str, settings: Settings) -> Iterator[Answer]:
-    """Ask the Prometheus at ``url`` each expression, as of now. Raises PrometheusError."""
+    """Ask the Prometheus at ``url`` each expression, as of now, and the values of variables. Raises PrometheusError."""
     for where, expression in all_expressions(settings):
         told = _get(url, "query", {"query": expression})
-        if told.get("status") == "success":
-            yield Answer(where, expression, len(told["data"]["result"]))
-        else:
-            yield Answer(where, expression, 0, str(told.get("error", "no reason was given")))
+        yield _answer(where, expression, told, lambda data: data["result"])
+    for board in dashboards(settings):
+        for where, selector, label in label_values(board):
+            asked = substituted(selector)
+            told = _get(url, f"label/{label}/values", {"match[]": asked})
+            yield _answer(where, f"label_values({asked}, {label})", told, lambda data: data or ())
+
+
+def _answer(where: str, expression: str, told: dict[str, Any], found: Callable[[Any], Sized]) -> Answer:
+    if told.get("status") == "success":
+        return Answer(where, expression, len(found(told["data"])))
+    return Answer(where, expression, 0, str(told.get("error", "no reason was given")))
 
 
 def not_loaded(url: str, settings: Settings) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -82,9 +83,20 @@ def runbook_text(settings: Settings, alerts: Iterable[str]) -> str:
 
 
 def expressions(dashboard: Dashboard) -> list[tuple[str, str]]:
-    """(where, expression) of every panel, annotation and variable that asks Prometheus with PromQL."""
+    """(where, expression) of every panel and annotation that asks Prometheus with PromQL."""
     found = [(f"{dashboard.uid}: {p.title}", q.expression) for p in dashboard.panels for q in p.queries]
     found += [(f"{dashboard.uid}: annotation {a.name}", a.expression) for a in dashboard.annotations]
+    return found
+
+
+def label_values(dashboard: Dashboard) -> list[tuple[str, str, str]]:
+    """(where, selector, label) of every variable whose values are those of a label."""
+    found = []
+    for variable in dashboard.variables:
+        if variable.kind == "query":
+            asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.query)
+            assert asked is not None, f"{variable.query} asks for no values of a label"
+            found.append((f"{dashboard.uid}: variable {variable.name}", asked[1], asked[2]))
     return found
 
 
