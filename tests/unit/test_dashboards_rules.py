@@ -16,7 +16,7 @@ from dashboards.promql import UnknownSeriesError, breaking, select, unknown_seri
 from dashboards.rules import Alert
 from dashboards.settings import Settings, SettingsError
 from tests.unit.publish_snapshots import clean
-from validator.model.classes import VIOLATES, Guarantee
+from validator.model.classes import PLANTED, VIOLATES, Guarantee
 from validator.publish.catalogue import PREFIX
 from validator.publish.samples import at_start, of
 
@@ -169,6 +169,12 @@ def test_a_runbook_says_what_to_look_at_and_what_to_do_with_commands(name: str) 
     assert unknown_series(" + ".join(known)) == []
     for link in re.findall(r"\]\(([^)#]+)\)", text):
         assert (RUNBOOKS / link).exists(), link
+
+
+@pytest.mark.parametrize("violation", sorted({*PLANTED, "undecodable"}))
+def test_the_runbook_of_a_violation_says_what_to_do_for_its_class(violation: str) -> None:
+    text = (RUNBOOKS / "StreamproofGuaranteeViolated.md").read_text(encoding="utf-8")
+    assert f"\n- `{violation}`: " in text.split("## What to do", 1)[1]
 
 
 def test_the_committed_files_are_current() -> None:
