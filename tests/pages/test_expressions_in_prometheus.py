@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -16,7 +17,7 @@ from dashboards.faults import in_phases
 from dashboards.live import Answer, check, not_loaded
 from dashboards.queries import substituted
 from dashboards.settings import Settings
-from dashboards.site import GENERATED, RULES_FILE
+from dashboards.site import GENERATED, ROOT, RULES_FILE
 from tests.pages.prometheus_tools import series, start_prometheus, tool, until
 from tests.unit.publish_snapshots import BOUNDS, broken, clean
 from validator.cli.main import main
@@ -126,6 +127,18 @@ def test_the_alerts_that_fit_this_run_have_series_and_the_others_none(answers: l
         answer.where.removeprefix("alert ") for answer in answers if answer.where.startswith("alert ")
     }
     assert firing == fitting
+
+
+def test_the_queries_of_the_runbooks_are_understood_and_say_since_when(url: str) -> None:
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "runbooks").glob("*.md")}
+    asked = [(name, query) for name, text in pages.items() for query in re.findall("promtool query .* '(.+)'", text)]
+    assert len(asked) > 10
+    for name, query in asked:
+        params = {"query": query.replace("PIPELINE", "clickstream")}
+        told = requests.get(f"{url}/api/v1/query", params=params, timeout=10).json()
+        assert told["status"] == "success", (name, told)
+        instants = [float(found["value"][1]) for found in told["data"]["result"]]
+        assert all(0 <= at <= time.time() + 1 for at in instants), (name, instants)
 
 
 def test_the_rules_run_and_the_violation_fires(url: str) -> None:

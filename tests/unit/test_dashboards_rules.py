@@ -171,6 +171,24 @@ def test_a_runbook_says_what_to_look_at_and_what_to_do_with_commands(name: str) 
         assert (RUNBOOKS / link).exists(), link
 
 
+def test_every_runbook_says_in_the_same_words_where_its_commands_run() -> None:
+    said = {path.read_text(encoding="utf-8").split("\n\n")[2] for path in RUNBOOKS.glob("*.md")}
+    [where] = said
+    assert len(where.splitlines()) == 3
+    for name in ("status_page", "SIDECAR:9464", "CONFIG", "STATE", "PIPELINE"):
+        assert name in where
+
+
+@pytest.mark.parametrize("name", sorted({alert.name for alert in ALERTS}))
+def test_a_runbook_first_says_since_when_by_a_command(name: str) -> None:
+    text = (RUNBOOKS / f"{name}.md").read_text(encoding="utf-8")
+    first = re.search(r"## What to look at\n1\. Since when\? .*?```console\n(.*?)```", text, re.DOTALL)
+    assert first is not None
+    for command in first[1].strip().splitlines():
+        assert re.match(r" *\$ (promtool query instant http://PROMETHEUS:9090 '|curl -s http://SIDECAR:9464/)", command)
+        assert "PIPELINE" in command or "curl" in command or name == "StreamproofSidecarSilent"
+
+
 @pytest.mark.parametrize("violation", sorted({*PLANTED, "undecodable"}))
 def test_the_runbook_of_a_violation_says_what_to_do_for_its_class(violation: str) -> None:
     text = (RUNBOOKS / "StreamproofGuaranteeViolated.md").read_text(encoding="utf-8")
