@@ -10,6 +10,7 @@ from dashboards.queries import (
     DATASOURCE,
     FAULTS,
     ONE_PIPELINE,
+    PAGE,
     PUSHED_FAULTS,
     RATE,
     SIDECAR,
@@ -48,7 +49,7 @@ def dashboard(settings: Settings) -> Dashboard:
         ),
         (FAULTS,),
         (PUSHED_FAULTS,),
-        runbook_links(settings, RUNBOOKS),
+        runbook_links(settings, RUNBOOKS, PAGE),
     )
 
 

@@ -9,6 +9,7 @@ from dashboards.queries import (
     DATASOURCE,
     FAULTS,
     ONE_PIPELINE,
+    PAGE,
     PUSHED_FAULTS,
     RATE,
     SIDECAR,
@@ -51,7 +52,7 @@ def dashboard(settings: Settings) -> Dashboard:
         ),
         (FAULTS,),
         (PUSHED_FAULTS,),
-        runbook_links(settings, RUNBOOKS),
+        runbook_links(settings, RUNBOOKS, PAGE),
     )
 
 

@@ -24,9 +24,10 @@ PIPELINES: Final = Variable(
 ONE_PIPELINE: Final = Variable("pipeline", "pipeline", "query", PIPELINES.query)
 SIDECAR: Final = Variable("instance", "sidecar", "query", f"label_values({select('build_info', PIPELINE)}, instance)")
 """Address of the sidecar of the chosen pipeline, as Prometheus scrapes it: its pages are there too."""
+PAGE: Final = "http://${instance}/"
 TO_VIOLATIONS: Final = (
-    Link("offending ids (violations.json)", "http://${instance}/violations.json"),
-    Link("status page", "http://${instance}/"),
+    Link("offending ids (violations.json)", f"{PAGE}violations.json"),
+    Link("status page", PAGE),
 )
 """From a count of violations to what they are of: key, window, a sample of ids."""
 
@@ -70,11 +71,21 @@ def quantile(q: float, name: str, match: Match | None = None, labels: str = "pip
     return f"histogram_quantile({q:g}, sum by (le, {labels}) (rate({buckets})))"
 
 
-def runbook_links(settings: Settings, alerts: Iterable[str]) -> tuple[Link, ...]:
-    """A link to the runbook of each alert; none where nobody said under which address they are published."""
-    if not settings.are_runbooks_links:
+def runbook_links(settings: Settings, alerts: Iterable[str], beside: str = "") -> tuple[Link, ...]:
+    """A link to the runbook of each alert: where they are published, else at the sidecar whose pages are at ``beside``.
+
+    None where neither is known.
+    """
+    published = settings.are_runbooks_links
+    if not published and not beside:
         return ()
-    return tuple(Link(f"runbook: {name.removeprefix('Streamproof')}", settings.runbook(name)) for name in alerts)
+    return tuple(
+        Link(
+            f"runbook: {name.removeprefix('Streamproof')}",
+            settings.runbook(name) if published else f"{beside}runbooks/{name}",
+        )
+        for name in alerts
+    )
 
 
 def runbook_text(settings: Settings, alerts: Iterable[str]) -> str:

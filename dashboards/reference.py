@@ -27,8 +27,10 @@ the files below `grafana/provisioning/`. Do one of the two, else every alert com
 ([guide](guide/README.md#grafana)).
 
 Each alert names its runbook (`runbook_url`), a dashboard (`dashboard`: its uid, or a link once `--grafana URL` says
-where it is) and, from Prometheus, the sidecar's status page (`status_page`, as it is scraped). The committed files name
-runbooks by their path in this repository, which no pager can open: publish `docs/runbooks`, render with `--runbooks`.
+where it is) and, from Prometheus, the sidecar's status page (`status_page`, as it is scraped). As committed, a runbook
+is the page of it that a sidecar serves (`http://SIDECAR:9464/runbooks/ALERT`). While no sidecar is seen, and in alerts
+that Grafana sends, it is a path in this repository, which no pager can open: publish `docs/runbooks`, and render with
+`--runbooks`.
 
 `critical` pages somebody; `warning` is for working hours. An alert on violations is about the guarantee that the
 pipeline declares (`guarantee:` of its configuration): a duplicate alerts nobody whose pipeline claims at-least-once.

@@ -114,8 +114,22 @@ def _rule(rule: Recording | Alert, settings: Settings, faster: int) -> dict[str,
         "for": _divided(rule.waits, faster),
         **keeps,
         "labels": {"severity": rule.severity, **rule.labels},
-        "annotations": {**annotations_of(rule, settings), "status_page": STATUS_PAGE},
+        "annotations": {
+            **annotations_of(rule, settings),
+            "runbook_url": _runbook_url(rule, settings),
+            "status_page": STATUS_PAGE,
+        },
     }
+
+
+def _runbook_url(alert: Alert, settings: Settings) -> str:
+    """Where the runbook was published; else the page of a sidecar that is seen, and its path where none is."""
+    published = settings.runbook(alert.name)
+    if settings.are_runbooks_links:
+        return published
+    seen = f'query (printf `{select("build_info")}{{pipeline=%q,instance!=""}}` .Labels.pipeline)'
+    page = f'http://{{{{ . | first | label "instance" }}}}/runbooks/{alert.name}'
+    return f"{{{{ with {seen} }}}}{page}{{{{ else }}}}{published}{{{{ end }}}}"
 
 
 def _divided(duration: str, by: int) -> str:

@@ -8,7 +8,7 @@ from typing import Final
 
 OBJECTIVE: Final = 0.999
 RUNBOOKS: Final = "docs/runbooks"
-"""Where the pages are in this repository. A link needs an address: give the one under which you publish them."""
+"""Where the pages are in this repository; a sidecar serves them too. Give the address under which you publish them."""
 
 
 class SettingsError(Exception):

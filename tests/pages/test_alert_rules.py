@@ -147,7 +147,7 @@ def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path:
     promtool(tmp_path, {OTHER_ALIVE: "1x2030", ALIVE: "_x2009 1x20"}, checks, rules)
 
 
-def test_an_alert_names_the_status_page_of_its_own_sidecar(tmp_path: Path) -> None:
+def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path) -> None:
     scenario = next(life for life in LIVES if life.labels.get("cause") == "no_batch")
     seen = {
         f'streamproof_build_info{{pipeline="{name}",instance="{name}.example:9464"}}': "1x200"
@@ -155,6 +155,7 @@ def test_an_alert_names_the_status_page_of_its_own_sidecar(tmp_path: Path) -> No
     }
     told = fired(scenario, "")
     told["exp_annotations"]["status_page"] = "http://clickstream.example:9464/ "
+    told["exp_annotations"]["runbook_url"] = f"http://clickstream.example:9464/runbooks/{scenario.alert}"
     check: dict[str, object] = {"eval_time": scenario.fires[0], "alertname": scenario.alert, "exp_alerts": [told]}
     promtool(tmp_path, {**scenario.series, **seen}, [check], interval=scenario.interval)
 

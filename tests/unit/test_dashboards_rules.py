@@ -142,6 +142,15 @@ def test_objective_and_runbooks_reach_the_rules() -> None:
     assert rules[0]["annotations"]["runbook_url"] == ("https://example.org/books/StreamproofGuaranteeViolated.md")
 
 
+def test_a_runbook_that_nobody_published_is_the_sidecars_page_of_it() -> None:
+    rules = yaml.safe_load(site.files(SETTINGS)[site.RULES_FILE])["groups"][1]["rules"]
+    assert rules[0]["annotations"]["runbook_url"] == (
+        '{{ with query (printf `streamproof_build_info{pipeline=%q,instance!=""}` .Labels.pipeline) }}'
+        'http://{{ . | first | label "instance" }}/runbooks/StreamproofGuaranteeViolated'
+        "{{ else }}docs/runbooks/StreamproofGuaranteeViolated.md{{ end }}"
+    )
+
+
 @pytest.mark.parametrize("ratio", [0, 1, 1.5, -1, float("nan")])
 def test_an_objective_without_a_budget_is_refused(ratio: float) -> None:
     with pytest.raises(SettingsError, match="--objective"):

@@ -13,12 +13,17 @@ from pathlib import Path
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
+from setuptools import find_namespace_packages
 
 from tests.unit.publish_snapshots import broken, clean, config
+from validator.publish.next_steps import RUNBOOK
 from validator.publish.publisher import READY_SECONDS, Endpoint, EndpointError, Publisher
-from validator.publish.server import TEXT, Answer, Request, Server
+from validator.publish.runbook_pages import runbook_names
+from validator.publish.server import HTML, TEXT, Answer, Request, Server
 
 pytestmark = pytest.mark.unit
+
+ROOT = Path(__file__).parents[2]
 
 
 class Clock:
@@ -73,6 +78,26 @@ def test_a_new_state_has_metrics_before_its_first_batch(served: Served) -> None:
     assert served.get("/healthz")[0].status == 200
     for path in ("/readyz", "/report.json", "/violations.json"):
         assert served.get(path)[0].status == 503, path
+
+
+def test_every_runbook_is_a_page_beside_the_status_page(served: Served) -> None:
+    written = {path.stem for path in (ROOT / "docs" / "runbooks").glob("*.md")}
+    assert set(runbook_names()) == written
+    for name in written:
+        response, body = served.get(f"/runbooks/{name}")
+        assert (response.status, response.headers["Content-Type"]) == (200, HTML)
+        assert f"<h1>{name}</h1>" in body
+        assert "<h2>What to do</h2>" in body
+        assert "](" not in body
+        linked = re.findall('<a href="([^"]+)"', body)
+        assert set(linked) - {"../"} <= written
+    assert served.get("/runbooks/StreamproofNoSuch")[0].status == 404
+    assert f"/{RUNBOOK}" in {f"/runbooks/{name}" for name in written}
+
+
+def test_the_runbooks_are_data_of_the_package() -> None:
+    # The package's own option finds folders without modules too, and follows the link.
+    assert "validator.publish.runbooks" in find_namespace_packages(str(ROOT), include=["validator*"])
 
 
 def test_openmetrics_is_spoken_to_those_who_ask(served: Served) -> None:

@@ -11,7 +11,7 @@ from validator.publish.times import rfc3339
 
 RECALL_LEAST: Final = 0.9
 """Below this the alert StreamproofCanaryMissed fires (`dashboards.canary`), and the page says so."""
-RUNBOOK: Final = "docs/runbooks/StreamproofCanaryMissed.md"
+RUNBOOK: Final = "runbooks/StreamproofCanaryMissed"
 
 
 @dataclass(frozen=True)

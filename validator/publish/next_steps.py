@@ -10,7 +10,8 @@ from validator.publish.sentences import clock, plural
 
 STATE: Final = "STATE"
 """Stands for the state folder where nobody knows it."""
-RUNBOOK: Final = "docs/runbooks/StreamproofGuaranteeViolated.md"
+RUNBOOK: Final = "runbooks/StreamproofGuaranteeViolated"
+"""The runbook's place beside the status page."""
 Record = Mapping[str, Any]
 """An entry of `violations.json`."""
 

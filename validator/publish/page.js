@@ -107,7 +107,9 @@ function findings(update) {
     if (f.command) line("story", ...command(f.command));
     if (f.acknowledge) line("accept", ...command(f.acknowledge), f.acknowledge_all ? " (this one)" : "");
     if (f.acknowledge_all) line("accept all", ...command(f.acknowledge_all));
-    line("runbook", update.runbook);
+    const book = make("a", update.runbook.split("/").pop());
+    book.href = update.runbook;
+    line("runbook", book);
     card.append(list);
     return keyed(card, f.violation);
   }));

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Self
@@ -33,8 +34,9 @@ from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.publish.next_steps import RUNBOOK, acknowledging, acknowledging_all, extent, of_class, runnable
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, build_violations, render_json, write
+from validator.publish.runbook_pages import FOLDER, runbook_names, runbook_page
 from validator.publish.sentences import headline, outstanding
-from validator.publish.server import Answer, Request, Server, Stream, json_answer
+from validator.publish.server import Answer, Request, Route, Server, Stream, json_answer
 from validator.publish.times import parse_rfc3339
 
 READY_SECONDS: Final = 30.0
@@ -101,7 +103,7 @@ class Publisher:
         """Listen, and write where to `endpoint.json`; the caller prints it. Raises EndpointError, OSError."""
         metrics = self._config.metrics
         self._state.mkdir(parents=True, exist_ok=True)
-        routes = {
+        routes: dict[str, Route] = {
             "/": self._page,
             "/metrics": self._metrics,
             "/healthz": lambda _: Answer(b"ok\n", server.TEXT),
@@ -110,6 +112,7 @@ class Publisher:
             "/violations.json": self._violations_json,
             "/history.json": lambda _: json_answer(self._whole()),
             "/events": self._events,
+            **{f"/{FOLDER}/{name}": partial(_runbook, name) for name in runbook_names()},
         }
         try:
             self._server = Server(metrics.address, metrics.port, routes)
@@ -256,6 +259,10 @@ def _runs_with(report: dict[str, Any]) -> list[str]:
     """What the report has as a table, in one sentence."""
     said = ", ".join(f"{name} {value}" for name, value in effective_settings(report))
     return [f"It runs with {said}."] if said else []
+
+
+def _runbook(name: str, _: Request) -> Answer:
+    return Answer(runbook_page(name).encode(), server.HTML)
 
 
 def changed_after(violations: dict[str, Any], after: str) -> dict[str, Any]:
