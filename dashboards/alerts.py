@@ -8,6 +8,7 @@ from dashboards.canary import canary
 from dashboards.promql import breaking, error_ratio, select
 from dashboards.rules import Alert, Group, Recording, seconds_of
 from dashboards.settings import Settings
+from validator.measure.expected import MINUTE_US, UNHEALED_US
 
 INTERVAL_SECONDS: Final = 30
 STALLED_SECONDS: Final = 120
@@ -134,13 +135,36 @@ def _pipeline() -> tuple[Alert, ...]:
             waits="30m",
             keeps="10m",
         ),
+        *_not_healed(),
+    )
+
+
+def _not_healed() -> tuple[Alert, ...]:
+    """A fault that mutes classes of violations is worse than one that does not: what breaks meanwhile pages nobody."""
+    active = f"max by (pipeline, fault, kind, target) (last_over_time({select('fault_active', over=GAP)})) == 1"
+    mutes = f"max by (pipeline) (last_over_time({select('fault_expects', over=GAP)})) == 1"
+    summary = "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed"
+    told = (
+        "Fault {{ .Labels.fault }} ({{ .Labels.kind }} on {{ .Labels.target }}) of pipeline {{ .Labels.pipeline }}"
+        " was injected, and no healing was told on the faults topic"
+    )
+    return (
+        Alert(
+            "StreamproofFaultNotHealed",
+            "critical",
+            f"{active}\nand on (pipeline)\n{mutes}",
+            f"{summary}, and mutes alerts",
+            f"{told}: until it is, violations of each class that the plans of faults expect alert nobody, for"
+            f" {UNHEALED_US // (60 * MINUTE_US)} hours at most; streamproof_fault_expects names the classes.",
+            waits="30m",
+            labels={"effect": "mute"},
+        ),
         Alert(
             "StreamproofFaultNotHealed",
             "warning",
-            f"max by (pipeline, fault, kind, target) (last_over_time({select('fault_active', over=GAP)})) == 1",
-            "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed",
-            "Fault {{ .Labels.fault }} ({{ .Labels.kind }} on {{ .Labels.target }}) of pipeline {{ .Labels.pipeline }}"
-            " was injected, and no healing was told on the faults topic.",
+            f"{active}\nunless on (pipeline)\n{mutes}",
+            summary,
+            f"{told}.",
             waits="30m",
         ),
     )

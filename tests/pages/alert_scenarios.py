@@ -158,6 +158,22 @@ LIVES = (
         resolved="70m",
     ),
     Scenario(
+        "StreamproofFaultNotHealed",
+        # Its plan expects repeats; after a day they are expected no more, and the other rule waits anew.
+        {
+            'streamproof_fault_active{pipeline="clickstream",fault="kill-one",kind="process_kill",target="tm-1"}': (
+                "0x5 1x1600"
+            ),
+            'streamproof_fault_expects{pipeline="clickstream",class="duplicate"}': "0x5 1x1440 0x160",
+            'streamproof_fault_expects{pipeline="clickstream",class="missing"}': "0x1606",
+        },
+        {**PIPELINE, "fault": "kill-one", "kind": "process_kill", "target": "tm-1", "effect": "mute"},
+        "critical",
+        silent="30m",
+        fires=("40m", "1440m"),
+        resolved="1460m",
+    ),
+    Scenario(
         "StreamproofSidecarSilent",
         {ALIVE: "1x10 _x30 1x30", OTHER_ALIVE: "1x80"},
         {**PIPELINE, "scope": "pipeline"},

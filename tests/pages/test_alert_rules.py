@@ -17,7 +17,7 @@ from tests.pages.alert_scenarios import ALIVE, EXACTLY_ONCE, LIVES, OTHER_ALIVE,
 from tests.pages.prometheus_tools import tool
 
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
-OWN_LABELS = ("window", "speed", "scope", "cause")
+OWN_LABELS = ("window", "speed", "scope", "cause", "effect")
 """Labels that a rule sets; the others come from the series."""
 
 
