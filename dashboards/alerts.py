@@ -98,9 +98,10 @@ def _burn(
         "critical" if severity == "critical" else "warning",
         f"{ratio_name(long)} > {limit}\nand\n{ratio_name(short)} > {limit}",
         "{{ .Labels.pipeline }} burns its error budget",
-        f"Pipeline {{{{ .Labels.pipeline }}}} breaks its guarantee on more than {rate:g} times the share of"
-        f" contributions that its objective of {settings.objective_ratio:.12g} allows, over {long} and still over"
-        f" {short}; the pipeline dashboard shows the classes.",
+        f"Pipeline {{{{ .Labels.pipeline }}}} broke the guarantee that it declares on a share of {{{{ .Value }}}} of"
+        f" its contributions over {long}, and still does over {short}: more than {rate:g} times what its objective of"
+        f" {settings.objective_ratio:.12g} allows. Of which class:"
+        f" sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         waits=waits,
         keeps=keeps,
         labels={"window": long, "speed": speed},
@@ -131,7 +132,7 @@ def _pipeline() -> tuple[Alert, ...]:
             f"{select('guarantee_declared')} == 1",
             "{{ .Labels.pipeline }} cannot be judged",
             "The verdict on {{ .Labels.guarantee }} of pipeline {{ .Labels.pipeline }} has been unknown: the validator"
-            " cannot vouch for it; the reasons are in its report.",
+            " cannot say whether a violation of any class went unseen; the reasons are in its report.",
             waits="30m",
             keeps="10m",
         ),
@@ -164,7 +165,7 @@ def _not_healed() -> tuple[Alert, ...]:
             "warning",
             f"{active}\nunless on (pipeline)\n{mutes}",
             summary,
-            f"{told}.",
+            f"{told}; no class of violations is muted for it.",
             waits="30m",
         ),
     )
@@ -223,8 +224,8 @@ def _sidecar() -> tuple[Alert, ...]:
             "critical",
             f"time() - max by (pipeline) (last_over_time({batch})) > {STALLED_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} stands still",
-            f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} serves metrics and has committed no batch for more"
-            f" than {STALLED_SECONDS} seconds: its verdicts are old.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} serves metrics and has committed no batch for {{ .Value }}"
+            " seconds: its verdicts are old, and a violation of any class goes unseen.",
             waits="2m",
         ),
         Alert(
@@ -233,7 +234,8 @@ def _sidecar() -> tuple[Alert, ...]:
             f"max by (pipeline, topic) ({lag}) > {BEHIND_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} is behind on {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has read topic {{ .Labels.topic }} through to an instant"
-            f" more than {BEHIND_SECONDS} seconds ago: a violation is found that much later.",
+            f" {{{{ .Value }}}} seconds ago, more than {BEHIND_SECONDS}: a violation of any class is found that much"
+            " later.",
             waits="5m",
             keeps="5m",
         ),
@@ -243,7 +245,7 @@ def _sidecar() -> tuple[Alert, ...]:
             f"count by (pipeline, topic) ({recent_lag} != {recent_lag})",
             "the sidecar of {{ .Labels.pipeline }} cannot read {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has never read topic {{ .Labels.topic }} through to its"
-            " end: no absence can be proven, so nothing is ever called missing.",
+            " end: no absence can be proven, so no violation of class missing is ever told.",
             waits="10m",
             labels={"cause": "unread_topic"},
         ),

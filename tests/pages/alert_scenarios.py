@@ -91,36 +91,39 @@ LIVES = (
         # As below, but another 2 % are lost that a plan expects.
         {
             EXPECTED: "0+1000x500",
-            MISSING: "0x360 40+40x59 2400x200",
-            PLANNED: "0x360 20+20x59 1200x200",
+            MISSING: "0x360 40+40x79 3200x200",
+            PLANNED: "0x360 20+20x79 1600x200",
             RETRACTED: "0x500",
             EXACTLY_ONCE: "1x500",
         },
         {**PIPELINE, "window": "1h", "speed": "fast"},
         "critical",
         silent="390m",
-        fires=("410m", "422m"),
-        resolved="440m",
+        fires=("430m", "439m"),
+        resolved="460m",
+        values=("0.02", "0.02"),
     ),
     Scenario(
         "StreamproofErrorBudgetBurn",
-        # After six clean hours 2 % are lost for one; the hour's ratio is above 14.4 x 0.1 % when 44 minutes were bad.
-        {EXPECTED: "0+1000x500", MISSING: "0x360 20+20x59 1200x200", RETRACTED: "0x500", EXACTLY_ONCE: "1x500"},
+        # After six clean hours 2 % are lost for 80 minutes; the hour's ratio is above 14.4 x 0.1 % when 44 were bad.
+        {EXPECTED: "0+1000x500", MISSING: "0x360 20+20x79 1600x200", RETRACTED: "0x500", EXACTLY_ONCE: "1x500"},
         {**PIPELINE, "window": "1h", "speed": "fast"},
         "critical",
         silent="390m",
-        fires=("410m", "422m"),
-        resolved="440m",
+        fires=("430m", "439m"),
+        resolved="460m",
+        values=("0.02", "0.02"),
     ),
     Scenario(
         "StreamproofErrorBudgetBurn",
-        # After six clean hours 1 % is lost for five; the ratio of 6 hours is above 6 x 0.1 % when 216 minutes were bad.
-        {EXPECTED: "0+1000x1000", MISSING: "0x360 10+10x299 3000x700", RETRACTED: "0x1000", EXACTLY_ONCE: "1x1000"},
+        # After six clean hours 1 % is lost for seven; that of 6 hours is above 6 x 0.1 % when 216 minutes were bad.
+        {EXPECTED: "0+1000x1000", MISSING: "0x360 10+10x419 4200x600", RETRACTED: "0x1000", EXACTLY_ONCE: "1x1000"},
         {**PIPELINE, "window": "6h", "speed": "slow"},
         "warning",
         silent="500m",
-        fires=("630m", "680m"),
-        resolved="740m",
+        fires=("740m", "770m"),
+        resolved="840m",
+        values=("0.01", "0.01"),
     ),
     Scenario(
         "StreamproofOverdueGrowing",
@@ -201,6 +204,7 @@ LIVES = (
         silent="12m",
         fires=("16m",),
         resolved="25m",
+        values=("360",),
     ),
     Scenario(
         "StreamproofSidecarStalled",
@@ -211,6 +215,7 @@ LIVES = (
         silent="12m",
         fires=("16m", "25m"),
         resolved="32m",
+        values=("360", "900"),
         interval="15s",
     ),
     Scenario(
@@ -268,6 +273,7 @@ LIVES = (
         silent="8m",
         fires=("15m", "29m"),
         resolved="35m",
+        values=("400", "400"),
     ),
     Scenario(
         "StreamproofSidecarBlind",

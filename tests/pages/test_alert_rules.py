@@ -58,6 +58,8 @@ def promtool(
     test = {
         "rule_files": [str(rules)],
         "evaluation_interval": "30s",
+        # Else promtool takes them in any order, and an alert may see what was recorded half a minute ago.
+        "group_eval_order": [group.name for group in groups(Settings())],
         "tests": [
             {
                 "interval": interval,

@@ -102,6 +102,13 @@ def test_names_titles_and_uids_are_fit_for_use() -> None:
     assert all(re.fullmatch("[a-z0-9_-]{1,40}", uid_of(alert)) for alert in ALERTS), [uid_of(a) for a in ALERTS]
 
 
+WITHOUT_NUMBER = {
+    "StreamproofVerdictUnknown", "StreamproofFaultNotHealed", "StreamproofSidecarSilent", "StreamproofSidecarBlind",
+    "StreamproofCoverageIncomplete",
+}  # fmt: skip
+"""What they watch is so or not: their value says nothing."""
+
+
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.title)
 def test_an_alert_names_pipeline_and_class_in_plain_templates(alert: Alert) -> None:
     text = f"{alert.summary}|{alert.description}"
@@ -109,8 +116,10 @@ def test_an_alert_names_pipeline_and_class_in_plain_templates(alert: Alert) -> N
     assert not set("{}$") & set(left), "only .Labels and .Value work in Prometheus and in Grafana"
     if alert.labels.get("scope") != "fleet":
         assert "{{ .Labels.pipeline }}" in alert.description
+    assert "class" in alert.description, "of which class, or where the classes are to be seen"
     if alert.name == "StreamproofGuaranteeViolated":
         assert "{{ .Labels.class }}" in alert.description
+    assert ("{{ .Value }}" in alert.description) == (alert.name not in WITHOUT_NUMBER)
 
 
 def test_a_silent_sidecar_pages() -> None:
