@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,6 +12,7 @@ import pytest
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.faults_topic import _row, _window, record
 
+RUNBOOK = Path(__file__).parents[2] / "docs" / "runbooks" / "StreamproofFaultNotHealed.md"
 RECORD = {"id": "1", "kind": "kill", "target": "a", "state": "injected", "time": "2026-01-01T00:00:00Z", "seed": 7}
 
 
@@ -79,3 +82,13 @@ def test_a_start_that_reads_the_topic_again_adds_nothing_twice(tmp_path: Path) -
         (2, "2", 2),
         (3, "0", 9),
     ]
+
+
+def test_the_record_that_the_runbook_gives_ends_a_fault() -> None:
+    [command] = re.findall(r"\$ (printf .*) > healed\.txt", RUNBOOK.read_text(encoding="utf-8"))
+    written = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
+    key, value = written.removesuffix("\n").split("\t")
+    row = _row(value.encode())
+    assert row is not None
+    assert (row["id"], row["kind"], row["target"], row["state"]) == (key, "KIND", "TARGET", "healed")
+    assert rows_of(Table.FAULTS, [row]).num_rows == 1
