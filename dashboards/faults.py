@@ -145,7 +145,7 @@ def _effects() -> tuple[Panel, ...]:
             "timeseries",
             "confirmed violations by phase",
             "Ever confirmed: in control no fault was active.",
-            (Query(by("phase", of("violations_confirmed_total")), "{{phase}}"),),
+            (Query(by("phase", of("violations_confirmed_total")), "{{phase}}", form="exemplars"),),
             links=TO_VIOLATIONS,
         ),
         Panel(
@@ -156,6 +156,7 @@ def _effects() -> tuple[Panel, ...]:
                 Query(
                     by("class", of("violations_confirmed_total", {"phase": ("failure", "recovery")})),
                     "{{class}}",
+                    form="exemplars",
                 ),
                 Query(by("class", of("violations_expected")), "{{class}}, expected by a plan"),
             ),

@@ -17,11 +17,14 @@ COLUMNS: Final = 24
 
 @dataclass(frozen=True)
 class Query:
-    """One PromQL expression. ``legend`` is a Grafana legend template; ``form`` is how the answer is asked for."""
+    """One PromQL expression. ``legend`` is a Grafana legend template; ``form`` is how the answer is asked for.
+
+    `exemplars`: a range, with a point for each exemplar of its series, at the exemplar's own value.
+    """
 
     expression: str
     legend: str = ""
-    form: Literal["range", "instant", "table"] = "range"
+    form: Literal["range", "exemplars", "instant", "table"] = "range"
 
     def build(self, reference: str) -> Json:
         """The target under ``reference`` (A, B, ...)."""
@@ -30,9 +33,10 @@ class Query:
             "datasource": dict(DATASOURCE),
             "expr": self.expression,
             "legendFormat": self.legend or "__auto",
-            "instant": self.form != "range",
-            "range": self.form == "range",
+            "instant": self.form in ("instant", "table"),
+            "range": self.form in ("range", "exemplars"),
             "format": "table" if self.form == "table" else "time_series",
+            **({"exemplar": True} if self.form == "exemplars" else {}),
         }
 
 

@@ -115,11 +115,13 @@ def _reliability() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "confirmed violations",
-            "Contributions confirmed as violations, by class and phase, since the beginning of the chosen time.",
+            "Contributions confirmed as violations, by class and phase, since the beginning of the chosen time."
+            " A diamond is one violation, with its id.",
             (
                 Query(
                     f"{by('class, phase', confirmed)} > 0",
                     "{{class}} in {{phase}}",
+                    form="exemplars",
                 ),
             ),
             links=TO_VIOLATIONS,

@@ -15,6 +15,8 @@ from dashboards.queries import FAULT_TAG, PUSHED_FAULTS, addresses, expressions,
 from dashboards.rules import annotations_of, dashboard_of
 from dashboards.settings import Settings
 from dashboards.site import dashboards, files
+from validator.publish.catalogue import PREFIX
+from validator.publish.metrics import EXEMPLIFIED
 
 BOARDS = dashboards(Settings())
 LINKED = dashboards(Settings(runbooks="https://example.org/books"))
@@ -111,6 +113,21 @@ def test_a_count_of_violations_links_to_the_ids_that_it_is_of(uid: str) -> None:
     for panel in counting:
         links = [link["url"] for link in panel.build(1, 0, 0)["fieldConfig"]["defaults"]["links"]]
         assert links == ["http://${instance}/violations.json", "http://${instance}/"], panel.title
+
+
+def test_counts_of_confirmed_violations_show_the_exemplars_that_these_alone_have() -> None:
+    shown = {
+        (panel.title, panel.unit, target["range"])
+        for board in BOARDS
+        for panel in board.panels
+        for target, query in zip(panel.build(1, 0, 0)["targets"], panel.queries, strict=True)
+        if target.get("exemplar") and f"{PREFIX}{EXEMPLIFIED}" in query.expression
+    }
+    # An exemplar's value is a count of contributions: beside a ratio it would be far off.
+    titles = ("confirmed violations", "confirmed violations by phase", "confirmed violations by class")
+    assert shown == {(title, "short", True) for title in titles}
+    asked = [target for board in BOARDS for panel in board.build()["panels"] for target in panel.get("targets", [])]
+    assert sum(bool(target.get("exemplar")) for target in asked) == len(shown)
 
 
 def test_cells_are_told_under_a_heading_that_the_table_has() -> None:
