@@ -28,6 +28,7 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
     """Each step as it is done. ``datasource_uid``: the Prometheus that alerts ask; None where there is only one.
 
     A dry run sends nothing but GET. Raises GrafanaError; what was done before stays, and a second push goes on.
+    What came from a provisioning file and is not as here is a GrafanaRefusal.
     """
     place = Place(grafana.organization(), FOLDER_UID, _datasource(grafana, datasource_uid))
     there = grafana.folder(FOLDER_UID)
@@ -41,15 +42,28 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
         change = _change(model, None if kept is None else kept.get("dashboard"))
         if change == "unchanged" and not at_home:
             change = "updated"
+        if change == "updated" and (kept or {}).get("meta", {}).get("provisioned"):
+            raise _of_file(grafana, f"dashboard {board.uid}")
         if change != "unchanged" and not dry:
             grafana.save_dashboard(model, FOLDER_UID, MESSAGE)
         yield Step(f"dashboard {board.uid}", change)
     for group, alerts in alert_groups(settings):
         body = api_group(group, alerts, settings, place)
-        change = _change(body, grafana.rule_group(FOLDER_UID, group.name) if there else None)
+        rules = grafana.rule_group(FOLDER_UID, group.name) if there else None
+        change = _change(body, rules)
+        if change == "updated" and any(rule.get("provenance") == "file" for rule in (rules or {}).get("rules", ())):
+            raise _of_file(grafana, f"alert rules {group.name}")
         if change != "unchanged" and not dry:
             grafana.save_rule_group(FOLDER_UID, group.name, body)
         yield Step(f"alert rules {group.name}", change)
+
+
+def _of_file(grafana: Grafana, what: str) -> GrafanaRefusal:
+    """Grafana would refuse too: a dashboard with 400, rules with 409, in older versions with a 500 without a reason."""
+    mend = (
+        "put what `streamproof dashboards build` writes in its place, or take the file away, restart Grafana and push"
+    )
+    return GrafanaRefusal(f"{grafana.url}: {what} came from a provisioning file, and no push may change it; {mend}.")
 
 
 def _datasource(grafana: Grafana, wanted: str | None) -> str:

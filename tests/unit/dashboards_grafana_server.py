@@ -62,6 +62,14 @@ class FakeGrafana:
             return self._put_group(place, body) if method == "PUT" else self._found(self.groups.get(place), "not found")
         return 404, {"message": "Not found"}
 
+    def as_from_files(self) -> None:
+        """Take what is here for what Grafana read from its provisioning files."""
+        for kept in self.dashboards.values():
+            kept["meta"]["provisioned"] = True
+        for group in self.groups.values():
+            for rule in group["rules"]:
+                rule["provenance"] = "file"
+
     def _found(self, what: dict[str, Any] | None, message: str) -> Answer:
         return (404, {"message": message}) if what is None else (200, what)
 
@@ -90,6 +98,8 @@ class FakeGrafana:
         uid = body["dashboard"]["uid"]
         if body["folderUid"] not in self.folders:
             return 400, {"message": "folder not found"}
+        if uid in self.dashboards and self.dashboards[uid]["meta"].get("provisioned"):
+            return 400, {"message": "Cannot save provisioned dashboard"}
         if uid in self.dashboards and not body["overwrite"]:
             return 412, {"message": "A dashboard with the same uid already exists", "status": "version-mismatch"}
         version = self.dashboards[uid]["dashboard"]["version"] + 1 if uid in self.dashboards else 1
@@ -100,6 +110,8 @@ class FakeGrafana:
     def _put_group(self, place: tuple[str, str], body: dict[str, Any]) -> Answer:
         if place[0] not in self.folders:
             return 404, {"message": "folder does not exist"}
+        if any(rule["provenance"] == "file" for rule in self.groups.get(place, {}).get("rules", ())):
+            return 409, {"message": "cannot update with provided provenance '', needs 'file'"}
         kept = copy.deepcopy(body)
         for number, rule in enumerate(kept["rules"]):
             if not rule["data"] or rule["condition"] not in {step["refId"] for step in rule["data"]}:

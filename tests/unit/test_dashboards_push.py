@@ -86,6 +86,35 @@ def test_a_rule_that_we_no_longer_have_goes_with_its_group(fake: FakeGrafana) ->
     assert "old" not in {rule["uid"] for rule in fake.groups["streamproof", "streamproof-pipeline"]["rules"]}
 
 
+@pytest.mark.parametrize("dry", [False, True])
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [("dashboards", "dashboard streamproof-overview"), ("groups", "alert rules streamproof-pipeline")],
+)
+def test_what_came_from_a_file_is_not_pushed_over(fake: FakeGrafana, changed: str, said: str, dry: bool) -> None:
+    pushed(fake)
+    fake.as_from_files()
+    assert {step.change for step in pushed(fake)} == {"unchanged"}
+    if changed == "dashboards":
+        fake.dashboards["streamproof-overview"]["dashboard"]["title"] = "old"
+    else:
+        fake.groups["streamproof", "streamproof-pipeline"]["rules"][0]["for"] = "9h"
+    before = len(fake.changes())
+    with pytest.raises(GrafanaRefusal, match=f"{said} came from a provisioning file, and no push may change it; put"):
+        pushed(fake, dry=dry)
+    assert len(fake.changes()) == before
+
+
+def test_a_grafana_refuses_what_came_from_a_file(fake: FakeGrafana) -> None:
+    pushed(fake)
+    fake.as_from_files()
+    grafana = client(fake)[0]
+    with pytest.raises(GrafanaRefusal, match=r"refused with 400 \(Cannot save provisioned dashboard\)"):
+        grafana.save_dashboard(dashboards(SETTINGS)[0].build(), "streamproof", "")
+    with pytest.raises(GrafanaRefusal, match=r"refused with 409 \(cannot update with provided provenance"):
+        grafana.save_rule_group("streamproof", "streamproof-sidecar", {"rules": []})
+
+
 def test_a_dry_run_sends_nothing_but_get(fake: FakeGrafana) -> None:
     steps = pushed(fake, dry=True)
     assert {step.change for step in steps} == {"created"}
