@@ -39,7 +39,9 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
         model = board.build()
         kept = grafana.dashboard(board.uid)
         at_home = kept is not None and kept.get("meta", {}).get("folderUid") == FOLDER_UID
-        change = _change(model, None if kept is None else kept.get("dashboard"))
+        # A newer Grafana may tell the model in a newer schema than it was sent.
+        said = {name: value for name, value in model.items() if name != "schemaVersion"}
+        change = _change(said, None if kept is None else kept.get("dashboard"))
         if change == "unchanged" and not at_home:
             change = "updated"
         if change == "updated" and (kept or {}).get("meta", {}).get("provisioned"):

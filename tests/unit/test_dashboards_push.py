@@ -58,6 +58,13 @@ def test_a_second_push_changes_nothing(fake: FakeGrafana) -> None:
     assert len(fake.changes()) == before
 
 
+def test_a_newer_schema_of_theirs_is_no_difference(fake: FakeGrafana) -> None:
+    pushed(fake)
+    for kept in fake.dashboards.values():
+        kept["dashboard"]["schemaVersion"] += 2
+    assert {step.change for step in pushed(fake)} == {"unchanged"}
+
+
 def test_what_was_edited_by_hand_is_mended_and_the_rest_left(fake: FakeGrafana) -> None:
     pushed(fake)
     fake.dashboards["streamproof-faults"]["dashboard"]["panels"].pop()
