@@ -13,14 +13,12 @@ import requests
 
 from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal
 from dashboards.push import Change, Step, is_within
-from dashboards.queries import FAULT_TAG
+from dashboards.queries import FAULT_TAG, TAG_MOST
 from validator.publish.report import REPORT_FILE, SCHEMA
 from validator.publish.sentences import clock, of_faults
 from validator.publish.times import parse_rfc3339
 
 TIMEOUT_SECONDS: Final = 15.0
-TAG_MOST: Final = 100
-"""Characters that a Grafana keeps of each side of a tag's colon."""
 Json = dict[str, Any]
 
 
@@ -51,10 +49,16 @@ def annotation(pipeline: str, fault: Mapping[str, Any]) -> Json:
     times = {"time": fault["start"], "timeEnd": fault["healed"]}
     return {
         **{name: parse_rfc3339(time) // 1000 for name, time in times.items() if time is not None},
-        "tags": [FAULT_TAG, _tag("pipeline", pipeline), _tag("fault", fault["id"])],
+        "tags": [FAULT_TAG, *_pipeline_tags(pipeline), _tag("fault", fault["id"])],
         # Grafana shows it as HTML, and names of targets are other people's.
         "text": escape(of_faults({"faults": [fault]})[0]),
     }
+
+
+def _pipeline_tags(pipeline: str) -> list[str]:
+    """What a dashboard asks for, which can cut a long name and cannot hash it; and which of those alike it is."""
+    shown = f"pipeline:{pipeline[:TAG_MOST]}"
+    return [shown] if len(pipeline) <= TAG_MOST else [shown, _tag("whole-pipeline", pipeline)]
 
 
 def _tag(name: str, value: str) -> str:

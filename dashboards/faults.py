@@ -11,6 +11,7 @@ from dashboards.queries import (
     FAULTS,
     ONE_PIPELINE,
     PAGE,
+    PIPELINE_TAG,
     PUSHED_FAULTS,
     RATE,
     SIDECAR,
@@ -41,7 +42,7 @@ def dashboard(settings: Settings) -> Dashboard:
         UID,
         "streamproof: faults",
         f"What faults did to one pipeline; their windows are marked. {runbook_text(settings, RUNBOOKS)}",
-        (DATASOURCE, ONE_PIPELINE, SIDECAR, DEFINITION),
+        (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, DEFINITION),
         (
             Row("Faults", (_windows(), _costs())),
             Row("Before, during and after", _phases()),

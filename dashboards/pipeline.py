@@ -10,6 +10,7 @@ from dashboards.queries import (
     FAULTS,
     ONE_PIPELINE,
     PAGE,
+    PIPELINE_TAG,
     PUSHED_FAULTS,
     RATE,
     SIDECAR,
@@ -43,7 +44,7 @@ def dashboard(settings: Settings) -> Dashboard:
         "streamproof: pipeline",
         "What is proven of one pipeline; a count of violations links to the ids that it is of. "
         + runbook_text(settings, RUNBOOKS),
-        (DATASOURCE, ONE_PIPELINE, SIDECAR, DEFINITION),
+        (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, DEFINITION),
         (
             Row("Verdicts", _verdicts()),
             Row("Reliability", _reliability()),

@@ -46,7 +46,16 @@ FAULTS: Final = _fault_windows(PIPELINE)
 FAULTS_OF_CHOSEN: Final = _fault_windows(CHOSEN)
 
 FAULT_TAG: Final = "streamproof-fault"
-PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:$pipeline"), "orange")
+TAG_MOST: Final = 100
+"""Characters that a Grafana keeps of each side of a tag's colon; the name of a pipeline may be longer."""
+PIPELINE_TAG: Final = Variable(
+    "pipeline_tag",
+    "pipeline's tag",
+    "query",
+    f"label_values({select('build_info', PIPELINE)}, pipeline)",
+    part=rf"^([\s\S]{{1,{TAG_MOST}}})",
+)
+PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:$pipeline_tag"), "orange")
 """What `streamproof dashboards push --faults` wrote: to the millisecond, and kept after Prometheus has forgotten."""
 
 

@@ -13,17 +13,23 @@ Json = dict[str, Any]
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of a dashboard: what ``query`` finds (`label_values`, or a data source's type), or a fixed list."""
+    """A variable of a dashboard: what ``query`` finds (`label_values`, or a data source's type), or a fixed list.
+
+    ``part`` is a regular expression of which the group is taken from each value; such a one is for the dashboard's own
+    use, and no reader sees it.
+    """
 
     name: str
     label: str
     kind: Literal["datasource", "query", "custom"]
     query: str
     many: bool = False
+    part: str = ""
 
     def build(self) -> Json:
         """The entry of the dashboard's `templating`."""
-        common: Json = {"name": self.name, "label": self.label, "type": self.kind, "hide": 0, "multi": self.many}
+        hide = 2 if self.part else 0
+        common: Json = {"name": self.name, "label": self.label, "type": self.kind, "hide": hide, "multi": self.many}
         if self.kind == "datasource":
             return {**common, "query": self.query, "refresh": 1, "regex": "", "includeAll": False}
         if self.kind == "custom":
@@ -39,6 +45,7 @@ class Variable:
             "refresh": 2,  # on a change of the time range
             "sort": 1,
             "includeAll": self.many,
+            **({"regex": f"/{self.part}/"} if self.part else {}),
             **of_many,
         }
 

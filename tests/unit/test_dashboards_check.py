@@ -36,8 +36,10 @@ def test_variables_are_asked_for_their_values(asked: Asked) -> None:
     assert found == {
         "streamproof-overview: variable pipeline": 1,
         "streamproof-pipeline: variable pipeline": 1,
+        "streamproof-pipeline: variable pipeline_tag": 1,
         "streamproof-pipeline: variable instance": 0,
         "streamproof-faults: variable pipeline": 1,
+        "streamproof-faults: variable pipeline_tag": 1,
         "streamproof-faults: variable instance": 0,
         "streamproof-sidecar: variable pipeline": 1,
     }

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from dashboards.fault_annotations import TAG_MOST, annotation, push_faults
+from dashboards.fault_annotations import annotation, push_faults
 from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal
+from dashboards.queries import PIPELINE_TAG, PUSHED_FAULTS, TAG_MOST
 from tests.unit.dashboards_grafana_server import TOKEN, FakeGrafana, running
 from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config
 from validator.cli.main import main
@@ -89,6 +91,17 @@ def test_names_are_text_and_long_ones_still_fit_a_tag() -> None:
     assert "&lt;script&gt;" in body["text"]
     assert all(len(part) <= TAG_MOST for tag in body["tags"] for part in tag.split(":"))
     assert body["tags"] == annotation("p" * 300, fault)["tags"]
+    assert body["tags"] != annotation("p" * 299, fault)["tags"]
+
+
+def test_a_dashboard_shows_the_faults_of_a_pipeline_with_a_long_name() -> None:
+    fault = build(broken())["faults"][0]
+    [found] = re.findall("/(.*)/", PIPELINE_TAG.build()["regex"])
+    for name in ("p" * 200, "short", "of\ntwo lines"):
+        cut = re.search(found, name)
+        assert cut is not None
+        asked = {tag.replace("$pipeline_tag", cut[1]) for tag in PUSHED_FAULTS.tags}
+        assert asked <= set(annotation(name, fault)["tags"])
 
 
 def test_a_planned_fault_that_never_struck_is_not_written(fake: FakeGrafana, tmp_path: Path) -> None:

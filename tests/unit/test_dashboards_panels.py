@@ -69,7 +69,7 @@ def test_variables_of_expressions_and_legends_exist(board: Dashboard) -> None:
         assert "$" not in substituted(expression), where
     linked = {name for _, url in addresses(board) for name in re.findall(r"\$\{(\w+)\}", url)}
     assert linked <= names | {"__data"}
-    asked = [text for _, text in expressions(board)]
+    asked = [text for _, text in expressions(board)] + [tag for layer in board.tagged for tag in layer.tags]
     unused = {name for name in names - linked - {"datasource"} if not any(f"${name}" in text for text in asked)}
     assert not unused
 
@@ -187,7 +187,7 @@ def test_fault_windows_are_annotations(uid: str) -> None:
     assert "streamproof_fault_active" in annotation["target"]["expr"]
     assert "{{pipeline}}" in annotation["textFormat"]
     for layer in pushed:
-        assert layer["target"]["tags"] == [FAULT_TAG, "pipeline:$pipeline"]
+        assert layer["target"]["tags"] == [FAULT_TAG, "pipeline:$pipeline_tag"]
 
 
 def test_runbooks_are_links_once_their_address_is_known() -> None:
