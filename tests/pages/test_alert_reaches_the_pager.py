@@ -27,6 +27,7 @@ from tests.integration.steady_load import SteadyLoad
 from tests.pages.alert_receiver import Received, Receiver
 from tests.pages.prometheus_tools import alertmanager, free_port, series, start_prometheus, tool, until
 from validator.cli.main import main
+from validator.publish.next_steps import RUNBOOK
 
 GUIDE = ROOT / "docs" / "guide"
 SETTINGS = Settings(runbooks="https://runbooks.example.org")
@@ -120,6 +121,10 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
             assert told.annotations["summary"] == f"{pipeline.name} breaks its guarantee"
             assert "1 confirmed violations of class duplicate" in told.annotations["description"]
             assert told.annotations["runbook_url"] == f"{SETTINGS.runbooks}/StreamproofGuaranteeViolated.md"
+            page = told.annotations["status_page"].strip()
+            assert page == f"http://{target_of(live)}/"
+            assert requests.get(page, timeout=10).ok
+            assert "StreamproofGuaranteeViolated" in requests.get(f"{page}{RUNBOOK}", timeout=10).text
 
             # A real run that broke has series for every panel and rule, but for what only another run can have.
             until(lambda: without_series(url) <= MAY_BE_EMPTY, seconds=WAIT_SECONDS, what=f"{without_series(url)}")
