@@ -138,8 +138,10 @@ class Load:
         self._thread.join()
 
 
-def tell(pipeline: Pipeline, topic: str, state: State) -> None:
-    pipeline.put(topic, record("1", "kill-a-worker", "process_kill", "w-0", state, datetime.now(UTC)), key="1")
+def tell(pipeline: Pipeline, topic: str, state: State, fault: str = "1", expects: tuple[str, ...] = ()) -> None:
+    now = datetime.now(UTC)
+    told = record(fault, f"kill-worker-{fault}", "process_kill", "w-0", state, now, expects=expects)
+    pipeline.put(topic, told, key=fault)
 
 
 def ever(url: str, expression: str, since: float) -> bool:
@@ -206,6 +208,10 @@ def test_every_expression_has_series_in_a_run_that_breaks(pipeline: Pipeline) ->
             with Load(pipeline) as load:
                 break_it(pipeline, live, load, faults)
                 until_none_is_empty(url, process)
+            tell(pipeline, faults, "injected", "2", ("duplicate",))
+            muted = 'streamproof_fault_expects{class="duplicate"} == 1'
+            until(seen(muted), process, seconds=STAGE_SECONDS, what="a fault that mutes a class")
+            tell(pipeline, faults, "healed", "2", ("duplicate",))
             canary.accuse()
             canary.blind()
             canary.silence()

@@ -1,0 +1,71 @@
+"""A sidecar killed while a fault lasts, and again in the recovery: it tells of both what an undisturbed one tells."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from testbed.processes import OwnedProcess
+from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, await_no_orphan, kill_group, until
+from tests.integration.fault_load import ANSWERED, LOST, MEASURES, run_load
+from tests.integration.sidecar_fixtures import Pipeline, counts, read_report
+
+TICK_SECONDS = 0.5
+
+
+@pytest.mark.timeout(600)
+def test_killed_under_a_fault_it_tells_of_it_what_an_undisturbed_one_tells(pipeline: Pipeline) -> None:
+    faults = f"{pipeline.name}-faults"
+    pipeline.create()
+    pipeline.broker.create_topics({faults: 1})
+    sidecars = Sidecars(pipeline.name, pipeline.servers, pipeline.folder)
+    settings = [part for one in (f"faults.topic={faults}", *MEASURES) for part in ("--set", one)]
+
+    def lasts(report: dict[str, Any]) -> bool:
+        return bool(report["faults"]) and report["faults"][0]["healed"] is None
+
+    def is_healed(report: dict[str, Any]) -> bool:
+        return bool(report["faults"]) and report["faults"][0]["healed"] is not None
+
+    settled = {"processed": ANSWERED, "missing": LOST}
+    process = sidecars.start("killed", *settings)
+    load = threading.Thread(target=run_load, args=(pipeline, faults, TICK_SECONDS), name="load")
+    try:
+        reported(sidecars, process, lambda report: True)
+        load.start()
+        for moment in (lasts, is_healed):
+            reported(sidecars, process, moment)
+            kill_group(process)
+            await_no_orphan(process.pid)
+            process = sidecars.start("killed", *settings)
+        load.join()
+        reported(sidecars, process, lambda report: counts(report, "processed", "missing") == settled)
+        os.kill(process.pid, signal.SIGTERM)
+        assert process.wait(60) == 1
+        await_no_orphan(process.pid)
+    finally:
+        process.kill()
+        if load.ident is not None:
+            load.join()
+    assert sidecars.once("undisturbed", *settings) == 1
+    killed, undisturbed = sidecars.report("killed"), sidecars.report("undisturbed")
+    assert killed["validator"]["restarts"] == 2
+    assert undisturbed["faults"][0]["recovered"] is True
+    assert killed["faults"] == undisturbed["faults"]
+    assert killed["phases"] == undisturbed["phases"]
+
+
+def reported(sidecars: Sidecars, process: OwnedProcess, holds: Callable[[dict[str, Any]], bool]) -> None:
+    """Wait until the report of the killed state satisfies ``holds``."""
+
+    def found() -> bool:
+        assert process.is_running, process.last_lines()
+        report = read_report(sidecars.state("killed"))
+        return report is not None and holds(report)
+
+    until(found, PROCESS_SECONDS_MAX, process.last_lines)

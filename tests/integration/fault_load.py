@@ -1,0 +1,49 @@
+"""A load under which an engine falls silent while a fault lasts, and what is measured of it."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from datetime import UTC, datetime
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click
+
+MEASURES = (
+    "measures.control_least=2s",
+    "measures.control_most=30s",
+    "measures.moving_rate=2s",
+    "measures.stable_for=2s",
+    # A busy machine paces badly; what is tested is a quarter of the rate against all of it.
+    "measures.band_ratio=0.5",
+)
+CONTROL, FAILURE, SLOW, RECOVERED = 24, 20, 12, 32
+"""Ticks."""
+SLOW_EVERY = 4
+ANSWERED = CONTROL + SLOW // SLOW_EVERY + RECOVERED
+LOST = FAILURE + SLOW - SLOW // SLOW_EVERY
+"""Events that are never answered; the very last one's window stays open."""
+
+
+def now() -> str:
+    return datetime.now(UTC).isoformat()
+
+
+def run_load(pipeline: Pipeline, faults: str, tick_seconds: float = 0.25) -> None:
+    """One event a tick, each in a window of its own, answered with the next one. While the fault lasts nothing is; and
+    for some time after it an old one now and then, so that the output is back well after the healing."""
+    pace, began = threading.Event(), time.monotonic()
+    same = {"id": "1", "name": "kill", "kind": "process_kill", "target": "engine"}
+    healed = CONTROL + FAILURE
+    pipeline.clicks(click(0, 0))
+    for tick in range(healed + SLOW + RECOVERED):
+        pace.wait(max(0.0, began + tick * tick_seconds - time.monotonic()))
+        for at, state in ((CONTROL, "injected"), (healed, "healed")):
+            if tick == at:
+                pipeline.put(faults, json.dumps({**same, "state": state, "time": now()}), key="1")
+        pipeline.clicks(click(tick + 1, (tick + 1) * 10))
+        if tick < CONTROL or tick >= healed + SLOW:
+            pipeline.answers(answer([tick], tick))
+        elif tick >= healed and (tick - healed) % SLOW_EVERY == 0:
+            owed = CONTROL + (tick - healed) // SLOW_EVERY
+            pipeline.answers(answer([owed], owed))
