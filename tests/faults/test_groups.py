@@ -111,7 +111,7 @@ def test_where_one_is_not_seen_all_are_healed_and_the_run_ends(pair: Stage) -> N
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("faults.backends.processes.is_stopped", lambda _: False)
         with pytest.raises(NotVerified, match="process-pause on w0: no probe showed it"):
-            during(pair, {"together": [KILL, PAUSE]}, limits={"verified_within": "100ms"})
+            during(pair, {"together": [KILL, PAUSE]}, limits={"verified_within": "1s"})
     assert state_of(pair.pid("w0")) != "T"
     assert pair.pid("w1") != first
     assert pair.unhealed() == []
