@@ -9,12 +9,12 @@ import pytest
 
 from tests.crash import history
 from tests.crash.sidecars import Sidecars
-from tests.integration.sidecar_fixtures import spark
+from tests.integration.sidecar_fixtures import pipeline, spark
 
 if TYPE_CHECKING:
     from testbed.broker import EmbeddedBroker
 
-__all__ = ["sidecars", "spark"]
+__all__ = ["pipeline", "sidecars", "spark"]
 
 
 @pytest.fixture

@@ -101,7 +101,8 @@ class Canary:
 
     def silence(self) -> None:
         """Take its results' topic away until that is noticed."""
-        for done in self._pipeline.admin().delete_topics([self.output]).values():
+        admin = self._pipeline.admin()  # kept in a name: a client that is collected never answers
+        for done in admin.delete_topics([self.output]).values():
             done.result(30)
         self._until_alerted("silent")
         self._pipeline.broker.create_topics({self.output: 1})
