@@ -179,6 +179,21 @@ def test_all_addresses_are_reached_through_this_machine() -> None:
     assert Endpoint("0.0.0.0", 80).url == "http://127.0.0.1:80/"
 
 
+def test_a_connection_that_is_kept_alive_ends_with_the_server() -> None:
+    """Else who scrapes would be told for ever what the last sidecar on this port said."""
+    server = Server("127.0.0.1", 0, {"/": lambda _: Answer(b"here", TEXT)})
+    server.start()
+    kept = HTTPConnection("127.0.0.1", server.port, timeout=10)
+    kept.connect()
+    for _ in range(2):
+        kept.request("GET", "/")
+        assert kept.getresponse().read() == b"here"
+    assert kept.sock is not None
+    server.stop()
+    assert kept.sock.recv(1) == b""
+    kept.close()
+
+
 def test_a_scraper_that_gave_up_is_no_news_and_an_error_of_ours_is(capfd: pytest.CaptureFixture[str]) -> None:
     asked, gone, done = threading.Event(), threading.Event(), threading.Event()
 

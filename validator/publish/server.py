@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import socket
 import sys
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -11,7 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Final
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 HEADERS: Final = {
@@ -83,17 +84,42 @@ class Server:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop listening and free the port; does nothing the second time."""
+        """Stop listening, free the port and let no connection ask again; does nothing the second time."""
         if self._thread.is_alive():
             self._http.shutdown()
             self._thread.join()
         self._http.server_close()
+        self._http.hear_no_more()
 
 
 class _Http(ThreadingHTTPServer):
     daemon_threads = True
     # A stuck reader must not hold up the end of the sidecar.
     block_on_close = False
+
+    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
+        super().__init__(address, handler)
+        self._connected: set[Any] = set()
+        self._guard = threading.Lock()
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread of its own, and remember the connection."""
+        with self._guard:
+            self._connected.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        """The connection has ended."""
+        with self._guard:
+            self._connected.discard(request)
+        super().shutdown_request(request)
+
+    def hear_no_more(self) -> None:
+        """End what a reader keeps alive to ask again, and nothing that is being answered."""
+        with self._guard:
+            for request in self._connected:
+                with contextlib.suppress(OSError):
+                    request.shutdown(socket.SHUT_RD)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Write a traceback, but for a reader who went away: a scraper's patience is no trouble of ours."""
