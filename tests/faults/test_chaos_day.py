@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from faults.journal import read
@@ -46,10 +45,8 @@ class Scene:
     """A day under way; ``said`` is what it told, in order."""
 
     def __init__(self, folder: Path, stack: ExitStack, *faults: dict[str, Any]) -> None:
-        file = folder / "day.yaml"
-        file.write_text(yaml.safe_dump({"seed": 5, "schedule": {"faults": list(faults)}}))
         self.folder, self.stop, self.said = folder, Stop(), list[str]()
-        day = day_of("reference", ("click",), 1, file=str(file), plan=None, faster=None)
+        day = day_of("reference", ("click",), 1, "day.yaml", {"seed": 5, "schedule": {"faults": list(faults)}})
         self.day = ChaosDay(day, folder, self.stop.event, self.said.append)
         self.broker = EmbeddedBroker(folder=folder / "broker", links=self.day.links)
         stack.callback(self.broker.kill)
