@@ -82,8 +82,9 @@ def _live(browser: Browser, state: Path, out: Path, running: Future[int]) -> Non
         ("status-light", 1280, "light", 1350),
         ("status-dark", 1280, "dark", 1350),
         ("status-phone", 390, "light", 1600),
+        ("status-wall", 1920, "dark", 1080),
     ):
-        browser.window(width, 900, scheme)
+        browser.window(width, 1080 if name == "status-wall" else 900, scheme)
         browser.open(url)
         browser.wait_until(SHOWS_ALL)
         _picture(browser, out / f"{name}.png", height)
@@ -103,6 +104,8 @@ def _report(browser: Browser, state: Path, out: Path) -> None:
     browser.window(1000, 1000)
     browser.open(file.as_uri())
     _picture(browser, out / "report.png", 1400)
+    _picture(browser, out / "report-plots.png", 1300, "figure")
+    _picture(browser, out / "report-windows.png", 1000, "#windows")
 
 
 def _picture(browser: Browser, file: Path, height_max: int, beginning: str = "body") -> None:

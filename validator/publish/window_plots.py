@@ -60,7 +60,7 @@ def classes_by_window(report: Mapping[str, Any], windows: Windows) -> str:
     plots = broken + _figure("All contributions", svg.stacks(_all_label(bars), *_all_parts(bars), shades))
     table = _table(report, bad, size_us) if bad else '<p class="dim">No violation is in any of them.</p>'
     return (
-        f'<section><h2>Classes per window</h2><p class="dim">{escape(said)}</p>'
+        f'<section id="windows"><h2>Classes per window</h2><p class="dim">{escape(said)}</p>'
         f'<div class="plots">{plots}</div>{table}</section>'
     )
 
