@@ -103,9 +103,11 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
         if row.pgval_failure_cost_seconds is not None
     ]
     if beside:
+        has_pauses = any(row.cell.fault.startswith("pause_") for row in table.rows)
+        note = " (a pause stands for its delay, and is not the same)" if has_pauses else ""
         grids.append(
             (
-                "Beside PGVal's Table 4: failure cost (a pause stands for its delay, and is not the same)",
+                f"Beside PGVal's Table 4: failure cost{note}",
                 [*_CELL, "here (s)", "PGVal (s)", "here / PGVal"],
                 beside,
             )
