@@ -14,7 +14,8 @@ import json
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -29,15 +30,29 @@ from faults.targets import LinkTarget, NamespaceTarget
 _SOCKET_FILE: Final = "proxy.sock"
 _PATH_BYTES_MAX: Final = 100
 """The system's limit is 104 on macOS and 108 on Linux."""
+_DESCRIPTORS: Final = Path("/proc/self/fd")
 _ANSWER_SECONDS: Final = 5.0
 
 
 def socket_path(state: Path) -> Path:
-    """Where the proxy of a state folder listens for orders. Raises FaultRefused where the path is too long."""
+    """Where the proxy of a state folder listens for orders. Raises FaultRefused where no socket may have that name."""
     path = state / _SOCKET_FILE
-    if len(os.fsencode(path)) > _PATH_BYTES_MAX:
+    if len(os.fsencode(path)) > _PATH_BYTES_MAX and not _DESCRIPTORS.is_dir():
         raise FaultRefused(f"{path}: is longer than a Unix socket's name may be; set state: to a shorter folder.")
     return path
+
+
+@contextmanager
+def _named(path: Path) -> Iterator[str]:
+    """A name of the socket that is short enough: where its path is not, by a descriptor of its folder (Linux)."""
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+        yield str(path)
+        return
+    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield str(_DESCRIPTORS / str(folder) / path.name)
+    finally:
+        os.close(folder)
 
 
 async def serve(
@@ -70,11 +85,12 @@ async def serve(
                 await link.start()
             except OSError as error:
                 raise FaultRefused(f"{name}: cannot listen at {link.listen} ({error.strerror}).") from error
-        control = await asyncio.start_unix_server(lambda r, w: _obey(r, w, served), path)
-        path.chmod(0o600)
-        ready({name: link.status() for name, link in served.items()})
-        await ended.wait()
-        control.close()
+        with _named(path) as address:
+            control = await asyncio.start_unix_server(lambda r, w: _obey(r, w, served), address)
+            path.chmod(0o600)
+            ready({name: link.status() for name, link in served.items()})
+            await ended.wait()
+            control.close()
         last = {name: link.status() for name, link in served.items()}
     finally:
         for link in served.values():
@@ -84,11 +100,11 @@ async def serve(
 
 
 def _is_served(path: Path) -> bool:
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except OSError:
-            return False
+    try:
+        with socket.socket(socket.AF_UNIX) as probe, _named(path) as address:
+            probe.connect(address)
+    except OSError:
+        return False
     return True
 
 
@@ -121,9 +137,9 @@ class ProxyControl:
 
     def _ask(self, order: Mapping[str, object]) -> dict[str, LinkStatus]:
         try:
-            with socket.socket(socket.AF_UNIX) as control:
+            with socket.socket(socket.AF_UNIX) as control, _named(self._path) as address:
                 control.settimeout(_ANSWER_SECONDS)
-                control.connect(str(self._path))
+                control.connect(address)
                 control.sendall(json.dumps(order).encode() + b"\n")
                 answer = json.loads(control.makefile("rb").read())
         except (OSError, ValueError) as error:

@@ -7,6 +7,7 @@ import socket
 import subprocess
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -32,6 +33,23 @@ def test_bytes_pass_unchanged_in_both_directions(linked: Stage) -> None:
         assert connection.recv(1) == b""  # the end passes too
     assert bytes(got) == content
     wait_until(lambda: ProxyControl(linked.folder / "st").status()["link"].connections == 0, "connections end")
+
+
+def test_a_state_folder_may_have_a_longer_path_than_a_socket(tmp_path: Path) -> None:
+    folder = tmp_path / ("deep" * 30)
+    folder.mkdir()
+    stage = Stage(folder)
+    try:
+        with stage.link():
+            times: list[float] = []
+            fault = {"kind": "net_delay", "target": "link", "parameters": {"delay": "200ms"}}
+            stage.during(fault, lambda: times.append(echo_seconds(stage.link_port)))
+            assert times[0] >= 0.2
+            assert stage.states()[-1] == "healed"
+            assert ProxyControl(folder / "st").status()["link"].connections == 0
+    finally:
+        stage.clear()
+    assert not (folder / "st" / "proxy.sock").exists()
 
 
 @pytest.mark.parametrize(
