@@ -100,7 +100,8 @@ def _burn(
         "{{ .Labels.pipeline }} burns its error budget",
         f"Pipeline {{{{ .Labels.pipeline }}}} broke the guarantee that it declares on a share of {{{{ .Value }}}} of"
         f" its contributions over {long}, and still does over {short}: more than {rate:g} times what its objective of"
-        f" {settings.objective_ratio:.12g} allows. Of which class:"
+        f" {settings.objective_ratio:.12g} allows. Of which class, what"
+        " plans of faults expect included:"
         f" sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         waits=waits,
         keeps=keeps,
@@ -141,7 +142,10 @@ def _pipeline() -> tuple[Alert, ...]:
 
 
 def _not_healed() -> tuple[Alert, ...]:
-    """A fault that mutes classes of violations is worse than one that does not: what breaks meanwhile pages nobody."""
+    """While classes of violations are muted, what breaks pages nobody: that pages somebody, beside the plain alert.
+
+    The plain one does not look at mutes, for each that begins or ends would make it wait anew.
+    """
     active = f"max by (pipeline, fault, kind, target) (last_over_time({select('fault_active', over=GAP)})) == 1"
     mutes = f"max by (pipeline) (last_over_time({select('fault_expects', over=GAP)})) == 1"
     summary = "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed"
@@ -155,17 +159,18 @@ def _not_healed() -> tuple[Alert, ...]:
             "critical",
             f"{active}\nand on (pipeline)\n{mutes}",
             f"{summary}, and mutes alerts",
-            f"{told}: until it is, violations of each class that the plans of faults expect alert nobody, for"
-            f" {UNHEALED_US // (60 * MINUTE_US)} hours at most; streamproof_fault_expects names the classes.",
+            f"{told}; meanwhile plans of faults on this pipeline mute the classes that streamproof_fault_expects names:"
+            " violations of these alert nobody, after an injection that is never healed for about"
+            f" {UNHEALED_US // (60 * MINUTE_US)} hours.",
             waits="30m",
             labels={"effect": "mute"},
         ),
         Alert(
             "StreamproofFaultNotHealed",
             "warning",
-            f"{active}\nunless on (pipeline)\n{mutes}",
+            active,
             summary,
-            f"{told}; no class of violations is muted for it.",
+            f"{told}: violations of every class are still blamed on it.",
             waits="30m",
         ),
     )

@@ -57,8 +57,10 @@ def annotation(pipeline: str, fault: Mapping[str, Any]) -> Json:
 
 def _pipeline_tags(pipeline: str) -> list[str]:
     """What a dashboard asks for, which can cut a long name and cannot hash it; and which of those alike it is."""
-    shown = f"pipeline:{pipeline[:TAG_MOST]}"
-    return [shown] if len(pipeline) <= TAG_MOST else [shown, _tag("whole-pipeline", pipeline)]
+    # A browser cuts by UTF-16 units.
+    units = pipeline.encode("utf-16-le")
+    shown = f"pipeline:{units[: 2 * TAG_MOST].decode('utf-16-le', 'ignore')}"
+    return [shown] if len(units) <= 2 * TAG_MOST else [shown, _tag("whole-pipeline", pipeline)]
 
 
 def _tag(name: str, value: str) -> str:

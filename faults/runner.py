@@ -6,10 +6,12 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
+from typing import Final
 
 from faults.config import FaultConfig
-from faults.errors import FaultRefused, NotVerified
+from faults.errors import FaultRefused, NotHealed, NotVerified
 from faults.fault import Fault, Step, Timeline
 from faults.healing import POLL_SECONDS, becomes_true, heal_each, reach
 from faults.journal import Entry, Journal
@@ -20,6 +22,7 @@ from faults.topic import FaultsTopic
 from faults.watchdog import Watchdog
 
 Say = Callable[[str], None]
+_PROOF_SECONDS_LEAST: Final = 1.0
 
 
 def run(config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event) -> None:
@@ -85,13 +88,15 @@ def _one(
             journal.add_facts(entry, injected.facts)
         say(f"healed: {_where(entry.fault)} is gone")
 
-    def heal(pairs: Sequence[tuple[Entry, Injection]]) -> None:
-        heal_each(pairs[::-1], journal, topic, config.limits.healed_within, healed)
+    def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
+        # What is gone only once the others are healed is tried again with them.
+        with suppress(NotHealed):
+            heal_each(pairs[::-1], journal, topic, within_seconds, healed)
 
     started = 0.0
     try:
         for after, fault in step.parts:
-            _hold(broken, started + after, ends, stop, heal)
+            _hold(broken, started + after, ends, stop, heal_early)
             if stop.is_set():
                 break
             # What was measured at the start of a group may be no longer so.
@@ -119,11 +124,11 @@ def _one(
             until = time.monotonic() + step.lasts_seconds
             if step.own_seconds:
                 ends |= {entry.fault.id: ends.get(entry.fault.id, until) for entry, _ in _inside(broken)}
-            _hold(broken, max([until, *ends.values()]), ends, stop, heal)
+            _hold(broken, max([until, *ends.values()]), ends, stop, heal_early)
     except NotVerified as error:
         unseen = error
     finally:
-        heal(_inside(broken))
+        heal_each(_inside(broken)[::-1], journal, topic, config.limits.healed_within, healed)
     if topic is not None:
         topic.flush()
         for entry, _ in broken:
@@ -158,16 +163,17 @@ def _hold(
     until: float,
     ends: dict[str, float],
     stop: threading.Event,
-    heal: Callable[[Sequence[tuple[Entry, Injection]]], None],
+    heal: Callable[[Sequence[tuple[Entry, Injection]], float], None],
 ) -> None:
-    """Until then; heal meanwhile what is over before, and forget its end."""
+    """Until then; heal meanwhile what is over before, and forget its end. Its proof is waited for until the next one
+    is over, or the group: longer the others would be in for too long."""
     while not stop.is_set():
         now = time.monotonic()
         over = [pair for pair in _inside(broken) if ends.get(pair[0].fault.id, math.inf) <= now]
         if over:
             for entry, _ in over:
                 del ends[entry.fault.id]
-            heal(over)
+            heal(over, max(_PROOF_SECONDS_LEAST, min([until, *ends.values()]) - now))
         elif now >= until:
             return
         else:

@@ -83,9 +83,7 @@ def select(
     names = tuple(name for name in config.targets if name in picked)
     twice = [name for name in names if is_hit(name)]
     if twice:
-        raise FaultRefused(
-            f"{kind}: {', '.join(twice)} would be hit twice in one group; heal one fault before the other."
-        )
+        raise FaultRefused(f"{kind}: {', '.join(twice)} would be hit twice in one group; write two entries.")
     asked: frozenset[str] = frozenset()
     if selector.name is not None:
         asked = frozenset(names)

@@ -45,7 +45,7 @@ class DiskFull:
                     f"{name}: only {left} bytes of {file.parent} would stay free, and reserve is "
                     f"{self._parameters.reserve}; take fewer bytes or a smaller reserve."
                 )
-            if left == 0 and self._state.stat().st_dev == file.parent.stat().st_dev:
+            if left < _NEARLY_FULL_BYTES and self._state.stat().st_dev == file.parent.stat().st_dev:
                 raise FaultRefused(
                     f"{name}: the journal in {self._state} is on the file system that would fill up; put state on "
                     "another one, or leave a reserve."

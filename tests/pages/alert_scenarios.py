@@ -44,6 +44,7 @@ class Scenario:
     resolved: str
     values: tuple[str, ...] = ()  # what `.Value` is at each of ``fires``, where the description says it
     interval: str = "1m"  # between two samples
+    beside: str = ""  # severity of the alert's rule without labels of its own, where that fires with this and goes on
 
 
 @dataclass(frozen=True)
@@ -162,7 +163,7 @@ LIVES = (
     ),
     Scenario(
         "StreamproofFaultNotHealed",
-        # Its plan expects repeats; after a day they are expected no more, and the other rule waits anew.
+        # Its plan expects repeats; after a day they are expected no more, and the plain alert goes on.
         {
             'streamproof_fault_active{pipeline="clickstream",fault="kill-one",kind="process_kill",target="tm-1"}': (
                 "0x5 1x1600"
@@ -175,6 +176,22 @@ LIVES = (
         silent="30m",
         fires=("40m", "1440m"),
         resolved="1460m",
+        beside="warning",
+    ),
+    Scenario(
+        "StreamproofFaultNotHealed",
+        # Mutes of other faults come and go, each for less than the alert waits.
+        {
+            'streamproof_fault_active{pipeline="clickstream",fault="kill-one",kind="process_kill",target="tm-1"}': (
+                "0x5 1x240 0x20"
+            ),
+            'streamproof_fault_expects{pipeline="clickstream",class="duplicate"}': "0x5 " + "1x10 0x10 " * 11,
+        },
+        {**PIPELINE, "fault": "kill-one", "kind": "process_kill", "target": "tm-1"},
+        "warning",
+        silent="30m",
+        fires=("40m", "235m"),
+        resolved="260m",
     ),
     Scenario(
         "StreamproofSidecarSilent",

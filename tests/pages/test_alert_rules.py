@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
 
@@ -79,10 +80,14 @@ def promtool(
 @pytest.mark.parametrize("scenario", LIVES, ids=lambda s: "-".join([s.alert, *(s.labels[x] for x in s.labels)]))
 def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_path: Path) -> None:
     firing = dict(zip_longest(scenario.fires, scenario.values, fillvalue=""))
+    beside = []
+    if scenario.beside:
+        plain = {name: value for name, value in scenario.labels.items() if name not in OWN_LABELS}
+        beside = [fired(replace(scenario, labels=plain, severity=scenario.beside), "")]
     expected = {
         scenario.silent: [],
-        **{at: [fired(scenario, value)] for at, value in firing.items()},
-        scenario.resolved: [],
+        **{at: [fired(scenario, value), *beside] for at, value in firing.items()},
+        scenario.resolved: beside,
     }
     checks: list[dict[str, object]] = [
         {"eval_time": at, "alertname": scenario.alert, "exp_alerts": found} for at, found in expected.items()

@@ -62,7 +62,7 @@ def test_the_reports_offer_to_accept_all_alike() -> None:
     last = story()[-1]
     report, violations = build(last), build_violations(last)
     whole = 'streamproof ack STATE --class duplicate --fault kill-one-worker --reason "WHY"'
-    assert f"    Accept all like it:\n      {whole}\n" in text.render(report, violations)
+    assert f"    Accept all of this class and fault:\n      {whole}\n" in text.render(report, violations)
     assert f"<dt>accept all</dt><dd><code>{escape(whole)}</code>" in html.render(report, violations)
 
 

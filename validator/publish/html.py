@@ -11,7 +11,16 @@ from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effecti
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
 from validator.publish.live_page import resource
-from validator.publish.next_steps import STATE, Record, acknowledging, acknowledging_all, extent, of_class, runnable
+from validator.publish.next_steps import (
+    STATE,
+    Record,
+    acknowledging,
+    acknowledging_all,
+    extent,
+    of_class,
+    reach_of,
+    runnable,
+)
 from validator.publish.report_plots import PhaseLatency
 from validator.publish.sentences import clock, headline, number, of_faults, of_phases, outstanding, ratio, some_ids
 from validator.publish.window_plots import Windows, classes_by_window
@@ -113,7 +122,9 @@ def _finding(finding: Finding, records: list[Record], state: str) -> str:
     }
     note = " (STATE is the state folder)" if state == STATE else ""
     given = "".join(
-        f"<dt>{name}</dt><dd><code>{escape(line)}</code>{note}</dd>" for name, line in commands.items() if line
+        f"<dt>{name}</dt><dd><code>{escape(line)}</code>{f' ({reach_of(line)})' if name == 'accept all' else note}</dd>"
+        for name, line in commands.items()
+        if line
     )
     kind = "finding tolerated" if finding.tolerated else "finding"
     head = f"<strong>{number(finding.count)}</strong> {escape(finding.sentence)}."

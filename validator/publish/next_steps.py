@@ -39,6 +39,11 @@ def acknowledging_all(records: Iterable[Record], state: str) -> str | None:
     return f'streamproof ack {_word(state)}{which} --reason "WHY"'
 
 
+def reach_of(command: str) -> str:
+    """What a command of `acknowledging_all` takes out of the alert, in words: it may be more than what is listed."""
+    return "of this class and fault" if " --fault" in command else "of this class, whatever the fault"
+
+
 def extent(records: Iterable[Record], count: int) -> str | None:
     """Which windows and how many keys the confirmed ``records`` are of, as a phrase; None where none has a window.
 

@@ -63,7 +63,8 @@ function copy(button) {
   getSelection().selectAllChildren(button.parentNode.querySelector("code"));
   const done = document.execCommand("copy");
   button.textContent = done ? "copied" : "press Ctrl+C";
-  tell("copied", done ? "Copied." : "Selected; press Ctrl+C.");
+  // A new node, so that the same words are said again.
+  at("copied").replaceChildren(done ? "Copied." : "Selected; press Ctrl+C.");
 }
 function ago(seconds) {
   const s = Math.max(0, Math.round(seconds));
@@ -106,7 +107,7 @@ function findings(update) {
     line("do", f.advice);
     if (f.command) line("story", ...command(f.command));
     if (f.acknowledge) line("accept", ...command(f.acknowledge), f.acknowledge_all ? " (this one)" : "");
-    if (f.acknowledge_all) line("accept all", ...command(f.acknowledge_all));
+    if (f.acknowledge_all) line("accept all", ...command(f.acknowledge_all), ` (${f.acknowledge_reach})`);
     const book = make("a", update.runbook.split("/").pop());
     book.href = update.runbook;
     line("runbook", book);
@@ -137,7 +138,7 @@ function topics(report) {
   const tenth = (v) => v === null ? null : Math.round(v * 10) / 10;
   const found = [...lagOf(report)].map(([name, t]) => keyed(row("topics", cell(name), cell(t.role), cell(t.partitions, "n"),
     cell(t.records, "n"), cell(t.lag, "n"), cell(tenth(t.seconds), "n"), cell(near(t.newest))), name));
-  const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), name));
+  const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), `absent:${name}`));
   fill("topics", [...found, ...absent]);
   fill("partitions", report.coverage.partitions.map((p) => row("partitions", cell(p.topic), cell(p.partition, "n"), cell(p.first_offset, "n"), cell(p.next_offset, "n"),
     cell(p.high_watermark, "n"), cell(p.last_stable_offset, "n"), cell(p.expired, p.expired ? "n bad" : "n"), cell(near(p.read_through)))));

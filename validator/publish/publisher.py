@@ -32,7 +32,15 @@ from validator.publish.findings import Finding, findings
 from validator.publish.history import HISTORY_FILE, loaded
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
-from validator.publish.next_steps import RUNBOOK, acknowledging, acknowledging_all, extent, of_class, runnable
+from validator.publish.next_steps import (
+    RUNBOOK,
+    acknowledging,
+    acknowledging_all,
+    extent,
+    of_class,
+    reach_of,
+    runnable,
+)
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, build_violations, render_json, write
 from validator.publish.runbook_pages import FOLDER, runbook_names, runbook_page
 from validator.publish.sentences import headline, outstanding
@@ -246,12 +254,14 @@ class Publisher:
     def _told(self, finding: Finding, violations: dict[str, Any] | None) -> dict[str, Any]:
         """``finding`` for the page: also where, and with commands that run on this machine as they are."""
         records, state = of_class(violations, finding.violation), str(self._state.absolute())
+        whole = acknowledging_all(records, state)
         return {
             **asdict(finding),
             "command": finding.command and runnable(finding.command, state),
             "where": extent(records, finding.count),
             "acknowledge": acknowledging(records, state),
-            "acknowledge_all": acknowledging_all(records, state),
+            "acknowledge_all": whole,
+            "acknowledge_reach": reach_of(whole) if whole else None,
         }
 
 

@@ -141,7 +141,11 @@ def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
             self._answer()
 
         def _answer(self) -> None:
-            url = urlsplit(self.path)
+            try:
+                url = urlsplit(self.path)
+            except ValueError:
+                self.send_error(HTTPStatus.BAD_REQUEST)
+                return
             route = routes.get(url.path)
             answer: Answer | Stream
             if route is None:

@@ -14,7 +14,7 @@ from validator.model.terminal import plain_values
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
-from validator.publish.next_steps import STATE, acknowledging, acknowledging_all, extent, of_class, runnable
+from validator.publish.next_steps import STATE, acknowledging, acknowledging_all, extent, of_class, reach_of, runnable
 from validator.publish.sentences import (
     clock,
     headline,
@@ -109,7 +109,8 @@ def _commands(
         story = [("One event's story", runnable(finding.command, state))] if finding.command else []
         records = of_class(violations, finding.violation)
         accept = [("Accept this one", acknowledging(records, state))]
-        accept += [("Accept all like it", acknowledging_all(records, state))]
+        whole = acknowledging_all(records, state)
+        accept += [(f"Accept all {reach_of(whole)}", whole)] if whole else []
         offered[finding.violation] = story + [(purpose, line) for purpose, line in accept if line]
     return offered
 
