@@ -25,10 +25,11 @@ os.environ.setdefault(
     "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xss4m"
 )
 
-# A shared machine is no ground to fail an example for its time; in CI the same examples are drawn each time.
-hypothesis.settings.register_profile("local", deadline=None)
-hypothesis.settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True)
-hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "local")
+# A shared machine is no ground to fail an example for its time. The same examples are drawn each time, so that a run
+# that fails fails again; `--hypothesis-profile=hunt` looks for others.
+hypothesis.settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)
+hypothesis.settings.register_profile("hunt", deadline=None, print_blob=True)
+hypothesis.settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
