@@ -26,9 +26,9 @@ BUDGET_SECONDS = {
     "crash": 300,
     "integration": 540,
     "e2e": 300,
-    "faults": 260,
+    "faults": 340,
     "engines": 400,
-    "pages": 360,
+    "pages": 480,
 }
 # Parts without a broker that their files share: two processes, each with a file at a time. One that dies is a failure.
 SPLIT = {"unit", "property"}
