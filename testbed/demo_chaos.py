@@ -41,7 +41,7 @@ class ChaosDay:
         self._running: Future[None] | None = None
         self.links = tuple(f"127.0.0.1:{free_ports()[0]}" for _ in day.link_names)
         """Where the proxy listens, for the broker to send the engine there."""
-        self._relay = NodeRelay(state_folder(folder)) if day.needs_node else None
+        self._relay = NodeRelay(state_folder(folder), node_name(day.engine)) if day.needs_node else None
         self._engine_servers = ""
 
     @property

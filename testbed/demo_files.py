@@ -36,8 +36,6 @@ DAY_COMMIT_SECONDS: Final = 5.0
 """On a chaos day, of an engine set to at least once: more than two windows, so that most kills repeat answers."""
 HEARTBEATS: Final = 3
 """In the timeout of a plan, as PGVal has them: one a second, and 3 s without is too long."""
-BROKER_AWAY_SECONDS: Final = 20.0
-"""A killed broker was back after 3 to 6 s here."""
 BROKER_SETTINGS: Final = {"group.min.session.timeout.ms": "1000"}
 """Of the demo's broker, which would refuse PGVal's sessions."""
 _RATE_WINDOWS: Final = 8
@@ -83,20 +81,11 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
         window_ms=window_seconds(plan) * 1000,
         idle_after_seconds=2.0,
         commit_interval_seconds=commit_seconds(plan),
-        session_timeout_seconds=_session_seconds(plan),
+        session_timeout_seconds=_timeout_seconds(plan) or LOCAL.session_timeout_seconds,
         mutations=plan.mutations,
         mutation_seed=plan.seed,
         truth=folder / "truth" if plan.engine == "mutant" else None,
     )
-
-
-def _session_seconds(plan: DemoPlan) -> float:
-    """Of a worker of ours. A broker that was killed needs longer to come back than a short session, and a worker that
-    is fenced meanwhile can hang in a commit (librdkafka issue 5456)."""
-    if (timeout := _timeout_seconds(plan)) is not None:
-        return timeout
-    is_broker_hit = plan.day is not None and "broker" in plan.day.kinds
-    return BROKER_AWAY_SECONDS if is_broker_hit else LOCAL.session_timeout_seconds
 
 
 def real_timeouts(plan: DemoPlan) -> Timeouts:

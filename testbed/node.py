@@ -42,8 +42,10 @@ def network_of(process: int) -> IPv4Network:
 class NodeRelay:
     """The relay of this process. ``folder`` is the state folder of the faults that are to use it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, name: str = TARGET) -> None:
+        """``name``: that of its target in the fault configurations of its runs."""
         self.folder = folder
+        self._name = name
         self._network = network_of(os.getpid())
         self.node = Node(
             namespace=f"{_PREFIX}{os.getpid()}",
@@ -79,10 +81,10 @@ class NodeRelay:
         (self.folder / "relay.log").unlink(missing_ok=True)
         remove_abandoned()
         self.folder.mkdir(parents=True, exist_ok=True)
-        fault = {"kind": "namespace_delay", "target": TARGET, "parameters": {"delay": "1s"}}
+        fault = {"kind": "namespace_delay", "target": self._name, "parameters": {"delay": "1s"}}
         file = write_yaml(
             self.folder / "relay.yaml",
-            {"state": str(self.folder), "targets": {TARGET: self.target()}, "schedule": {"faults": [fault]}},
+            {"state": str(self.folder), "targets": {self._name: self.target()}, "schedule": {"faults": [fault]}},
         )
         self._proxy = OwnedProcess(
             streamproof("faults", "proxy", file), log=self.folder / "relay.log", name="packet relay",

@@ -25,7 +25,7 @@ from testbed import demo_engine, node
 from testbed.broker import EmbeddedBroker
 from testbed.demo_chaos import ChaosDay
 from testbed.demo_day import Day
-from testbed.demo_files import engine_settings, missing_after_seconds, real_settings, topics, write_sidecar
+from testbed.demo_files import missing_after_seconds, real_settings, topics, write_sidecar
 from testbed.demo_memory import taken_by
 from testbed.demo_options import DemoPlan, DemoRefused, plan_of
 from testbed.demo_supervisor import Charge, Supervisor
@@ -425,13 +425,6 @@ def test_a_process_is_written_down_again_only_when_it_does_its_part(tmp_path: Pa
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-def test_sessions_outlast_a_broker_that_is_killed(tmp_path: Path) -> None:
-    for target, session in (("broker", 20.0), ("reference-worker-0", 6.0)):
-        kind = "broker_kill" if target == "broker" else "process_kill"
-        plan = planned(faults=in_file(tmp_path, {"kind": kind, "target": target}))
-        assert engine_settings(plan, "127.0.0.1:1", tmp_path).session_timeout_seconds == session
-
-
 def test_memory_is_that_of_all_that_descend() -> None:
     code = "import subprocess, sys; b = bytearray(40 << 20); b[::4096] = b'1' * len(b[::4096]);"
     inner = code + "print('up', flush=True); sys.stdin.read()"
