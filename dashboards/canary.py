@@ -5,14 +5,9 @@ A pipeline without a canary has none of its series, so none of these fires for i
 
 from __future__ import annotations
 
-from typing import Final
-
 from dashboards.promql import select
 from dashboards.rules import Alert
-
-RECALL_LEAST: Final = 0.9
-"""Of 40 planted violations (10 rounds): a round that was late once is no page, two of them or a class that is never
-found are."""
+from validator.publish.canary import RECALL_LEAST
 
 
 def canary() -> tuple[Alert, ...]:

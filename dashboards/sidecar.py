@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.canary import RECALL_LEAST
 from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Dashboard, Panel, Query, Row, Step
 from dashboards.queries import CHOSEN, DATASOURCE, PIPELINES, by, quantile, runbook_links, runbook_text
 from dashboards.queries import of_chosen as of
 from dashboards.settings import Settings
+from validator.publish.canary import RECALL_LEAST
 
 UID: Final = "streamproof-sidecar"
 RUNBOOKS: Final = (

@@ -54,6 +54,12 @@ class Fault(Section):
         )  # fmt: skip
 
 
+def seconds_in(after: float, own: float | None, last_after: float, lasts: float) -> float:
+    """How long a fault of a group is in that begins ``after`` the first: its ``own`` time, or until ``lasts`` have
+    passed since the last one began."""
+    return last_after - after + lasts if own is None else own
+
+
 def record(
     fault_id: str,
     name: str,
@@ -105,7 +111,7 @@ class Step:
 
     def seconds_of(self, after: float, fault: Fault) -> float:
         """How long a part is in, if injecting took no time."""
-        return self.own_seconds.get(fault.id, self.parts[-1][0] - after + self.lasts_seconds)
+        return seconds_in(after, self.own_seconds.get(fault.id), self.parts[-1][0], self.lasts_seconds)
 
     @property
     def seconds(self) -> float:

@@ -9,7 +9,7 @@ from itertools import chain, count, cycle, islice
 from faults.catalogue import KINDS
 from faults.config import FaultConfig, RandomSection, ScheduleSection
 from faults.errors import FaultRefused
-from faults.fault import Fault, Step, Timeline, new_id
+from faults.fault import Fault, Step, Timeline, new_id, seconds_in
 from faults.parameters import TransactionParameters
 from faults.plans import schedule_of
 from faults.selection import Selection, check_radius, select
@@ -104,9 +104,7 @@ def _random(
         if isinstance(lasts, Range):
             lasts = round(draw.uniform(lasts.at_least, lasts.at_most), 3)
         broken = max(
-            part.after_seconds + part.own_seconds
-            if part.own_seconds is not None
-            else spec.parts[-1].after_seconds + lasts
+            part.after_seconds + seconds_in(part.after_seconds, part.own_seconds, spec.parts[-1].after_seconds, lasts)
             for part in spec.parts
         )
         if at + wait + broken > schedule.warm_up + budget.length or down + broken > budget.down_at_most:
