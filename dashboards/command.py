@@ -15,6 +15,7 @@ from dashboards.fault_annotations import push_faults
 from dashboards.grafana import Credentials, Grafana, GrafanaRefusal
 from dashboards.push import push
 from dashboards.settings import Settings
+from validator.model.terminal import plain
 
 PASS: Final = 0
 FAIL: Final = 1
@@ -76,5 +77,5 @@ def _push(grafana: Grafana, settings: Settings, given: argparse.Namespace) -> in
     steps = push(grafana, settings, given.datasource, dry=given.dry_run)
     for step in chain(steps, *(push_faults(grafana, source, dry=given.dry_run) for source in given.faults)):
         would = "would be " if given.dry_run and step.change != "unchanged" else ""
-        print(f"{step.what}: {would}{step.change}", flush=True)
+        print(plain(f"{step.what}: {would}{step.change}"), flush=True)
     return PASS
