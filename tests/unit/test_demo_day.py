@@ -1,52 +1,25 @@
-"""A chaos day before it runs: what the demo gives to break, what it refuses, and whom its supervisor keeps down."""
+"""A chaos day of a file or of one fault before it runs: what the demo gives to break, and what it refuses."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
-from argparse import Namespace
-from concurrent.futures import ThreadPoolExecutor, wait
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
-import yaml
 
 from faults.catalogue import KINDS
-from faults.config import PlanName
-from faults.errors import FaultError, FaultRefused, NotHealed
-from faults.facts import Facts
-from faults.fault import Fault
-from faults.journal import Journal
-from faults.parameters import DelayParameters, NamespaceDelayParameters
+from faults.errors import FaultError, FaultRefused
 from faults.targets import LocalProcess
-from testbed import demo_engine, node
+from testbed import node
 from testbed.broker import EmbeddedBroker
-from testbed.demo_chaos import ChaosDay
 from testbed.demo_day import Day
-from testbed.demo_files import missing_after_seconds, real_settings, topics, write_sidecar
-from testbed.demo_memory import taken_by
-from testbed.demo_options import DemoPlan, DemoRefused, plan_of
-from testbed.demo_supervisor import Charge, Supervisor
-from testbed.demo_targets import ROLES, Places, instance_names, link_names, node_name, pid_file, state_folder
+from testbed.demo_files import missing_after_seconds, real_settings, write_sidecar
+from testbed.demo_options import DemoPlan, DemoRefused
+from testbed.demo_targets import ROLES, Places, instance_names, link_names, state_folder
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.kafka_streams import KafkaStreamsEngine
-from testbed.engines.storm import StormEngine
+from tests.unit.demo_days import PLACES, in_file, planned
 from validator.config.load import load
-
-PLACES = Places(Path("run"), "127.0.0.1:9092", ())
-
-
-def planned(engine: str = "reference", **given: Any) -> DemoPlan:
-    unsaid = dict.fromkeys(("fault", "faults", "plan", "faster", "seconds", "workload"))
-    return plan_of(Namespace(**{**unsaid, "engine": engine, "seed": 1, "open": False, **given}))
-
-
-def in_file(folder: Path, *faults: dict[str, Any], **more: Any) -> str:
-    file = folder / "day.yaml"
-    file.write_text(yaml.safe_dump({"schedule": {"control": "9s", "recovery": "6s", "faults": list(faults)}, **more}))
-    return str(file)
 
 
 @pytest.mark.parametrize("engine", CATALOGUE)
@@ -121,45 +94,6 @@ def test_an_engine_is_led_through_links_only_where_one_is_hit(tmp_path: Path) ->
     assert direct.day is not None
     assert direct.day.link_names == ()
     assert direct.seconds == 28  # 275 s, ten times faster
-
-
-DELAYS = ("pgval-delay-below-timeout", "pgval-delay-above-timeout")
-
-
-@pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
-@pytest.mark.parametrize("name", DELAYS)
-@pytest.mark.parametrize("engine", ROLES)
-def test_a_delay_of_pgval_is_of_the_packets_of_one_worker(engine: str, name: str) -> None:
-    plan = planned(engine, plan=name)
-    assert plan.day is not None
-    (step,) = plan.day.timeline.steps
-    assert (step.fault.kind, step.fault.target_names) == ("namespace_delay", node_name(engine))
-    assert (plan.day.needs_node, plan.day.link_names) == (True, ())
-
-
-def test_without_root_a_delay_of_pgval_is_of_a_workers_own_link_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(node, "why_not_here", lambda: "this needs root")
-    day = planned("kafka_streams", plan=DELAYS[0]).day
-    assert day is not None
-    assert day.timeline.steps[0].fault.target_names in link_names("kafka_streams")
-    for engine in ("reference", "flink", "spark", "storm"):
-        with pytest.raises(FaultRefused, match=rf"one worker of {engine}, and this host cannot \(this needs root\)"):
-            planned(engine, plan=DELAYS[0])
-
-
-def test_the_delays_of_pgval_are_below_and_above_the_timeout_of_the_day() -> None:
-    parameters = {}
-    for engine in ("kafka_streams", "flink", "storm") if node.why_not_here() is None else ("kafka_streams",):
-        for name in DELAYS:
-            plan = planned(engine, plan=name)
-            assert plan.day is not None
-            given = plan.day.timeline.steps[0].fault.parameters
-            assert isinstance(given, DelayParameters | NamespaceDelayParameters)
-            parameters[name] = given.delay
-            times = real_settings(plan, "127.0.0.1:1").timeouts
-            assert (times.session_timeout_seconds, times.heartbeat_interval_seconds) == (3, 1)
-        assert parameters[DELAYS[0]] < times.session_timeout_seconds < parameters[DELAYS[1]]
-    assert real_settings(planned("flink", plan="pgval-crash"), "127.0.0.1:1").timeouts.session_timeout_seconds == 6
 
 
 def test_each_instance_is_led_to_its_own_link(tmp_path: Path) -> None:
@@ -259,99 +193,6 @@ def test_what_is_no_fault_of_the_demo_is_told_where_faults_are() -> None:
         planned(fault="net_delay", seconds=3)
 
 
-TOO_MANY = {"vogel-kill-4"}
-"""Plans for more workers than the demo has."""
-SEVERAL = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
-"""Plans for more than one."""
-
-
-@pytest.mark.parametrize(
-    ("engine", "refused"),
-    [
-        ("reference", {*TOO_MANY, "ospbench-master"}),  # none of its workers leads
-        ("kafka_streams", {*TOO_MANY, "ospbench-master"}),
-        ("flink", TOO_MANY),
-        ("spark", SEVERAL),
-        ("storm", SEVERAL),
-    ],
-)
-def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -> None:
-    found = set()
-    for name in get_args(PlanName):
-        try:
-            day = planned(engine, plan=name).day
-        except FaultRefused:
-            found.add(name)
-        else:
-            assert day is not None
-            assert {step.fault.plan for step in day.timeline.steps} == {name}
-    assert found == refused
-
-
-@pytest.mark.parametrize("plan", ["vogel-kill-2", "vogel-crash-2"])
-@pytest.mark.parametrize("engine", ["reference", "kafka_streams", "flink"])
-def test_a_plan_that_hits_two_workers_leaves_a_third(engine: str, plan: str, tmp_path: Path) -> None:
-    asked = planned(engine, plan=plan)
-    assert asked.day is not None
-    assert asked.day.instance_names[:3] == tuple(f"{engine}-worker-{number}" for number in range(3))
-    for step in asked.day.timeline.steps:
-        assert len(step.fault.targets) == 2
-        assert set(step.fault.targets) < set(asked.day.instance_names[:3])
-    config, _ = asked.day.bound(PLACES)
-    assert set(asked.day.instance_names) <= set(config.targets)
-    assert topics(asked) == {"click": 3, "output": 3, "lateOutput": 1, "faults": 1}, "one partition for each of them"
-    made = demo_engine.make(asked, "127.0.0.1:1", tmp_path) if engine == "reference" else None
-    assert made is None or len(made.instances) == 3
-    if engine in CATALOGUE:
-        assert real_settings(asked, "127.0.0.1:1").parallelism == 3
-
-
-def test_a_plan_that_hits_one_worker_has_two_of_them() -> None:
-    asked = planned("flink", plan="vogel-kill-1")
-    assert asked.day is not None
-    assert asked.day.instance_names == instance_names("flink")
-    assert topics(asked)["click"] == 2
-
-
-@pytest.mark.parametrize(("engine", "most"), [("flink", 3), ("storm", 1), ("spark", 1), ("mutant", 1)])
-def test_a_plan_that_hits_more_workers_than_there_are_is_refused_in_one_sentence(engine: str, most: int) -> None:
-    with pytest.raises(
-        FaultRefused, match=f"--plan vogel-kill-4 hits 4 workers at once, and the demo has {most} of {engine}"
-    ):
-        planned(engine, plan="vogel-kill-4")
-
-
-@pytest.mark.parametrize("plan", ["pgval-crash", "streambench-node"])
-def test_a_worker_of_storm_is_kept_down_with_its_supervisor(plan: str) -> None:
-    day = planned("storm", plan=plan).day
-    assert day is not None
-    _, timeline = day.bound(PLACES)
-    (step,) = timeline.steps
-    (target,) = step.fault.targets.values()
-    assert isinstance(target, LocalProcess)
-    assert (step.fault.target_names, target.group) == ("storm-supervisor", True), "whose group the worker is in"
-    assert step.lasts_seconds > 0
-
-
-def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = StormEngine(real_settings(planned("storm:at_least_once", plan="vogel-kill-1"), "127.0.0.1:1"), tmp_path)
-    monkeypatch.setattr(engine, "_submitter", object())
-    monkeypatch.setattr(engine, "_worker", lambda: worker)
-    log = tmp_path / "storm-0.log"
-    log.write_text("spout ready\n")
-    worker: int | None = 41
-    engine.restart(0)
-    assert engine._is_ready(0)
-    worker = None
-    engine.restart(0)
-    worker = 42
-    assert not engine._is_ready(0)
-    log.write_text("spout ready\nspout ready\n")
-    assert engine._is_ready(0)
-
-
 @pytest.mark.parametrize(
     ("given", "sentence"),
     [
@@ -373,87 +214,3 @@ def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
     config = load(write_sidecar("127.0.0.1:1", plan, tmp_path))
     assert config.timing.missing_after == 30_000_000
     assert config.measures.moving_rate * 2 <= 9_000_000
-
-
-@pytest.mark.parametrize(("kind", "kept"), [("process_kill", True), ("restart_loop", False)])
-def test_what_a_fault_keeps_down_comes_back_when_healing_begins(tmp_path: Path, kind: str, *, kept: bool) -> None:
-    restarted: list[str] = []
-    pids: list[int | None] = [41]
-    file = pid_file(tmp_path, "w")
-    charge = Charge("w", lambda: pids[0], lambda: restarted.append("w"), lambda: True, file)
-    supervisor = Supervisor([charge], tmp_path / "st", lambda _: None)
-    file.parent.mkdir()
-    supervisor.look()
-    assert file.read_text() == "41\n"
-    target = {"type": "process", "pid_file": str(file), "supervised": True}
-    parameters = {"interval": "1s"} if kind == "restart_loop" else {}
-    fault = {
-        "id": "1",
-        "name": "f",
-        "kind": kind,
-        "targets": {"w": target},
-        "parameters": parameters,
-        "plan": "",
-        "seed": 0,
-    }
-    with Journal.locked(tmp_path / "st") as journal:
-        entry = journal.begin(Fault.model_validate(fault), Facts())
-        journal.reach(entry, "injected")
-        pids[0] = None
-        supervisor.look()
-        assert not file.exists()
-        assert restarted == ([] if kept else ["w"])
-        journal.reach(entry, "heal_started")
-        supervisor.look()
-        assert restarted[-1:] == ["w"]
-
-
-def test_a_process_is_written_down_again_only_when_it_does_its_part(tmp_path: Path) -> None:
-    ready: list[bool] = []
-    file = pid_file(tmp_path, "w")
-    file.parent.mkdir()
-    supervisor = Supervisor(
-        [Charge("w", lambda: 41, lambda: None, lambda: bool(ready), file)], tmp_path, lambda _: None
-    )
-    supervisor.look()
-    assert not file.exists()
-    assert not supervisor.all_ready
-    ready.append(True)
-    supervisor.look()
-    assert file.read_text() == "41\n"
-    assert supervisor.all_ready
-
-
-@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
-def test_memory_is_that_of_all_that_descend() -> None:
-    code = "import subprocess, sys; b = bytearray(40 << 20); b[::4096] = b'1' * len(b[::4096]);"
-    inner = code + "print('up', flush=True); sys.stdin.read()"
-    outer = code + f"subprocess.run([sys.executable, '-c', {inner!r}])"
-    with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"up\n"
-        taken = taken_by(child.pid)
-    assert taken.processes == 2
-    assert 80 << 20 <= taken.bytes < 200 << 20
-
-
-@pytest.mark.parametrize("has_failed_before", [False, True])
-def test_a_healing_that_failed_after_an_interruption_is_said_once(tmp_path: Path, has_failed_before: bool) -> None:
-    day = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": "reference-worker-0", "for": "4s"})).day
-    assert day is not None
-    stop, said = threading.Event(), list[str]()
-    chaos = ChaosDay(day, tmp_path, stop, said.append)
-
-    def run() -> None:
-        stop.wait()
-        raise NotHealed("kill on w0 is not healed: no probe showed it.")
-
-    with ThreadPoolExecutor(1) as pool:
-        chaos._running = pool.submit(run)
-        if has_failed_before:
-            stop.set()
-            wait([chaos._running])
-        chaos.end()
-        chaos.end()
-    assert said[-1] == "the faults ended with an error: kill on w0 is not healed: no probe showed it."
-    assert said[:-1] == ([] if has_failed_before else ["healing what is broken"])

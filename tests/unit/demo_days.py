@@ -1,0 +1,27 @@
+"""Days as the demo plans them, without a broker or an engine."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from testbed.demo_options import DemoPlan, plan_of
+from testbed.demo_targets import Places
+
+PLACES = Places(Path("run"), "127.0.0.1:9092", ())
+
+
+def planned(engine: str = "reference", **given: Any) -> DemoPlan:
+    """What `streamproof demo` makes of these options."""
+    unsaid = dict.fromkeys(("fault", "faults", "plan", "faster", "seconds", "workload"))
+    return plan_of(Namespace(**{**unsaid, "engine": engine, "seed": 1, "open": False, **given}))
+
+
+def in_file(folder: Path, *faults: dict[str, Any], **more: Any) -> str:
+    """A file in ``folder`` that schedules these faults, 9 s after the start and 6 s before the end."""
+    file = folder / "day.yaml"
+    file.write_text(yaml.safe_dump({"schedule": {"control": "9s", "recovery": "6s", "faults": list(faults)}, **more}))
+    return str(file)

@@ -1,0 +1,132 @@
+"""The named plans on the demo: whom they hit on each engine, of how many workers, and which are refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from faults.config import PlanName
+from faults.errors import FaultRefused
+from faults.parameters import DelayParameters, NamespaceDelayParameters
+from faults.targets import LocalProcess
+from testbed import demo_engine, node
+from testbed.demo_files import real_settings, topics
+from testbed.demo_targets import ROLES, instance_names, link_names, node_name
+from testbed.engines.catalogue import CATALOGUE
+from tests.unit.demo_days import PLACES, planned
+
+DELAYS = ("pgval-delay-below-timeout", "pgval-delay-above-timeout")
+
+
+@pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
+@pytest.mark.parametrize("name", DELAYS)
+@pytest.mark.parametrize("engine", ROLES)
+def test_a_delay_of_pgval_is_of_the_packets_of_one_worker(engine: str, name: str) -> None:
+    plan = planned(engine, plan=name)
+    assert plan.day is not None
+    (step,) = plan.day.timeline.steps
+    assert (step.fault.kind, step.fault.target_names) == ("namespace_delay", node_name(engine))
+    assert (plan.day.needs_node, plan.day.link_names) == (True, ())
+
+
+def test_without_root_a_delay_of_pgval_is_of_a_workers_own_link_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(node, "why_not_here", lambda: "this needs root")
+    day = planned("kafka_streams", plan=DELAYS[0]).day
+    assert day is not None
+    assert day.timeline.steps[0].fault.target_names in link_names("kafka_streams")
+    for engine in ("reference", "flink", "spark", "storm"):
+        with pytest.raises(FaultRefused, match=rf"one worker of {engine}, and this host cannot \(this needs root\)"):
+            planned(engine, plan=DELAYS[0])
+
+
+def test_the_delays_of_pgval_are_below_and_above_the_timeout_of_the_day() -> None:
+    parameters = {}
+    for engine in ("kafka_streams", "flink", "storm") if node.why_not_here() is None else ("kafka_streams",):
+        for name in DELAYS:
+            plan = planned(engine, plan=name)
+            assert plan.day is not None
+            given = plan.day.timeline.steps[0].fault.parameters
+            assert isinstance(given, DelayParameters | NamespaceDelayParameters)
+            parameters[name] = given.delay
+            times = real_settings(plan, "127.0.0.1:1").timeouts
+            assert (times.session_timeout_seconds, times.heartbeat_interval_seconds) == (3, 1)
+        assert parameters[DELAYS[0]] < times.session_timeout_seconds < parameters[DELAYS[1]]
+    assert real_settings(planned("flink", plan="pgval-crash"), "127.0.0.1:1").timeouts.session_timeout_seconds == 6
+
+
+TOO_MANY = {"vogel-kill-4"}
+"""Plans for more workers than the demo has."""
+
+
+SEVERAL = {"vogel-kill-2", "vogel-kill-4", "vogel-crash-2"}
+"""Plans for more than one."""
+
+
+@pytest.mark.parametrize(
+    ("engine", "refused"),
+    [
+        ("reference", {*TOO_MANY, "ospbench-master"}),  # none of its workers leads
+        ("kafka_streams", {*TOO_MANY, "ospbench-master"}),
+        ("flink", TOO_MANY),
+        ("spark", SEVERAL),
+        ("storm", SEVERAL),
+    ],
+)
+def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -> None:
+    found = set()
+    for name in get_args(PlanName):
+        try:
+            day = planned(engine, plan=name).day
+        except FaultRefused:
+            found.add(name)
+        else:
+            assert day is not None
+            assert {step.fault.plan for step in day.timeline.steps} == {name}
+    assert found == refused
+
+
+@pytest.mark.parametrize("plan", ["vogel-kill-2", "vogel-crash-2"])
+@pytest.mark.parametrize("engine", ["reference", "kafka_streams", "flink"])
+def test_a_plan_that_hits_two_workers_leaves_a_third(engine: str, plan: str, tmp_path: Path) -> None:
+    asked = planned(engine, plan=plan)
+    assert asked.day is not None
+    assert asked.day.instance_names[:3] == tuple(f"{engine}-worker-{number}" for number in range(3))
+    for step in asked.day.timeline.steps:
+        assert len(step.fault.targets) == 2
+        assert set(step.fault.targets) < set(asked.day.instance_names[:3])
+    config, _ = asked.day.bound(PLACES)
+    assert set(asked.day.instance_names) <= set(config.targets)
+    assert topics(asked) == {"click": 3, "output": 3, "lateOutput": 1, "faults": 1}, "one partition for each of them"
+    made = demo_engine.make(asked, "127.0.0.1:1", tmp_path) if engine == "reference" else None
+    assert made is None or len(made.instances) == 3
+    if engine in CATALOGUE:
+        assert real_settings(asked, "127.0.0.1:1").parallelism == 3
+
+
+def test_a_plan_that_hits_one_worker_has_two_of_them() -> None:
+    asked = planned("flink", plan="vogel-kill-1")
+    assert asked.day is not None
+    assert asked.day.instance_names == instance_names("flink")
+    assert topics(asked)["click"] == 2
+
+
+@pytest.mark.parametrize(("engine", "most"), [("flink", 3), ("storm", 1), ("spark", 1), ("mutant", 1)])
+def test_a_plan_that_hits_more_workers_than_there_are_is_refused_in_one_sentence(engine: str, most: int) -> None:
+    with pytest.raises(
+        FaultRefused, match=f"--plan vogel-kill-4 hits 4 workers at once, and the demo has {most} of {engine}"
+    ):
+        planned(engine, plan="vogel-kill-4")
+
+
+@pytest.mark.parametrize("plan", ["pgval-crash", "streambench-node"])
+def test_a_worker_of_storm_is_kept_down_with_its_supervisor(plan: str) -> None:
+    day = planned("storm", plan=plan).day
+    assert day is not None
+    _, timeline = day.bound(PLACES)
+    (step,) = timeline.steps
+    (target,) = step.fault.targets.values()
+    assert isinstance(target, LocalProcess)
+    assert (step.fault.target_names, target.group) == ("storm-supervisor", True), "whose group the worker is in"
+    assert step.lasts_seconds > 0

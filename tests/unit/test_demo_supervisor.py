@@ -1,0 +1,126 @@
+"""A chaos day while it runs: whom the demo's supervisor keeps down or starts again, and what is said at the end."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor, wait
+from pathlib import Path
+
+import pytest
+
+from faults.errors import NotHealed
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.journal import Journal
+from testbed.demo_chaos import ChaosDay
+from testbed.demo_files import real_settings
+from testbed.demo_memory import taken_by
+from testbed.demo_supervisor import Charge, Supervisor
+from testbed.demo_targets import pid_file
+from testbed.engines.storm import StormEngine
+from tests.unit.demo_days import in_file, planned
+
+
+def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = StormEngine(real_settings(planned("storm:at_least_once", plan="vogel-kill-1"), "127.0.0.1:1"), tmp_path)
+    monkeypatch.setattr(engine, "_submitter", object())
+    monkeypatch.setattr(engine, "_worker", lambda: worker)
+    log = tmp_path / "storm-0.log"
+    log.write_text("spout ready\n")
+    worker: int | None = 41
+    engine.restart(0)
+    assert engine._is_ready(0)
+    worker = None
+    engine.restart(0)
+    worker = 42
+    assert not engine._is_ready(0)
+    log.write_text("spout ready\nspout ready\n")
+    assert engine._is_ready(0)
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("process_kill", True), ("restart_loop", False)])
+def test_what_a_fault_keeps_down_comes_back_when_healing_begins(tmp_path: Path, kind: str, *, kept: bool) -> None:
+    restarted: list[str] = []
+    pids: list[int | None] = [41]
+    file = pid_file(tmp_path, "w")
+    charge = Charge("w", lambda: pids[0], lambda: restarted.append("w"), lambda: True, file)
+    supervisor = Supervisor([charge], tmp_path / "st", lambda _: None)
+    file.parent.mkdir()
+    supervisor.look()
+    assert file.read_text() == "41\n"
+    target = {"type": "process", "pid_file": str(file), "supervised": True}
+    parameters = {"interval": "1s"} if kind == "restart_loop" else {}
+    fault = {
+        "id": "1",
+        "name": "f",
+        "kind": kind,
+        "targets": {"w": target},
+        "parameters": parameters,
+        "plan": "",
+        "seed": 0,
+    }
+    with Journal.locked(tmp_path / "st") as journal:
+        entry = journal.begin(Fault.model_validate(fault), Facts())
+        journal.reach(entry, "injected")
+        pids[0] = None
+        supervisor.look()
+        assert not file.exists()
+        assert restarted == ([] if kept else ["w"])
+        journal.reach(entry, "heal_started")
+        supervisor.look()
+        assert restarted[-1:] == ["w"]
+
+
+def test_a_process_is_written_down_again_only_when_it_does_its_part(tmp_path: Path) -> None:
+    ready: list[bool] = []
+    file = pid_file(tmp_path, "w")
+    file.parent.mkdir()
+    supervisor = Supervisor(
+        [Charge("w", lambda: 41, lambda: None, lambda: bool(ready), file)], tmp_path, lambda _: None
+    )
+    supervisor.look()
+    assert not file.exists()
+    assert not supervisor.all_ready
+    ready.append(True)
+    supervisor.look()
+    assert file.read_text() == "41\n"
+    assert supervisor.all_ready
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read from /proc")
+def test_memory_is_that_of_all_that_descend() -> None:
+    code = "import subprocess, sys; b = bytearray(40 << 20); b[::4096] = b'1' * len(b[::4096]);"
+    inner = code + "print('up', flush=True); sys.stdin.read()"
+    outer = code + f"subprocess.run([sys.executable, '-c', {inner!r}])"
+    with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"up\n"
+        taken = taken_by(child.pid)
+    assert taken.processes == 2
+    assert 80 << 20 <= taken.bytes < 200 << 20
+
+
+@pytest.mark.parametrize("has_failed_before", [False, True])
+def test_a_healing_that_failed_after_an_interruption_is_said_once(tmp_path: Path, has_failed_before: bool) -> None:
+    day = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": "reference-worker-0", "for": "4s"})).day
+    assert day is not None
+    stop, said = threading.Event(), list[str]()
+    chaos = ChaosDay(day, tmp_path, stop, said.append)
+
+    def run() -> None:
+        stop.wait()
+        raise NotHealed("kill on w0 is not healed: no probe showed it.")
+
+    with ThreadPoolExecutor(1) as pool:
+        chaos._running = pool.submit(run)
+        if has_failed_before:
+            stop.set()
+            wait([chaos._running])
+        chaos.end()
+        chaos.end()
+    assert said[-1] == "the faults ended with an error: kill on w0 is not healed: no probe showed it."
+    assert said[:-1] == ([] if has_failed_before else ["healing what is broken"])
