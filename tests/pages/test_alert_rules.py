@@ -14,9 +14,14 @@ import yaml
 from dashboards.alerts import alerts, groups
 from dashboards.rules import Alert, dashboard_of, prometheus
 from dashboards.settings import Settings
-from tests.pages.alert_scenarios import ALIVE, EXACTLY_ONCE, LIVES, OTHER_ALIVE, QUIET, Quiet, Scenario
+from tests.pages import alert_scenarios_pipeline, alert_scenarios_sidecar
+from tests.pages.alert_scenarios import Quiet, Scenario
+from tests.pages.alert_scenarios_pipeline import EXACTLY_ONCE
+from tests.pages.alert_scenarios_sidecar import ALIVE, OTHER_ALIVE
 from tests.pages.prometheus_tools import tool
 
+LIVES = (*alert_scenarios_pipeline.LIVES, *alert_scenarios_sidecar.LIVES)
+QUIET = (*alert_scenarios_pipeline.QUIET, *alert_scenarios_sidecar.QUIET)
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
 OWN_LABELS = ("window", "speed", "scope", "cause", "effect")
 """Labels that a rule sets; the others come from the series."""
