@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
 
+import pytest
+
 # The network flags keep the browser's own look-ups (updates, sync) out of the picture.
 FLAGS: Final = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--disable-quic", "--no-first-run",
@@ -33,6 +35,9 @@ def find() -> str | None:
     return next(
         (path for name in ("chromium", "chromium-browser", "google-chrome") if (path := shutil.which(name))), None
     )
+
+
+needs_chromium = pytest.mark.skipif(find() is None, reason="there is no chromium on the PATH")
 
 
 class Browser:

@@ -1,5 +1,6 @@
-"""Fixtures of the sidecar's tests; the ones of the whole session are in ``tests/conftest.py``."""
+"""Fixtures of the sidecar's tests and of the served page; those of the whole session are in ``tests/conftest.py``."""
 
 from tests.integration.sidecar_fixtures import pipeline, spark
+from tests.pages.served_page import page, running, served, snapshots
 
-__all__ = ["pipeline", "spark"]
+__all__ = ["page", "pipeline", "running", "served", "snapshots", "spark"]

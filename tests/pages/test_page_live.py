@@ -1,89 +1,25 @@
-"""The status page in a real browser, beside a publisher that serves over HTTP."""
+"""What the status page says, and that it goes on saying it, in a real browser beside a publisher that serves it."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.pages import chromium
-from tests.pages.chromium import Browser
-from tests.pages.story import FAULT, LOST, REPEATED, SECONDS, at, story
+from tests.pages.chromium import Browser, needs_chromium
+from tests.pages.contrast import CONTRAST
+from tests.pages.served_page import PAINTED, SHOWN_WITHIN_SECONDS, Served, healthy
+from tests.pages.story import FAULT, LOST, REPEATED, SECONDS, at
 from tests.unit.publish_snapshots import SEEN, clean, config, violation
 from validator.model.classes import Guarantee, Verdict
 from validator.model.snapshot import Snapshot
 from validator.publish import feed
-from validator.publish.history import HISTORY_FILE, History
 from validator.publish.publisher import Publisher
 
-COMMAND = chromium.find()
-needs_chromium = pytest.mark.skipif(COMMAND is None, reason="there is no chromium on the PATH")
 pytestmark = needs_chromium
-
-PAINTED = "new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(() => done(true))))"
-SHOWN_WITHIN_SECONDS = 3.0
-
-
-class Served:
-    """A publisher with the story behind it, that can be stopped and started on the same port."""
-
-    def __init__(self, state: Path, before: list[Snapshot]) -> None:
-        self.state = state
-        self.port = 0
-        history = History()
-        for snapshot in before:
-            history = history.add(snapshot)
-        state.mkdir()
-        (state / HISTORY_FILE).write_text(history.to_json())
-        self.start()
-
-    def start(self) -> None:
-        settings = config(self.state)
-        metrics = settings.metrics.model_copy(update={"port": self.port})
-        self.publisher = Publisher(settings.model_copy(update={"metrics": metrics}), self.state)
-        self.port = self.publisher.start().port
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.port}/"
-
-
-@pytest.fixture(scope="module")
-def snapshots() -> list[Snapshot]:
-    return list(story())
-
-
-@pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    assert COMMAND is not None
-    with chromium.browser(COMMAND, tmp_path_factory.mktemp("profile")) as browser:
-        yield browser
-
-
-@pytest.fixture
-def page(running: Browser) -> Iterator[Browser]:
-    running.open("about:blank")
-    running.window(1280, 900)
-    running.complaints.clear()
-    running.requests.clear()
-    yield running
-    # The stream of a page that stays would be heard by the next test.
-    running.open("about:blank")
-
-
-@pytest.fixture
-def served(tmp_path: Path, snapshots: list[Snapshot]) -> Iterator[Served]:
-    one = Served(tmp_path / "state", snapshots[:-1])
-    yield one
-    one.publisher.stop()
-
-
-def healthy(second: float = SECONDS) -> Snapshot:
-    return replace(clean(), taken_us=at(second))
 
 
 def test_it_says_what_broke_since_when_and_what_to_do(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
@@ -159,131 +95,6 @@ def test_it_survives_a_restart_of_the_server(page: Browser, served: Served) -> N
     page.wait_until("document.querySelector('#when').innerText.includes('12:00:20')")
     # What a refused connection writes to the console is the browser's; errors of ours there must be none.
     assert [said for said in page.complaints if "ERR_" not in said] == []
-
-
-def test_the_plots_are_drawn_and_hold_the_whole_history(
-    page: Browser, served: Served, snapshots: list[Snapshot]
-) -> None:
-    served.publisher.publish(snapshots[-1])
-    page.open(served.url)
-    page.wait_until("document.querySelectorAll('canvas').length === 4 && document.querySelector('.u-legend .u-value')")
-    page.wait_until("document.querySelector('.frame').getAttribute('aria-label').includes('inputs read now')")
-    labels = page.value("[...document.querySelectorAll('.frame')].map((f) => f.getAttribute('aria-label'))")
-    assert [label.split(",")[0] for label in labels] == ["Throughput", "Latency", "Outstanding", "Violations"]
-    assert f"missing now {LOST}, highest {LOST}" in labels[3]
-    assert f"duplicate now {REPEATED}" in labels[3]
-    # A canvas that nothing was drawn on is all transparent.
-    drawn = """[...document.querySelectorAll('canvas')].map((c) => {
-        const d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0;
-        for (let i = 3; i < d.length; i += 4) if (d[i]) n += 1; return n; })"""
-    assert min(page.value(drawn)) > 1000
-
-
-def test_the_keyboard_reaches_and_reads_the_plots(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
-    served.publisher.publish(snapshots[-1])
-    page.open(served.url)
-    page.wait_until("document.querySelectorAll('.finding').length === 2")
-    page.press("Tab")
-    assert page.value("document.activeElement.className") == "skip"
-    for _ in range(30):  # past the buttons that copy
-        page.press("Tab")
-        if page.value("document.activeElement.className") == "frame":
-            break
-    page.press("End")
-    text = "document.activeElement.getAttribute('aria-valuetext')"
-    page.wait_until(f"{text}.startsWith('12:00:00: inputs read')")
-    page.press("ArrowLeft")
-    page.wait_until(f"{text}.startsWith('11:59:58')")
-    pointed = page.value(text)
-    served.publisher.publish(replace(snapshots[-1], taken_us=at(SECONDS + 2)))
-    page.wait_until("document.querySelector('#when').innerText.includes('12:00:02')")
-    assert page.value(text) == pointed, "who stands on a point is not moved"
-    page.press("ArrowLeft")
-    page.wait_until(f"{text}.startsWith('11:59:56')")
-    frames = "[...document.querySelectorAll('.frame')]"
-    page.wait_until(f"{frames}[1].getAttribute('aria-valuetext').startsWith('12:00:02: p99')")
-
-
-def test_a_screen_reader_finds_names_for_all(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
-    served.publisher.publish(snapshots[-1])
-    page.open(served.url)
-    page.wait_until("document.querySelectorAll('.finding').length === 2")
-    nodes = page.call("Accessibility.getFullAXTree")["nodes"]
-    named: dict[str, list[str]] = {}
-    for node in nodes:
-        if not node.get("ignored"):
-            role = node["role"]["value"]
-            named.setdefault(role, []).append(node.get("name", {}).get("value", ""))
-    assert "Verdict per guarantee" in named["region"]
-    assert {"What broke", "Latest violations"} <= set(named["heading"])
-    assert all(named["button"])
-    for role in ("image", "img"):
-        assert all(named.get(role, []))
-    assert [name.split(",")[0] for name in named["slider"]] == ["Throughput", "Latency", "Outstanding", "Violations"]
-    assert named["main"]
-    assert all(named["columnheader"])
-
-
-@pytest.mark.parametrize(("width", "scheme"), [(390, "light"), (768, "dark"), (1280, "dark"), (1920, "light")])
-def test_no_width_scrolls_sideways(
-    page: Browser, served: Served, snapshots: list[Snapshot], width: int, scheme: str
-) -> None:
-    served.publisher.publish(snapshots[-1])
-    page.window(width, 900, scheme)
-    page.open(served.url)
-    page.wait_until("document.querySelectorAll('.finding').length === 2")
-    page.value(PAINTED)
-    assert page.value("document.documentElement.scrollWidth") <= width
-    assert page.value("Math.max(...[...document.querySelectorAll('canvas')].map((c) => c.clientWidth))") < width
-
-
-def test_a_wall_display_holds_verdict_findings_and_plots(
-    page: Browser, served: Served, snapshots: list[Snapshot]
-) -> None:
-    served.publisher.publish(snapshots[-1])
-    page.window(1920, 1080, "dark")
-    page.open(served.url)
-    page.wait_until(
-        "document.querySelectorAll('.finding').length === 2 && document.querySelector('.u-legend .u-value')"
-    )
-    page.value(PAINTED)
-    for part in ("verdicts", "findings", "plots"):
-        place = page.value(f"document.querySelector('#{part}').getBoundingClientRect().toJSON()")
-        assert place["height"] > 50, part
-        assert 0 <= place["top"] < place["bottom"] <= 1080, f"{part} ends at {place['bottom']:.0f} px"
-
-
-CONTRAST = """(() => {
-  const linear = (v) => v <= .04045 ? v / 12.92 : ((v + .055) / 1.055) ** 2.4;
-  const rgb = (s) => s.match(/[\\d.]+/g).slice(0, 3).map((v) => linear(v / 255));
-  const light = ([r, g, b]) => .2126 * r + .7152 * g + .0722 * b;
-  const behind = (e) => {
-    for (; e; e = e.parentElement) {
-      const c = getComputedStyle(e).backgroundColor;
-      if (!/, 0\\)/.test(c)) return c;
-    }
-    return "rgb(255,255,255)"; };
-  const found = [];
-  for (const e of document.querySelectorAll("main *, header *")) {
-    const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
-    if (!own || !e.offsetParent || e.closest(".unseen")) continue;
-    const [a, b] = [light(rgb(getComputedStyle(e).color)), light(rgb(behind(e)))];
-    const ratio = (Math.max(a, b) + .05) / (Math.min(a, b) + .05);
-    if (ratio < 4.5) found.push([e.tagName, e.className, e.textContent.slice(0, 20), ratio]);
-  }
-  return found; })()"""
-
-
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_all_text_stands_out_from_its_ground(
-    page: Browser, served: Served, snapshots: list[Snapshot], scheme: str
-) -> None:
-    served.publisher.publish(snapshots[-1])
-    page.window(1280, 900, scheme)
-    page.open(served.url)
-    page.wait_until("document.querySelectorAll('.finding').length === 2")
-    # 4.5 to 1 is what WCAG 2.2 asks at level AA (1.4.3).
-    assert page.value(CONTRAST) == []
 
 
 def test_what_the_pipeline_says_is_text_and_never_markup(page: Browser, served: Served) -> None:

@@ -15,9 +15,8 @@ from testbed.processes import OwnedProcess
 from tests.crash.sidecars import Sidecars, kill_group
 from tests.integration.sidecar_fixtures import answer, click
 from tests.pages import chromium
-from tests.pages.chromium import Browser
+from tests.pages.chromium import Browser, needs_chromium
 from tests.pages.prometheus_tools import free_port, until
-from tests.pages.test_page_live import needs_chromium
 
 if TYPE_CHECKING:
     from testbed.broker import EmbeddedBroker

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from tests.pages import chromium
-from tests.pages.chromium import Browser
+from tests.pages.chromium import Browser, needs_chromium
+from tests.pages.contrast import CONTRAST
 from tests.pages.story import FAULT, LOST, REPEATED, latencies, story, windows
-from tests.pages.test_page_live import CONTRAST, needs_chromium
 from tests.unit.publish_snapshots import clean
 from validator.publish import html
 from validator.publish.history import History
