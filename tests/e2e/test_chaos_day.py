@@ -26,6 +26,14 @@ def day(folder: Path, *faults: dict[str, Any], control: str, recovery: str) -> t
     return "--faults", str(file)
 
 
+def ended(folder: Path, *arguments: str, statuses: tuple[int, ...] = (0,)) -> Demo:
+    """The demo with these arguments, after it ended by itself with one of ``statuses`` and left nothing behind."""
+    with demo(folder / "demo", *arguments) as running:
+        assert running.process.wait(SECONDS_MAX) in statuses, running.said()
+        assert_nothing_left(running)
+    return running
+
+
 def told_of(name: str, running: Demo) -> str:
     """What the report says of the fault ``name``, in one line."""
     said = " ".join(running.said().split())
@@ -40,15 +48,13 @@ def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -
     kill = {"kind": "process_kill", "target": WORKER, "for": "1s", "name": "kill-a-worker"}
     pause = {"kind": "process_pause", "target": "reference-worker-0", "for": "2s", "name": "pause-a-worker"}
     arguments = day(tmp_path, kill, pause, control="4s", recovery="4s")
-    with demo(tmp_path / "demo", "--engine", "reference:exactly_once", *arguments) as running:
-        assert running.process.wait(SECONDS_MAX) == 0, running.said()
-        assert re.search(r"FAULT failure: kill-a-worker on reference-worker-\d is in, for 1s", running.said())
-        assert re.search(r"the supervisor starts reference-worker-\d again", running.said())
-        assert "healed: pause-a-worker on reference-worker-0 is gone" in running.said()
-        killed, paused = told_of("kill-a-worker", running), told_of("pause-a-worker", running)
-        assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", killed)
-        assert re.match(r"process_pause on reference-worker-0\), from .* healed .* no violation after it", paused)
-        assert_nothing_left(running)
+    running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
+    assert re.search(r"FAULT failure: kill-a-worker on reference-worker-\d is in, for 1s", running.said())
+    assert re.search(r"the supervisor starts reference-worker-\d again", running.said())
+    assert "healed: pause-a-worker on reference-worker-0 is gone" in running.said()
+    killed, paused = told_of("kill-a-worker", running), told_of("pause-a-worker", running)
+    assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", killed)
+    assert re.match(r"process_pause on reference-worker-0\), from .* healed .* no violation after it", paused)
 
 
 @pytest.mark.extended
@@ -56,13 +62,11 @@ def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -
 def test_a_named_plan_is_done_healed_and_answered_for(tmp_path: Path) -> None:
     # 95 s of control, 90 of failure and 90 of recovery.
     arguments = ("--engine", "reference:exactly_once", "--plan", "pgval-crash", "--faster", "15")
-    with demo(tmp_path / "demo", *arguments) as running:
-        assert running.process.wait(SECONDS_MAX) == 0, running.said()
-        assert re.search(r"FAULT failure: pgval-crash on reference-worker-\d is in, for 6s", running.said())
-        assert re.search(r"healed: pgval-crash on reference-worker-\d is gone", running.said())
-        told = told_of("pgval-crash", running)
-        assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told)
-        assert_nothing_left(running)
+    running = ended(tmp_path, *arguments)
+    assert re.search(r"FAULT failure: pgval-crash on reference-worker-\d is in, for 6s", running.said())
+    assert re.search(r"healed: pgval-crash on reference-worker-\d is gone", running.said())
+    told = told_of("pgval-crash", running)
+    assert re.match(r"process_kill on reference-worker-\d\), from .* healed .* no violation after it", told)
 
 
 @pytest.mark.extended
@@ -82,22 +86,18 @@ def test_the_packets_of_one_worker_are_delayed_by_a_named_plan(
     name, _, _ = engine.partition(":")
     if name in CATALOGUE:
         skip_without(name)
-    with demo(tmp_path / "demo", "--engine", engine, "--plan", plan, "--faster", faster) as running:
-        assert running.process.wait(SECONDS_MAX) == 0, running.said()
-        assert f"FAULT failure: {plan} on {name}-worker-0-node is in" in running.said()
-        assert f"healed: {plan} on {name}-worker-0-node is gone" in running.said()
-        assert_nothing_left(running)
+    running = ended(tmp_path, "--engine", engine, "--plan", plan, "--faster", faster)
+    assert f"FAULT failure: {plan} on {name}-worker-0-node is in" in running.said()
+    assert f"healed: {plan} on {name}-worker-0-node is gone" in running.said()
 
 
 @pytest.mark.extended
 @pytest.mark.timeout(600)
 def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
     arguments = ("--engine", "reference:exactly_once", "--fault", "net_partition", "--seconds", "18")
-    with demo(tmp_path / "demo", *arguments) as running:
-        assert running.process.wait(SECONDS_MAX) == 0, running.said()
-        assert "FAULT failure: net-partition on reference-link is in, for 3s" in running.said()
-        assert "no violation after it" in told_of("net-partition", running)
-        assert_nothing_left(running)
+    running = ended(tmp_path, *arguments)
+    assert "FAULT failure: net-partition on reference-link is in, for 3s" in running.said()
+    assert "no violation after it" in told_of("net-partition", running)
 
 
 @pytest.mark.extended
@@ -105,10 +105,8 @@ def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
 def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> None:
     # Ten kills, each 300 s after the last one began.
     arguments = ("--engine", "reference:exactly_once", "--plan", "vogel-kill-2", "--faster", "30")
-    with demo(tmp_path / "demo", *arguments) as running:
-        assert running.process.wait(SECONDS_MAX) == 0, running.said()
-        assert re.search(r"FAULT failure: vogel-kill-2-10 on reference-worker-\d,reference-worker-\d", running.said())
-        assert_nothing_left(running)
+    running = ended(tmp_path, *arguments)
+    assert re.search(r"FAULT failure: vogel-kill-2-10 on reference-worker-\d,reference-worker-\d", running.said())
 
 
 @pytest.mark.extended
@@ -127,10 +125,9 @@ def test_interrupted_in_a_fault_it_heals_and_leaves_nothing(tmp_path: Path) -> N
 def test_a_broker_that_was_killed_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
     kill = {"kind": "broker_kill", "target": "broker"}
     arguments = day(tmp_path, kill, control="6s", recovery="10s")
-    with demo(tmp_path / "demo", "--engine", "reference:exactly_once", *arguments) as running:
-        assert running.process.wait(SECONDS_MAX) == 0, running.said()
-        assert "the supervisor starts broker again" in running.said()
-        assert "no violation after it" in told_of("broker-kill", running)
+    running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
+    assert "the supervisor starts broker again" in running.said()
+    assert "no violation after it" in told_of("broker-kill", running)
 
 
 @pytest.mark.extended
@@ -145,16 +142,13 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
         "parameters": {"delay": "500ms"},
     }
     arguments = day(tmp_path, kill, delay, control="10s", recovery="20s")
-    with demo(tmp_path / "demo", "--engine", "kafka_streams", *arguments) as running:
-        assert running.process.wait(SECONDS_MAX) == 0, running.said()
-        assert "no violation after it" in told_of("process-kill", running)
-        assert "no violation after it" in told_of("net-delay", running)
-        slow = re.search(
-            r"failure \(net-delay\).*?by window close at most ([\d.]+) s", " ".join(running.said().split())
-        )
-        assert slow is not None, running.said()
-        # An answer of that worker is produced and committed through the slow link.
-        assert float(slow[1]) > 0.5
+    running = ended(tmp_path, "--engine", "kafka_streams", *arguments)
+    assert "no violation after it" in told_of("process-kill", running)
+    assert "no violation after it" in told_of("net-delay", running)
+    slow = re.search(r"failure \(net-delay\).*?by window close at most ([\d.]+) s", " ".join(running.said().split()))
+    assert slow is not None, running.said()
+    # An answer of that worker is produced and committed through the slow link.
+    assert float(slow[1]) > 0.5
 
 
 @pytest.mark.extended
@@ -163,15 +157,12 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
 @pytest.mark.parametrize("engine", CATALOGUE)
 def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, fault: str) -> None:
     skip_without(engine)
-    with demo(tmp_path / "demo", "--engine", engine, "--fault", fault, "--seconds", "20") as running:
-        status = running.process.wait(SECONDS_MAX)
-        # Nothing breaks without a kill; after one, those two answer again what they had not committed, if anything.
-        may_break = fault == "kill" and engine in ("spark", "storm")
-        assert status in ((0, 1) if may_break else (0,)), running.said()
-        said = " ".join(running.said().split())
-        assert re.search(r"at_least_once +pass", said), said
-        assert ("process_" in said) is (fault != "none")
-        assert_nothing_left(running)
+    # Nothing breaks without a kill; after one, those two answer again what they had not committed, if anything.
+    statuses = (0, 1) if fault == "kill" and engine in ("spark", "storm") else (0,)
+    running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "20", statuses=statuses)
+    said = " ".join(running.said().split())
+    assert re.search(r"at_least_once +pass", said), said
+    assert ("process_" in said) is (fault != "none")
 
 
 def skip_without(engine: str) -> None:
