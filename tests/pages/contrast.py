@@ -13,7 +13,7 @@ CONTRAST = """(() => {
     }
     return "rgb(255,255,255)"; };
   const found = [];
-  for (const e of document.querySelectorAll("main *, header *")) {
+  for (const e of document.querySelectorAll("main *, header *, #notice *")) {
     const own = [...e.childNodes].some((n) => n.nodeType === 3 && n.textContent.trim());
     if (!own || !e.offsetParent || e.closest(".unseen")) continue;
     const [a, b] = [light(rgb(getComputedStyle(e).color)), light(rgb(behind(e)))];

@@ -197,6 +197,15 @@ def test_a_sidecar_that_does_not_see_its_canary_is_called_out(page: Browser, ser
     assert page.value(f"{tile}.className") == "tile bad"
     assert "pass" in page.value("document.querySelector('.verdict.declared b').textContent")
     assert page.value(CONTRAST) == []
+    book = "document.querySelector('#notice a')"
+    assert page.value(f"{book}.pathname") == "/runbooks/StreamproofCanaryMissed"
+    assert page.value(f"fetch({book}.href).then((answer) => answer.status)") == 200
+    # Who reads with a keyboard stays on the link over an update.
+    page.value(f"{book}.focus()")
+    served.publisher.publish(replace(healthy(SECONDS + 3), canary=replace(blind, recall_ratio=0.5)))
+    page.wait_until("document.querySelector('#notice').innerText.startsWith('The sidecar found only a share of 0.5')")
+    assert page.value(f"document.activeElement === {book}") is True
+    assert page.value(f"{book}.closest('[aria-hidden]')") is None
     served.publisher.publish(replace(healthy(SECONDS + 4), canary=SEEN))
     page.wait_until("document.querySelector('#notice').hidden && document.querySelector('#lamp').className === 'on'")
 

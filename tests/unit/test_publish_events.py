@@ -98,6 +98,7 @@ def test_an_update_says_whether_the_sidecar_still_sees(tmp_path: Path) -> None:
         _, sent = next_event(response)
         assert (sent["report"]["outcome"], sent["canary"]["found"]) == ("pass", "0.25")
         assert "a pass means little" in sent["canary"]["doubt"]
+        assert sent["canary"]["runbook"] == "runbooks/StreamproofCanaryMissed"
 
 
 def test_a_report_of_another_version_is_not_shown(tmp_path: Path) -> None:

@@ -19,10 +19,11 @@ RUNBOOK: Final = f"{FOLDER}/StreamproofCanaryMissed"
 @dataclass(frozen=True)
 class CanaryTold:
     """``found``: what its last rounds came to, in a word or two. ``doubt``: why what the sidecar says of the pipeline
-    cannot be trusted, as sentences; empty where it can."""
+    cannot be trusted, as sentences; empty where it can. ``runbook``: what to do then, beside the status page."""
 
     found: str
     doubt: str
+    runbook: str = RUNBOOK
 
 
 def canary_told(standing: CanaryStanding | None, now_us: int) -> CanaryTold | None:
@@ -51,4 +52,4 @@ def canary_told(standing: CanaryStanding | None, now_us: int) -> CanaryTold | No
         )
     found = "silent" if is_silent else "none judged yet" if recall is None else ratio(recall)
     found += f", {plural(alarms, 'false alarm')}" if alarms else ""
-    return CanaryTold(found, " ".join([*said, f"See {RUNBOOK}."]) if said else "")
+    return CanaryTold(found, " ".join(said))

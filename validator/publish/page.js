@@ -53,6 +53,7 @@ const fill = (id, nodes) => settle(at(id), nodes);
 const tell = (id, text) => fill(id, text === "" ? [] : [document.createTextNode(text)]);
 // What goes on is a node of its own: the instant beside it can be selected.
 const since = (instant, now) => [`first confirmed ${near(instant)} UTC, `, make("span", `${ago((now - Date.parse(instant)) / 1000)} ago`)];
+function runbook(path) { const link = make("a", path.split("/").pop()); link.href = path; return link; }
 function command(line) {
   const button = make("button", "copy", "copy");
   button.type = "button"; button.setAttribute("aria-label", `copy ${line}`);
@@ -71,7 +72,7 @@ function ago(seconds) {
   return s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
-let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, doubt = "", time = null, all = false, lastList = null;
+let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, doubt = null, time = null, all = false, lastList = null;
 
 function verdicts(update) {
   const report = update.report, first = update.findings.filter((f) => !f.tolerated && f.since).map((f) => f.since).sort()[0];
@@ -108,9 +109,7 @@ function findings(update) {
     if (f.command) line("story", ...command(f.command));
     if (f.acknowledge) line("accept", ...command(f.acknowledge), f.acknowledge_all ? " (this one)" : "");
     if (f.acknowledge_all) line("accept all", ...command(f.acknowledge_all), ` (${f.acknowledge_reach})`);
-    const book = make("a", update.runbook.split("/").pop());
-    book.href = update.runbook;
-    line("runbook", book);
+    line("runbook", runbook(update.runbook));
     card.append(list);
     return keyed(card, f.violation);
   }));
@@ -206,7 +205,7 @@ function show(update) {
   tell("pipeline", report.pipeline);
   tell("headline", update.headline);
   tell("version", `streamproof ${report.validator.version}.`);
-  restoring = update.restoring; time = report.time; doubt = update.canary ? update.canary.doubt : "";
+  restoring = update.restoring; time = report.time; doubt = update.canary && update.canary.doubt ? update.canary : null;
   verdicts(update); findings(update); tiles(report, update.canary); topics(report); measures(report); faults(report);
   tell("outstanding", update.outstanding.join(" "));
   if (update.violations) violations(update.violations, report.violations_unacknowledged);
@@ -220,16 +219,17 @@ function fresh() {
   const dead = lost || silent === null || silent > SILENT_SECONDS;
   at("lamp").className = dead ? "off" : age === null || age > STALE_SECONDS || doubt ? "" : "on";
   tell("when", (dead ? "not connected" : age === null ? "no batch yet" : `live, last batch ${ago(age)} ago`) + (time ? ` · as of ${clock(time)} UTC` : ""));
-  let notice = "";
+  let notice = "", book = null;
   if (dead && ended) notice = `The sidecar was stopped ${ago(silent)} ago. What is shown is the last that it said. Trying again.`;
   else if (dead && silent !== null) notice = `The sidecar has not answered for ${ago(silent)}. What is shown is the last that it said; check that its process runs. Trying again.`;
   else if (dead && lost) notice = "The sidecar does not answer. Trying again.";
   else if (restoring) notice = "The sidecar has restarted and reads its state. What is shown is from before.";
   else if (age !== null && age > STALE_SECONDS) notice = `No batch was committed for ${ago(age)}: verdicts stand still. Read the sidecar's log.`;
-  else if (doubt) notice = doubt;
+  else if (doubt) { notice = doubt.doubt; book = doubt.runbook; }
   // Seconds go on: a screen reader is told the sentence once, without them.
   const alarm = notice.replace(/ for [\d.]+ \w+| [\d.]+ \w+ ago/, "");
-  tell("notice", notice);
+  tell("noticed", notice);
+  fill("noticed-book", book === null ? [] : [document.createTextNode(" Runbook: "), runbook(book)]);
   tell("alarm", alarm);
   at("notice").hidden = notice === "";
 }
