@@ -181,6 +181,29 @@ def test_a_button_beside_a_command_copies_it(page: Browser, served: Served, snap
     assert page.value("document.querySelector('#copied').textContent") == "Copied."
 
 
+def test_a_button_says_over_an_update_that_it_copied_until_its_time_is_over(
+    page: Browser, served: Served, snapshots: list[Snapshot]
+) -> None:
+    served.publisher.publish(snapshots[-1])
+    page.open(served.url)
+    page.wait_until("document.querySelectorAll('.finding').length === 2")
+    # What the page leaves for later is done when the test says so.
+    press = """(() => {
+      const before = window.setTimeout;
+      window.setTimeout = (later, ms, ...given) => { window.timeIsOver = () => later(...given); };
+      for (const n of [1, 0]) document.querySelectorAll("button.copy")[n].click();
+      window.setTimeout = before; })()"""
+    page.call("Runtime.evaluate", expression=press, userGesture=True)
+    labels = "[...document.querySelectorAll('button.copy')].map((button) => button.textContent)"
+    before = page.value(labels)
+    assert before == ["copied", *["copy"] * (len(before) - 1)]
+    served.publisher.publish(replace(snapshots[-1], taken_us=at(SECONDS + 60)))
+    page.wait_until("document.querySelector('#findings').innerText.includes('11:55:00 UTC, 6 min ago')")
+    assert page.value(labels) == before
+    page.value("window.timeIsOver()")
+    assert set(page.value(labels)) == {"copy"}
+
+
 def test_a_sidecar_that_does_not_see_its_canary_is_called_out(page: Browser, served: Served) -> None:
     served.publisher.publish(replace(healthy(), canary=SEEN))
     page.open(served.url)

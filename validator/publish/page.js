@@ -15,6 +15,7 @@ const MARK = { pass: "✔", fail: "✖", unknown: "?" };
 const SILENT_SECONDS = 12;  // two beats missed
 const STALE_SECONDS = 30;   // as /readyz
 const RETRY_MS = 1000;
+const COPIED_MS = 5000;     // a button says so long what became of its command
 const LISTED = 8, LISTED_MOST = 100;  // violations at first, and on request
 
 function make(tag, text, kind) { const e = document.createElement(tag); if (text !== undefined) e.textContent = shown(text); if (kind) e.className = kind; return e; }
@@ -54,16 +55,25 @@ const tell = (id, text) => fill(id, text === "" ? [] : [document.createTextNode(
 // What goes on is a node of its own: the instant beside it can be selected.
 const since = (instant, now) => [`first confirmed ${near(instant)} UTC, `, make("span", `${ago((now - Date.parse(instant)) / 1000)} ago`)];
 function runbook(path) { const link = make("a", path.split("/").pop()); link.href = path; return link; }
-function command(line) {
-  const button = make("button", "copy", "copy");
-  button.type = "button"; button.setAttribute("aria-label", `copy ${line}`);
+// What was copied last. An update makes the buttons anew, and must not take the answer from who has just pressed one.
+let copied = { place: null, label: null }, forgetting;
+const copyLabel = (place) => place === copied.place ? copied.label : "copy";
+function answerCopy(place, label) {
+  copied = { place, label };
+  for (const button of document.querySelectorAll("button.copy")) button.textContent = copyLabel(button.dataset.place);
+}
+function command(card, line) {
+  const place = `${card}: ${line}`, button = make("button", copyLabel(place), "copy");
+  button.type = "button"; button.dataset.place = place; button.setAttribute("aria-label", `copy ${line}`);
   return [make("code", line), " ", button];
 }
 // The clipboard of `navigator` wants https; this one works wherever the page is served, and leaves the text selected.
 function copy(button) {
   getSelection().selectAllChildren(button.parentNode.querySelector("code"));
   const done = document.execCommand("copy");
-  button.textContent = done ? "copied" : "press Ctrl+C";
+  answerCopy(button.dataset.place, done ? "copied" : "press Ctrl+C");
+  clearTimeout(forgetting);
+  forgetting = setTimeout(answerCopy, COPIED_MS, null, null);
   // A new node, so that the same words are said again.
   at("copied").replaceChildren(done ? "Copied." : "Selected; press Ctrl+C.");
 }
@@ -106,9 +116,9 @@ function findings(update) {
     if (f.blamed) line("fault", f.blamed);
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);
     line("do", f.advice);
-    if (f.command) line("story", ...command(f.command));
-    if (f.acknowledge) line("accept", ...command(f.acknowledge), f.acknowledge_all ? " (this one)" : "");
-    if (f.acknowledge_all) line("accept all", ...command(f.acknowledge_all), ` (${f.acknowledge_reach})`);
+    if (f.command) line("story", ...command(f.violation, f.command));
+    if (f.acknowledge) line("accept", ...command(f.violation, f.acknowledge), f.acknowledge_all ? " (this one)" : "");
+    if (f.acknowledge_all) line("accept all", ...command(f.violation, f.acknowledge_all), ` (${f.acknowledge_reach})`);
     line("runbook", runbook(update.runbook));
     card.append(list);
     return keyed(card, f.violation);
