@@ -10,6 +10,7 @@ from dashboards.panels import Dashboard, Link
 from dashboards.promql import Match, select
 from dashboards.settings import Settings
 from dashboards.variables import Annotation, TaggedAnnotation, Variable
+from validator.publish.runbook_pages import runbook_place
 
 PIPELINE: Final[Match] = {"pipeline": "$pipeline"}
 """The one that a dashboard shows."""
@@ -91,7 +92,7 @@ def runbook_links(settings: Settings, alerts: Iterable[str], beside: str = "") -
     return tuple(
         Link(
             f"runbook: {name.removeprefix('Streamproof')}",
-            settings.runbook(name) if published else f"{beside}runbooks/{name}",
+            settings.runbook(name) if published else f"{beside}{runbook_place(name)}",
         )
         for name in alerts
     )

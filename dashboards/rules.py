@@ -10,6 +10,7 @@ import yaml
 
 from dashboards.promql import select
 from dashboards.settings import Settings
+from validator.publish.runbook_pages import runbook_place
 
 DASHBOARDS: Final = {
     "StreamproofSidecar": "streamproof-sidecar",
@@ -128,7 +129,7 @@ def _runbook_url(alert: Alert, settings: Settings) -> str:
     if settings.are_runbooks_links:
         return published
     seen = f'query (printf `{select("build_info")}{{pipeline=%q,instance!=""}}` .Labels.pipeline)'
-    page = f'http://{{{{ . | first | label "instance" }}}}/runbooks/{alert.name}'
+    page = f'http://{{{{ . | first | label "instance" }}}}/{runbook_place(alert.name)}'
     return f"{{{{ with {seen} }}}}{page}{{{{ else }}}}{published}{{{{ end }}}}"
 
 

@@ -6,14 +6,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from validator.model.snapshot import CanaryStanding
-from validator.publish.runbook_pages import FOLDER
+from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock, plural, ratio
 from validator.publish.times import rfc3339
 
 RECALL_LEAST: Final = 0.9
 """Below this the alert StreamproofCanaryMissed fires (`dashboards.canary`), and the page says so. Of 40 planted
 violations (10 rounds): a round that was late once is nothing, two of them or a class that is never found are."""
-RUNBOOK: Final = f"{FOLDER}/StreamproofCanaryMissed"
+RUNBOOK: Final = runbook_place("StreamproofCanaryMissed")
 
 
 @dataclass(frozen=True)

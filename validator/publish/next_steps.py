@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from validator.model.terminal import as_value, shell_word
-from validator.publish.runbook_pages import FOLDER
+from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock, plural
 
 STATE: Final = "STATE"
 """Stands for the state folder where nobody knows it."""
-RUNBOOK: Final = f"{FOLDER}/StreamproofGuaranteeViolated"
+RUNBOOK: Final = runbook_place("StreamproofGuaranteeViolated")
 """The runbook's place beside the status page."""
 Record = Mapping[str, Any]
 """An entry of `violations.json`."""

@@ -42,7 +42,7 @@ from validator.publish.next_steps import (
     runnable,
 )
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE, build_violations, render_json, write
-from validator.publish.runbook_pages import FOLDER, runbook_names, runbook_page
+from validator.publish.runbook_pages import runbook_names, runbook_page, runbook_place
 from validator.publish.sentences import headline, outstanding
 from validator.publish.server import Answer, Request, Route, Server, Stream, json_answer
 from validator.publish.times import parse_rfc3339
@@ -120,7 +120,7 @@ class Publisher:
             "/violations.json": self._violations_json,
             "/history.json": lambda _: json_answer(self._whole()),
             "/events": self._events,
-            **{f"/{FOLDER}/{name}": partial(_runbook, name) for name in runbook_names()},
+            **{f"/{runbook_place(name)}": partial(_runbook, name) for name in runbook_names()},
         }
         try:
             self._server = Server(metrics.address, metrics.port, routes)

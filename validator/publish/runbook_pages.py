@@ -14,7 +14,7 @@ from typing import Final
 from validator.publish.live_page import resource
 
 FOLDER: Final = "runbooks"
-"""Below the status page, and in this package."""
+"""In this package."""
 _STYLE: Final = "pre { white-space: pre-wrap; overflow-wrap: anywhere; font: .9rem/1.5 ui-monospace, monospace; }"
 
 
@@ -22,6 +22,11 @@ def runbook_names() -> tuple[str, ...]:
     """The alerts that have a runbook."""
     found = (file.name for file in resources.files("validator.publish").joinpath(FOLDER).iterdir())
     return tuple(sorted(name.removesuffix(".md") for name in found if name.endswith(".md")))
+
+
+def runbook_place(name: str) -> str:
+    """Where the runbook of alert ``name`` is served, from the status page on."""
+    return f"{FOLDER}/{name}"
 
 
 @cache
