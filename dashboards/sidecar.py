@@ -39,13 +39,29 @@ def dashboard(settings: Settings) -> Dashboard:
     )
 
 
+def _each(metric: str, operation: str, *labels: str) -> Query:
+    """``metric`` of each pipeline chosen and each of ``labels``, under their names."""
+    names = ("pipeline", *labels)
+    return Query(by(", ".join(names), of(metric), operation), " ".join(f"{{{{{name}}}}}" for name in names))
+
+
+def _age(metric: str) -> Query:
+    """Seconds since the instant ``metric``, by pipeline."""
+    return Query(f"time() - {by('pipeline', of(metric), 'max')}", "{{pipeline}}")
+
+
+def _quantiles(metric: str) -> tuple[Query, ...]:
+    """Median and 99th percentile of the histogram ``metric``, by pipeline."""
+    return tuple(Query(quantile(q, metric, CHOSEN), f"{{{{pipeline}}}} p{q * 100:g}") for q in (0.5, 0.99))
+
+
 def _health() -> tuple[Panel, ...]:
     return (
         Panel(
             "stat",
             "since the last batch",
             "Age of the last committed batch; a sidecar commits one at every tick, also without load.",
-            (Query(f"time() - {by('pipeline', of('last_batch_timestamp_seconds'), 'max')}", "{{pipeline}}"),),
+            (_age("last_batch_timestamp_seconds"),),
             unit="s",
             width=6,
             steps=(Step(None, "green"), Step(30, "orange"), Step(120, "red")),
@@ -54,7 +70,7 @@ def _health() -> tuple[Panel, ...]:
             "stat",
             "books balance",
             "1 while the validator accounts for every record (SEMANTICS section 5).",
-            (Query(by("pipeline", of("coverage_complete"), "min"), "{{pipeline}}"),),
+            (_each("coverage_complete", "min"),),
             width=6,
             steps=RED_THEN_GREEN,
             mappings={"0": ("no", "red"), "1": ("yes", "green")},
@@ -76,7 +92,7 @@ def _health() -> tuple[Panel, ...]:
             "stat",
             "running for",
             "Since the sidecar's process began to serve.",
-            (Query(f"time() - {by('pipeline', of('start_timestamp_seconds'), 'max')}", "{{pipeline}}"),),
+            (_age("start_timestamp_seconds"),),
             unit="s",
             width=6,
         ),
@@ -84,7 +100,7 @@ def _health() -> tuple[Panel, ...]:
             "stat",
             "version",
             "The version that runs.",
-            (Query(by("pipeline, version", of("build_info"), "max"), "{{pipeline}} {{version}}"),),
+            (_each("build_info", "max", "version"),),
             width=6,
             mappings={"1": ("runs", "blue")},
         ),
@@ -97,52 +113,41 @@ def _keeping_up() -> tuple[Panel, ...]:
             "timeseries",
             "read lag in time",
             "Age of the instant through which every partition of the topic was read.",
-            (Query(by("pipeline, topic", of("read_lag_seconds"), "max"), "{{pipeline}} {{topic}}"),),
+            (_each("read_lag_seconds", "max", "topic"),),
             unit="s",
         ),
         Panel(
             "timeseries",
             "read lag in offsets",
             "Offsets that are yet to be read.",
-            (Query(by("pipeline, topic", of("read_lag_events"), "max"), "{{pipeline}} {{topic}}"),),
+            (_each("read_lag_events", "max", "topic"),),
         ),
         Panel(
             "timeseries",
             "batch duration",
             "Commit included.",
-            tuple(
-                Query(quantile(q, "batch_duration_seconds", CHOSEN), f"{{{{pipeline}}}} p{q * 100:g}")
-                for q in (0.5, 0.99)
-            ),
+            _quantiles("batch_duration_seconds"),
             unit="s",
         ),
         Panel(
             "timeseries",
             "detection delay",
             "From the instant a violation could be proven until its confirmation was committed.",
-            tuple(
-                Query(quantile(q, "detection_delay_seconds", CHOSEN), f"{{{{pipeline}}}} p{q * 100:g}")
-                for q in (0.5, 0.99)
-            ),
+            _quantiles("detection_delay_seconds"),
             unit="s",
         ),
         Panel(
             "timeseries",
             "input watermark's age",
             "Now less the event time up to which the inputs are complete; large for replayed history.",
-            (
-                Query(
-                    f"time() - {by('pipeline', of('input_watermark_timestamp_seconds'), 'max')}",
-                    "{{pipeline}}",
-                ),
-            ),
+            (_age("input_watermark_timestamp_seconds"),),
             unit="s",
         ),
         Panel(
             "timeseries",
             "retracted violations",
             "False alarms that the sidecar took back; it must stay flat.",
-            (Query(by("pipeline, class", of("violations_retracted_total")), "{{pipeline}} {{class}}"),),
+            (_each("violations_retracted_total", "sum", "class"),),
         ),
     )
 
@@ -154,7 +159,7 @@ def _canary() -> tuple[Panel, ...]:
             "stat",
             "planted violations found",
             "Of the last 10 rounds of the canary; below 1, what the sidecar does not say means little.",
-            (Query(by("pipeline", of("canary_recall_ratio"), "min"), "{{pipeline}}"),),
+            (_each("canary_recall_ratio", "min"),),
             unit="percentunit",
             width=6,
             steps=(Step(None, "red"), Step(RECALL_LEAST, "orange"), Step(1, "green")),
@@ -163,7 +168,7 @@ def _canary() -> tuple[Panel, ...]:
             "stat",
             "false alarms of the canary",
             "What was accused in the last 10 rounds and was planted as right.",
-            (Query(by("pipeline", of("canary_false_alarms"), "max"), "{{pipeline}}"),),
+            (_each("canary_false_alarms", "max"),),
             width=6,
             steps=GREEN_THEN_RED,
         ),
@@ -171,12 +176,7 @@ def _canary() -> tuple[Panel, ...]:
             "timeseries",
             "planted violations found, by class",
             "Which class is missed, and until when a round was judged: without rounds the lines stand still.",
-            (
-                Query(
-                    by("pipeline, class", of("canary_class_recall_ratio"), "min"),
-                    "{{pipeline}} {{class}}",
-                ),
-            ),
+            (_each("canary_class_recall_ratio", "min", "class"),),
             unit="percentunit",
             maximum=1,
         ),
@@ -184,7 +184,7 @@ def _canary() -> tuple[Panel, ...]:
             "timeseries",
             "canary's detection delay",
             "The slowest of the last 10 rounds: from writing (a missing one: missing_after later) to the verdict.",
-            (Query(by("pipeline", of("canary_detection_delay_seconds"), "max"), "{{pipeline}}"),),
+            (_each("canary_detection_delay_seconds", "max"),),
             unit="s",
         ),
         Panel(
@@ -192,10 +192,7 @@ def _canary() -> tuple[Panel, ...]:
             "canary's last round",
             "Age of the newest round that was judged, beside the age at which it counts as silent.",
             (
-                Query(
-                    f"time() - {by('pipeline', of('canary_judged_timestamp_seconds'), 'max')}",
-                    "{{pipeline}}",
-                ),
+                _age("canary_judged_timestamp_seconds"),
                 Query(by("pipeline", of("canary_silent_after_seconds"), "max"), "{{pipeline}} silent after"),
             ),
             unit="s",
@@ -209,7 +206,7 @@ def _state() -> tuple[Panel, ...]:
             "timeseries",
             "state",
             "Size of each table of the state folder.",
-            (Query(by("pipeline, table", of("state_bytes"), "max"), "{{pipeline}} {{table}}"),),
+            (_each("state_bytes", "max", "table"),),
             unit="bytes",
             width=24,
         ),
