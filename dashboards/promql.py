@@ -13,7 +13,7 @@ METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALO
 HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Match = Mapping[str, str | tuple[str, ...]]
 """Label -> a value, or some values. A variable of a dashboard (``$name``) is one value; in a tuple it is some, for one
-of which a reader may choose several: only for such does Grafana escape names as a regular expression needs it."""
+of which a reader may choose several."""
 
 
 class UnknownSeriesError(Exception):
@@ -36,10 +36,25 @@ def select(name: str, match: Match | None = None, over: str = "") -> str:
         strange = set(values) - set(known[label] or values)
         if strange and not is_variable:
             raise UnknownSeriesError(f"{name} has no {label} {', '.join(sorted(strange))}.")
-        operator = "=~" if len(values) > 1 or (is_variable and not isinstance(wanted, str)) else "="
-        parts.append(f'{label}{operator}"{"|".join(map(_escaped, values))}"')
+        if is_variable:
+            parts.append(f"{label}{_chosen(wanted)}")
+        else:
+            parts.append(f'{label}{"=~" if len(values) > 1 else "="}"{"|".join(map(_escaped, values))}"')
     selector = f"{{{','.join(parts)}}}" if parts else ""
     return f"{PREFIX}{name}{selector}" + (f"[{over}]" if over else "")
+
+
+def _chosen(variable: str | tuple[str, ...]) -> str:
+    """Operator and text for what a reader chooses for ``variable`` of a dashboard.
+
+    Between double quotes Grafana's Prometheus data source escapes what was chosen, and not every name well: without its
+    toggle `prometheusSpecialCharsInLabelValues`, which is off by default, one value with `'` finds nothing and any with
+    `"` is no PromQL (grafana issues 16275 and 96063). Between backticks PromQL takes all as it is but a backtick, and
+    under a named format Grafana escapes nothing more than that format says.
+    """
+    if isinstance(variable, str):
+        return f"=`${{{variable.removeprefix('$')}:raw}}`"
+    return f"=~`${{{variable[0].removeprefix('$')}:regex}}`"
 
 
 def _escaped(value: str) -> str:
@@ -61,7 +76,7 @@ def metric_of(name: str) -> Metric:
 
 def unknown_series(expression: str, recorded: frozenset[str] = frozenset()) -> list[str]:
     """Names in ``expression`` that look like ours, and are neither in the catalogue nor ``recorded`` by a rule."""
-    bare = re.sub(r'"[^"]*"|\[[^]]*\]', '""', expression)  # texts and ranges, of which a subquery's has a colon
+    bare = re.sub(r'"[^"]*"|`[^`]*`|\[[^]]*\]', '""', expression)  # texts and ranges, of which a subquery's has a colon
     found = []
     for name in re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare):
         if ":" in name:

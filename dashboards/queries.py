@@ -127,9 +127,9 @@ def addresses(dashboard: Dashboard) -> list[tuple[str, str]]:
 
 
 SUBSTITUTES: Final = {
-    '="$pipeline"': '=~".*"',
-    '=~"$pipeline"': '=~".*"',
-    "$definition": "last_input",
+    "=`${pipeline:raw}`": "=~`.*`",
+    "=~`${pipeline:regex}`": "=~`.*`",
+    "${definition:raw}": "last_input",
     RATE: "5m",
     "$__range": "1h",
     "$__interval": "1s",

@@ -65,6 +65,8 @@ LIMITS: Final = """\
   before the loss with the default timing it wants a scrape every 15 s; with fewer, raise `timing.missing_after`.
 - While a sidecar is silent, alerts about its pipeline resolve: `StreamproofSidecarSilent` stands for them.
 - A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.
+- The dashboards show a pipeline whatever its name, but for one with a backtick or a line end: their queries write what
+  was chosen between backticks, since Grafana does not escape every quote.
 - The dashboards and Grafana's form of the alerts were never loaded into a Grafana: none could be had where they were
   made. Every expression of theirs was run against a Prometheus that scraped the real collector (`tests/pages/`).
 """

@@ -44,7 +44,7 @@ def test_variables_are_asked_for_their_values(asked: Asked) -> None:
         "streamproof-sidecar: variable pipeline": 1,
     }
     assert ("label/pipeline/values", {"match[]": "streamproof_build_info"}) in asked
-    assert ("label/instance/values", {"match[]": 'streamproof_build_info{pipeline=~".*"}'}) in asked
+    assert ("label/instance/values", {"match[]": "streamproof_build_info{pipeline=~`.*`}"}) in asked
 
 
 def test_a_variable_without_values_is_said_to_be_empty(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,10 +11,11 @@ import pytest
 
 from dashboards.alerts import alerts
 from dashboards.panels import COLUMNS, Dashboard, Panel, Query, Row
-from dashboards.queries import FAULT_TAG, PUSHED_FAULTS, addresses, expressions, substituted
+from dashboards.queries import FAULT_TAG, PUSHED_FAULTS, addresses, expressions, label_values, substituted
 from dashboards.rules import annotations_of, dashboard_of
 from dashboards.settings import Settings
 from dashboards.site import dashboards, files
+from tests.unit.dashboards_chosen import in_grafana
 from validator.publish.catalogue import PREFIX
 from validator.publish.metrics import EXEMPLIFIED
 
@@ -63,39 +64,31 @@ def test_variables_of_expressions_and_legends_exist(board: Dashboard) -> None:
     names = {variable.name for variable in board.variables}
     assert {"datasource", "pipeline"} <= names
     for where, expression in expressions(board):
-        used = set(re.findall(r"\$(\w+)", expression)) - {"__rate_interval", "__range", "__interval"}
+        used = set(re.findall(r"\$\{?(\w+)", expression)) - {"__rate_interval", "__range", "__interval"}
         assert used <= names, where
-        assert "$pipeline" in expression, f"{where} shows pipelines that were not chosen"
+        assert "${pipeline:" in expression, f"{where} shows pipelines that were not chosen"
         assert "$" not in substituted(expression), where
     linked = {name for _, url in addresses(board) for name in re.findall(r"\$\{(\w+)\}", url)}
     assert linked <= names | {"__data"}
     asked = [text for _, text in expressions(board)] + [tag for layer in board.tagged for tag in layer.tags]
-    unused = {name for name in names - linked - {"datasource"} if not any(f"${name}" in text for text in asked)}
+    found = {name for text in asked for name in re.findall(r"\$\{?(\w+)", text)}
+    unused = names - linked - {"datasource"} - found
     assert not unused
 
 
 @each_board
-@pytest.mark.parametrize(("name", "other"), [("orders(eu)", "orderseu"), ("a.b", "axb"), ("a\\d", "a1")])
-def test_a_name_is_asked_for_as_it_is_whatever_it_means_in_a_regular_expression(
-    board: Dashboard, name: str, other: str
-) -> None:
-    [pipeline] = [variable for variable in board.variables if variable.name == "pipeline"]
-    shown = in_grafana(name, many=pipeline.many)
-    for where, expression in expressions(board):
-        asked = re.findall(r'pipeline(=~?)"((?:[^"\\]|\\\\)*)"', expression.replace("$pipeline", shown))
-        assert len(asked) == expression.count("$pipeline"), where
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [("orders(eu)", "orderseu"), ("a.b", "axb"), ("a\\d", "a1"), ("bob's", "bobs"), ('the "b"', "the b"), ("a/b", "a")],
+)
+def test_a_name_is_asked_for_as_it_is_whatever_it_means_in_promql(board: Dashboard, name: str, other: str) -> None:
+    selectors = [(where, selector) for where, selector, _ in label_values(board) if "$" in selector]
+    for where, expression in [*expressions(board), *selectors]:
+        asked = re.findall(r"pipeline(=~?)`([^`]*)`", in_grafana(expression, name))
+        assert len(asked) == expression.count("${pipeline:"), where
         for operator, text in asked:
-            meant = text.replace("\\\\", "\\")
-            found = [n for n in (name, other) if (n == meant if operator == "=" else re.fullmatch(meant, n))]
+            found = [n for n in (name, other) if (n == text if operator == "=" else re.fullmatch(text, n))]
             assert found == [name], where
-
-
-def in_grafana(name: str, *, many: bool) -> str:
-    """``name`` as Grafana's Prometheus data source writes it between quotes (`interpolateQueryExpr` of its source)."""
-    doubled = name.replace("\\", "\\\\")
-    if not many:
-        return doubled
-    return re.sub(r"[$^*{}\[\]'+?.()|]", r"\\\\\g<0>", name.replace("\\", "\\" * 4))
 
 
 def test_a_link_to_a_pipeline_takes_any_name() -> None:

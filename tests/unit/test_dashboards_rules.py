@@ -72,8 +72,8 @@ def test_a_selector_reads_as_promql() -> None:
     assert select("events_total", {"class": ("late", "missing")}, "5m") == (
         'streamproof_events_total{class=~"late|missing"}[5m]'
     )
-    assert select("build_info", {"pipeline": "$pipeline"}) == 'streamproof_build_info{pipeline="$pipeline"}'
-    assert select("build_info", {"pipeline": ("$pipeline",)}) == 'streamproof_build_info{pipeline=~"$pipeline"}'
+    assert select("build_info", {"pipeline": "$pipeline"}) == "streamproof_build_info{pipeline=`${pipeline:raw}`}"
+    assert select("build_info", {"pipeline": ("$pipeline",)}) == "streamproof_build_info{pipeline=~`${pipeline:regex}`}"
 
 
 def test_a_name_of_any_text_is_quoted() -> None:
