@@ -66,3 +66,5 @@ class Facts(Section):
     """Process id -> control group in which it was."""
     libraries: dict[str, str] = Field(default_factory=dict)
     """Target -> file of the library by which its clock is moved."""
+    loss_by: str | None = None
+    """What loses the packets of a namespace: ``netem``, or the program of the packet filter."""

@@ -1,6 +1,7 @@
 """Loss of packets by the kernel's packet filter, where there is no netem: iptables (of either kind), or nft. IPv4 only.
 
 A rule of iptables carries a comment of its fault, by which it is counted and taken off, and which no other rule has.
+Which program put a rule in is the caller's to remember: another process may choose another one.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Final
 from faults.backends import namespaces, nftables
 from faults.errors import FaultRefused
 
+_NFT: Final = "nft"
 _PROGRAMS: Final = ("iptables", "iptables-nft", "iptables-legacy")
 _CHAIN: Final = "OUTPUT"
 _WAIT: Final = ("-w", "5")
@@ -46,31 +48,38 @@ def why_no_loss() -> str | None:
     return no_netem if no_netem == no_filter else f"{no_netem}, and {no_filter}"
 
 
-def lose(namespace: str, device: str, percent: float, name: str) -> None:
+def chosen() -> str | None:
+    """The program that loses packets here; None where there is none."""
+    if _why_no_iptables() is None:
+        return _program()
+    return _NFT if nftables.why_not_here() is None else None
+
+
+def lose(program: str, namespace: str, device: str, percent: float, name: str) -> None:
     """Drop a share of what processes inside send by the device, by a rule of this name. Raises FaultRefused."""
-    if _why_no_iptables() is not None:
+    if program == _NFT:
         nftables.lose(namespace, device, percent, name)
         return
-    _filter(namespace, "-A", _CHAIN, *_rule(device, percent, name))
+    _filter(program, namespace, "-A", _CHAIN, *_rule(device, percent, name))
 
 
-def lost(namespace: str, name: str) -> int | None:
+def lost(program: str, namespace: str, name: str) -> int | None:
     """How many packets the rule of this name dropped; None where there is none. Raises FaultRefused."""
-    if _why_no_iptables() is not None:
+    if program == _NFT:
         return nftables.lost(namespace, name)
-    lines = _filter(namespace, "-nvxL", _CHAIN).splitlines()
+    lines = _filter(program, namespace, "-nvxL", _CHAIN).splitlines()
     return next((int(line.split()[0]) for line in lines if f"/* {name} */" in line), None)
 
 
-def remove(namespace: str, name: str) -> None:
+def remove(program: str, namespace: str, name: str) -> None:
     """Take the rule of this name off, where it is. Raises FaultRefused."""
-    if _why_no_iptables() is not None:
+    if program == _NFT:
         nftables.remove(namespace, name)
         return
-    numbered = _filter(namespace, "-nL", _CHAIN, "--line-numbers").splitlines()
+    numbered = _filter(program, namespace, "-nL", _CHAIN, "--line-numbers").splitlines()
     numbers = [line.split()[0] for line in numbered if f"/* {name} */" in line]
     for number in reversed(numbers):
-        _filter(namespace, "-D", _CHAIN, number)
+        _filter(program, namespace, "-D", _CHAIN, number)
 
 
 def _rule(device: str, percent: float, name: str) -> tuple[str, ...]:
@@ -82,8 +91,8 @@ def _program() -> str | None:
     return next((found for program in _PROGRAMS if (found := shutil.which(program)) is not None), None)
 
 
-def _filter(namespace: str, *arguments: str) -> str:
-    command = ["ip", "netns", "exec", namespace, _program() or _PROGRAMS[0], *_WAIT, *arguments]
+def _filter(program: str, namespace: str, *arguments: str) -> str:
+    command = ["ip", "netns", "exec", namespace, program, *_WAIT, *arguments]
     ran = subprocess.run(command, check=False, capture_output=True, text=True)
     if ran.returncode:
         raise FaultRefused(f"namespace {namespace}: iptables refused ({namespaces.first_line(ran.stderr)}).")

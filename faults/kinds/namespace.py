@@ -26,6 +26,7 @@ from faults.parameters import (
 )
 from faults.targets import NamespaceTarget
 
+_NETEM: Final = "netem"
 _CONNECT_SECONDS_MAX: Final = 5.0
 _SILENCE_SECONDS: Final = 0.5
 """A connection that takes longer than this, where one was made before, does not come about."""
@@ -220,7 +221,7 @@ class NamespaceDelay(_OnNamespaces):
 
     def _rule(self) -> tuple[str, ...]:
         jitter = (f"{round(self._jitter * 1e6)}us",) if self._jitter else ()
-        return ("netem", "delay", f"{round(self._delay * 1e6)}us", *jitter)
+        return (_NETEM, "delay", f"{round(self._delay * 1e6)}us", *jitter)
 
     def _shows(self, name: str) -> bool:
         target = self._targets[name]
@@ -265,26 +266,36 @@ class NamespaceLoss(_OnNamespaces):
         assert isinstance(fault.parameters, NamespaceLossParameters)
         self._percent = fault.parameters.percent
         self._name = f"streamproof-{fault.id}"
-        self._is_filtered = namespaces.why_no_netem() is not None
         self.impairment = Impairment(ways=("to_upstream",), lost_share=self._percent / 100)
+
+    def prepare(self) -> None:
+        """As of all; and choose what loses, into the facts: whoever heals must take it off there."""
+        super().prepare()
+        loss_by = packet_filter.chosen() if namespaces.why_no_netem() else _NETEM
+        self.facts = self.facts.model_copy(update={"loss_by": loss_by})
+
+    @property
+    def _filter(self) -> str | None:
+        """The program of the packet filter that loses; None: another does."""
+        return None if self.facts.loss_by == _NETEM else self.facts.loss_by
 
     def _why_no_rule(self) -> str | None:
         return packet_filter.why_no_loss()
 
     def _add(self, target: NamespaceTarget) -> None:
-        if self._is_filtered:
-            packet_filter.lose(target.namespace, target.device, self._percent, self._name)
+        if self._filter is not None:
+            packet_filter.lose(self._filter, target.namespace, target.device, self._percent, self._name)
         else:
             super()._add(target)
 
     def _take_off(self, target: NamespaceTarget) -> None:
-        if self._is_filtered:
-            packet_filter.remove(target.namespace, self._name)
+        if self._filter is not None:
+            packet_filter.remove(self._filter, target.namespace, self._name)
         else:
             super()._take_off(target)
 
     def _rule(self) -> tuple[str, ...]:
-        return ("netem", "loss", f"{self._percent:g}%")
+        return (_NETEM, "loss", f"{self._percent:g}%")
 
     def _shows(self, name: str) -> bool:
         target = self._targets[name]
@@ -292,12 +303,12 @@ class NamespaceLoss(_OnNamespaces):
         namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS)
         if self._is_relays(target):
             return self._relay(name).lost_packets > 0
-        if self._is_filtered:
-            return bool(packet_filter.lost(target.namespace, self._name))
+        if self._filter is not None:
+            return bool(packet_filter.lost(self._filter, target.namespace, self._name))
         rule = namespaces.root_rule(*self._places(target))
         return rule.get("handle") == namespaces.HANDLE and int(rule.get("drops", 0)) > 0
 
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:
-        is_filtered = self._is_filtered and not self._is_relays(target)
-        has_rule = is_filtered and packet_filter.lost(target.namespace, self._name) is not None
+        by_filter = None if self._is_relays(target) else self._filter
+        has_rule = by_filter is not None and packet_filter.lost(by_filter, target.namespace, self._name) is not None
         return not has_rule and super()._is_well(name, target)

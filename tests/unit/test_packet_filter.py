@@ -8,6 +8,11 @@ from pathlib import Path
 import pytest
 
 from faults.backends import namespaces, nftables, packet_filter
+from faults.config import parse
+from faults.facts import Facts
+from faults.fault import Fault
+from faults.kinds.makers import injection
+from faults.schedule import timeline
 
 NAME = "streamproof-1"
 OURS = "netns exec node nft "
@@ -17,6 +22,7 @@ echo "$*" >>{log}
 case "$*" in
 *"list tables"*) printf "table ip foreign\\ntable ip streamproof-1\\n" ;;
 *"list table ip"*) echo 'oifname "e0" numgen random mod 1000000 <= 499999 counter packets 7 bytes 203 drop' ;;
+*"-nL OUTPUT"*) echo "3 DROP 0 -- 0.0.0.0/0 0.0.0.0/0 /* streamproof-1 */" ;;
 esac
 """
 UNSHARE = """\
@@ -29,7 +35,6 @@ Install = Callable[..., Callable[[], list[str]]]
 @pytest.fixture
 def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """Makes a host that has these programs, of which the kernel refuses one; tells what was done in a namespace."""
-    cached = (packet_filter._why_no_iptables, nftables.why_not_here)
 
     def make(*programs: str, refused: str = "nothing") -> Callable[[], list[str]]:
         log = tmp_path / "log"
@@ -38,22 +43,32 @@ def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install
         for name in (*scripts, *programs):
             (tmp_path / name).write_text(scripts.get(name, "#!/bin/sh\n"))
             (tmp_path / name).chmod(0o755)
+        ask_anew()
         return lambda: log.read_text().splitlines()
 
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr(namespaces, "why_not_here", lambda: None)
-    for asked in cached:
-        asked.cache_clear()
     yield make
-    for asked in cached:
-        asked.cache_clear()
+    ask_anew()
+
+
+def ask_anew() -> None:
+    """As another process would."""
+    packet_filter._why_no_iptables.cache_clear()
+    nftables.why_not_here.cache_clear()
+
+
+def chosen() -> str:
+    program = packet_filter.chosen()
+    assert program is not None
+    return program
 
 
 @pytest.mark.parametrize(("percent", "last"), [(1.0, 9_999), (12.5, 124_999), (100.0, 999_999)])
 def test_without_iptables_a_share_is_lost_by_a_table_of_nft(install: Install, percent: float, last: int) -> None:
     done = install("nft")
     assert packet_filter.why_not_here() is None
-    packet_filter.lose("node", "e0", percent, NAME)
+    packet_filter.lose(chosen(), "node", "e0", percent, NAME)
     (command,) = done()
     assert command == (
         f"{OURS}add table ip {NAME}; add chain ip {NAME} out {{ type filter hook output priority 0; }}; "
@@ -63,22 +78,22 @@ def test_without_iptables_a_share_is_lost_by_a_table_of_nft(install: Install, pe
 
 def test_what_a_table_of_nft_lost_is_counted_and_it_is_removed(install: Install) -> None:
     done = install("nft")
-    assert packet_filter.lost("node", NAME) == 7
-    assert packet_filter.lost("node", "streamproof-12") is None
-    packet_filter.remove("node", NAME)
+    assert packet_filter.lost(chosen(), "node", NAME) == 7
+    assert packet_filter.lost(chosen(), "node", "streamproof-12") is None
+    packet_filter.remove(chosen(), "node", NAME)
     assert done()[-1] == f"{OURS}delete table ip {NAME}"
     assert not any("streamproof-12" in command for command in done())
 
 
 def test_a_table_of_nft_that_is_not_there_needs_no_removal(install: Install) -> None:
     done = install("nft")
-    packet_filter.remove("node", "streamproof-2")
+    packet_filter.remove(chosen(), "node", "streamproof-2")
     assert done() == [f"{OURS}list tables ip"]
 
 
 def test_iptables_is_taken_where_both_are(install: Install) -> None:
     done = install("nft", "iptables")
-    packet_filter.lose("node", "e0", 50, NAME)
+    packet_filter.lose(chosen(), "node", "e0", 50, NAME)
     (command,) = done()
     assert "iptables -w 5 -A OUTPUT -o e0 -m statistic --mode random --probability 0.50000000" in command
 
@@ -86,7 +101,7 @@ def test_iptables_is_taken_where_both_are(install: Install) -> None:
 def test_nft_is_taken_where_the_kernel_refuses_iptables(install: Install) -> None:
     done = install("nft", "iptables", refused="iptables")
     assert packet_filter.why_not_here() is None
-    packet_filter.lose("node", "e0", 50, NAME)
+    packet_filter.lose(chosen(), "node", "e0", 50, NAME)
     assert done()[0].startswith(f"{OURS}add table")
 
 
@@ -100,3 +115,56 @@ def test_nft_is_taken_where_the_kernel_refuses_iptables(install: Install) -> Non
 def test_a_host_without_either_says_why(install: Install, programs: tuple[str, ...], refused: str, why: str) -> None:
     install(*programs, refused=refused)
     assert packet_filter.why_not_here() == why
+    assert packet_filter.chosen() is None
+
+
+@pytest.fixture
+def fault(monkeypatch: pytest.MonkeyPatch) -> Fault:
+    """A loss in a namespace whose network answers, on a kernel without netem."""
+    monkeypatch.setattr(namespaces, "why_no_netem", lambda: "no netem here")
+    monkeypatch.setattr(namespaces, "connect_seconds", lambda *_: 0.01)
+    monkeypatch.setattr(namespaces, "root_rule", lambda _: {})
+    target = {"type": "namespace", "namespace": "node", "device": "e0", "probe": "127.0.0.1:1"}
+    spec = {"kind": "namespace_loss", "target": "node", "parameters": {"percent": 50}}
+    config = parse({"targets": {"node": target}, "schedule": {"faults": [spec]}})
+    (step,) = timeline(config, id_of=lambda: NAME.removeprefix("streamproof-")).steps
+    return step.fault
+
+
+def injected(fault: Fault, state: Path) -> Facts:
+    """What the journal keeps of it."""
+    made = injection(fault, state)
+    made.prepare()
+    made.inject()
+    return Facts.model_validate_json(made.facts.model_dump_json())
+
+
+@pytest.mark.parametrize(
+    ("at_first", "at_healing", "removal"),
+    [
+        ("nothing", "iptables", "iptables -w 5 -D OUTPUT 3"),
+        ("iptables", "nothing", f"nft delete table ip {NAME}"),
+    ],
+)
+def test_a_rule_is_taken_off_by_the_program_that_put_it_in_whatever_the_healer_would_choose(
+    tmp_path: Path, install: Install, fault: Fault, at_first: str, at_healing: str, removal: str
+) -> None:
+    done = install("nft", "iptables", refused=at_first)
+    facts = injected(fault, tmp_path)
+    install("nft", "iptables", refused=at_healing)
+    injection(fault, tmp_path, facts).heal()
+    assert done()[-1].endswith(removal)
+
+
+def test_a_rule_of_netem_is_taken_off_where_netem_cannot_be_tried_any_more(
+    tmp_path: Path, install: Install, fault: Fault, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules: list[str] = []
+    done = install("iptables")
+    monkeypatch.setattr(namespaces, "add_rule", lambda _, *rule: rules.append(rule[0]))
+    monkeypatch.setattr(namespaces, "remove_rule", lambda _: rules.append("removed"))
+    with monkeypatch.context() as able:
+        able.setattr(namespaces, "why_no_netem", lambda: None)
+        facts = injected(fault, tmp_path)
+    injection(fault, tmp_path, facts).heal()
+    assert (rules, done()) == (["netem", "removed"], [])
