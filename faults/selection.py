@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -13,7 +13,7 @@ from faults.errors import FaultRefused
 from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
 from faults.spec import Selector
 from faults.targets import LocalProcess, Target
-from faults.things import distinct, hold_of, sharing
+from faults.things import distinct, hold_of, parts, sharing
 
 NODE_LOSS: Final = "node_loss"
 _SHARED: Final = ("machine", "topic")
@@ -74,9 +74,10 @@ def select(
         raise FaultRefused(f"{kind}: there is no {target_type} target with {_wanted(selector)}; see targets: .")
     elif kind == NODE_LOSS:
         picked = []
+    elif selector.pick == "leader":
+        picked = [_leader(kind, {name: target for name, target in matching.items() if not is_hit(name)})]
     else:
-        separate = matching if selector.pick == "leader" else distinct(kind, matching)
-        picked = _picked(kind, [name for name in separate if not is_hit(name)], separate, selector, draw)
+        picked = _drawn(kind, matching, is_hit, selector.pick, draw)
     if kind == NODE_LOSS:
         lost = _on_lost_hosts(config, matching, selector, draw)
         picked = list(distinct(kind, {name: config.targets[name] for name in lost}))
@@ -140,20 +141,33 @@ def _units(kind: str, targets: int, parameters: AnyParameters, *, is_limited: bo
     )
 
 
-def _picked(
-    kind: str, names: list[str], targets: Mapping[str, Target], selector: Selector, draw: random.Random
+def _leader(kind: str, targets: Mapping[str, Target]) -> str:
+    leaders = [name for name, target in targets.items() if target.leader]
+    if len(leaders) != 1:
+        said = f"{', '.join(leaders)} are" if leaders else "none is"
+        raise FaultRefused(f"{kind}: pick: leader needs one target with leader: true; {said}.")
+    return leaders[0]
+
+
+def _drawn(
+    kind: str, targets: Mapping[str, Target], is_hit: Callable[[str], bool], pick: str | int, draw: random.Random
 ) -> list[str]:
-    if selector.pick == "leader":
-        leaders = [name for name in names if targets[name].leader]
-        if len(leaders) != 1:
-            said = f"{', '.join(leaders)} are" if leaders else "none is"
-            raise FaultRefused(f"{kind}: pick: leader needs one target with leader: true; {said}.")
-        return leaders
-    count = _count(selector.pick, len(targets))
-    if count > len(names):
-        left = " and that no other fault of the group hits" if len(names) < len(targets) else ""
-        raise FaultRefused(f"{kind}: pick: {selector.pick} is more than the {len(names)} targets that match{left}.")
-    return draw.sample(names, count)
+    """Separate targets by number; of a process group and those of its processes that are targets, one."""
+    separate = distinct(kind, targets)
+    free: dict[str, list[str]] = {}
+    for name in separate:
+        alone = [] if pick == "all" else parts(kind, targets, name)
+        if choices := [one for one in (name, *alone) if not is_hit(one)]:
+            free[name] = choices
+    count = _count(pick, len(separate))
+    if count > len(free):
+        left = " and that no other fault of the group hits" if len(free) < len(separate) else ""
+        raise FaultRefused(f"{kind}: pick: {pick} is more than the {len(free)} targets that match{left}.")
+    drawn = draw.sample(list(free), count)
+    if count == len(free):
+        # Whole groups would leave nothing: where one of its processes is a target, that one is enough.
+        free = {name: [one for one in choices if one != name] or choices for name, choices in free.items()}
+    return [free[name][0] if len(free[name]) == 1 else draw.choice(free[name]) for name in drawn]
 
 
 def _count(pick: str | int, of: int) -> int:

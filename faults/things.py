@@ -35,9 +35,17 @@ class Hold:
     things: frozenset[Thing]
     groups: frozenset[Thing] = frozenset()
 
+    def takes(self, other: Hold) -> bool:
+        """Whether what is hit here hits what the other stands for, be it as one of a whole group."""
+        return bool(self.things & (other.things | other.groups))
+
     def meets(self, other: Hold) -> bool:
         """Whether the one takes hold of something that the other does."""
-        return bool(self.things & other.things or self.things & other.groups or self.groups & other.things)
+        return self.takes(other) or other.takes(self)
+
+    def is_part_of(self, other: Hold) -> bool:
+        """Whether it is in the group that the other takes, and leaves of it what the other stands for."""
+        return other.takes(self) and not self.takes(other)
 
 
 def hold_of(kind: str, target: Target) -> Hold:
@@ -83,10 +91,16 @@ def distinct(kind: str, targets: Mapping[str, Target]) -> dict[str, Target]:
     return {name: target for name, target in targets.items() if name in kept}
 
 
+def parts(kind: str, targets: Mapping[str, Target], name: str) -> list[str]:
+    """The ``targets`` that are a process each of the group that ``name`` takes, and can be hit without the others."""
+    whole = hold_of(kind, targets[name])
+    return list(distinct(kind, {n: t for n, t in targets.items() if hold_of(kind, t).is_part_of(whole)}))
+
+
 def sharing(kind: str, targets: Mapping[str, Target], names: Iterable[str]) -> frozenset[str]:
-    """``names``, and those of ``targets`` that take hold of something that these do."""
+    """``names``, and those of ``targets`` that are hit with them: one process of a group does not hit the group."""
     taken = [hold_of(kind, targets[name]) for name in names]
-    return frozenset(name for name, target in targets.items() if any(map(hold_of(kind, target).meets, taken)))
+    return frozenset(n for n, target in targets.items() if any(hold.takes(hold_of(kind, target)) for hold in taken))
 
 
 def _process_of(kind: str, target: Target) -> LocalProcess | None:

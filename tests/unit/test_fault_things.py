@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import chain, combinations
 from pathlib import Path
 from typing import Any
 
@@ -111,8 +112,8 @@ def test_two_targets_in_one_process_group_are_one_where_the_group_is_taken(
     leader = process(str(tmp_path / "leader.pid"), group=True)
     member = process(str(tmp_path / "member.pid"), group=member_takes_group)
     pause = {"kind": "process_pause"}
-    with pytest.raises(FaultRefused, match=r"would hit all replicas \(member, leader\)"):
-        hit({"member": member, "leader": leader}, {**pause, "target": {"pick": "one"}})
+    with pytest.raises(FaultRefused, match=r"would hit all replicas \(again, leader\)"):
+        hit({"again": leader, "leader": leader}, {**pause, "target": {"pick": "one"}})
     with pytest.raises(FaultRefused, match="would be hit twice in one group"):
         hit({"member": member, "leader": leader}, {**pause, "target": "member"}, {**pause, "target": "leader"})
     (names,) = hit({"member": member, "leader": leader}, {**pause, "target": {"pick": "all"}})
@@ -120,6 +121,43 @@ def test_two_targets_in_one_process_group_are_one_where_the_group_is_taken(
     other = process(str(tmp_path / "other.pid"), group=True)
     with pytest.raises(FaultRefused, match="pick: 3 is more than the 2 targets that match"):
         hit({"member": member, "leader": leader, "other": other}, {**pause, "target": {"pick": 3}})
+
+
+def of_group(tmp_path: Path, *names: str) -> dict[str, Any]:
+    """Targets of `group_of_two`; the leader's is its whole group."""
+    return {name: process(str(tmp_path / f"{name}.pid"), group=name == "leader") for name in names}
+
+
+def drawn(targets: dict[str, Any], pick: int | str) -> set[tuple[str, ...]]:
+    pause = {"kind": "process_pause", "target": {"pick": pick}}
+    return {tuple(hit(targets, pause, seed=seed)[0]) for seed in range(40)}
+
+
+@pytest.mark.usefixtures("group_of_two")
+def test_a_process_of_a_group_is_drawn_too_and_never_with_it(tmp_path: Path) -> None:
+    targets = of_group(tmp_path, "member", "leader", "other")
+    assert drawn(targets, 1) == {("member",), ("leader",), ("other",)}
+    more = targets | {"fourth": process(str(tmp_path / "fourth.pid"))}
+    assert {names for names in drawn(more, "50%") if "other" in names} == {
+        ("member", "other"), ("leader", "other"), ("other", "fourth"),
+    }  # fmt: skip
+
+
+@pytest.mark.usefixtures("group_of_two")
+def test_a_process_of_a_group_is_drawn_where_the_whole_group_would_leave_nothing(tmp_path: Path) -> None:
+    assert drawn(of_group(tmp_path, "member", "leader"), 1) == {("member",)}
+    assert drawn(of_group(tmp_path, "member", "leader", "other"), 2) == {("member", "other")}
+    with pytest.raises(FaultRefused, match=r"would hit all replicas \(leader, other\)"):
+        drawn(of_group(tmp_path, "leader", "other"), 2)
+
+
+@pytest.mark.usefixtures("group_of_two")
+def test_two_faults_hit_no_group_together_with_its_process(tmp_path: Path) -> None:
+    targets, pause = of_group(tmp_path, "member", "leader", "other"), {"kind": "process_pause"}
+    targets["fourth"] = process(str(tmp_path / "fourth.pid"))
+    together = {frozenset(chain(*hit(targets, pause, pause, seed=seed, targets_at_once=2))) for seed in range(60)}
+    pairs = {frozenset(pair) for pair in combinations(targets, 2)}
+    assert together == pairs - {frozenset(["member", "leader"])}
 
 
 @pytest.mark.usefixtures("group_of_two")
