@@ -33,6 +33,8 @@ class LocalProcess(Selectable):
     """A file that holds its id, read anew each time."""
     group: bool = False
     """All of its process group, not only this process."""
+    in_group_of: Path | None = None
+    """The file with the id of the process that leads its group, so that a plan knows it before either runs."""
     start: tuple[str, ...] = ()
     """The command that is the process; run to heal a kill, and its id is written to ``pid_file``."""
     supervised: bool = False

@@ -1,13 +1,14 @@
 """What a target physically is: two names may stand for one process, clock file, device or file system.
 
-As far as the configuration tells it, and of process groups (``group: true``) as far as their processes run by now. That
-two files hold one process id is seen only when the processes are looked for.
+As far as the configuration tells it, and of process groups (``group: true``) also as far as their processes run by now.
+That two files hold one process id is seen only when the processes are looked for.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -124,12 +125,14 @@ def _process(target: LocalProcess) -> Thing:
 
 
 def _group(target: LocalProcess) -> frozenset[Thing]:
-    """The process group that it is in; nothing where it does not run yet."""
-    try:
-        pid = processes.pid_of(target)
-        return frozenset() if pid is None else frozenset([("process group", str(os.getpgid(pid)))])
-    except OSError:
-        return frozenset()
+    """The process group that it is in: by the file of its leader, and by its number where it runs by now."""
+    found = set()
+    if target.pid is None:
+        found.add(_file("process group", target.in_group_of or processes.where_named(target)))
+    with suppress(OSError):
+        if (pid := processes.pid_of(target)) is not None:
+            found.add(("process group", str(os.getpgid(pid))))
+    return frozenset(found)
 
 
 def _file(sort: str, path: Path) -> Thing:

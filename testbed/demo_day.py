@@ -63,7 +63,7 @@ class Day:
     workers: int
     """How many the engine runs, where it runs several."""
     timeline: Timeline
-    """As the seed gives it; a run makes it again, on targets that exist."""
+    """As the seed gives it, of which a run changes only what the targets are: the plan that was checked is the one."""
 
     @property
     def kinds(self) -> frozenset[str]:
@@ -106,7 +106,8 @@ class Day:
 
     def bound(self, places: Places) -> tuple[FaultConfig, Timeline]:
         """Configuration and timeline of a run."""
-        return _bound(self.content(places), self.source, self.seed)
+        config = parse(self.content(places), self.source)
+        return config, _on_targets(self.timeline, config)
 
 
 def day_of(engine: str, inputs: tuple[str, ...], seed: int, source: str, asked: Mapping[str, Any]) -> Day:
@@ -121,9 +122,9 @@ def day_of(engine: str, inputs: tuple[str, ...], seed: int, source: str, asked: 
         return _content(asked, engine, inputs, own_seed, replace(_PLANNED, links=links), workers)
 
     workers = workers_for(engine, _hit_at_once(parse(with_workers(WORKERS), source)))
-    content = with_workers(workers)
-    _check_targets(parse(content, source), engine, source)
-    _, planned = _bound(content, source, own_seed)
+    config = parse(with_workers(workers), source)
+    _check_targets(config, engine, source)
+    planned = _planned(config, own_seed)
     if not planned.steps:
         raise FaultConfigError(f"{source}: its budgets leave room for no fault; raise length or down_at_most.")
     day = Day(source, asked, engine, inputs, own_seed, workers, planned)
@@ -186,8 +187,7 @@ def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
             )
 
 
-def _bound(content: Mapping[str, Any], source: str, seed: int) -> tuple[FaultConfig, Timeline]:
-    config = parse(content, source)
+def _planned(config: FaultConfig, seed: int) -> Timeline:
     # The planner takes a supervised process for one that comes back at once, and refuses to keep it down. The demo's
     # supervisor waits until the journal says that healing has begun; so plan as if the runner itself would start it.
     started = {
@@ -196,7 +196,11 @@ def _bound(content: Mapping[str, Any], source: str, seed: int) -> tuple[FaultCon
         else target
         for name, target in config.targets.items()
     }
-    planned = timeline(config.model_copy(update={"targets": started}), seed)
+    return _on_targets(timeline(config.model_copy(update={"targets": started}), seed), config)
+
+
+def _on_targets(planned: Timeline, config: FaultConfig) -> Timeline:
+    """The same plan on the targets of these names in ``config``."""
     steps = tuple(
         replace(
             step,
@@ -205,7 +209,7 @@ def _bound(content: Mapping[str, Any], source: str, seed: int) -> tuple[FaultCon
         )
         for step in planned.steps
     )
-    return config, replace(planned, steps=steps)
+    return replace(planned, steps=steps)
 
 
 def _supervised(fault: Fault, config: FaultConfig) -> Fault:

@@ -82,6 +82,13 @@ def state_folder(folder: Path) -> Path:
     return folder / "faults"
 
 
+def _group(engine: str, role: str, folder: Path) -> dict[str, object]:
+    """All of a process but Storm's worker, which is in the group of its Supervisor."""
+    if engine == "storm" and role == "worker":
+        return {"in_group_of": str(pid_file(folder, f"{engine}-supervisor"))}
+    return {"group": True}
+
+
 def targets(
     engine: str, topics: tuple[str, ...], places: Places, workers: int = WORKERS
 ) -> dict[str, dict[str, object]]:
@@ -92,8 +99,7 @@ def targets(
             "type": "process",
             "pid_file": str(pid_file(places.folder, name)),
             "supervised": True,
-            # All of a process but Storm's worker, which is in the group of its Supervisor.
-            "group": not (engine == "storm" and role == "worker"),
+            **_group(engine, role, places.folder),
             "host": f"node-{number}",
             "leader": role in _LEADERS,
             "labels": {"engine": engine, "role": role},

@@ -10,7 +10,6 @@ import pytest
 from faults.config import PlanName
 from faults.errors import FaultRefused
 from faults.parameters import DelayParameters, NamespaceDelayParameters
-from faults.targets import LocalProcess
 from testbed import demo_engine, node
 from testbed.demo_files import real_settings, topics
 from testbed.demo_targets import ROLES, instance_names, link_names, node_name
@@ -118,15 +117,3 @@ def test_a_plan_that_hits_more_workers_than_there_are_is_refused_in_one_sentence
         FaultRefused, match=f"--plan vogel-kill-4 hits 4 workers at once, and the demo has {most} of {engine}"
     ):
         planned(engine, plan="vogel-kill-4")
-
-
-@pytest.mark.parametrize("plan", ["pgval-crash", "streambench-node"])
-def test_a_worker_of_storm_is_kept_down_with_its_supervisor(plan: str) -> None:
-    day = planned("storm", plan=plan).day
-    assert day is not None
-    _, timeline = day.bound(PLACES)
-    (step,) = timeline.steps
-    (target,) = step.fault.targets.values()
-    assert isinstance(target, LocalProcess)
-    assert (step.fault.target_names, target.group) == ("storm-supervisor", True), "whose group the worker is in"
-    assert step.lasts_seconds > 0

@@ -15,31 +15,10 @@ from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Journal
 from testbed.demo_chaos import ChaosDay
-from testbed.demo_files import real_settings
 from testbed.demo_memory import taken_by
 from testbed.demo_supervisor import Charge, Supervisor
 from testbed.demo_targets import pid_file
-from testbed.engines.storm import StormEngine
 from tests.unit.demo_days import in_file, planned
-
-
-def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    engine = StormEngine(real_settings(planned("storm:at_least_once", plan="vogel-kill-1"), "127.0.0.1:1"), tmp_path)
-    monkeypatch.setattr(engine, "_submitter", object())
-    monkeypatch.setattr(engine, "_worker", lambda: worker)
-    log = tmp_path / "storm-0.log"
-    log.write_text("spout ready\n")
-    worker: int | None = 41
-    engine.restart(0)
-    assert engine._is_ready(0)
-    worker = None
-    engine.restart(0)
-    worker = 42
-    assert not engine._is_ready(0)
-    log.write_text("spout ready\nspout ready\n")
-    assert engine._is_ready(0)
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("process_kill", True), ("restart_loop", False)])

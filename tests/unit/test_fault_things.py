@@ -160,6 +160,14 @@ def test_two_faults_hit_no_group_together_with_its_process(tmp_path: Path) -> No
     assert together == pairs - {frozenset(["member", "leader"])}
 
 
+def test_a_group_that_the_file_tells_is_known_before_its_processes_run() -> None:
+    leader, member = process("leader.pid", group=True), process("member.pid", in_group_of="./leader.pid")
+    targets = {"member": member, "leader": leader}
+    assert drawn(targets, 1) == {("member",)}
+    with pytest.raises(FaultRefused, match="would be hit twice in one group"):
+        hit(targets, *({"kind": "process_pause", "target": name} for name in targets))
+
+
 @pytest.mark.usefixtures("group_of_two")
 def test_two_targets_in_one_process_group_are_two_where_nobody_takes_it(tmp_path: Path) -> None:
     targets = {name: process(str(tmp_path / f"{name}.pid")) for name in ("leader", "member")}

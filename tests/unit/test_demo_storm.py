@@ -1,0 +1,98 @@
+"""A chaos day on Storm, whose worker is in the process group of its Supervisor and comes back by that one's hand."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.errors import FaultRefused
+from faults.fault import Timeline
+from faults.targets import LocalProcess
+from testbed.demo_day import Day
+from testbed.demo_files import real_settings
+from testbed.demo_targets import Places, instance_names, pid_file
+from testbed.engines.storm import StormEngine
+from tests.unit.demo_days import PLACES, in_file, planned
+
+STORM = {"engine": "storm"}
+
+
+@pytest.fixture
+def running(tmp_path: Path) -> Iterator[Places]:
+    """Where something runs in the place of each daemon, and of the worker in the group of the Supervisor."""
+    pids: dict[str, int] = {}
+    with ExitStack() as stack:
+        for name in reversed(instance_names("storm")):
+            group = pids.get("storm-supervisor", 0) if name == "storm-worker-0" else 0
+            process = stack.enter_context(subprocess.Popen(["sleep", "60"], process_group=group))
+            stack.callback(process.kill)
+            pids[name] = process.pid
+            file = pid_file(tmp_path, name)
+            file.parent.mkdir(exist_ok=True)
+            file.write_text(f"{process.pid}\n")
+        yield Places(tmp_path, "127.0.0.1:9092", ())
+
+
+def day_of(folder: Path, *faults: dict[str, Any], seed: int) -> Day:
+    day = planned("storm", faults=in_file(folder, *faults, seed=seed)).day
+    assert day is not None
+    return day
+
+
+def names(timeline: Timeline) -> list[str]:
+    return [fault.target_names for step in timeline.steps for _, fault in step.parts]
+
+
+@pytest.mark.parametrize("pick", [1, 2, "50%"])
+def test_a_day_is_the_same_before_its_processes_run_and_while_they_do(
+    tmp_path: Path, running: Places, pick: int | str
+) -> None:
+    pause = {"kind": "process_pause", "target": {"labels": STORM, "pick": pick}}
+    for seed in range(20):
+        day = day_of(tmp_path, pause, pause, seed=seed)
+        config, timeline = day.bound(running)
+        assert names(timeline) == names(day.timeline)
+        assert not any({"storm-worker-0", "storm-supervisor"} <= set(step.fault.targets) for step in timeline.steps)
+        assert all(config.targets[n] == target for s in timeline.steps for n, target in s.fault.targets.items())
+
+
+def test_a_worker_is_not_hit_besides_its_supervisor_and_that_is_said_before_anything_starts(tmp_path: Path) -> None:
+    both = [{"kind": "process_pause", "target": name} for name in ("storm-supervisor", "storm-worker-0")]
+    with pytest.raises(FaultRefused, match="process_pause: storm-worker-0 would be hit twice in one group"):
+        day_of(tmp_path, {"together": both, "for": "4s"}, seed=1)
+
+
+@pytest.mark.parametrize("plan", ["pgval-crash", "streambench-node"])
+def test_a_worker_of_storm_is_kept_down_with_its_supervisor(plan: str) -> None:
+    day = planned("storm", plan=plan).day
+    assert day is not None
+    _, timeline = day.bound(PLACES)
+    (step,) = timeline.steps
+    (target,) = step.fault.targets.values()
+    assert isinstance(target, LocalProcess)
+    assert (step.fault.target_names, target.group) == ("storm-supervisor", True), "whose group the worker is in"
+    assert step.lasts_seconds > 0
+
+
+def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = StormEngine(real_settings(planned("storm:at_least_once", plan="vogel-kill-1"), "127.0.0.1:1"), tmp_path)
+    monkeypatch.setattr(engine, "_submitter", object())
+    monkeypatch.setattr(engine, "_worker", lambda: worker)
+    log = tmp_path / "storm-0.log"
+    log.write_text("spout ready\n")
+    worker: int | None = 41
+    engine.restart(0)
+    assert engine._is_ready(0)
+    worker = None
+    engine.restart(0)
+    worker = 42
+    assert not engine._is_ready(0)
+    log.write_text("spout ready\nspout ready\n")
+    assert engine._is_ready(0)
