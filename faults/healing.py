@@ -8,7 +8,7 @@ from functools import partial
 from typing import Final
 
 from faults.config import LimitsSection
-from faults.errors import FaultError, NotHealed
+from faults.errors import FaultError, NotHealed, NotVerified
 from faults.fault import State
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection
@@ -46,10 +46,12 @@ def heal_each(
     topic: FaultsTopic | None,
     within_seconds: float,
     healed: Callable[[Entry], None],
+    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
     """Heal all in this order, then wait for the proof of each, for which another one may have to be healed.
 
-    Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for those that are not.
+    Tries all, calls ``healed`` for each that is proven, and ``meanwhile`` again and again while it waits. Raises
+    NotHealed for those that are not, and NotVerified where ``meanwhile`` does.
     """
     failed: list[str] = []
 
@@ -61,6 +63,8 @@ def heal_each(
                 f"no probe showed within {within_seconds:g} s that it is gone; look at the target, then run "
                 "`streamproof faults heal CONFIG`."
             )
+        except NotVerified:
+            raise  # another one's, which is held meanwhile
         except (FaultError, OSError) as error:
             why = str(error)
         failed.append(f"{entry.fault.name} on {entry.fault.target_names} is not healed: {why}")
@@ -75,7 +79,11 @@ def heal_each(
         return True
 
     def proven(entry: Entry, injected: Injection) -> bool:
-        if not becomes_true(injected.is_gone, within_seconds):
+        def is_gone() -> bool:
+            meanwhile()
+            return injected.is_gone()
+
+        if not becomes_true(is_gone, within_seconds):
             return False
         reach(entry, "healed", journal, topic)
         return True

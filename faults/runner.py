@@ -91,7 +91,7 @@ def _one(
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
         # What is gone only once the others are healed is tried again with them.
         with suppress(NotHealed):
-            heal_each(pairs[::-1], journal, topic, within_seconds, healed)
+            heal_each(pairs[::-1], journal, topic, within_seconds, healed, meanwhile=partial(_hold_once, broken))
 
     started = 0.0
     try:
@@ -107,7 +107,7 @@ def _one(
             started = started or time.monotonic()
             injected.inject()
             journal.add_facts(entry, injected.facts)
-            if not becomes_true(partial(_shows, _inside(broken)), config.limits.verified_within):
+            if not becomes_true(partial(_shows, broken), config.limits.verified_within):
                 unseen = NotVerified(
                     f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s; it was healed, "
                     "and the run ended, since it would measure nothing."
@@ -149,9 +149,15 @@ def _prepared(fault: Fault, config: FaultConfig) -> Injection:
 
 def _shows(broken: Sequence[tuple[Entry, Injection]]) -> bool:
     """Whether the newest fault is in; the others go on meanwhile."""
-    for _, injected in broken[:-1]:
-        injected.hold()
+    _hold_once(broken[:-1])
     return broken[-1][1].is_in()
+
+
+def _hold_once(broken: Sequence[tuple[Entry, Injection]]) -> None:
+    """Hold each that is in; one that was healed early and is not proven to be gone must not be brought back."""
+    for entry, injected in broken:
+        if "heal_started" not in entry.states:
+            injected.hold()
 
 
 def _inside(broken: Sequence[tuple[Entry, Injection]]) -> list[tuple[Entry, Injection]]:
@@ -177,6 +183,5 @@ def _hold(
         elif now >= until:
             return
         else:
-            for _, injected in _inside(broken):
-                injected.hold()
+            _hold_once(broken)
             stop.wait(min(until - now, POLL_SECONDS))
