@@ -6,8 +6,9 @@ before anything is started. Raises FaultConfigError and FaultRefused, one senten
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,9 +16,7 @@ from faults.catalogue import KINDS
 from faults.config import FaultConfig, parse
 from faults.errors import FaultConfigError, FaultRefused
 from faults.fault import Fault, Timeline
-from faults.plans import schedule_of
 from faults.schedule import timeline
-from faults.spec import FaultSpec
 from faults.targets import LocalProcess
 from testbed import node
 from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS
@@ -29,8 +28,8 @@ from testbed.demo_targets import (
     node_name,
     state_folder,
     targets,
-    workers_for,
 )
+from testbed.demo_workers import overlapping, workers_needed
 
 HEALED_WITHIN: Final = "180s"
 """Unless the file says it: a killed engine is healed when all of it is ready again."""
@@ -121,7 +120,7 @@ def day_of(engine: str, inputs: tuple[str, ...], seed: int, source: str, asked: 
         links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(names))
         return _content(asked, engine, inputs, own_seed, replace(_PLANNED, links=links), workers)
 
-    workers = workers_for(engine, _hit_at_once(parse(with_workers(WORKERS), source)))
+    workers = workers_needed(parse(with_workers(WORKERS), source), engine, source)
     config = parse(with_workers(workers), source)
     _check_targets(config, engine, source)
     planned = _planned(config, own_seed)
@@ -150,24 +149,10 @@ def _content(
     }
 
 
-def _specs(config: FaultConfig) -> Iterator[FaultSpec]:
-    """All that the schedule or the plan lists."""
-    schedule = schedule_of(config.plan) if config.plan is not None else config.schedule
-    assert schedule is not None
-    for one in schedule.faults:
-        yield from one.parts
-
-
-def _hit_at_once(config: FaultConfig) -> int:
-    """The most processes that one fault picks by number."""
-    picks = (spec.target.pick for spec in _specs(config) if KINDS[spec.kind].target == "process")
-    return max((pick for pick in picks if isinstance(pick, int)), default=1)
-
-
 def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
     """Say what the demo lacks in its own words, before the selectors would."""
     given = {target.type for target in config.targets.values()}
-    for spec in _specs(config):
+    for spec in chain.from_iterable(overlapping(config)):
         if (wanted := KINDS[spec.kind].target) not in given:
             raise FaultRefused(
                 f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "

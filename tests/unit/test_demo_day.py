@@ -119,7 +119,12 @@ def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None
         ({"kind": "process_kill"}, {"targets": {}}, "targets: the demo gives its own; leave it out"),
         ({"kind": "container_kill", "target": "web"}, {}, "container_kill needs a target of type container"),
         ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
-        ({"kind": "process_kill", "target": {"pick": 3}}, {}, "it would hit all replicas"),
+        (
+            {"kind": "process_kill", "target": {"pick": 3}},
+            {},
+            "it hits 3 workers at once; 4 would do, of which one is left, and the demo has 3 of reference at most",
+        ),
+        ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "it would hit all replicas"),
         ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
         ({"kind": "clock_skew", "parameters": {"offset": "1m"}}, {}, "the demo starts none so; take another kind"),
     ],
@@ -214,3 +219,42 @@ def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
     config = load(write_sidecar("127.0.0.1:1", plan, tmp_path))
     assert config.timing.missing_after == 30_000_000
     assert config.measures.moving_rate * 2 <= 9_000_000
+
+
+WORKER = {"labels": {"role": "worker"}}
+
+
+@pytest.mark.parametrize(
+    ("engine", "first", "second", "workers"),
+    [
+        ("reference", WORKER, WORKER, 3),
+        ("flink", WORKER, WORKER, 3),
+        ("flink", "flink-worker-0", WORKER, 3),
+        ("flink", "flink-worker-2", WORKER, 3),
+        ("flink", "flink-worker-0", "flink-worker-1", 2),
+        ("flink", "flink-jobmanager", WORKER, 2),
+        ("flink", {"pick": "leader"}, WORKER, 2),
+    ],
+)
+def test_a_group_that_hits_two_workers_leaves_a_third(
+    engine: str, first: Any, second: Any, workers: int, tmp_path: Path
+) -> None:
+    pause, kill = {"kind": "process_pause", "target": first}, {"kind": "process_kill", "target": second}
+    for seed in range(5):
+        day = planned(engine, faults=in_file(tmp_path, {"together": [pause, kill], "for": "4s"}, seed=seed)).day
+        assert day is not None
+        assert day.workers == workers
+        (step,) = day.timeline.steps
+        assert len({name for _, fault in step.parts for name in fault.targets}) == 2
+
+
+@pytest.mark.parametrize(("engine", "pick", "hit", "most"), [("flink", 2, 3, 3), ("storm", "one", 2, 1)])
+def test_a_group_that_leaves_no_worker_is_refused_with_the_number_that_would_do(
+    engine: str, pick: int | str, hit: int, most: int, tmp_path: Path
+) -> None:
+    pause = {"kind": "process_pause", "target": {**WORKER, "pick": pick}}
+    group = {"together": [pause, {"kind": "process_kill", "target": WORKER}], "for": "4s"}
+    with pytest.raises(
+        FaultRefused, match=f"it hits {hit} workers at once; {hit + 1} would do, .* demo has {most} of {engine} at most"
+    ):
+        planned(engine, faults=in_file(tmp_path, group))

@@ -1,0 +1,58 @@
+"""How many workers an engine needs on a chaos day, so that one is left whatever the seed draws."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from faults.catalogue import KINDS
+from faults.config import FaultConfig
+from faults.errors import FaultRefused
+from faults.plans import schedule_of
+from faults.spec import FaultSpec, Selector
+from faults.targets import ProcessTarget
+from testbed.demo_targets import WORKERS_MAX, instance_names, roles, workers_for
+
+
+def overlapping(config: FaultConfig) -> Iterator[Sequence[FaultSpec]]:
+    """All that the schedule or the plan lists, each with what is in at the same time."""
+    schedule = schedule_of(config.plan) if config.plan is not None else config.schedule
+    assert schedule is not None
+    for one in schedule.faults:
+        yield one.parts
+
+
+def workers_needed(config: FaultConfig, engine: str, source: str) -> int:
+    """The workers to run for the day ``config``, whose targets are those of any number of them.
+
+    Raises FaultRefused where the demo runs less than it would take.
+    """
+    of_process = [[p.target for p in parts if KINDS[p.kind].target == "process"] for parts in overlapping(config)]
+    hit = max(_drawn_workers(selectors, config, engine) for selectors in of_process)
+    most = roles(engine, WORKERS_MAX).count("worker")
+    if hit > 1 and hit >= most:
+        raise FaultRefused(
+            f"{source}: it hits {hit} workers at once; {hit + 1} would do, of which one is left, and the demo has "
+            f"{most} of {engine} at most: hit fewer, or write pick: all, if you mean all."
+        )
+    return workers_for(engine, max([hit, *(_number(selector) for selectors in of_process for selector in selectors)]))
+
+
+def _drawn_workers(selectors: Sequence[Selector], config: FaultConfig, engine: str) -> int:
+    """How many workers are drawn, and named besides; 0 where none is drawn, since a name is meant."""
+    drawn = sum(_number(selector) for selector in selectors if _is_of_workers(selector, config))
+    named = {selector.name for selector in selectors} & set(instance_names(engine, WORKERS_MAX))
+    return drawn and drawn + sum("-worker-" in name for name in named if name is not None)
+
+
+def _number(selector: Selector) -> int:
+    """How many a selector draws; 0 where it tells no number."""
+    if selector.name is not None:
+        return 0
+    return selector.pick if isinstance(selector.pick, int) else int(selector.pick == "one")
+
+
+def _is_of_workers(selector: Selector, config: FaultConfig) -> bool:
+    """Whether it can draw workers only."""
+    processes = (target for target in config.targets.values() if isinstance(target, ProcessTarget))
+    found = [target for target in processes if selector.labels.items() <= target.labels.items()]
+    return all(target.labels["role"] == "worker" for target in found)
