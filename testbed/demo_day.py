@@ -21,6 +21,7 @@ from faults.targets import LocalProcess
 from testbed import node
 from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS
 from testbed.demo_targets import (
+    STARTED_BY,
     WORKERS,
     Places,
     instance_names,
@@ -37,8 +38,6 @@ _PLANNED: Final = Places(
     Path("demo"), "127.0.0.1:1", (), {"type": "namespace", "namespace": "demo", "device": "e0",
                                       "relay": "198.18.0.0/30", "probe": "127.0.0.1:1"},
 )  # fmt: skip
-_SELF_STARTING: Final = "storm-worker"
-"""Processes that their engine starts again at once, so that they cannot be kept down."""
 _ONE_BROKER: Final = "another broker to lead, and the demo has one"
 _LACKING: Final = {
     "clock_skew": "processes that were started under libfaketime, and the demo starts none so",
@@ -177,7 +176,7 @@ def _planned(config: FaultConfig, seed: int) -> Timeline:
     # supervisor waits until the journal says that healing has begun; so plan as if the runner itself would start it.
     started = {
         name: target.model_copy(update={"supervised": False, "start": ("supervisor",)})
-        if isinstance(target, LocalProcess) and not name.startswith(_SELF_STARTING)
+        if isinstance(target, LocalProcess) and name not in STARTED_BY
         else target
         for name, target in config.targets.items()
     }

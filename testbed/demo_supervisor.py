@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.journal import read
+from testbed.demo_targets import STARTED_BY
 from testbed.engines.base import EngineError, ProcessEngine
 from validator.publish.atomic import replace_file
 
@@ -82,7 +83,7 @@ class Supervisor:
             if charge.name in self._kept_down() or self._ended.is_set():
                 return
             if self._written.pop(charge.name, None) is not None:
-                self._say(f"the supervisor starts {charge.name} again")
+                self._say(_start_of(charge.name))
             charge.restart()
         elif self._written.get(charge.name) != pid and charge.is_ready():
             if charge.pid_file is not None:
@@ -97,6 +98,12 @@ class Supervisor:
             if entry.was_injected and "heal_started" not in entry.states and entry.fault.kind != "restart_loop"
             for name in entry.fault.targets
         }
+
+
+def _start_of(name: str) -> str:
+    if (starter := STARTED_BY.get(name)) is None:
+        return f"the supervisor starts {name} again"
+    return f"{name} has ended; {starter} starts it again, as soon as it runs itself"
 
 
 def charges_of(engine: ProcessEngine, names: Sequence[str], pid_file: Callable[[str], Path]) -> list[Charge]:

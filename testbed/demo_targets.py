@@ -20,6 +20,8 @@ ROLES: Final[Mapping[str, tuple[str, ...]]] = {
     "storm": ("worker", "zookeeper", "nimbus", "supervisor"),
 }
 """Engine -> the role of each instance, in order (as ``engine.instances`` has them)."""
+STARTED_BY: Final[Mapping[str, str]] = {"storm-worker-0": "storm-supervisor"}
+"""Target -> the one that starts it again, at once, and has it in its process group; others are the demo's to start."""
 _LEADERS: Final = ("jobmanager", "driver", "nimbus")
 _LINK_OF_EACH: Final = ("kafka_streams",)
 """Engines whose instances can be led to the broker by a link each; the others have one for all that they send."""
@@ -82,10 +84,10 @@ def state_folder(folder: Path) -> Path:
     return folder / "faults"
 
 
-def _group(engine: str, role: str, folder: Path) -> dict[str, object]:
-    """All of a process but Storm's worker, which is in the group of its Supervisor."""
-    if engine == "storm" and role == "worker":
-        return {"in_group_of": str(pid_file(folder, f"{engine}-supervisor"))}
+def _group(name: str, folder: Path) -> dict[str, object]:
+    """All of a process but one that is in the group of another."""
+    if name in STARTED_BY:
+        return {"in_group_of": str(pid_file(folder, STARTED_BY[name]))}
     return {"group": True}
 
 
@@ -99,7 +101,7 @@ def targets(
             "type": "process",
             "pid_file": str(pid_file(places.folder, name)),
             "supervised": True,
-            **_group(engine, role, places.folder),
+            **_group(name, places.folder),
             "host": f"node-{number}",
             "leader": role in _LEADERS,
             "labels": {"engine": engine, "role": role},

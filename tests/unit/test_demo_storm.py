@@ -5,16 +5,20 @@ from __future__ import annotations
 import subprocess
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from faults.errors import FaultRefused
+from faults.facts import Facts
 from faults.fault import Timeline
+from faults.journal import Journal
 from faults.targets import LocalProcess
 from testbed.demo_day import Day
 from testbed.demo_files import real_settings
+from testbed.demo_supervisor import Charge, Supervisor
 from testbed.demo_targets import Places, instance_names, pid_file
 from testbed.engines.storm import StormEngine
 from tests.unit.demo_days import PLACES, in_file, planned
@@ -96,3 +100,26 @@ def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready
     assert not engine._is_ready(0)
     log.write_text("spout ready\nspout ready\n")
     assert engine._is_ready(0)
+
+
+def test_while_its_supervisor_is_kept_down_nobody_says_that_the_worker_is_started(tmp_path: Path) -> None:
+    said: list[str] = []
+    pids: dict[str, int | None] = {"storm-worker-0": 41, "storm-supervisor": 42}
+    charges = [
+        Charge(name, partial(pids.get, name), lambda: None, lambda: True, pid_file(tmp_path, name)) for name in pids
+    ]
+    pid_file(tmp_path, "x").parent.mkdir()
+    supervisor = Supervisor(charges, tmp_path / "faults", said.append)
+    supervisor.look()
+    day = planned("storm", plan="pgval-crash").day
+    assert day is not None
+    (step,) = day.timeline.steps
+    with Journal.locked(tmp_path / "faults") as journal:
+        entry = journal.begin(step.fault, Facts())
+        journal.reach(entry, "injected")
+        pids.update(dict.fromkeys(pids))
+        supervisor.look()
+        assert said == ["storm-worker-0 has ended; storm-supervisor starts it again, as soon as it runs itself"]
+        journal.reach(entry, "heal_started")
+        supervisor.look()
+        assert said[1:] == ["the supervisor starts storm-supervisor again"]
