@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
@@ -16,6 +17,16 @@ from faults.kinds.makers import injection
 from faults.topic import FaultsTopic
 
 POLL_SECONDS: Final = 0.02
+
+
+@dataclass(frozen=True)
+class Patience:
+    """How the proof of a healing is waited for, and what a person is told where none comes."""
+
+    seconds: float
+    meanwhile: Callable[[], None] = lambda: None
+    """Called again and again; raises NotHealed where waiting is in vain. What else it raises goes on to the caller."""
+    advice: str = "look at the target, then run `streamproof faults heal CONFIG`"
 
 
 def becomes_true(probe: Callable[[], bool], within_seconds: float) -> bool:
@@ -37,21 +48,19 @@ def reach(entry: Entry, state: State, journal: Journal, topic: FaultsTopic | Non
 
 def heal(entry: Entry, injected: Injection, journal: Journal, topic: FaultsTopic | None, within_seconds: float) -> None:
     """Heal one fault and wait for the proof. Raises NotHealed."""
-    heal_each([(entry, injected)], journal, topic, within_seconds, lambda _: None)
+    heal_each([(entry, injected)], journal, topic, Patience(within_seconds), lambda _: None)
 
 
 def heal_each(
     broken: Sequence[tuple[Entry, Injection]],
     journal: Journal,
     topic: FaultsTopic | None,
-    within_seconds: float,
+    patience: Patience,
     healed: Callable[[Entry], None],
-    meanwhile: Callable[[], None] = lambda: None,
 ) -> None:
     """Heal all in this order, then wait for the proof of each, for which another one may have to be healed.
 
-    Tries all, calls ``healed`` for each that is proven, and ``meanwhile`` again and again while it waits. Raises
-    NotHealed for those that are not, and NotVerified where ``meanwhile`` does.
+    Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for those that are not.
     """
     failed: list[str] = []
 
@@ -59,10 +68,7 @@ def heal_each(
         try:
             if is_done():
                 return True
-            why = (
-                f"no probe showed within {within_seconds:g} s that it is gone; look at the target, then run "
-                "`streamproof faults heal CONFIG`."
-            )
+            why = f"no probe showed within {patience.seconds:g} s that it is gone; {patience.advice}."
         except NotVerified:
             raise  # another one's, which is held meanwhile
         except (FaultError, OSError) as error:
@@ -80,10 +86,12 @@ def heal_each(
 
     def proven(entry: Entry, injected: Injection) -> bool:
         def is_gone() -> bool:
-            meanwhile()
-            return injected.is_gone()
+            if injected.is_gone():
+                return True
+            patience.meanwhile()
+            return False
 
-        if not becomes_true(is_gone, within_seconds):
+        if not becomes_true(is_gone, patience.seconds):
             return False
         reach(entry, "healed", journal, topic)
         return True
@@ -112,4 +120,4 @@ def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection,
     def healed(entry: Entry) -> None:
         say(f"{entry.fault.name} on {entry.fault.target_names}: healed, and seen to be gone.")
 
-    heal_each(broken, journal, topic, limits.healed_within, healed)
+    heal_each(broken, journal, topic, Patience(limits.healed_within), healed)

@@ -13,7 +13,7 @@ from typing import Final
 from faults.config import FaultConfig
 from faults.errors import FaultRefused, NotHealed, NotVerified
 from faults.fault import Fault, Step, Timeline
-from faults.healing import POLL_SECONDS, becomes_true, heal_each, reach
+from faults.healing import POLL_SECONDS, Patience, becomes_true, heal_each, reach
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection
 from faults.kinds.makers import injection
@@ -25,8 +25,12 @@ Say = Callable[[str], None]
 _PROOF_SECONDS_LEAST: Final = 1.0
 
 
-def run(config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event) -> None:
+def run(
+    config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event, patience: Patience | None = None
+) -> None:
     """Do all of ``timeline``, or until ``stop`` is set; what was injected is healed either way.
+
+    ``patience`` at the end of each step; unless told, that of the configuration.
 
     Raises FaultRefused before anything is touched, NotVerified, NotHealed, NotTold.
     """
@@ -49,7 +53,7 @@ def run(config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event
                 _wait(step.before, wait_seconds, say, stop)
                 if stop.is_set():
                     return
-                _one(step, config, journal, topic, say, stop)
+                _one(step, config, journal, topic, say, stop, patience or Patience(config.limits.healed_within))
             _wait("recovery", timeline.recovery_seconds, say, stop)
 
 
@@ -74,7 +78,13 @@ def _wait(phase: str, seconds: float, say: Say, stop: threading.Event) -> None:
 
 
 def _one(
-    step: Step, config: FaultConfig, journal: Journal, topic: FaultsTopic | None, say: Say, stop: threading.Event
+    step: Step,
+    config: FaultConfig,
+    journal: Journal,
+    topic: FaultsTopic | None,
+    say: Say,
+    stop: threading.Event,
+    patience: Patience,
 ) -> None:
     ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
     broken: list[tuple[Entry, Injection]] = []
@@ -91,7 +101,7 @@ def _one(
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
         # What is gone only once the others are healed is tried again with them.
         with suppress(NotHealed):
-            heal_each(pairs[::-1], journal, topic, within_seconds, healed, meanwhile=partial(_hold_once, broken))
+            heal_each(pairs[::-1], journal, topic, Patience(within_seconds, partial(_hold_once, broken)), healed)
 
     started = 0.0
     try:
@@ -128,7 +138,7 @@ def _one(
     except NotVerified as error:
         unseen = error
     finally:
-        heal_each(_inside(broken)[::-1], journal, topic, config.limits.healed_within, healed)
+        heal_each(_inside(broken)[::-1], journal, topic, patience, healed)
     if topic is not None:
         topic.flush()
         for entry, _ in broken:

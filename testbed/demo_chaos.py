@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Final
 
 from faults.command import shown
+from faults.errors import NotHealed
+from faults.healing import Patience
 from faults.runner import run as run_timeline
 from testbed.broker import BrokerError, EmbeddedBroker, free_ports
 from testbed.demo_day import Day
@@ -136,7 +138,8 @@ class ChaosDay:
         config, timeline = self._day.bound(self._places)
         for line in shown(timeline).splitlines():
             self._say(f"  {line}")
-        run_timeline(config, timeline, self._tell, self._stop)
+        patience = Patience(config.limits.healed_within, self._check_healer, advice="it ends with the demo")
+        run_timeline(config, timeline, self._tell, self._stop, patience)
 
     def _tell(self, line: str) -> None:
         self._say(f"FAULT {line}" if line.startswith("failure:") else line)
@@ -145,6 +148,11 @@ class ChaosDay:
         """Raise what ended the supervisor, if something did."""
         if self._supervisor is not None and self._supervisor.failure is not None:
             raise self._supervisor.failure
+
+    def _check_healer(self) -> None:
+        """Raise NotHealed where nobody starts again what was killed."""
+        if self._supervisor is not None and self._supervisor.failure is not None:
+            raise NotHealed("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
 
     def end(self) -> None:
         """Heal what is broken, whatever came between, and look after nothing any more."""

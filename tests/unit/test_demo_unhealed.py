@@ -1,0 +1,83 @@
+"""What the demo does and says where a fault of its day is not healed; `sleep` stands in for a worker."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from faults.config import FaultConfig
+from faults.errors import NotHealed
+from faults.fault import Timeline
+from testbed.demo_chaos import ChaosDay
+from testbed.demo_day import Day
+from testbed.demo_supervisor import Charge, Supervisor
+from testbed.demo_targets import Places, pid_file, state_folder
+from testbed.engines.base import EngineError
+from tests.unit.chaos_days import in_file, planned
+
+WORKER = "reference-worker-0"
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["sleep", "600"], process_group=0) as running:
+        yield running
+        running.kill()
+
+
+def unhealed(
+    folder: Path, process: subprocess.Popen[bytes], restart: Callable[[], object], healed_within: str
+) -> NotHealed:
+    """What the day ends with where the supervisor's ``restart`` of a killed worker does not bring it back."""
+    schedule = {"faults": [{"kind": "process_kill", "target": WORKER}]}
+    day = planned(faults=in_file(folder, schedule=schedule, limits={"healed_within": healed_within})).day
+    assert day is not None
+    chaos = ChaosDay(day, folder, threading.Event(), lambda _: None)
+    chaos._places = Places(folder, "127.0.0.1:1", ())
+
+    def pid() -> int | None:
+        return process.pid if process.poll() is None else None
+
+    charge = Charge(WORKER, pid, restart, lambda: True, pid_file(folder, WORKER))
+    chaos._supervisor = Supervisor([charge], state_folder(folder), lambda _: None)
+    chaos._supervisor.start()
+    try:
+        with ThreadPoolExecutor(1) as pool, pytest.raises(NotHealed) as failed:
+            pool.submit(chaos._run).result()
+    finally:
+        chaos._supervisor.stop()
+    return failed.value
+
+
+@pytest.fixture(autouse=True)
+def without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    bound = Day.bound
+
+    def without_topic(day: Day, places: Places) -> tuple[FaultConfig, Timeline]:
+        config, timeline = bound(day, places)
+        return config.model_copy(update={"kafka": None}), timeline
+
+    monkeypatch.setattr(Day, "bound", without_topic)
+
+
+def test_nobody_waits_for_a_supervisor_that_has_failed(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
+    def restart() -> None:
+        raise EngineError("no such engine")
+
+    began = time.monotonic()
+    said = str(unhealed(tmp_path, process, restart, "60s"))
+    assert time.monotonic() - began < 30
+    assert said.endswith("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
+
+
+def test_a_healing_that_failed_names_no_file_that_the_demo_removes(
+    tmp_path: Path, process: subprocess.Popen[bytes]
+) -> None:
+    said = str(unhealed(tmp_path, process, lambda: None, "300ms"))
+    assert said.endswith("no probe showed within 0.3 s that it is gone; it ends with the demo.")
