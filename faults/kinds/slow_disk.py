@@ -5,6 +5,8 @@ The probe writes and syncs a file in the folder: alone before and after, and as 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -41,29 +43,44 @@ class DiskSlow:
         """Find the processes and time a write. Raises FaultRefused also where the disk is as slow already."""
         found: list[KnownProcess] = []
         for name, target in self._targets.items():
-            if target.pid_file is None:
-                raise FaultRefused(f"{name}: give the target pid_file, with the id of the process that works there.")
             block_throttle.disk_of(target.path)
-            process = ProcessTarget(type="process", pid_file=target.pid_file, group=target.group)
-            found += processes.members(name, process)
+            found += processes.members(name, _process_in(name, target))
             if not self._is_fast(target):
                 raise FaultRefused(
                     f"{name}: to write and sync {self._probe_bytes} bytes in {target.path} takes nearly as long as it "
                     "would with the limit; take fewer bytes_per_second."
                 )
-        groups = {known.pid: block_throttle.group_of(known.pid) for known in found}
-        self.facts = Facts(processes=tuple(found), control_groups=groups)
+        self._know(found)
 
     def inject(self) -> None:
         """Make the groups, and move the processes into them."""
         for name, target in self._targets.items():
             self._groups[name].make(block_throttle.disk_of(target.path), self._rate)
-        for known in self.facts.processes:
-            if processes.is_alive(known):
-                self._groups[known.target].take(known.pid)
+        self._take(self.facts.processes)
 
     def hold(self) -> None:
-        """Nothing to do meanwhile: the kernel does it, and what the processes start is slowed, too."""
+        """Slow also what somebody has started in the place of a process; what a slowed one starts is slowed itself."""
+        for name, target in self._targets.items():
+            process = _process_in(name, target)
+            leader = processes.leader_of(process)
+            if leader is None or self._groups[name].has(leader.pid):
+                continue
+            with suppress(FaultRefused):  # it is ending, or its id is not in the file yet
+                found = processes.members(name, process)
+                self._know(found)
+                self._take(found)
+
+    def _know(self, found: Sequence[KnownProcess]) -> None:
+        """Add these, each with the group in which it is to be again."""
+        homes = {known.pid: block_throttle.group_of(known.pid) for known in found}
+        self.facts = Facts(
+            processes=(*self.facts.processes, *found), control_groups={**self.facts.control_groups, **homes}
+        )
+
+    def _take(self, found: Iterable[KnownProcess]) -> None:
+        for known in found:
+            if processes.is_alive(known):
+                self._groups[known.target].take(known.pid)
 
     def is_in(self) -> bool:
         """All processes are in their groups, and a write by a member of each is slow."""
@@ -97,3 +114,10 @@ class DiskSlow:
     def _is_fast(self, target: FolderTarget) -> bool:
         seconds = block_throttle.write_seconds(target.path, self._probe_bytes, _WRITE_SECONDS_MAX)
         return seconds < _PROBE_SECONDS * _WELL_SHARE
+
+
+def _process_in(name: str, target: FolderTarget) -> ProcessTarget:
+    """The process that works in a folder. Raises FaultRefused where the file does not name it."""
+    if target.pid_file is None:
+        raise FaultRefused(f"{name}: give the target pid_file, with the id of the process that works there.")
+    return ProcessTarget(type="process", pid_file=target.pid_file, group=target.group)

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 from faults.backends import block_throttle
 from faults.errors import FaultRefused
 from faults.journal import read
+from faults.runner import run
+from faults.schedule import timeline
 from tests.faults.stage import HEALERS, ROOT, Stage, abandoned, wait_until
 
 SIZE = 300_000
@@ -48,11 +52,21 @@ class Writer:
 
     def __init__(self, stage: Stage) -> None:
         self._told, self._folder = stage.folder / "took", stage.folder
-        command = [sys.executable, "-I", "-S", "-c", _WRITES, str(self._told)]
-        self.process = subprocess.Popen(command, start_new_session=True)
-        (stage.folder / "writer.pid").write_text(str(self.process.pid))
+        self.process = self._start()
         stage.targets["data"] = {"type": "folder", "path": ".", "pid_file": "writer.pid"}
         wait_until(self._told.exists, "it has written")
+
+    def _start(self) -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-I", "-S", "-c", _WRITES, str(self._told)]
+        process = subprocess.Popen(command, start_new_session=True)
+        (self._folder / "writer.pid").write_text(str(process.pid))
+        return process
+
+    def start_again(self) -> None:
+        """As a supervisor would: another process, outside of the group of the one that ended."""
+        self.process.kill()
+        self.process.wait()
+        self.process = self._start()
 
     def seconds(self) -> float:
         """Of a write that begins from now on."""
@@ -109,6 +123,34 @@ def test_a_process_that_ends_meanwhile_is_no_reason_to_stay(stage: Stage, writer
         writer.process.wait()
 
     stage.during(FAULT, end)
+
+
+def test_a_process_that_is_started_again_meanwhile_is_slow_too(stage: Stage, writer: Writer) -> None:
+    config = stage.write({**FAULT, "for": "600s"})
+    is_in, stop, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def say(line: str) -> None:
+        if line.startswith("failure:"):
+            is_in.set()
+
+    def break_it() -> None:
+        try:
+            run(config, timeline(config), say, stop)
+        finally:
+            ended.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(break_it)
+        try:
+            wait_until(lambda: is_in.is_set() or ended.is_set(), "the disk is slow")
+            writer.start_again()
+            wait_until(lambda: writer.seconds() >= 0.4, "the new process is slow")
+        finally:
+            stop.set()
+        running.result()
+    assert stage.unhealed() == []
+    assert writer.seconds() < 0.4
+    assert block_throttle.group_of(writer.process.pid) == block_throttle.group_of(os.getpid())
 
 
 def test_a_folder_whose_process_is_not_named_is_refused(stage: Stage, writer: Writer) -> None:
