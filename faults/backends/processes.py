@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import socket
@@ -21,6 +22,8 @@ from faults.targets import LocalProcess, SidecarTarget
 _CONNECT_SECONDS: Final = 1.0
 _STALE_SECONDS: Final = 2.0
 """A process that started later than its file by more than this is none that wrote it; clocks are a little off."""
+_STARTED: Final = re.compile(r"\d+[ \t]+(\d+)\s*(?:\n|$)")
+"""A process id and, on its line, when the process started, in clock ticks since boot: those nobody sets."""
 # The shell writes its own id, then becomes the command: the id is on disk before the command runs, so that a runner
 # killed meanwhile leaves no process that healing does not know and starts a second time.
 _START = 'echo $$ >"$0.new" && mv "$0.new" "$0" && exec "$@"'
@@ -120,11 +123,8 @@ def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
     if leader is None:
         where = f"process {target.pid}" if target.pid is not None else f"the process named in {where_named(target)}"
         raise FaultRefused(f"{name}: {where} does not run; start it, then run the faults.")
-    if _is_stale(target, leader):
-        raise FaultRefused(
-            f"{name}: process {leader.pid} started after {target.pid_file} was written, so that it is another one; "
-            "write the file anew."
-        )
+    if (why_another := _why_another(target, leader)) is not None:
+        raise FaultRefused(f"{name}: process {leader.pid} {why_another}; write the file anew.")
     found = group_of(leader.group) if target.group else [leader]
     ours = {os.getpid(), os.getppid()}
     if ours & {seen.pid for seen in found}:
@@ -132,16 +132,27 @@ def members(name: str, target: LocalProcess) -> tuple[KnownProcess, ...]:
     return tuple(KnownProcess(target=name, pid=seen.pid, started=seen.started) for seen in found)
 
 
-def _is_stale(target: LocalProcess, seen: Seen) -> bool:
-    """Whether the file of the target's id is older than the process that has this id now."""
+def _why_another(target: LocalProcess, seen: Seen) -> str | None:
+    """Why the process that has the id of the target's file now is not the one of which the file tells."""
     if target.pid_file is None:
-        return False
+        return None
+    told = _STARTED.match(target.pid_file.read_text(encoding="utf-8"))
+    if told is not None and sys.platform == "linux":
+        if told[1] != seen.started:
+            return f"started at another time than {target.pid_file} tells, so that it is another one"
+    elif _started_after(target.pid_file, seen):
+        return f"started after {target.pid_file} was written, so that it is another one, unless the clock was set since"
+    return None
+
+
+def _started_after(file: Path, seen: Seen) -> bool:
+    """Whether the file is older than the process, by the wall clock as it is now."""
     if sys.platform == "linux":
         up_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)
         started = time.time() - up_seconds + int(seen.started) / os.sysconf("SC_CLK_TCK")
     else:
         started = time.mktime(time.strptime(seen.started))
-    return started > target.pid_file.stat().st_mtime + _STALE_SECONDS
+    return started > file.stat().st_mtime + _STALE_SECONDS
 
 
 def is_alive(process: KnownProcess) -> bool:

@@ -65,7 +65,7 @@ class DiskSlow:
             leader = processes.leader_of(process)
             if leader is None or self._groups[name].has(leader.pid):
                 continue
-            with suppress(FaultRefused):  # it is ending, or its id is not in the file yet
+            with suppress(FaultRefused, FileNotFoundError):  # it is ending, or its id is not in the file yet
                 found = processes.members(name, process)
                 self._know(found)
                 self._take(found)

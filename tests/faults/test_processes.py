@@ -229,6 +229,21 @@ def test_a_file_that_is_older_than_the_process_with_its_id_is_refused(stage: Sta
     _run(stage, {"kind": "process_pause", "target": "w0"})
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="the start is read from /proc")
+def test_a_file_that_tells_the_start_of_its_process_is_believed_whatever_was_done_to_the_clock(stage: Stage) -> None:
+    stage.add_worker("w0")
+    file, pid = stage.folder / "w0.pid", stage.pid("w0")
+    written, seen = file.stat().st_mtime, see(pid)
+    assert seen is not None
+    file.write_text(f"{pid} {seen.started}\n")
+    os.utime(file, (written - 3600, written - 3600))  # as after a clock that was put forward
+    _run(stage, {"kind": "process_pause", "target": "w0"})
+    file.write_text(f"{pid} {int(seen.started) - 1}\n")
+    with pytest.raises(FaultRefused, match=rf"w0: process {pid} started at another time than .*w0\.pid tells"):
+        _run(stage, {"kind": "process_pause", "target": "w0"})
+    file.write_text(f"{pid}\n")
+
+
 def test_two_files_that_name_one_process_are_refused(stage: Stage) -> None:
     stage.add_worker("w0")
     (stage.folder / "again.pid").write_text(str(stage.pid("w0")))
