@@ -145,7 +145,8 @@ def test_a_supervised_process_is_waited_for(stage: Stage) -> None:
 
 
 def test_a_process_that_does_not_come_back_is_said_and_blocks_the_next_fault(stage: Stage) -> None:
-    stage.add_worker("w0", start=["false"])
+    # Without an address that takes connections, what has not ended yet would count as back.
+    stage.add_worker("w0", start=["false"], ready="127.0.0.1:1")
     with pytest.raises(NotHealed, match="process-kill on w0 is not healed"):
         _run(stage, {"kind": "process_kill", "target": "w0"}, limits={"healed_within": "300ms"})
     assert stage.unhealed() == ["process-kill"]
