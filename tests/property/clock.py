@@ -233,6 +233,12 @@ class Clock:
         ]
 
     @remembered
+    def expired_offsets(self, place: TopicPartition) -> int:
+        """How many offsets of a partition were gone before they were read."""
+        states = [state for step in self.steps for state in step.partitions if state.place == place]
+        return sum(max(0, state.log_start - state.start_offset) for state in states)
+
+    @remembered
     def answer_gaps(self) -> list[Gap]:
         """Where answers of the engine may have been gone before they were read."""
         gaps: list[Gap] = []

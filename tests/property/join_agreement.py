@@ -11,7 +11,7 @@ from typing import Final
 from tests.property.history import Cell
 from tests.property.join_reference import RIGHT, InnerJoin, Join, LeftJoin
 from tests.property.join_worlds import correct_join_history, faulty_join_history
-from tests.property.spark_agreement import Row, Tally, observed
+from tests.property.spark_agreement import Row, Tally, held_agrees, observed
 from tests.property.spark_histories import Case, Instant, Opinion, Referee, coarser, odder, opinions, stretched
 from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS, Rules
@@ -63,7 +63,7 @@ def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, 
             tally.differences.append(f"{where}: {what}: the core says {core}, the reference {reference}")
 
     tally.steps += 1
-    differs("held", instant.suspected, opinion.held)
+    differs("held", held_agrees(rows, instant.suspected(rows), opinion), True)
     cells: dict[Cell, Row] = {(row["window_start_us"], row["key"]): row for row in rows}
     differs("cells", sorted(cells), sorted(opinion.cells))
     for cell, row in cells.items():

@@ -7,6 +7,7 @@ left input is `clicks`, the right one `updates`; an id is text that tells its in
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
@@ -115,9 +116,13 @@ class JoinReference(Reference):
         """Whether the engine's consumer group is known."""
         return self.clock.now.committed is not None
 
-    def is_held(self, kind: str) -> bool:
+    def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
         """Input that could not be read may hold the partner of what seems to have none."""
-        return super().is_held("unknown_id" if kind == "misplaced" else kind)
+        return super().is_held("unknown_id" if kind == "misplaced" else kind, found)
+
+    def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]]) -> int:
+        """The cells, for a hidden partner explains every id of its cell."""
+        return len({cell for cell, classes in found if any(classes[kind] for kind in self.explicable())})
 
 
 class InnerJoin(JoinReference):

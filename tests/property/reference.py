@@ -26,7 +26,10 @@ chooses what can never raise a false alarm:
  5. While a partition with a hidden start has brought no event, every cell is out of scope: its hidden events can be of
     any time. A start is hidden when at the first lookup start_offset > log_start or log_start > 0.
  6. Input expired = a step's log_start > its start_offset. Undecodable or expired input, ever, holds the confirmation
-    of every unknown_id (the count stays). It holds nothing else.
+    of every unknown_id (the count stays). AMENDS the law: each such record may also be the copy that explains a
+    duplicate (under `count`) or a misplaced id, but one contribution only. So these are held while they and the
+    unknown ids are together no more than the hidden records (every expired offset counts as one); beyond that, no
+    correct engine can have caused them, and all are confirmed.
  7. Where answers (output, late, rejected) may be gone, a copy is called overdue instead of missing. That is: a gap is a
     hidden start of, or an expired range in, an answer partition, met at step j. It can hide the answer to a copy at
     offset o of input partition q if o < high watermark of q as of step j (or q was not listed then), unless the gapped
@@ -69,7 +72,7 @@ chooses what can never raise a false alarm:
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -117,6 +120,8 @@ class Judgement:
     confirmed: frozenset[Violation]
     suspected: frozenset[Violation]
     """Would be confirmed but for what could not be decoded or had expired."""
+    held: frozenset[str]
+    """The kinds of which nothing is confirmed."""
     ever_confirmed: frozenset[Violation] = frozenset()
     retracted: frozenset[Violation] = frozenset()
 
@@ -283,12 +288,28 @@ class Reference:
 
     # Section 2 and 4: violations
 
-    def is_held(self, kind: str) -> bool:
-        """Whether something that could not be read might explain a violation of this kind [6, 8]."""
-        roles = {record.role for record in self.undecodable}
+    def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
+        """Whether something that could not be read might explain a violation of this kind [6, 8]; ``found``: the
+        classes of each (cell, id)."""
+        if kind == "missing":
+            return any(record.role in SIDE_CHANNELS for record in self.undecodable)
+        hidden = self.hidden_inputs()
         if kind == "unknown_id":
-            return "input" in roles or any(self.clock.expired(place) for place in self.clock.places("input"))
-        return kind == "missing" and not roles.isdisjoint(SIDE_CHANNELS)
+            return hidden > 0
+        return kind in self.explicable() and self.to_explain(found) <= hidden
+
+    def hidden_inputs(self) -> int:
+        """The input records, at most, of which nobody can say what they were [6]."""
+        undecodable = sum(record.role == "input" for record in self.undecodable)
+        return undecodable + sum(self.clock.expired_offsets(place) for place in self.clock.places("input"))
+
+    def explicable(self) -> set[str]:
+        """The kinds that one more input record would explain; under `collapse` a copy raises no e [13]."""
+        return {"misplaced", "unknown_id"} | ({"duplicate"} if self.timing.duplicates == "count" else set())
+
+    def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]]) -> int:
+        """The contributions that hidden records would have to explain, of which each explains one."""
+        return sum(classes[kind] for _, classes in found for kind in self.explicable())
 
     def judge(self) -> Judgement:
         """The judgement of this prefix, without the life of its violations."""
@@ -305,7 +326,9 @@ class Reference:
         lost = [record for record in self.undecodable if record.role == "output"]
         results["undecodable"] += len(lost)
         violations |= {Violation("undecodable", 0, f"{at.topic}/{at.partition}", str(at.offset)) for at in lost}
-        suspected = frozenset(violation for violation in violations if self.is_held(violation.kind))
+        found_of = [(cell, found) for cell, ids in contributions.items() for found in ids.values()]
+        held = frozenset(kind for kind in VIOLATIONS if self.is_held(kind, found_of))
+        suspected = frozenset(violation for violation in violations if violation.kind in held)
         return Judgement(
             step=len(self.steps) - 1,
             input_watermark_us=self.clock.watermark(),
@@ -315,6 +338,7 @@ class Reference:
             results=+results,
             confirmed=frozenset(violations) - suspected,
             suspected=suspected,
+            held=held,
         )
 
 

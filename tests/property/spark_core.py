@@ -21,7 +21,7 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream.committing import frontier_rows, mark_row, summaries
-from validator.stream.judging import Judging
+from validator.stream.judging import Judging, Sums
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.recovery import Recovered, recover, restore_record
 from validator.stream.run_record import RunRecord
@@ -84,8 +84,12 @@ class Judged:
                 rows.append(mark_row(books, f"rest_{case.rest(step).value}", RETENTION_US))
             tables.append(pa.concat_tables(rows), Table.FACTS, writer="generation-1", version=step)
             watermark_us = books.watermark_us
-            held = instant.suspected | suspected.get(step, frozenset())
-            judging.absorb(facts if facts.num_rows else None, instant.clock, instant.places, suspected=held)
+            besides = suspected.get(step, frozenset())
+
+            def suspects(sums: Sums, instant: Instant = instant, besides: frozenset[str] = besides) -> frozenset[str]:
+                return instant.suspects(sums) | besides
+
+            judging.absorb(facts if facts.num_rows else None, instant.clock, instant.places, suspects=suspects)
             moment = Moment(tables, "generation-1", step, books.lookup_us)
             recorded = record_violations(judging, (), moment, has_broker_time=False)
             if recorded is not None:
@@ -117,6 +121,7 @@ def rows_of(judging: Judging) -> list[Row]:
         **{name: cells[name].tolist() for name in _OF_CELL},
         **{name: [None if value == ABSENT else value for value in cells[name].tolist()] for name in _TIMES},
         **{f"told_{name}": cells[f"told_{name}"].tolist() for name in VIOLATIONS},
+        **{f"told_next_{name}": judged.on_record[name].tolist() for name in VIOLATIONS},
         **{name: judged.counts[name].tolist() for name in (*CONTRIBUTIONS, *RESULTS)},
         **{
             name: getattr(judged, name).tolist()

@@ -7,8 +7,9 @@ lookups that fell on the same instant follow each other within it. Nothing is ap
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from random import Random
 from types import SimpleNamespace
 from typing import Any, Final, cast
@@ -34,6 +35,7 @@ from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.stream.brokers import Brokers
+from validator.stream.judging import EXCESS, Sums
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
 from validator.stream.starting import opened
@@ -175,7 +177,14 @@ class Instant:
     books: Books
     clock: Clock
     places: dict[Place, PlaceOffsets]
-    suspected: frozenset[str]
+    suspects: Callable[[Sums], frozenset[str]]
+    """Totals -> the classes that are not confirmed."""
+
+    def suspected(self, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
+        """The classes that are not confirmed, by the totals over the judged cells."""
+        excess = {name: sum(row[f"told_next_{name}"] for row in rows) for name in EXCESS}
+        in_excess = sum(any(row[f"told_next_{name}"] for name in EXCESS) for row in rows)
+        return self.suspects(Sums({}, {}, excess, cells_in_excess=in_excess))
 
 
 def instants(case: Case, summaries: Mapping[tuple[int, PartitionId], PartitionSummary]) -> list[Instant]:
@@ -207,8 +216,8 @@ def looked_up_at(case: Case, number: int, books: Books) -> Books:
 def instant_of(case: Case, number: int, books: Books) -> Instant:
     """What books after a step tell judging."""
     clock = books.clock(rest=case.rest(number))
-    record = RunRecord(joins=case.rules.join is not None)
-    return Instant(books, clock, places_of(books, case.rules), record.suspected(books))
+    record = RunRecord(joins=case.rules.join is not None, collapse=case.rules.collapse)
+    return Instant(books, clock, places_of(books, case.rules), partial(record.suspected, books))
 
 
 def place_of(state: PartitionState) -> PartitionId:
@@ -315,8 +324,7 @@ def opinions(case: Case, referee: type[Reference] = Referee) -> list[Opinion]:
                 counts["expected"] = sum(reference.expected(cell, id_) for id_ in ids)
             cells[cell] = (+counts, Counter(reference.result_classes(cell)))
         confirmed = frozenset(found.kind for found in judgement.confirmed) - {"undecodable"}
-        held = frozenset(kind for kind in ("missing", "misplaced", "unknown_id") if reference.is_held(kind))
-        found.append(Opinion(judgement.input_watermark_us, cells, copies, held, confirmed))
+        found.append(Opinion(judgement.input_watermark_us, cells, copies, judgement.held, confirmed))
     return found
 
 

@@ -117,17 +117,24 @@ class World:
                 case luck if luck < 0.17:
                     disorder = -rng.randint(0, 40)
             event = InputEvent(*log.place, -1, now, str(number), rng.choice(keys), now + shift - disorder)
-            if rng.random() < 0.1 and not self.expires:
-                # Both copies can be decoded: a copy that cannot be would be a repeat that nobody can tell.
+            self._produce_one(log, event)
+            if rng.random() < 0.1:
                 again = rng.choice(self.inputs) if rng.random() < 0.5 else log
-                self._append(log, event)
-                self._append(again, replace(event, broker_time_us=now + rng.randint(0, 30)))
-            elif self.allowed.undecodable_inputs and rng.random() < 0.04:
-                log.write(Draft(now, now, partial(Undecodable, "input", *log.place, broker_time_us=now), event))
-            else:
-                self._append(log, event)
+                # What comes again may have another time; a pipeline that drops repeats would drop that one too.
+                moved = rng.choice((0, 0, 0, self.timing.window_us)) if self.timing.duplicates == "count" else 0
+                later = now + rng.randint(0, 30)
+                self._produce_one(
+                    again, replace(event, broker_time_us=later, event_time_us=event.event_time_us - moved)
+                )
         for log in self.inputs:
             log.seal()
+
+    def _produce_one(self, log: Log, event: InputEvent) -> None:
+        if self.allowed.undecodable_inputs and self.rng.random() < 0.04:
+            now = event.broker_time_us
+            log.write(Draft(now, now, partial(Undecodable, "input", *log.place, broker_time_us=now), event))
+        else:
+            self._append(log, event)
 
     def _append(self, log: Log, event: InputEvent) -> None:
         now = event.broker_time_us

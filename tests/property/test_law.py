@@ -18,7 +18,7 @@ from hypothesis import HealthCheck, given, settings
 
 from tests.property.history import History, InputEvent, flaws
 from tests.property.packing import namespace_of, pack_histories, packed_cells, packed_counts
-from tests.property.reference import Judgement, classify_all, conclude
+from tests.property.reference import Judgement, Reference, classify_all, conclude
 from tests.property.strategies import PLAIN, PROMPT, causal_correct_history, drawn, faulty_history
 
 pytestmark = pytest.mark.property
@@ -56,6 +56,17 @@ def test_a_correct_engine_is_never_accused_after_any_step() -> None:
             assert not judgement.confirmed, f"seed {seed}, step {judgement.step}: {sorted(judgement.confirmed)}"
     # The worlds are worth the name only if they lead the judge through all that is not a violation.
     assert {"late", "rejected", "overdue", "blocked", "dropped_late", "unresolved", "out_of_scope"} <= set(seen)
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("forgotten", ["duplicate", "misplaced"])
+def test_a_rule_that_forgets_hidden_copies_accuses_a_correct_engine(
+    forgotten: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    explicable = Reference.explicable
+    monkeypatch.setattr(Reference, "explicable", lambda self: explicable(self) - {forgotten})
+    histories = (causal_correct_history(Random(seed)) for seed in range(500))
+    assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
 
 
 @pytest.mark.timeout(600)

@@ -144,6 +144,26 @@ def test_expired_input_keeps_an_unknown_id_suspected() -> None:
     assert story.confirmed() == set()
 
 
+def test_as_many_hidden_inputs_as_there_is_to_explain_keep_it_suspected() -> None:
+    story = Story().step(1, event("a", 3), event("b", 4), undecodable("clicks"))
+    story.step(2, result(0, "a", "b"), result(0, "a"))
+    assert story.confirmed() == set()
+    assert {(found.kind, found.id) for found in story.judge().suspected} == {("duplicate", "a")}
+    story.step(3, result(0, "b"))
+    assert story.confirmed() == {("duplicate", "a"), ("duplicate", "b")}, "one copy explains one of the two"
+
+
+def test_expired_input_keeps_a_misplaced_id_suspected() -> None:
+    story = Story().step(1, event("a", 3)).step(2, result(10, "a"), expired={CLICKS: 1})
+    assert story.confirmed() == set()
+    assert {(found.kind, found.id) for found in story.judge().suspected} == {("misplaced", "a")}
+
+
+def test_no_hidden_copy_makes_a_duplicate_right_where_repeats_are_dropped() -> None:
+    story = Story(COLLAPSE).step(1, event("a", 3), undecodable("clicks")).step(2, result(0, "a", "a"))
+    assert story.confirmed() == {("duplicate", "a")}
+
+
 def test_an_undecodable_result_is_a_violation_at_once() -> None:
     story = Story().step(1, undecodable("counts"), unread={CLICKS: 1})
     assert story.confirmed() == {("undecodable", "0")}

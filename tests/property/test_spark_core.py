@@ -101,7 +101,7 @@ def test_a_correct_engine_is_never_accused_after_any_step(group: Group) -> None:
     alarms = []
     for number, it in enumerate(group.judged.cases):
         for step, rows in enumerate(group.rows[number]):
-            held = group.judged.instants[number][step].suspected
+            held = group.judged.instants[number][step].suspected(rows)
             told = [name for name in VIOLATIONS if name not in held]
             if it.causal and any(row[name] for row in rows for name in told):
                 alarms.append((it.seed, step))
@@ -131,9 +131,10 @@ def test_what_is_told_as_confirmed_is_what_the_reference_confirms(
         before: Counter[tuple[str, Cell]] = Counter()
         run = judged.recorded(number, tables, suspected=absent, killed_after=killed)
         for step, (judging, record) in enumerate(run):
-            held = judged.instants[number][step].suspected | absent.get(step, frozenset())
+            rows = rows_of(judging)
+            held = judged.instants[number][step].suspected(rows) | absent.get(step, frozenset())
             opinion, now = group.opinions[number][step], told(tables)
-            differences += mistold(judged.cases[number], rows_of(judging), opinion, held, before, now)
+            differences += mistold(judged.cases[number], rows, opinion, held, before, now)
             again = RunRecord()
             restore_record(tables, again)
             if totals(record) != totals(again):

@@ -68,7 +68,7 @@ class JudgedRun:
             outputs_held=False,
             inputs_held=False,
         )
-        self.judging.absorb(table, clock, {}, suspected=suspected)
+        self.judging.absorb(table, clock, {}, suspects=lambda _: suspected)
         moment = Moment(self.tables, "test", at_us, at_us)
         recorded = record_violations(
             self.judging, self.record.faults, moment, has_broker_time=False, unreadable=unreadable

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -179,7 +180,7 @@ class BatchRunner:
             facts,
             self.books.clock(rest=rest),
             places_of(self.books, tells_unconsumed=self.rules.tells_unconsumed),
-            suspected=self.record.suspected(self.books),
+            suspects=partial(self.record.suspected, self.books),
         )
         reach("after_judging")
         self.read_faults()

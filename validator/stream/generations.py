@@ -104,6 +104,7 @@ class Generations:
         config = self._config
         record = RunRecord(
             joins=self._rules.join is not None,
+            collapse=self._rules.collapse,
             ledger=opened_ledger(self._state) if config.faults is not None else None,
             # What is lost in a fault is proven when its window has closed and its answer is overdue for good.
             expects_within_us=config.measures.give_up_after

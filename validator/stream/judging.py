@@ -5,7 +5,7 @@ Everything here can be dropped and rebuilt from the facts table (`validator.stre
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final
 
@@ -31,20 +31,25 @@ from validator.reconcile.judge import (
 from validator.reconcile.violations import tell_violations
 from validator.state.known_facts import KnownFacts
 
+EXCESS: Final = ("duplicate", "misplaced", "unknown_id")
+"""The violations that one more input record would explain."""
 COMPARED_AT_ONCE: Final = 4_000_000
 """Contributions whose ids are held in memory together; some 300 bytes each."""
 
 
 @dataclass(frozen=True)
 class Sums:
-    """Totals over all cells after a batch."""
+    """Totals over all cells after a batch. ``excess``: class -> what is on record of `EXCESS`, and ``cells_in_excess``,
+    in how many cells."""
 
     counts: dict[str, int]
     results: dict[str, int]
+    excess: dict[str, int] = field(default_factory=dict)
     cells_seen: int = 0
     cells_closed: int = 0
     cells_verified: int = 0
     cells_violated: int = 0
+    cells_in_excess: int = 0
     cells_settled: int = 0
     changed: int = 0
     settled_expected: int = 0
@@ -53,12 +58,13 @@ class Sums:
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
-        whole = ("cells_seen", "cells_closed", "cells_verified", "cells_violated", "cells_settled")
+        whole = ("cells_seen", "cells_closed", "cells_verified", "cells_violated", "cells_in_excess", "cells_settled")
         settled = ("settled_expected", "settled_handled", "settled_exact")
         return replace(
             self,
             counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
+            excess={name: count + other.excess.get(name, 0) for name, count in self.excess.items()},
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *settled)},
         )
 
@@ -91,6 +97,12 @@ def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffse
     }
 
 
+def no_class(sums: Sums) -> frozenset[str]:
+    """Nothing is suspected, whatever the totals are: everything could be read."""
+    del sums
+    return frozenset()
+
+
 def new_cells() -> Cells:
     """No cells yet."""
     return Cells(VIOLATIONS)
@@ -118,16 +130,16 @@ class Judging:
         clock: Clock,
         places: Mapping[Place, PlaceOffsets],
         *,
-        suspected: frozenset[str] = frozenset(),
+        suspects: Callable[[Sums], frozenset[str]] = no_class,
     ) -> Sums:
         """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
 
         ``facts`` were appended to the facts table. ``places``: the input partitions of which an offset is known.
-        ``suspected``: the classes of violations that what cannot be read may explain.
+        ``suspects``: totals -> the classes of violations that what cannot be read may explain.
         """
         cells = self.cells
         self._tell()
-        self.evidence, self.suspected, self.lookup_us = {}, suspected, clock.lookup_us
+        self.evidence, self.lookup_us = {}, clock.lookup_us
         if facts is not None:
             self.known.add(facts)
             cells.absorb(facts)
@@ -140,6 +152,7 @@ class Judging:
             judged = judge(cells, clock, self.rules)
         self.judged = judged
         self.sums = self.sum_of(np.full(len(cells), True)).plus(self.retired)
+        self.suspected = suspects(self.sums)
         return self.sums
 
     def judge_recovered(self, books: Books) -> None:
@@ -186,6 +199,9 @@ class Judging:
             cells_closed=count(closed),
             cells_verified=count(settled & closed & ~it.violated),
             cells_violated=count(it.violated),
+            # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
+            excess={name: total(it.on_record[name], chosen) for name in EXCESS},
+            cells_in_excess=count(sum(it.on_record[name] for name in EXCESS) > 0),
             cells_settled=count(it.settled),
             changed=count(it.changed),
             settled_expected=total(it.counts["expected"], settled),

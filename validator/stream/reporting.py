@@ -22,7 +22,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     doubts = list(doubts_of(books, record, settled_cells=sums.cells_settled, overdue=sums.counts["overdue"]))
     if not complete:
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
-    suspected = {name: sums.counts[name] for name in sorted(record.suspected(books))}
+    suspected = {name: sums.counts[name] for name in sorted(record.suspected(books, sums))}
     confirmed = _confirmed_now(books, sums, suspected)
     acknowledged = record.acknowledged.left
     opened = _unacknowledged(confirmed, acknowledged)

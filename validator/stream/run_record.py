@@ -6,6 +6,7 @@ falls.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minu
 from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledged import Acknowledged
+from validator.stream.judging import Sums
 from validator.stream.recording import Recorded
 
 
@@ -28,6 +30,7 @@ class RunRecord:
     """Grows with every commit.
 
     ``joins``: the oracle is a join, where an event without a partner may have one in input that cannot be read.
+    ``collapse``: the pipeline drops repeated ids.
     ``recent``: what was confirmed in the last day and stands. ``confirmed_total``: (class, phase) -> ever confirmed.
     ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
     minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
@@ -43,6 +46,7 @@ class RunRecord:
 
     has_broker_time: bool = True
     joins: bool = False
+    collapse: bool = False
     faults: tuple[FaultWindow, ...] = ()
     restarts: int = 0
     batches: int = 0
@@ -76,21 +80,33 @@ class RunRecord:
     last_batch_us: int | None = None
     events_per_second: float | None = None
 
-    def inputs_may_explain(self, books: Books) -> bool:
-        """Whether input that could not be read (or is in a topic that is not there) could explain an unknown id."""
-        lost = sum(f.expired for f in books.frontiers.values() if f.side == "input")
-        return lost > 0 or books.undecodable("input") > 0 or "input" in self.waiting_sides
+    def hidden_inputs(self, books: Books) -> float:
+        """How many input records there are, at most, that could not be read: without a bound where a topic is not
+        there (misspelt, maybe)."""
+        if "input" in self.waiting_sides:
+            return math.inf
+        return books.undecodable("input") + sum(f.expired for f in books.frontiers.values() if f.side == "input")
 
     def answers_may_be_lost(self, books: Books) -> bool:
         """Whether what is missing may be answered in a late or rejected record that could not be decoded, or in a topic
         that is not there (misspelt, maybe)."""
         return bool(self.waiting_sides - {"input"}) or any(books.undecodable(side) > 0 for side in ("late", "rejected"))
 
-    def suspected(self, books: Books) -> frozenset[str]:
-        """Violation classes that are counted and not confirmed, because what cannot be read may explain them."""
+    def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
+        """Violation classes that are counted and not confirmed, because what cannot be read may explain them.
+
+        A hidden input record explains one contribution, in a join its cell: what is in excess beyond that is proven
+        (docs/decisions/0091).
+        """
         classes = set()
-        if self.inputs_may_explain(books):
+        hidden = self.hidden_inputs(books)
+        if hidden:
             classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
+            # Where a pipeline drops repeats, no copy makes a duplicate right.
+            explicable = {"misplaced", "unknown_id"} | (set() if self.collapse else {"duplicate"})
+            excess = sums.cells_in_excess if self.joins else sum(sums.excess.get(name, 0) for name in explicable)
+            if excess <= hidden:
+                classes |= explicable
         if self.answers_may_be_lost(books):
             classes.add("missing")
         return frozenset(classes)
