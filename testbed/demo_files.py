@@ -30,6 +30,8 @@ OVERDUE_AFTER_SECONDS: Final = 3
 MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
 """A real engine answers again 5 to 20 s after a kill; what it owes until then is late, not lost."""
+TRANSACTION_SECONDS: Final = 10.0
+"""How long a transaction of the reference engine may last: a worker that the broker lost waits as long, and starts anew."""
 ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that answer as soon as a window closes, whenever they commit."""
 DAY_COMMIT_SECONDS: Final = 5.0
@@ -81,6 +83,7 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
         window_ms=window_seconds(plan) * 1000,
         idle_after_seconds=2.0,
         commit_interval_seconds=commit_seconds(plan),
+        transaction_timeout_seconds=TRANSACTION_SECONDS,
         session_timeout_seconds=_timeout_seconds(plan) or LOCAL.session_timeout_seconds,
         mutations=plan.mutations,
         mutation_seed=plan.seed,
@@ -119,7 +122,9 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
 
 def missing_after_seconds(plan: DemoPlan) -> int:
     """How long the sidecar waits for an answer before it calls it lost."""
-    patience = REAL_MISSING_AFTER_SECONDS if plan.is_real else MISSING_AFTER_SECONDS
+    # A worker that a dead broker caught in a transaction hangs until that one has timed out, and starts anew.
+    is_slow = plan.is_real or (plan.day is not None and "broker" in plan.day.kinds)
+    patience = REAL_MISSING_AFTER_SECONDS if is_slow else MISSING_AFTER_SECONDS
     return patience if plan.day is None else patience + math.ceil(plan.day.longest_seconds)
 
 

@@ -107,7 +107,16 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
             assert requests.get(f"{manager_url}/api/v2/alerts", timeout=10).json() == []
             assert pager.heard == []
 
-            tell(pipeline, faults, "injected")
+            tell(pipeline, faults, "1", "injected", ("duplicate",))
+            pipeline.answers(answer(["0-b-0"], 0, "b"))  # as the fault's plan expects
+            # For five scrapes, in which the rules are evaluated twenty times.
+            expected = 'count_over_time((streamproof_violations_expected{class="duplicate"} == 1)[60s:2s])'
+            until(lambda: number(url, expected) >= 5, seconds=WAIT_SECONDS, what="what the plan expects")
+            assert number(url, 'streamproof_violations_open{class="duplicate"}') == 1
+            assert not violated(pager, "firing"), "a plan that expects the class mutes it"
+            tell(pipeline, faults, "1", "healed", ("duplicate",))
+
+            tell(pipeline, faults, "2", "injected")
             pipeline.answers(answer(["0-a-0"], 0, "a"))  # counted a second time
             until(lambda: bool(violated(pager, "firing")), seconds=WAIT_SECONDS, what="the alert")
             told = violated(pager, "firing")[0]
@@ -123,19 +132,21 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
             assert requests.get(page, timeout=10).ok
             assert "StreamproofGuaranteeViolated" in requests.get(f"{page}{RUNBOOK}", timeout=10).text
 
-            tell(pipeline, faults, "healed")
-            acknowledge(live.state)
+            tell(pipeline, faults, "2", "healed")
+            acknowledge(live.state, "a")
             until(lambda: bool(violated(pager, "resolved")), seconds=WAIT_SECONDS, what="the end of the alert")
     # One repeat is within the error budget. (The fault may last longer than its alert waits, on a slow machine.)
     others = {one.name for one in pager.heard} - {"StreamproofFaultNotHealed"}
     assert others == {"StreamproofGuaranteeViolated"}
 
 
-def tell(pipeline: Pipeline, topic: str, state: State) -> None:
-    pipeline.put(topic, record("1", "kill-a-worker", "process_kill", "worker-0", state, datetime.now(UTC)))
+def tell(pipeline: Pipeline, topic: str, fault: str, state: State, expects: tuple[str, ...] = ()) -> None:
+    name, now = f"kill-worker-{fault}", datetime.now(UTC)
+    pipeline.put(topic, record(fault, name, "process_kill", "worker-0", state, now, expects=expects), key=fault)
 
 
-def acknowledge(state: Path) -> None:
+def acknowledge(state: Path, key: str) -> None:
     listed: dict[str, Any] = json.loads((state / "violations.json").read_text(encoding="utf-8"))
-    [violation] = [entry for entry in listed["violations"] if entry["state"] == "confirmed"]
+    confirmed = [entry for entry in listed["violations"] if entry["state"] == "confirmed"]
+    [violation] = [entry for entry in confirmed if key in entry["cell"]["key"]]
     assert main(["ack", str(state), violation["id"], "--reason", "ticket 7"]) == 0

@@ -296,7 +296,7 @@ class Reference:
         hidden = self.hidden_inputs()
         if kind == "unknown_id":
             return hidden > 0
-        return kind in self.explicable() and self.to_explain(found) <= hidden
+        return hidden > 0 and kind in self.explicable() and self.to_explain(found) <= hidden
 
     def hidden_inputs(self) -> int:
         """The input records, at most, of which nobody can say what they were [6]."""

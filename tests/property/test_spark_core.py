@@ -91,7 +91,7 @@ def test_the_core_says_what_the_reference_says_after_every_step(
     tally = group.compared()
     with capsys.disabled():
         print(f"\n{tally}")
-    assert tally.differences[:SHOWN] == []
+    assert tally.differences[:SHOWN] == [], tally.differences[:SHOWN]
     assert tally.histories >= 2000
     assert tally.exact > 5 * tally.provisional
     assert {name: tally.classes[name] for name in EXPECTED_CLASSES if tally.classes[name] < 10} == {}
