@@ -31,7 +31,7 @@ MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
 """A real engine answers again 5 to 20 s after a kill; what it owes until then is late, not lost."""
 TRANSACTION_SECONDS: Final = 10.0
-"""How long a transaction of the reference engine may last: a worker that the broker lost waits as long, and starts anew."""
+"""A transaction of the reference engine: a worker that a dead broker caught in one waits so long, and starts anew."""
 ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that answer as soon as a window closes, whenever they commit."""
 DAY_COMMIT_SECONDS: Final = 5.0

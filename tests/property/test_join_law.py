@@ -9,14 +9,12 @@ import os
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from random import Random
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.property import history
 from tests.property.history import Cell, Ending, History, InputEvent, flaws
 from tests.property.join_reference import REFERENCES, RIGHT, Join, JoinReference
 from tests.property.join_worlds import correct_join_history, faulty_join_history
@@ -178,7 +176,8 @@ def test_input_that_cannot_be_read_may_be_the_partner() -> None:
 
 
 def test_a_hidden_event_of_a_join_explains_what_is_in_excess_in_one_cell() -> None:
-    told = story(event("1", 3), update("1", 5)).step(30, result(0, "1", "1", "updates/1"), expired={UPDATES: 1}).step(31)
+    told = story(event("1", 3), update("1", 5))
+    told.step(30, result(0, "1", "1", "updates/1"), expired={UPDATES: 1}).step(31)
     assert judged(told).suspected == {Violation("duplicate", 0, "k", "1")}
     told.step(32, event("2", 13), update("2", 15)).step(40, result(10, "2", "2", "updates/2")).step(41)
     assert confirmed(told) == {("duplicate", "1"), ("duplicate", "2")}

@@ -201,7 +201,7 @@ class Judging:
             cells_violated=count(it.violated),
             # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
             excess={name: total(it.on_record[name], chosen) for name in EXCESS},
-            cells_in_excess=count(sum(it.on_record[name] for name in EXCESS) > 0),
+            cells_in_excess=count(np.logical_or.reduce([it.on_record[name] > 0 for name in EXCESS])),
             cells_settled=count(it.settled),
             changed=count(it.changed),
             settled_expected=total(it.counts["expected"], settled),
