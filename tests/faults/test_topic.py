@@ -21,6 +21,7 @@ from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, state_o
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.model.snapshot import FaultWindow
+from validator.stream.fault_records import FaultRecords
 from validator.stream.faults_topic import FaultsTopic as SidecarsReader
 
 
@@ -42,15 +43,16 @@ def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -
     file = tmp_path / "pipeline.yaml"
     file.write_text(EXAMPLES["clickstream"])
     config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
+    told = FaultRecords()
     with closing(SidecarsReader(config)) as reader:
 
         def are_whole() -> bool:
-            reader.poll()
-            return len(reader.windows()) == count and all(w.healed_us is not None for w in reader.windows())
+            told.take(reader.poll())
+            return len(told.windows()) == count and all(w.healed_us is not None for w in told.windows())
 
         wait_until(are_whole, "the windows are on the topic")
         assert reader.undecodable == 0
-        return tuple(reader.windows())
+        return told.windows()
 
 
 def run_one(stage: Stage, fault: dict[str, Any], kafka: dict[str, Any], say: Callable[[str], None]) -> None:

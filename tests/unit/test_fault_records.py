@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from validator.state.tables import StateTables, Table, rows_of
-from validator.stream.faults_topic import _row, _window, record
+from validator.stream.fault_records import _window, record
+from validator.stream.faults_topic import _row
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbooks" / "StreamproofFaultNotHealed.md"
 RECORD = {"id": "1", "kind": "kill", "target": "a", "state": "injected", "time": "2026-01-01T00:00:00Z", "seed": 7}
@@ -39,13 +40,13 @@ def test_a_record_becomes_a_row_that_the_table_holds() -> None:
 def test_a_window_expects_the_classes_that_its_record_names(told: object, expects: set[str]) -> None:
     row = _row(json.dumps({**RECORD, "expects": told}).encode())
     assert row is not None
-    assert _window({"row": row}).expects == expects
+    assert _window([row]).expects == expects
 
 
 def test_a_record_of_another_tool_expects_nothing() -> None:
     row = _row(json.dumps(RECORD).encode())
     assert row is not None
-    assert _window({"row": row}).expects == frozenset()
+    assert _window([row]).expects == frozenset()
 
 
 @pytest.mark.parametrize(

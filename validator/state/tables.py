@@ -105,13 +105,14 @@ FAULTS_TYPE: Final = StructType(
         StructField("plan", StringType()),
         StructField("seed", LongType()),
         StructField("parameters", StringType()),
+        StructField("expects", StringType()),
         StructField("topic", StringType()),
         StructField("partition", IntegerType()),
         StructField("offset", LongType()),
         StructField("batch", LongType()),
     ]
 )
-"""Records of the faults topic, as read."""
+"""Records of the faults topic, as read. ``expects``: JSON; null in a row of a version that did not keep it."""
 
 RUNS_TYPE: Final = StructType(
     [
@@ -248,7 +249,11 @@ class StateTables:
                 return
             done = known.transaction_version(application)
             if done is None or done < version:
-                write_deltalake(known, told, mode="append", commit_properties=once)
+                lacks = len(known.schema().fields) < len(told.schema)
+                # A table that a version of before made gets the columns that came later; its rows have null there.
+                write_deltalake(
+                    known, told, mode="append", schema_mode="merge" if lacks else None, commit_properties=once
+                )
                 self._tidy(known)
 
     def scan(

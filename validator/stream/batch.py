@@ -24,7 +24,7 @@ from validator.model.frontier import Lookup, PartitionId, Rest
 from validator.reconcile.facts import aggregate, completed
 from validator.reconcile.judge import Rules
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream import faults_topic, retiring
+from validator.stream import fault_records, retiring
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.canary import CanaryWatch
 from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
@@ -239,7 +239,7 @@ class BatchRunner:
 
     def record_faults(self, rows: list[dict[str, object]]) -> None:
         """Keep new records of the faults topic."""
-        faults_topic.record(self.tables, rows, self.books.batch)
+        fault_records.record(self.tables, rows, self.books.batch)
 
     def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
         """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""

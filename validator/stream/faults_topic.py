@@ -1,13 +1,12 @@
 """The faults topic: what was broken, when, as any chaos tool may tell it (CONTRACT, "Faults topic").
 
-Faults are few; they are read beside the stream, from the topic's start, and kept by position.
+Faults are few; they are read beside the stream, from the topic's start, and kept in the state (`fault_records`).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
@@ -15,8 +14,6 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from validator.config.model import Config
 from validator.model.classes import EXPECTABLE
-from validator.model.snapshot import FaultWindow
-from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.brokers import librdkafka_options
 
 _MOST_PER_POLL: Final = 1_000
@@ -44,7 +41,6 @@ class FaultsTopic:
         )
         self._assigned = False
         self._next: dict[int, int] = {}
-        self._records: dict[tuple[int, int], dict[str, object]] = {}
         self.undecodable = 0
 
     def poll(self) -> list[dict[str, object]]:
@@ -74,7 +70,6 @@ class FaultsTopic:
             self.undecodable += value is not None
             return None
         row.update(topic=self._topic, partition=partition, offset=offset)
-        self._records[(partition, offset)] = row
         return row
 
     def _ends(self) -> dict[int, int]:
@@ -88,14 +83,6 @@ class FaultsTopic:
             if high > low:
                 ends[assigned.partition] = high
         return ends
-
-    def windows(self) -> tuple[FaultWindow, ...]:
-        """One window per fault, oldest first."""
-        found: dict[str, dict[str, object]] = {}
-        for _, row in sorted(self._records.items(), key=lambda item: int(str(item[1]["time_us"]))):
-            window = found.setdefault(str(row["id"]), {"row": row})
-            window[str(row["state"])] = row["time_us"]
-        return tuple(_window(window) for window in found.values())
 
     def close(self) -> None:
         """Let go of the connection."""
@@ -111,40 +98,6 @@ class FaultsTopic:
         self._consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in metadata.partitions])
         self._assigned = True
         return True
-
-
-_PLACE: Final = ("topic", "partition", "offset", "id", "state", "time_us")
-
-
-def record(tables: StateTables, rows: list[dict[str, object]], batch: int) -> None:
-    """Append those of some records to the faults table that are not in it: every start reads the topic anew."""
-    told = {
-        tuple(row[name] for name in _PLACE) for part in tables.scan(Table.FAULTS, _PLACE) for row in part.to_pylist()
-    }
-    new = [{**row, "batch": batch} for row in rows if tuple(row[name] for name in _PLACE) not in told]
-    if new:
-        tables.append(rows_of(Table.FAULTS, new), Table.FAULTS, writer="topic", version=len(told) + len(new))
-
-
-def _window(found: Mapping[str, object]) -> FaultWindow:
-    row = found["row"]
-    assert isinstance(row, dict)
-
-    def instant(state: str) -> int | None:
-        value = found.get(state)
-        return None if value is None else int(str(value))
-
-    return FaultWindow(
-        id=str(row["id"]),
-        name=str(row["name"]),
-        kind=str(row["kind"]),
-        target=str(row["target"]),
-        injected_us=instant("injected"),
-        verified_us=instant("verified"),
-        heal_started_us=instant("heal_started"),
-        healed_us=instant("healed"),
-        expects=frozenset(json.loads(str(row["expects"]))),
-    )
 
 
 def _row(value: bytes) -> dict[str, object] | None:

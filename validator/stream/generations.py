@@ -72,6 +72,7 @@ class Generations:
         self._brokers = brokers
         self._publisher = publisher
         self._faults = faults
+        self._faults_read: list[dict[str, object]] = []
         self._once = once
         self._leave_open = leave_open
         self._say = say
@@ -282,12 +283,14 @@ class Generations:
     def _read_faults(self) -> None:
         """Take what was told by now: what a batch is about to record is tied to it."""
         assert self._runner is not None
-        faults = self._faults
-        rows = faults.poll() if faults is not None else []
-        if faults is None or not rows:
+        if self._faults is None:
             return
-        self._runner.record.faults = faults.windows()
-        self._runner.record_faults(rows)
+        # Kept until they are in the table: an append may fail, and no poll brings them again.
+        self._faults_read += self._faults.poll()
+        if self._faults_read:
+            self._runner.record.faults_told(self._faults_read)
+            self._runner.record_faults(self._faults_read)
+            self._faults_read = []
 
     def _verdict(self, books: Books, judging: Judging) -> Verdict:
         judging.judge_recovered(books)

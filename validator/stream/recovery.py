@@ -29,6 +29,7 @@ from validator.state.acknowledgements import Acknowledgement
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.committing import frontier_from, summaries
+from validator.stream.fault_records import recorded
 from validator.stream.judging import new_cells
 from validator.stream.retiring import Retired, drop_folders, retired_so_far
 from validator.stream.run_record import RunRecord, record_of
@@ -229,10 +230,11 @@ def follow_acknowledged(tables: StateTables, record: RunRecord, found: Mapping[s
 
 
 def restore_record(tables: StateTables, record: RunRecord) -> None:
-    """Counters, recent minutes and the latest violations from the derived tables; the number of starts before this one.
-    Raises `StateDamaged`."""
+    """Counters, recent minutes, the latest violations and the faults from the derived tables; the number of starts
+    before this one. Raises `StateDamaged`."""
     with _whole(tables):
         _restored(tables, record)
+        record.faults_told(recorded(tables))
         record.restarts = sum(part.num_rows for part in tables.scan(Table.RUNS, ["generation"]))
 
 

@@ -21,6 +21,7 @@ from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minu
 from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledged import Acknowledged
+from validator.stream.fault_records import FaultRecords
 from validator.stream.judging import Sums
 from validator.stream.recording import Recorded
 
@@ -48,6 +49,7 @@ class RunRecord:
     joins: bool = False
     collapse: bool = False
     faults: tuple[FaultWindow, ...] = ()
+    fault_records: FaultRecords = field(default_factory=FaultRecords)
     restarts: int = 0
     batches: int = 0
     latency: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in DEFINITIONS})
@@ -110,6 +112,11 @@ class RunRecord:
         if self.answers_may_be_lost(books):
             classes.add("missing")
         return frozenset(classes)
+
+    def faults_told(self, rows: Iterable[Mapping[str, object]]) -> None:
+        """More rows of the faults table are known."""
+        self.fault_records.take(rows)
+        self.faults = self.fault_records.windows()
 
     def batch_done(self, seconds: float, input_events: int, now_us: int) -> None:
         """A batch was committed, judged and recorded, just now."""

@@ -1,0 +1,128 @@
+"""The state remembers the faults that the topic has forgotten: what a plan expects stays out of the alert."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from deltalake import write_deltalake
+
+from tests.unit.judged_run import JudgedRun
+from tests.unit.publish_snapshots import config
+from tests.unit.test_acknowledgements import lost
+from validator.model.books import Books, TimeRules
+from validator.model.snapshot import FaultWindow
+from validator.state.tables import StateTables, Table, path_of, rows_of
+from validator.stream import fault_records
+from validator.stream.fault_records import FaultRecords, record, recorded
+from validator.stream.reporting import snapshot_of
+
+WITHIN_US = 60_000_000
+
+
+def told(state: str, time_us: int, offset: int, fault: str = "1", **other: object) -> dict[str, Any]:
+    """A record of the faults topic as a row of the table."""
+    row = {"id": fault, "name": "kill", "kind": "process_kill", "target": "engine-0", "state": state}
+    row |= {"plan": "", "seed": 0, "parameters": "{}", "expects": '["missing"]', "topic": "faults", "partition": 0}
+    return {**row, "time_us": time_us, "offset": offset, **other}
+
+
+KILL = (told("injected", 25, 0), told("healed", 28, 1))
+WINDOW = FaultWindow("1", "kill", "process_kill", "engine-0", 25, None, None, 28, frozenset({"missing"}))
+
+
+def keep(run: JudgedRun, *rows: dict[str, Any], batch: int = 1) -> None:
+    """What a sidecar does with records that it reads."""
+    run.record.faults_told(rows)
+    record(run.tables, rows, batch)
+
+
+def shown(run: JudgedRun) -> tuple[int | None, ...]:
+    """Missing that are open, expected and unexpected, and the faults that are known."""
+    run.record.expects_within_us = WITHIN_US
+    found = snapshot_of(config(run.state), Books(TimeRules(0, 0)), run.judging.sums, run.record)
+    by_class = (found.violations_open, found.violations_expected, found.violations_unexpected)
+    return (*(None if counts is None else counts["missing"] for counts in by_class), len(found.faults))
+
+
+def test_a_restart_after_the_topics_retention_alerts_nobody(tmp_path: Path) -> None:
+    run = JudgedRun(tmp_path)
+    keep(run, *KILL)
+    lost(run, 30, "planned", 2, 3)
+    assert shown(run) == (2, 2, 0, 1)
+    run.restarted()
+    run.after(100)
+    assert shown(run) == (2, 2, 0, 1)
+    assert run.record.faults == (WINDOW,)
+    # What breaks long after the fault is not excused by it.
+    lost(run, WITHIN_US * 3, "unplanned", 7)
+    assert shown(run) == (3, 2, 1, 1)
+
+
+def test_a_topic_that_is_still_whole_adds_nothing_to_what_the_state_holds(tmp_path: Path) -> None:
+    run = JudgedRun(tmp_path)
+    keep(run, *KILL)
+    run.restarted()
+    keep(run, *KILL, batch=2)
+    assert run.record.faults == (WINDOW,)
+    assert [row["batch"] for row in recorded(run.tables)] == [1, 1]
+
+
+def test_a_healing_told_after_the_injection_was_forgotten_ends_the_fault(tmp_path: Path) -> None:
+    run = JudgedRun(tmp_path)
+    keep(run, KILL[0])
+    run.restarted()
+    keep(run, KILL[1], batch=2)
+    assert run.record.faults == (WINDOW,)
+
+
+def test_a_topic_made_anew_hides_no_fault_of_the_one_before(tmp_path: Path) -> None:
+    run = JudgedRun(tmp_path)
+    keep(run, *KILL)
+    later = (told("injected", 50, 0, fault="2"), told("healed", 60, 1, fault="2"))
+    keep(run, *later, batch=2)
+    before = run.record.faults
+    assert [(window.id, window.healed_us) for window in before] == [("1", 28), ("2", 60)]
+    run.restarted()
+    assert run.record.faults == before
+
+
+def test_faults_of_one_instant_have_one_order_whatever_was_read_first() -> None:
+    rows = [told("injected", 7, offset, fault=f"fault-{offset}") for offset in range(12)]
+    straight, turned = FaultRecords(), FaultRecords()
+    straight.take(rows)
+    turned.take(reversed(rows))
+    assert [window.id for window in straight.windows()] == [f"fault-{offset}" for offset in range(12)]
+    assert turned.windows() == straight.windows()
+
+
+def test_a_table_of_before_learns_what_is_expected_from_the_topic(tmp_path: Path) -> None:
+    bare = [{name: value for name, value in row.items() if name != "expects"} for row in KILL]
+    write_deltalake(path_of(tmp_path, Table.FAULTS), rows_of(Table.FAULTS, bare).drop_columns(["expects"]))
+    run = JudgedRun(tmp_path)
+    run.restarted()
+    assert [(window.healed_us, window.expects) for window in run.record.faults] == [(28, frozenset())]
+    keep(run, *KILL, batch=2)
+    assert run.record.faults == (WINDOW,)
+    run = JudgedRun(tmp_path)
+    run.restarted()
+    assert run.record.faults == (WINDOW,)
+    keep(run, *KILL, batch=3)
+    assert sorted(row["batch"] or 0 for row in recorded(StateTables(tmp_path))) == [0, 0, 2, 2]
+
+
+def test_so_many_faults_are_known_and_those_not_healed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fault_records, "FAULTS_MOST", 3)
+    records = FaultRecords()
+    records.take([told("injected", 1, 0, fault="open")])
+    for fault in range(2, 7):
+        records.take([told("injected", fault * 10, fault, fault=str(fault))])
+        records.take([told("healed", fault * 10 + 1, fault + 100, fault=str(fault))])
+    assert [window.id for window in records.windows()] == ["open", "5", "6"]
+
+
+def test_what_a_plan_expects_is_in_the_table(tmp_path: Path) -> None:
+    record(StateTables(tmp_path), KILL, 1)
+    assert [json.loads(str(row["expects"])) for row in recorded(StateTables(tmp_path))] == [["missing"]] * 2
