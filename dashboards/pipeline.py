@@ -171,7 +171,8 @@ def _classes() -> tuple[Panel, ...]:
             "Classifications made, by class, per second, and moves from one class to another.",
             (
                 Query(by("class", f"rate({of('events_total', over=RATE)})"), "{{class}}"),
-                Query(by("from, to", f"rate({of('reclassified_total', over=RATE)})"), "{{from}} to {{to}}"),
+                # Every pair of classes has a series: only those that move are drawn.
+                Query(by("from, to", f"rate({of('reclassified_total', over=RATE)})") + " > 0", "{{from}} to {{to}}"),
             ),
             unit="cps",
         ),

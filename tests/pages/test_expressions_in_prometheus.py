@@ -29,7 +29,7 @@ SETTINGS = Settings()
 LAST_TO_COME = (
     # Two scrapes of what the break brought, and one evaluation of the rules.
     'increase(streamproof_violations_confirmed_total{class="missing"}[5m]) > 0',
-    "rate(streamproof_reclassified_total[5m])",
+    "rate(streamproof_reclassified_total[5m]) > 0",
     'ALERTS{alertname="StreamproofGuaranteeViolated",alertstate="firing"}',
 )
 

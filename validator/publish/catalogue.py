@@ -55,11 +55,15 @@ class Metric:
         """Every combination of label values that is known beforehand; none where one label is open."""
         if any(label.values is None for label in self.labels):
             return ()
-        return tuple(product(*(label.values or () for label in self.labels)))
+        combined = product(*(label.values or () for label in self.labels))
+        # No value stands twice in one: nothing moves from a class to itself.
+        return tuple(values for values in combined if len(set(values)) == len(values))
 
 
 NAN: Final = float("nan")
 CONTRIBUTION: Final = Label("class", tuple(Contribution), "class of a contribution")
+MOVED: Final = tuple(name for name in Contribution if name is not Contribution.EXPECTED)
+"""Classes between which a contribution moves; what is expected stays expected, whatever becomes of it."""
 VIOLATION: Final = Label("class", tuple(ViolationClass), "class of a violation")
 PHASE: Final = Label("phase", PHASES, "phase of the run")
 TOPIC: Final = Label("topic", None, "a configured topic")
@@ -79,7 +83,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "counter",
         "contributions",
         "Contributions that later moved from one class to another.",
-        (Label("from", None, "class before"), Label("to", None, "class after")),
+        (Label("from", MOVED, "class before"), Label("to", MOVED, "class after")),
     ),
     Metric("contributions", "gauge", "contributions", "Contributions now in each class.", (CONTRIBUTION,)),
     Metric(
