@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
 
 from tests.unit.publish_snapshots import config
 from validator.measure.histogram import Tally
 from validator.model.books import Books, TimeRules
 from validator.publish.metrics import SnapshotCollector
+from validator.publish.report import REPORT_FILE
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream import counters
 from validator.stream.judging import Sums
@@ -87,6 +91,70 @@ def test_a_start_that_was_killed_before_its_first_report_is_counted(tmp_path: Pa
     restore_record(tables, record)
     counters.restore(tmp_path, record)
     assert record.restarts == 2
+
+
+def _without(name: str) -> str:
+    plain = json.loads(counters_text())
+    del plain[name]
+    return json.dumps(plain)
+
+
+def _with(**odd: object) -> str:
+    return json.dumps({**json.loads(counters_text()), **odd})
+
+
+def counters_text() -> str:
+    """What a process keeps that counted something."""
+    record = RunRecord()
+    record.classified({"expected": 5, "processed": 5})
+    record.durations.add(4.5)
+    return written(record)
+
+
+def written(record: RunRecord) -> str:
+    """The file of a record."""
+    with TemporaryDirectory() as folder:
+        counters.write(Path(folder), record)
+        return (Path(folder) / counters.FILE).read_text()
+
+
+DAMAGES: dict[str, bytes] = {
+    **{name: name.encode() for name in ("", "{", "[]", "{}", "null", '"x"', "[" * 100_000)},
+    "no UTF-8": b"\xff\xfe",
+    "zeros": bytes(300),
+    "cut": counters_text().encode()[:-40],
+    **{f"without {name}": _without(name).encode() for name in ("classified", "moves", "counts", "batches")},
+    "a list": _with(classified=[]).encode(),
+    "text": _with(batches="many").encode(),
+    "infinite": _with(processed_most=float("inf")).encode(),
+    "half a histogram": _with(tallies={"durations": {"bounds": [1.0], "counts": [1]}}).encode(),
+    "a bucket too few": _with(tallies={"durations": {**asdict(Tally()), "counts": [1]}}).encode(),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=[name[:20] for name in DAMAGES])
+def test_a_damaged_file_is_told_and_nothing_of_it_is_taken(tmp_path: Path, damage: bytes) -> None:
+    (tmp_path / counters.FILE).write_bytes(damage)
+    record = RunRecord()
+    said = counters.restore(tmp_path, record)
+    assert said is not None
+    assert said.startswith(f"{tmp_path / counters.FILE} is damaged or of another version (it ")
+    assert "they may have fallen" in said
+    assert written(record) == written(RunRecord())
+    # It is made anew, and is whole at the next start.
+    record.classified({"expected": 9, "processed": 9})
+    counters.write(tmp_path, record)
+    again = RunRecord()
+    assert counters.restore(tmp_path, again) is None
+    assert again.classified_total == {"expected": 9, "processed": 9}
+
+
+def test_a_file_that_is_gone_is_told_where_its_counters_were_shown(tmp_path: Path) -> None:
+    assert counters.restore(tmp_path, RunRecord()) is None
+    (tmp_path / REPORT_FILE).write_text("{}")
+    said = counters.restore(tmp_path, RunRecord())
+    assert said is not None
+    assert said.startswith(f"{tmp_path / counters.FILE} is gone: ")
 
 
 def test_a_histogram_with_other_bounds_begins_anew(tmp_path: Path) -> None:

@@ -109,7 +109,11 @@ def test_a_counters_file_of_before_is_not_measured_again(tmp_path: Path) -> None
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"schema": 1}', '{"schema": 1, "outputs": [[1]], "batch": 7}'])
 def test_a_damaged_file_is_begun_anew(tmp_path: Path, text: str) -> None:
     (tmp_path / measuring.FILE).write_text(text)
-    assert measuring.opened(tmp_path) == Ledger()
+    said: list[str] = []
+    assert measuring.opened(tmp_path, said.append) == Ledger()
+    assert [sentence.split(" (")[0] for sentence in said] == [
+        f"{tmp_path / measuring.FILE} is damaged or of another version"
+    ]
 
 
 def test_the_file_is_written_now_and_then(tmp_path: Path) -> None:

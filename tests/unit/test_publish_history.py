@@ -19,7 +19,6 @@ from validator.publish.history import (
     History,
     Point,
     first_seen,
-    loaded,
     point_of,
     quantile,
     read,
@@ -75,16 +74,21 @@ def test_what_is_written_is_read_back(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "text", [None, "", "{", "[]", '{"schema": 2}', '{"schema": 1, "columns": ["time"], "points": [[1]]}']
+    "text", ["", "{", "[]", '{"schema": 2}', '{"schema": 1, "columns": ["time"], "points": [[1]]}']
 )
-def test_a_history_of_another_make_is_begun_anew(text: str | None) -> None:
-    assert loaded(text) == History()
+def test_a_history_of_another_make_is_begun_anew(tmp_path: Path, text: str) -> None:
+    (tmp_path / HISTORY_FILE).write_text(text)
+    assert read(tmp_path) == History()
 
 
-def test_a_damaged_row_is_no_error() -> None:
+@pytest.mark.parametrize(
+    "damaged", [[1, 2, 3, None], [None] * 16 + [[]], ["1"] * 16 + [[]], [float("nan")] * 16 + [[]]]
+)
+def test_a_damaged_row_is_no_error(tmp_path: Path, damaged: list[object]) -> None:
     plain = json.loads(History().add(clean()).to_json())
-    plain["points"] = [[1, 2, 3, None]]
-    assert loaded(json.dumps(plain)) == History()
+    plain["points"] = [damaged]
+    (tmp_path / HISTORY_FILE).write_text(json.dumps(plain))
+    assert read(tmp_path).add(clean()) == History().add(clean())
 
 
 def test_since_when_a_class_is_seen() -> None:

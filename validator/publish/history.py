@@ -7,12 +7,14 @@ Rates and quantiles are differences of two points (`series`).
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, replace
+from math import isfinite
 from pathlib import Path
 from typing import Any, Final, Self
 
 from validator.model.snapshot import Snapshot
+from validator.publish.kept import DAMAGED, Say, text_of, unreadable
 
 HISTORY_FILE: Final = "history.json"
 SCHEMA: Final = 1
@@ -134,34 +136,41 @@ def _merged(older: Point, newer: Point) -> Point:
     return replace(newer, **{name: max(getattr(older, name), getattr(newer, name)) for name in PEAKS})
 
 
-def loaded(text: str | None) -> History:
-    """The history that ``text`` (`history.json`) holds; an empty one where there is none or it is of another make."""
+def parsed(text: str) -> History:
+    """The history that ``text`` holds. Raises one of `DAMAGED` where it holds none."""
+    plain = json.loads(text)
+    if plain["schema"] != SCHEMA or tuple(plain["columns"]) != COLUMNS:
+        raise ValueError("the history is of another make")
+    points = tuple(_point(row) for row in plain["points"])
+    definition = plain["definition"]
+    if definition is not None and definition not in LATENCIES:
+        raise ValueError("the latency of the history is none that is measured")
+    # A history is only read at a start; the one before may have been killed before it was on record.
+    least = points[-1].restarts + 1 if points else 0
+    return History(points, _numbers(plain["bounds"]), definition, least)
+
+
+def _point(row: Sequence[Any]) -> Point:
+    *counts, latency = row
+    return Point(**dict(zip(COLUMNS, (*_numbers(counts), _numbers(latency)), strict=True)))
+
+
+def _numbers(values: Sequence[Any]) -> tuple[Any, ...]:
+    """``values``, which must be numbers: later points are compared with them."""
+    if not all(type(value) in (int, float) and isfinite(value) for value in values):
+        raise ValueError("a point of the history holds what is no number")
+    return tuple(values)
+
+
+def read(state: Path, say: Say = lambda _: None) -> History:
+    """The history in the folder ``state``; empty where none was written or it is damaged. Raises OSError."""
+    path = state / HISTORY_FILE
+    text = text_of(path, say)
     try:
-        return of_plain(json.loads(text)) if text is not None else History()
-    except ValueError:
-        # A picture of the past decides nothing: a damaged one is begun anew.
-        return History()
-
-
-def of_plain(plain: Mapping[str, Any] | None) -> History:
-    """The history in the parsed `history.json`; an empty one where it is of another make."""
-    if not isinstance(plain, dict) or plain.get("schema") != SCHEMA or tuple(plain.get("columns", ())) != COLUMNS:
-        return History()
-    try:
-        named = [dict(zip(COLUMNS, row, strict=True)) for row in plain["points"]]
-        points = tuple(Point(**{**fields_of, "latency": tuple(fields_of["latency"])}) for fields_of in named)
-        # A history is only read at a start; the one before may have been killed before it was on record.
-        least = points[-1].restarts + 1 if points else 0
-        return History(points, tuple(plain["bounds"]), plain["definition"], least)
-    except (KeyError, TypeError, ValueError):
-        return History()
-
-
-def read(state: Path) -> History:
-    """The history in the folder ``state``; empty where none was written. Raises OSError."""
-    try:
-        return loaded((state / HISTORY_FILE).read_text(encoding="utf-8"))
-    except FileNotFoundError:
+        return History() if text is None else parsed(text)
+    except DAMAGED as error:
+        # A picture of the past decides nothing.
+        say(f"{unreadable(path, error)}: the plots of the status page begin anew")
         return History()
 
 

@@ -27,9 +27,10 @@ from validator.publish import series, server
 from validator.publish.atomic import replace_file
 from validator.publish.canary import CanaryTold, canary_told
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
-from validator.publish.feed import Feed
+from validator.publish.feed import Feed, event
 from validator.publish.findings import Finding, findings
-from validator.publish.history import HISTORY_FILE, loaded
+from validator.publish.history import HISTORY_FILE, read
+from validator.publish.kept import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.live_page import live_page
 from validator.publish.metrics import SnapshotCollector, registry
 from validator.publish.next_steps import (
@@ -83,8 +84,15 @@ class EndpointError(Exception):
 class Publisher:
     """Publishes what was committed; nothing here is needed to decide anything."""
 
-    def __init__(self, config: Config, state_path: Path, clock: Callable[[], float] = time.monotonic) -> None:
-        """``clock`` (seconds, monotonic) tells how long ago the last batch was."""
+    def __init__(
+        self,
+        config: Config,
+        state_path: Path,
+        clock: Callable[[], float] = time.monotonic,
+        say: Say = lambda _: None,
+    ) -> None:
+        """``clock`` (seconds, monotonic) tells how long ago the last batch was; ``say`` is told what is damaged of what
+        an earlier process published."""
         self._config = config
         self._state = state_path
         self._clock = clock
@@ -93,17 +101,35 @@ class Publisher:
         self._registry = registry(self._collector)
         self._published_at: float | None = None
         self._server: Server | None = None
-        self._report = _text_of(state_path / REPORT_FILE)
-        self._violations: dict[str, Any] | None = _json_of(state_path / VIOLATIONS_FILE)
         # A state with a report was read before: zeros would be a fall of its counters.
-        self._restoring = self._report is not None
-        self._plain = _json_of(state_path / REPORT_FILE)
-        if self._plain is not None and self._plain.get("schema") != SCHEMA:
-            self._plain = None
-        self._history = loaded(_text_of(state_path / HISTORY_FILE))
+        self._restoring = (state_path / REPORT_FILE).exists()
+        self._report: str | None = None
+        self._plain: dict[str, Any] | None = None
+        self._violations: dict[str, Any] | None = None
+        self._history = read(state_path, say)
         self._history_written_at: float | None = None
         self._canary: CanaryTold | None = None
         self._feed = Feed(self._whole, self._beat)
+        self._show_again(say)
+
+    def _show_again(self, say: Say) -> None:
+        """Show what the process before published, until there is a batch."""
+        path = self._state / REPORT_FILE
+        found = json_of(path, say)
+        self._violations = violations_of(self._state / VIOLATIONS_FILE, say)
+        if found is None:
+            return
+        try:
+            text = render_json(found)
+            if found.get("schema") == SCHEMA:
+                self._plain = found
+                # Made once here: it takes all that an update is made of, and that it can be sent.
+                event("update", self._update())
+        except DAMAGED as error:
+            self._plain = None
+            say(not_shown(path, error))
+            return
+        self._report = text
         if self._plain is not None:
             self._feed.publish(self._update)
 
@@ -281,20 +307,3 @@ def changed_after(violations: dict[str, Any], after: str) -> dict[str, Any]:
     bound = parse_rfc3339(after.replace(" ", "+"))
     newer = [v for v in violations["violations"] if v["changed"] is not None and parse_rfc3339(v["changed"]) > bound]
     return {**violations, "violations": newer}
-
-
-def _text_of(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
-
-
-def _json_of(path: Path) -> dict[str, Any] | None:
-    text = _text_of(path)
-    try:
-        loaded = json.loads(text) if text is not None else None
-    except ValueError:
-        # Written by no version of ours; the next commit replaces it.
-        return None
-    return loaded if isinstance(loaded, dict) else None

@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from validator.measure.histogram import Tally
 from validator.publish.atomic import replace_file
+from validator.publish.kept import DAMAGED, unreadable
+from validator.publish.report import REPORT_FILE
 from validator.stream.run_record import RunRecord
 
 FILE: Final = "counters.json"
 _PHASED: Final = "phase_latency_"
+_BEGIN_ANEW: Final = (
+    ": the counters of classifications, moves, results and batches begin at what there is now, so that they may have "
+    "fallen; verdicts and violations come from the tables and are as they were"
+)
 
 
 def write(state: Path, record: RunRecord) -> None:
@@ -35,35 +41,85 @@ def write(state: Path, record: RunRecord) -> None:
     replace_file(state / FILE, json.dumps(kept, sort_keys=True))
 
 
-def restore(state: Path, record: RunRecord) -> None:
-    """Bring back what the last process kept; nothing for a new state."""
+def restore(state: Path, record: RunRecord) -> str | None:
+    """Bring back what the last process kept; nothing for a new state.
+
+    Where the file is damaged or gone the record stays as it is, and the sentence that says so is returned: what counts
+    from the tables is exact all the same, and the rest begins anew. Raises OSError.
+    """
     path = state / FILE
-    if not path.exists():
-        return
-    kept = json.loads(path.read_text())
-    record.classified_total = {str(name): int(count) for name, count in kept["classified"].items()}
-    record.batches = int(kept["batches"])
-    record.last_counts = {str(name): int(count) for name, count in kept["counts"].items()}
-    # A file of before knows neither: they begin at what is.
-    record.results_most = {str(name): int(count) for name, count in kept.get("results_most", {}).items()}
-    record.processed_most = int(kept.get("processed_most", 0))
-    for move, count in kept["moves"].items():
-        old, _, new = str(move).partition(">")
-        record.reclassified_total[(old, new)] = int(count)
-    record.measured_batch = kept.get("measured_batch")
-    tallies = kept.get("tallies", {})
-    for name in tallies:
-        _, _, phased = str(name).partition(_PHASED)
-        if phased:
-            definition, _, phase = phased.partition(">")
-            record.latency_by_phase[(definition, phase)] = Tally()
-    for name, tally in _tallies(record).items():
-        _take_back(tally, tallies.get(name))
-    if "measured_batch" not in kept:
-        # A file of before knew no phases: what it counted was shown as control.
-        record.latency_by_phase = {
-            (name, "control"): replace(tally, counts=list(tally.counts)) for name, tally in record.latency.items()
-        }
+    try:
+        kept = _Kept.of(json.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError:
+        # Whoever published had written it before.
+        return f"{path} is gone{_BEGIN_ANEW}" if (state / REPORT_FILE).exists() else None
+    except DAMAGED as error:
+        return f"{unreadable(path, error)}{_BEGIN_ANEW}"
+    kept.give_to(record)
+    return None
+
+
+@dataclass(frozen=True)
+class _Kept:
+    """What the file says, whole: nothing of a damaged one is taken."""
+
+    classified: dict[str, int]
+    moves: dict[tuple[str, str], int]
+    counts: dict[str, int]
+    results_most: dict[str, int]
+    processed_most: int
+    batches: int
+    tallies: dict[str, Tally]
+    measured_batch: int | None
+    knows_phases: bool
+
+    @classmethod
+    def of(cls, plain: Mapping[str, Any]) -> Self:
+        """Raises one of `DAMAGED` where ``plain`` is not what `write` wrote."""
+        moves = {str(move).partition(">")[::2]: int(count) for move, count in plain["moves"].items()}
+        measured = plain.get("measured_batch")
+        return cls(
+            classified=_counts(plain["classified"]),
+            moves=moves,
+            counts=_counts(plain["counts"]),
+            # A file of before knows neither: they begin at what is.
+            results_most=_counts(plain.get("results_most", {})),
+            processed_most=int(plain.get("processed_most", 0)),
+            batches=int(plain["batches"]),
+            tallies={str(name): _tally(kept) for name, kept in plain.get("tallies", {}).items()},
+            measured_batch=None if measured is None else int(measured),
+            knows_phases="measured_batch" in plain,
+        )
+
+    def give_to(self, record: RunRecord) -> None:
+        record.classified_total, record.last_counts = self.classified, self.counts
+        record.reclassified_total |= self.moves
+        record.results_most, record.processed_most = self.results_most, self.processed_most
+        record.batches, record.measured_batch = self.batches, self.measured_batch
+        for name in self.tallies:
+            _, _, phased = name.partition(_PHASED)
+            if phased:
+                definition, _, phase = phased.partition(">")
+                record.latency_by_phase[(definition, phase)] = Tally()
+        for name, tally in _tallies(record).items():
+            _take_back(tally, self.tallies.get(name))
+        if not self.knows_phases:
+            # A file of before knew no phases: what it counted was shown as control.
+            record.latency_by_phase = {
+                (name, "control"): replace(tally, counts=list(tally.counts)) for name, tally in record.latency.items()
+            }
+
+
+def _counts(plain: Mapping[str, Any]) -> dict[str, int]:
+    return {str(name): int(count) for name, count in plain.items()}
+
+
+def _tally(plain: Mapping[str, Any]) -> Tally:
+    bounds, counts = tuple(plain["bounds"]), [int(count) for count in plain["counts"]]
+    if len(counts) != len(bounds) + 1:
+        raise ValueError("a histogram has one bucket more than bounds")
+    most = plain["max_seconds"]
+    return Tally(bounds, counts, float(plain["sum_seconds"]), None if most is None else float(most))
 
 
 def _tallies(record: RunRecord) -> dict[str, Tally]:
@@ -72,9 +128,7 @@ def _tallies(record: RunRecord) -> dict[str, Tally]:
     return {**latencies, **phased, "detection": record.detection, "durations": record.durations}
 
 
-def _take_back(tally: Tally, kept: Mapping[str, Any] | None) -> None:
+def _take_back(tally: Tally, kept: Tally | None) -> None:
     """Make ``tally`` what was kept of it; other bounds cannot be converted, so it then stays."""
-    if kept is None or tuple(kept["bounds"]) != tally.bounds:
-        return
-    tally.counts = [int(count) for count in kept["counts"]]
-    tally.sum_seconds, tally.max_seconds = kept["sum_seconds"], kept["max_seconds"]
+    if kept is not None and kept.bounds == tally.bounds:
+        tally.counts, tally.sum_seconds, tally.max_seconds = list(kept.counts), kept.sum_seconds, kept.max_seconds

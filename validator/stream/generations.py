@@ -106,7 +106,7 @@ class Generations:
         record = RunRecord(
             joins=self._rules.join is not None,
             collapse=self._rules.collapse,
-            ledger=opened_ledger(self._state) if config.faults is not None else None,
+            ledger=opened_ledger(self._state, self._say) if config.faults is not None else None,
             # What is lost in a fault is proven when its window has closed and its answer is overdue for good.
             expects_within_us=config.measures.give_up_after
             + config.oracle.size
@@ -117,7 +117,9 @@ class Generations:
         )
         restore_record(self._tables, record)
         follow_acknowledged(self._tables, record, self._acknowledged.read())
-        counters.restore(self._state, record)
+        damage = counters.restore(self._state, record)
+        if damage is not None:
+            self._say(damage)
         return record
 
     def _one_after_another(self, spark: SparkSession) -> Verdict:

@@ -24,6 +24,7 @@ from validator.measure.recovery import Detector
 from validator.model.books import Books
 from validator.model.snapshot import Phase
 from validator.publish.atomic import replace_file
+from validator.publish.kept import DAMAGED, Say, unreadable
 from validator.reconcile.cells import Cells
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
@@ -43,14 +44,16 @@ class Measured:
     absent_because: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
-def opened(state: Path) -> Ledger:
+def opened(state: Path, say: Say = lambda _: None) -> Ledger:
     """The ledger kept in ``state``; an empty one where there is none, or one of another make: the facts fill it."""
+    path = state / FILE
     try:
-        plain = json.loads((state / FILE).read_text(encoding="utf-8"))
+        plain = json.loads(path.read_text(encoding="utf-8"))
         return Ledger.from_plain(plain) if plain["schema"] == SCHEMA else Ledger()
     except FileNotFoundError:
         return Ledger()
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError):
+    except DAMAGED as error:
+        say(f"{unreadable(path, error)}: phases and what faults cost are measured again from the facts that are kept")
         return Ledger()
 
 

@@ -43,10 +43,8 @@ def phase_latencies(state: Path, report: Mapping[str, Any]) -> tuple[PhaseLatenc
 
 def _of_the_run(state: Path) -> Mapping[str, Histogram]:
     record = RunRecord()
-    try:
-        counters.restore(state, record)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        # Of another make: a plot decides nothing.
+    if counters.restore(state, record) is not None:
+        # Damaged or gone: a plot decides nothing.
         return {}
     return {name: tally.frozen() for name, tally in record.latency.items()}
 

@@ -107,7 +107,7 @@ class Sidecar:
 
     def _run_locked(self, brokers: Brokers, jvm_jars: list[Path], lock: StateLock) -> int:
         config = self._config
-        publisher = Publisher(config, self._state)
+        publisher = Publisher(config, self._state, say=self._say)
         endpoint = publisher.start()
         self._say(f"streamproof {validator.__version__}: {config.pipeline}, status page and metrics at {endpoint.url}")
         spark = self._borrowed

@@ -1,0 +1,103 @@
+"""What an earlier process published may be damaged: that is said in a sentence, and stops nothing."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.publish_snapshots import broken, config
+from tests.unit.test_publish_events import listening, next_event
+from validator.cli.main import main
+from validator.publish.history import HISTORY_FILE
+from validator.publish.publisher import Publisher
+from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
+from validator.publish.times import rfc3339
+
+FILES = (REPORT_FILE, VIOLATIONS_FILE, HISTORY_FILE)
+
+
+def without(name: str) -> Callable[[bytes], bytes]:
+    def damaged(content: bytes) -> bytes:
+        plain: dict[str, Any] = json.loads(content)
+        del plain[name]
+        return json.dumps(plain).encode()
+
+    return damaged
+
+
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "no UTF-8": lambda _: b"\xff\xfe{}",
+    "empty": lambda _: b"",
+    "zeros": lambda content: bytes(len(content)),
+    "cut": lambda content: content[: len(content) // 2],
+    "a list": lambda _: b"[]",
+    "deep": lambda _: b"[" * 100_000,
+    "only a schema": lambda _: b'{"schema": 1}',
+}
+OF_REPORT = {f"without {name}": without(name) for name in ("guarantee", "outcome", "violations", "contributions")}
+OF_REPORT["not a number"] = lambda content: content.replace(b'"batches": 7', b'"batches": NaN')
+OF_REPORT["half a character"] = lambda content: content.replace(b'"clickstream"', b'"\\ud800"')
+CASES = [
+    *[pytest.param(file, damage, id=f"{file}: {name}") for file in FILES for name, damage in DAMAGES.items()],
+    *[pytest.param(REPORT_FILE, damage, id=f"report.json: {name}") for name, damage in OF_REPORT.items()],
+    *[pytest.param(VIOLATIONS_FILE, without(name), id=f"violations.json: without {name}") for name in ("counts",)],
+]
+
+
+def left(state: Path) -> None:
+    """What a sidecar leaves behind."""
+    with Publisher(config(state), state) as publisher:
+        publisher.publish(broken())
+
+
+@pytest.mark.parametrize(("file", "damage"), CASES)
+def test_a_damaged_file_is_told_and_made_anew(tmp_path: Path, file: str, damage: Callable[[bytes], bytes]) -> None:
+    left(tmp_path)
+    whole = (tmp_path / file).read_bytes()
+    damaged = damage(whole)
+    assert damaged != whole
+    (tmp_path / file).write_bytes(damaged)
+    said: list[str] = []
+    publisher = Publisher(config(tmp_path), tmp_path, say=said.append)
+    [sentence] = said
+    assert sentence.startswith(f"{tmp_path / file} is damaged or of another version (it ")
+    later = replace(broken(), taken_us=broken().taken_us + 60_000_000)
+    with listening(publisher) as response:
+        assert next_event(response)[0] == "history"
+        if file != REPORT_FILE:
+            assert next_event(response)[1]["report"]["outcome"] == "fail"
+        publisher.publish(later)
+        name, sent = next_event(response)
+        assert (name, sent["report"]["time"]) == ("update", rfc3339(later.taken_us))
+    publisher.stop()
+    said.clear()
+    Publisher(config(tmp_path), tmp_path, say=said.append)
+    assert said == []
+
+
+def test_counters_are_not_shown_as_0_beside_a_damaged_report(tmp_path: Path) -> None:
+    left(tmp_path)
+    (tmp_path / REPORT_FILE).write_bytes(b"\xff")
+    assert Publisher(config(tmp_path), tmp_path)._restoring
+
+
+def test_what_is_whole_is_told_nothing_of(tmp_path: Path) -> None:
+    said: list[str] = []
+    Publisher(config(tmp_path), tmp_path, say=said.append)
+    left(tmp_path)
+    Publisher(config(tmp_path), tmp_path, say=said.append)
+    assert said == []
+
+
+def test_the_command_tells_a_report_without_plots_of_a_damaged_history(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    left(tmp_path)
+    (tmp_path / HISTORY_FILE).write_bytes(b"\xff")
+    assert main(["report", str(tmp_path), "--format", "html"]) == 1
+    assert "No history was kept" in capsys.readouterr().out
