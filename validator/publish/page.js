@@ -30,12 +30,13 @@ const keyed = (node, key) => { node.dataset.key = key; return node; };
 // As replaceChildren, but what is the same stays: an update takes neither a mouse's selection nor a screen reader's place.
 function settle(place, nodes) {
   const key = (node) => node.dataset && node.dataset.key, wanted = new Set(nodes.map(key));
+  const held = new Map([...place.children].map((e) => [key(e), e]));
   for (const old of [...place.childNodes]) if (!wanted.has(key(old))) old.remove();
   nodes.forEach((node, i) => {
     const old = place.childNodes[i] || null;
     if (old && key(old) === key(node)) become(old, node);
     else {
-      const moved = key(node) && [...place.children].find((e) => key(e) === key(node));
+      const moved = key(node) && held.get(key(node));
       place.insertBefore(moved || node, old);
       if (moved) become(moved, node);
     }
@@ -82,7 +83,7 @@ function ago(seconds) {
   return s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
-let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, doubt = null, time = null, all = false, lastList = null;
+let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, doubt = null, time = null, all = false, lastList = null, lastReport = null;
 
 function verdicts(update) {
   const report = update.report, first = update.findings.filter((f) => !f.tolerated && f.since).map((f) => f.since).sort()[0];
@@ -143,17 +144,32 @@ function lagOf(report) {
   }
   return found;
 }
-function topics(report) {
+function topics(report, lags) {
   const tenth = (v) => v === null ? null : Math.round(v * 10) / 10;
-  const found = [...lagOf(report)].map(([name, t]) => keyed(row("topics", cell(name), cell(t.role), cell(t.partitions, "n"),
+  const found = [...lags].map(([name, t]) => keyed(row("topics", cell(name), cell(t.role), cell(t.partitions, "n"),
     cell(t.records, "n"), cell(t.lag, "n"), cell(tenth(t.seconds), "n"), cell(near(t.newest))), name));
   const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), `absent:${name}`));
   fill("topics", [...found, ...absent]);
-  fill("partitions", report.coverage.partitions.map((p) => row("partitions", cell(p.topic), cell(p.partition, "n"), cell(p.first_offset, "n"), cell(p.next_offset, "n"),
-    cell(p.high_watermark, "n"), cell(p.last_stable_offset, "n"), cell(p.expired, p.expired ? "n bad" : "n"), cell(near(p.read_through)))));
 }
-function tiles(report, canary) {
-  const c = report.contributions, lag = [...lagOf(report).values()].reduce((sum, t) => sum + t.lag, 0), delay = report.latency_seconds;
+// There may be thousands: rows are made while somebody looks at them, and then only those that changed.
+const drawn = new Map();
+function frontier(report) {
+  fill("partitions", report.coverage.partitions.map((p) => {
+    const values = [p.topic, p.partition, p.first_offset, p.next_offset, p.high_watermark, p.last_stable_offset, p.expired, near(p.read_through)];
+    const key = `${p.partition} ${p.topic}`, said = JSON.stringify(values), known = drawn.get(key);
+    if (known && known.said === said) return known.tr;
+    const kind = (v, i) => i === 0 || i === 7 ? "" : i === 6 && v ? "n bad" : "n";
+    const tr = keyed(row("partitions", ...values.map((v, i) => cell(v, kind(v, i)))), key);
+    drawn.set(key, { said, tr });
+    return tr;
+  }));
+}
+function opened() {
+  if (at("frontier").open && lastReport) return frontier(lastReport);
+  drawn.clear(); fill("partitions", []);
+}
+function tiles(report, lags, canary) {
+  const c = report.contributions, lag = [...lags.values()].reduce((sum, t) => sum + t.lag, 0), delay = report.latency_seconds;
   const named = Object.keys(delay).find((name) => delay[name].p99 !== null);
   const lines = [["events expected", c.expected], ["processed", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
@@ -216,7 +232,10 @@ function show(update) {
   tell("headline", update.headline);
   tell("version", `streamproof ${report.validator.version}.`);
   restoring = update.restoring; time = report.time; doubt = update.canary && update.canary.doubt ? update.canary : null;
-  verdicts(update); findings(update); tiles(report, update.canary); topics(report); measures(report); faults(report);
+  const lags = lagOf(report);
+  verdicts(update); findings(update); tiles(report, lags, update.canary); topics(report, lags); measures(report); faults(report);
+  lastReport = report;
+  if (at("frontier").open) frontier(report);
   tell("outstanding", update.outstanding.join(" "));
   if (update.violations) violations(update.violations, report.violations_unacknowledged);
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);
@@ -259,6 +278,7 @@ function listen() {
 }
 document.addEventListener("click", (e) => { if (e.target.matches("button.copy")) copy(e.target); });
 at("more").addEventListener("click", () => { all = !all; violations(...lastList); });
+at("frontier").addEventListener("toggle", opened);
 Timeline.start({ place: at("plots"), spans: at("spans") });
 listen();
 setInterval(fresh, 1000);
