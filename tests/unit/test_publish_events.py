@@ -16,6 +16,7 @@ from tests.pages.story import LOST, REPEATED, at, story
 from tests.unit.publish_snapshots import NOON_US, SEEN, broken, clean, config, violation
 from validator.model.classes import Guarantee, ViolationClass
 from validator.model.snapshot import Snapshot
+from validator.model.terminal import OBEYED
 from validator.publish import feed
 from validator.publish.feed import Feed, event
 from validator.publish.findings import ADVICE, findings
@@ -85,6 +86,26 @@ def test_an_update_has_the_commands_that_accept_one_and_all_alike(tmp_path: Path
         begins = f"streamproof ack {tmp_path} "
         assert missing["acknowledge"].startswith(f"{begins}m0000000 ")
         assert missing["acknowledge_all"].startswith(f"{begins}--class missing --fault kill-one-worker ")
+
+
+def test_a_name_turns_no_sentence_round_and_its_command_is_still_right(tmp_path: Path) -> None:
+    turned = "click\u202estream"
+    lost = replace(broken().violations_latest[0], fault=turned, key=turned, explanation=turned)
+    assert (lost.violation_class, lost.state) == ("missing", "confirmed")
+    listed = (lost, replace(lost, id="another"))
+    publisher = Publisher(config(tmp_path), tmp_path)
+    publisher.publish(replace(broken(), pipeline=turned, reasons=(turned,), violations_latest=listed))
+    with listening(publisher) as response:
+        assert next_event(response)[0] == "history"
+        _, sent = next_event(response)
+    assert OBEYED.findall(json.dumps(sent, ensure_ascii=False)) == []
+    assert sent["headline"] == r"Pipeline click\u202estream breaks its guarantee, exactly once."
+    assert (sent["report"]["pipeline"], sent["report"]["reasons"]) == (r"click\u202estream", [r"click\u202estream"])
+    [missing] = [found for found in sent["findings"] if found["violation"] == "missing"]
+    # As a shell reads it: the bytes of the name.
+    assert r" --fault $'click\342\200\256stream' " in missing["acknowledge_all"]
+    # A script gets the name as it is.
+    assert json.loads((tmp_path / "report.json").read_text())["pipeline"] == turned
 
 
 def test_an_update_says_whether_the_sidecar_still_sees(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from tests.unit.publish_snapshots import broken, clean, config
 from validator.cli.main import main
 from validator.model.classes import Guarantee, Verdict, ViolationClass
 from validator.model.snapshot import Histogram, Snapshot
+from validator.model.terminal import OBEYED
 from validator.publish import html, report_plots, svg
 from validator.publish.history import HISTORY_FILE, History
 from validator.publish.publisher import Publisher
@@ -106,6 +107,14 @@ def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History
     assert "this is of the newest" not in page
     assert "<h2>Why</h2>" not in page
     assert page.index("exactly once (declared)") < page.index("at most once")
+
+
+def test_a_name_turns_no_sentence_round() -> None:
+    turned = "click\u202estream"
+    found = replace(broken(), pipeline=turned, reasons=(turned, turned))
+    page = html.render(build(found), build_violations(found))
+    assert OBEYED.findall(re.sub(r"[\n\t]", "", page)) == []
+    assert r"<h1>Pipeline click\u202estream breaks its guarantee, exactly once.</h1>" in page
 
 
 def test_a_doubt_is_said() -> None:

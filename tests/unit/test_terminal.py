@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,11 @@ def odd_run() -> Snapshot:
 
 def obeyed(shown: str) -> list[str]:
     return OBEYED.findall(shown.replace("\n", ""))
+
+
+def test_each_character_that_is_obeyed_is_escaped() -> None:
+    everything = [chr(code) for code in range(sys.maxunicode + 1)]
+    assert {one for one in everything if plain(one) != one} == {one for one in everything if OBEYED.match(one)}
 
 
 def test_no_form_that_a_terminal_shows_lets_records_command_it() -> None:

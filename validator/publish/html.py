@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import Any, Final
 
+from validator.model.terminal import plain_lines
 from validator.publish import report_plots
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
@@ -76,7 +77,7 @@ def render(
         _violations(violations),
         "</main></body></html>",
     ]
-    return "\n".join(part for part in parts if part) + "\n"
+    return plain_lines("\n".join(part for part in parts if part)) + "\n"
 
 
 def _as_of(report: dict[str, Any]) -> str:

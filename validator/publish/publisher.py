@@ -23,6 +23,7 @@ from prometheus_client.exposition import choose_encoder
 
 from validator.config.model import Config
 from validator.model.snapshot import Snapshot
+from validator.model.terminal import plain_values
 from validator.publish import series, server
 from validator.publish.atomic import replace_file
 from validator.publish.canary import CanaryTold, canary_told
@@ -121,6 +122,7 @@ class Publisher:
             return
         try:
             text = render_json(found)
+            text.encode()  # half a character can be in a text, and not be sent
             if found.get("schema") == SCHEMA:
                 self._plain = found
                 # Made once here: it takes all that an update is made of, and that it can be sent.
@@ -255,13 +257,16 @@ class Publisher:
         return {"age_seconds": None if at is None else round(self._clock() - at, 1)}
 
     def _update(self) -> dict[str, Any]:
-        """The event `update`: all that the page shows but the history, and the newest rows of that."""
+        """The event `update`: all that the page shows but the history, and the newest rows of that.
+
+        Other people's data in it neither turns a sentence round nor hides a part of it.
+        """
         with self._lock:
             report, violations = self._plain, self._violations
             history, restoring, canary = self._history, self._restoring, self._canary
         if report is None:
             return {"report": None}
-        return {
+        update = {
             **self._beat(),
             "report": report,
             "violations": violations,
@@ -276,6 +281,9 @@ class Publisher:
             "restarts": series.restarts(history),
             "definition": history.definition,
         }
+        # Last: a command is for a shell, and has escaped what it needs by now.
+        shown: dict[str, Any] = plain_values(update)
+        return shown
 
     def _told(self, finding: Finding, violations: dict[str, Any] | None) -> dict[str, Any]:
         """``finding`` for the page: also where, and with commands that run on this machine as they are."""
