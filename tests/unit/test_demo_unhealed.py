@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from tests.unit.chaos_days import in_file, planned
 
 from faults.config import FaultConfig
 from faults.errors import NotHealed
@@ -20,6 +19,7 @@ from testbed.demo_day import Day
 from testbed.demo_supervisor import Charge, Supervisor
 from testbed.demo_targets import Places, pid_file, state_folder
 from testbed.engines.base import EngineError
+from tests.unit.demo_days import in_file, planned
 
 WORKER = "reference-worker-0"
 
