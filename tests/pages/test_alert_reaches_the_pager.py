@@ -148,5 +148,5 @@ def tell(pipeline: Pipeline, topic: str, fault: str, state: State, expects: tupl
 def acknowledge(state: Path, key: str) -> None:
     listed: dict[str, Any] = json.loads((state / "violations.json").read_text(encoding="utf-8"))
     confirmed = [entry for entry in listed["violations"] if entry["state"] == "confirmed"]
-    [violation] = [entry for entry in confirmed if key in entry["cell"]["key"]]
+    [violation] = [entry for entry in confirmed if entry["key"] == key]
     assert main(["ack", str(state), violation["id"], "--reason", "ticket 7"]) == 0
