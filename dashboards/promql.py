@@ -116,8 +116,9 @@ def error_ratio(over: str, extra: Match | None = None) -> str:
     """Contributions that broke the declared guarantee over those expected, within ``over``; 0 to 1.
 
     Confirmed less retracted, and by class never below 0, as the verdict over an hour counts them; without those that
-    the plan of a fault expects, from sidecars that tell them apart. With nothing expected it is NaN, which fires
-    nothing; a loss that is proven after the load ended counts as 1.
+    the plan of a fault expects, from sidecars that tell them apart. A new state, whose counts begin at 0 again, adds
+    what it confirmed itself. With nothing expected it is NaN, which fires nothing; a loss that is proven after the load
+    ended counts as 1.
     """
 
     def remaining(classes: Match) -> str:
@@ -126,14 +127,24 @@ def error_ratio(over: str, extra: Match | None = None) -> str:
             for name in ("violations_confirmed_total", "violations_retracted_total")
         ]
         kept = " - ".join(counts)
-        planned = _sum(f"delta({select('violations_expected', {**(extra or {}), **classes}, over)})")
-        return f"clamp_min(({kept} - {planned}) or ({kept}), 0)"
+        return f"clamp_min(({kept} - ({_planned(over, {**(extra or {}), **classes})})) or ({kept}), 0)"
 
     expected_events = select("events_total", {**(extra or {}), "class": "expected"}, over)
     return (
         f"clamp_max(\nsum by (pipeline) (\n{_of_declared(remaining, extra)}\n)\n/\n"
         f"sum by (pipeline) (increase({expected_events})), 1)"
     )
+
+
+def _planned(over: str, match: Match) -> str:
+    """By how much the violations that a plan expects grew within ``over``.
+
+    A gauge, for it falls by what is retracted. It falls too where a new state begins, which the counters beside it
+    survive: there it is taken for a counter like them, else all that the old state expected would count as broken.
+    """
+    expected, confirmed = (select(name, match, over) for name in ("violations_expected", "violations_confirmed_total"))
+    began_anew = f"{_sum(f'resets({confirmed})')} > 0"
+    return f"({_sum(f'increase({expected})')} and {began_anew}) or {_sum(f'delta({expected})')}"
 
 
 def _sum(expression: str) -> str:

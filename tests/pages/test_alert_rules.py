@@ -16,6 +16,7 @@ from dashboards.rules import Alert, dashboard_of, prometheus
 from dashboards.settings import Settings
 from tests.pages import alert_scenarios_pipeline, alert_scenarios_sidecar
 from tests.pages.alert_scenarios import Quiet, Scenario
+from tests.pages.alert_scenarios_of_states import NEW_STATE_LIVES, NEW_STATE_QUIET
 from tests.pages.alert_scenarios_pipeline import EXACTLY_ONCE
 from tests.pages.alert_scenarios_sidecar import ALIVE, OTHER_ALIVE
 from tests.pages.prometheus_tools import tool
@@ -25,6 +26,7 @@ QUIET = (*alert_scenarios_pipeline.QUIET, *alert_scenarios_sidecar.QUIET)
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
 OWN_LABELS = ("window", "speed", "scope", "cause", "effect")
 """Labels that a rule sets; the others come from the series."""
+ALL_LIVES = (*LIVES, *NEW_STATE_LIVES)
 
 
 def alert_of(scenario: Scenario) -> Alert:
@@ -82,7 +84,7 @@ def promtool(
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
-@pytest.mark.parametrize("scenario", LIVES, ids=lambda s: "-".join([s.alert, *(s.labels[x] for x in s.labels)]))
+@pytest.mark.parametrize("scenario", ALL_LIVES, ids=lambda s: "-".join([s.alert, *(s.labels[x] for x in s.labels)]))
 def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_path: Path) -> None:
     firing = dict(zip_longest(scenario.fires, scenario.values, fillvalue=""))
     beside = []
@@ -100,7 +102,7 @@ def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_pat
     promtool(tmp_path, scenario.series, checks, interval=scenario.interval)
 
 
-@pytest.mark.parametrize("quiet", QUIET, ids=lambda quiet: quiet.why)
+@pytest.mark.parametrize("quiet", [*QUIET, *NEW_STATE_QUIET], ids=lambda quiet: quiet.why)
 def test_an_alert_stays_silent(quiet: Quiet, tmp_path: Path) -> None:
     checks: list[dict[str, object]] = [{"eval_time": at, "alertname": quiet.alert, "exp_alerts": []} for at in quiet.at]
     promtool(tmp_path, quiet.series, checks, interval=quiet.interval)
