@@ -225,6 +225,16 @@ def _sidecar() -> tuple[Alert, ...]:
             waits="0s",
         ),
         Alert(
+            "StreamproofSidecarTwice",
+            "warning",
+            f"count by (pipeline) ({select('build_info')}) > 1",
+            "several sidecars call their pipeline {{ .Labels.pipeline }}",
+            "{{ .Value }} sidecars call their pipeline {{ .Labels.pipeline }}, or one is scraped more than once: alerts"
+            " and dashboards take them for one, so that nobody is told when one of them falls silent or stands still,"
+            " and violations of every class are counted together.",
+            waits="10m",  # a sidecar that replaces another is seen beside it for a minute or so
+        ),
+        Alert(
             "StreamproofSidecarStalled",
             "critical",
             f"time() - max by (pipeline) (last_over_time({batch})) > {STALLED_SECONDS}",

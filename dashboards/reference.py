@@ -59,6 +59,9 @@ LIMITS: Final = """\
   for removed, and one whose sidecar never started was never known. Name those that must be there: `--pipeline NAME`, as
   often as needed, with `build` and with `push`.
 - `streamproof validate --once` ends, and a Prometheus that scraped it calls that silent: do not scrape such a run.
+- Each pipeline has a name of its own, also among clusters and stages that one Prometheus sees (`eu`, `us`; `staging`,
+  `prod`): alerts and dashboards go by that name. Of two sidecars that share one, none is called silent or stalled while
+  the other runs, and their violations and starts are added up; `StreamproofSidecarTwice` says so.
 - `StreamproofSidecarRestarting` counts the starts that Prometheus saw: scrape every 15 s, or one that lives
   for less than the interval is seen too seldom for it.
 - `StreamproofOverdueGrowing` looks two minutes back: scrape at least every minute, or it cannot see growth. To come

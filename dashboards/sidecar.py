@@ -14,6 +14,7 @@ UID: Final = "streamproof-sidecar"
 RUNBOOKS: Final = (
     "StreamproofSidecarSilent",
     "StreamproofSidecarRestarting",
+    "StreamproofSidecarTwice",
     "StreamproofSidecarStalled",
     "StreamproofSidecarBehind",
     "StreamproofSidecarBlind",

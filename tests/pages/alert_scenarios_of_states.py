@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from tests.pages.alert_scenarios import (
-    EXACTLY_ONCE,
-    EXPECTED,
-    MISSING,
-    PIPELINE,
-    PLANNED,
-    RETRACTED,
-    Quiet,
-    Scenario,
-)
+from tests.pages.alert_scenarios import PIPELINE, Quiet, Scenario
+from tests.pages.alert_scenarios_pipeline import EXACTLY_ONCE, EXPECTED, MISSING, PLANNED, RETRACTED
 
 NEW_STATE_LIVES = (
     Scenario(

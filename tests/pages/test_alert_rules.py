@@ -17,6 +17,7 @@ from dashboards.settings import Settings
 from tests.pages import alert_scenarios_pipeline, alert_scenarios_sidecar
 from tests.pages.alert_scenarios import Quiet, Scenario
 from tests.pages.alert_scenarios_of_states import NEW_STATE_LIVES, NEW_STATE_QUIET
+from tests.pages.alert_scenarios_of_two import TWO_LIVES, TWO_QUIET
 from tests.pages.alert_scenarios_pipeline import EXACTLY_ONCE
 from tests.pages.alert_scenarios_sidecar import ALIVE, OTHER_ALIVE
 from tests.pages.prometheus_tools import tool
@@ -26,7 +27,7 @@ QUIET = (*alert_scenarios_pipeline.QUIET, *alert_scenarios_sidecar.QUIET)
 RULES = Path(__file__).parents[2] / "dashboards" / "generated" / "prometheus" / "rules.yaml"
 OWN_LABELS = ("window", "speed", "scope", "cause", "effect")
 """Labels that a rule sets; the others come from the series."""
-ALL_LIVES = (*LIVES, *NEW_STATE_LIVES)
+ALL_LIVES = (*LIVES, *NEW_STATE_LIVES, *TWO_LIVES)
 
 
 def alert_of(scenario: Scenario) -> Alert:
@@ -102,7 +103,7 @@ def test_an_alert_is_silent_then_fires_then_resolves(scenario: Scenario, tmp_pat
     promtool(tmp_path, scenario.series, checks, interval=scenario.interval)
 
 
-@pytest.mark.parametrize("quiet", [*QUIET, *NEW_STATE_QUIET], ids=lambda quiet: quiet.why)
+@pytest.mark.parametrize("quiet", [*QUIET, *NEW_STATE_QUIET, *TWO_QUIET], ids=lambda quiet: quiet.why)
 def test_an_alert_stays_silent(quiet: Quiet, tmp_path: Path) -> None:
     checks: list[dict[str, object]] = [{"eval_time": at, "alertname": quiet.alert, "exp_alerts": []} for at in quiet.at]
     promtool(tmp_path, quiet.series, checks, interval=quiet.interval)
@@ -175,7 +176,7 @@ def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path) -> None:
 
 
 def test_every_alert_has_its_life_told() -> None:
-    assert {alert_of(scenario).title for scenario in LIVES} == {alert.title for alert in alerts(Settings())}
+    assert {alert_of(scenario).title for scenario in ALL_LIVES} == {alert.title for alert in alerts(Settings())}
 
 
 def test_the_rule_file_passes_promtools_linter() -> None:
