@@ -19,6 +19,8 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 import requests
 from grafana_api.grafana_face import GrafanaFace
 
+from dashboards.settings import ADDRESS_ALONE, holds_more
+
 ATTEMPTS: Final = 4
 FIRST_WAIT_SECONDS: Final = 0.5
 TIMEOUT_SECONDS: Final = 30.0
@@ -182,6 +184,8 @@ class Grafana:
 
 
 def _address(url: str) -> tuple[SplitResult, int | None]:
+    if holds_more(url):
+        raise GrafanaRefusal(ADDRESS_ALONE)
     with contextlib.suppress(ValueError):  # a port that is none
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port

@@ -9,6 +9,11 @@ from typing import Final
 OBJECTIVE: Final = 0.999
 RUNBOOKS: Final = "docs/runbooks"
 """Where the pages are in this repository; a sidecar serves them too. Give the address under which you publish them."""
+ADDRESS_ALONE: Final = (
+    "--grafana: give the address alone, such as http://localhost:3000, without user and password (an @), ? or #: it"
+    " goes into every alert; `push` takes credentials from GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
+)
+"""What is said of an address that :func:`holds_more` is true of; the address is not, for a password may be in it."""
 
 
 class SettingsError(Exception):
@@ -23,7 +28,8 @@ class Settings:
     address of the folder of runbooks, without the last slash. ``pipelines``: those whose sidecar must be seen, also
     if it never was. ``grafana``: address of the Grafana that has the dashboards; empty where it is not known.
 
-    Raises SettingsError for an objective outside (0, 1) and for a name that is none.
+    Raises SettingsError for an objective outside (0, 1), for a name that is none, and for a ``grafana`` that is none or
+    holds more than an address.
     """
 
     objective_ratio: float = OBJECTIVE
@@ -37,7 +43,8 @@ class Settings:
                 f"--objective: {self.objective_ratio:g} leaves no error budget to burn; give a ratio between 0 and 1,"
                 f" such as {OBJECTIVE}."
             )
-
+        if holds_more(self.grafana):
+            raise SettingsError(ADDRESS_ALONE)
         if self.grafana and not re.match(r"https?://\S+$", self.grafana):
             raise SettingsError(f"--grafana: {self.grafana} is no address; give one such as http://localhost:3000.")
         for name in self.pipelines:
@@ -63,3 +70,10 @@ class Settings:
         if not self.grafana:
             return uid
         return f"{self.grafana.rstrip('/')}/d/{uid}?var-pipeline={{{{ .Labels.pipeline | urlquery }}}}"
+
+
+def holds_more(address: str) -> bool:
+    """Whether ``address`` has user information, a query or a fragment, read as a person does: a password may hold any
+    of the three signs, and then a parser finds another host in it.
+    """
+    return not {"@", "?", "#"}.isdisjoint(address)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -206,6 +207,32 @@ def test_nobody_there_is_a_sentence() -> None:
 def test_an_address_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(GrafanaRefusal, match="no address of a Grafana"):
         Grafana(url, TOKEN)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://admin:s3cret@host:3000",
+        "admin:s3cret@host",
+        "http://a:p#s3cret@host",
+        "http://host/?s3cret",
+        "http://x/#s3cret",
+    ],
+)
+@pytest.mark.parametrize("action", [["build"], ["push"]])
+def test_an_address_with_more_in_it_is_refused_and_not_told(
+    url: str, action: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
+    with pytest.raises(GrafanaRefusal, match="give the address alone"):
+        Grafana(url, TOKEN)
+    out = ["--out", str(tmp_path / "out")] if action == ["build"] else []
+    assert main(["dashboards", *action, "--grafana", url, *out]) == 2
+    said = "".join(capsys.readouterr())
+    assert "give the address alone" in said
+    assert "GRAFANA_TOKEN" in said
+    assert "s3cret" not in said
+    assert not (tmp_path / "out").exists()
 
 
 def test_the_data_source_must_be_clear(fake: FakeGrafana) -> None:
