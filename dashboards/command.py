@@ -75,7 +75,11 @@ def _check(url: str, settings: Settings) -> int:
 
 def _push(grafana: Grafana, settings: Settings, given: argparse.Namespace) -> int:
     steps = push(grafana, settings, given.datasource, dry=given.dry_run)
+    notes: dict[str, None] = {}
     for step in chain(steps, *(push_faults(grafana, source, dry=given.dry_run) for source in given.faults)):
         would = "would be " if given.dry_run and step.change != "unchanged" else ""
         print(plain(f"{step.what}: {would}{step.change}"), flush=True)
+        notes[step.note] = None  # once each, in the order in which they came
+    for note in filter(None, notes):
+        print(f"note: {note}.")
     return PASS

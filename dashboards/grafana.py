@@ -111,10 +111,11 @@ class Grafana:
         """The group of alert rules, or None."""
         return self._find(lambda: self._face.api.GET(_group_path(folder_uid, name)))
 
-    def save_rule_group(self, folder_uid: str, name: str, body: Json) -> None:
-        """Make the group of alert rules, or replace it whole; it stays editable in Grafana."""
+    def save_rule_group(self, folder_uid: str, name: str, body: Json) -> Json | None:
+        """Make the group of alert rules, or replace it whole; it stays editable in Grafana. What is kept of it now."""
         headers = {"X-Disable-Provenance": "true"}
-        self._ask(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
+        told = self._ask(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
+        return told if isinstance(told, dict) else None
 
     def annotations(self, tags: Sequence[str]) -> list[Json]:
         """The annotations that bear all of ``tags``, of all times."""

@@ -20,6 +20,8 @@ QUERY, SEEN, THRESHOLD = "query", "seen", "threshold"
 LOOKBACK_SECONDS: Final = 600
 ORGANIZATION: Final = 1
 FOLDER_TITLE: Final = "streamproof"
+KEEPS: Final = "keep_firing_for"
+"""Of a rule, since Grafana 12.0; in provisioning files `keepFiringFor`, since 12.1.2. Older ones leave both out."""
 Json = dict[str, Any]
 
 
@@ -59,7 +61,7 @@ def api_group(group: Group, alerts: tuple[Alert, ...], settings: Settings, place
             "orgID": place.organization,
             "folderUID": place.folder_uid,
             "ruleGroup": group.name,
-            **({"keep_firing_for": alert.keeps} if alert.keeps else {}),
+            **({KEEPS: alert.keeps} if alert.keeps else {}),
         }
         for alert in alerts
     ]

@@ -7,21 +7,25 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from dashboards.grafana import Grafana, GrafanaRefusal
-from dashboards.grafana_rules import FOLDER_TITLE, Place, alert_groups, api_group
+from dashboards.grafana_rules import FOLDER_TITLE, KEEPS, Place, alert_groups, api_group
 from dashboards.settings import Settings
 from dashboards.site import FOLDER_UID, dashboards
 from validator import __version__
 
 MESSAGE: Final = f"streamproof {__version__}"
 Change = Literal["created", "updated", "unchanged"]
+FORGETFUL: Final = (
+    f"this Grafana does not keep an alert that may flap ({KEEPS} came with Grafana 12.0): it may resolve and come again"
+)
 
 
 @dataclass(frozen=True)
 class Step:
-    """One thing of the Grafana and what became of it (or would, in a dry run)."""
+    """One thing of the Grafana and what became of it (or would, in a dry run); ``note`` is what it cannot do."""
 
     what: str
     change: Change
+    note: str = ""
 
 
 def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dry: bool) -> Iterator[Step]:
@@ -52,12 +56,23 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
     for group, alerts in alert_groups(settings):
         body = api_group(group, alerts, settings, place)
         rules = grafana.rule_group(FOLDER_UID, group.name) if there else None
-        change = _change(body, rules)
+        change = _change(_without_keeps(body) if _is_forgetful(rules) else body, rules)
         if change == "updated" and any(rule.get("provenance") == "file" for rule in (rules or {}).get("rules", ())):
             raise _of_file(grafana, f"alert rules {group.name}")
         if change != "unchanged" and not dry:
-            grafana.save_rule_group(FOLDER_UID, group.name, body)
-        yield Step(f"alert rules {group.name}", change)
+            rules = grafana.save_rule_group(FOLDER_UID, group.name, body)
+        yield Step(f"alert rules {group.name}", change, FORGETFUL if _is_forgetful(rules) else "")
+
+
+def _is_forgetful(group: Mapping[str, Any] | None) -> bool:
+    """Whether a Grafana that tells ``group`` knows of no keeping; others say `0s` where an alert is not kept."""
+    rules = (group or {}).get("rules") or ()
+    return bool(rules) and not any(KEEPS in rule for rule in rules)
+
+
+def _without_keeps(body: Mapping[str, Any]) -> dict[str, Any]:
+    rules = [{name: value for name, value in rule.items() if name != KEEPS} for rule in body["rules"]]
+    return {**body, "rules": rules}
 
 
 def _of_file(grafana: Grafana, what: str) -> GrafanaRefusal:

@@ -67,6 +67,8 @@ LIMITS: Final = """\
 - `StreamproofOverdueGrowing` looks two minutes back: scrape at least every minute, or it cannot see growth. To come
   before the loss with the default timing it wants a scrape every 15 s; with fewer, raise `timing.missing_after`.
 - While a sidecar is silent, alerts about its pipeline resolve: `StreamproofSidecarSilent` stands for them.
+- "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. An older
+  one leaves it out, so that such an alert may resolve and come again; `streamproof dashboards push` says so.
 - A sidecar of an older version that does not serve `streamproof_guarantee_declared` fires no alert on violations.
 - The dashboards show a pipeline whatever its name, but for one with a backtick or a line end: their queries write what
   was chosen between backticks, since Grafana does not escape every quote.

@@ -34,6 +34,7 @@ class FakeGrafana:
     headers: list[dict[str, str]] = field(default_factory=list)
     failures: list[int | str] = field(default_factory=list)
     annotations: dict[int, dict[str, Any]] = field(default_factory=dict)
+    keeps_alerts: bool = True  # as since Grafana 12.0
     ended: threading.Event = field(default_factory=threading.Event)
 
     def changes(self) -> list[tuple[str, str]]:
@@ -119,6 +120,10 @@ class FakeGrafana:
             if not re.fullmatch("[A-Za-z0-9_-]{1,40}", rule["uid"]):
                 return 400, {"message": f"invalid uid {rule['uid']}"}
             rule |= {"id": number + 1, "updated": "2026-01-31T12:00:00Z", "provenance": ""}
+            if self.keeps_alerts:
+                rule.setdefault("keep_firing_for", "0s")
+            else:
+                rule.pop("keep_firing_for", None)
         self.groups[place] = kept
         return 200, kept
 

@@ -59,6 +59,35 @@ def test_a_second_push_changes_nothing(fake: FakeGrafana) -> None:
     assert len(fake.changes()) == before
 
 
+def test_a_grafana_that_keeps_no_alert_is_told_of_and_is_no_difference(
+    fake: FakeGrafana, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert not any(step.note for step in [*pushed(fake), *pushed(fake)])
+    fake.keeps_alerts = False
+    fake.groups.clear()
+    assert [step.change for step in pushed(fake) if step.note] == ["created"] * 2
+    assert [step.change for step in pushed(fake) if step.note] == ["unchanged"] * 2
+    monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
+    assert main(["dashboards", "push", "--grafana", fake.url]) == 0
+    said = capsys.readouterr().out
+    assert said.count("note: ") == 1
+    assert said.endswith(
+        "\nnote: this Grafana does not keep an alert that may flap"
+        " (keep_firing_for came with Grafana 12.0): it may resolve and come again.\n"
+    )
+
+
+def test_a_grafana_that_was_renewed_gets_what_the_old_one_could_not_keep(fake: FakeGrafana) -> None:
+    fake.keeps_alerts = False
+    pushed(fake)
+    for group in fake.groups.values():
+        for rule in group["rules"]:
+            rule["keep_firing_for"] = "0s"
+    fake.keeps_alerts = True
+    assert {step.change for step in pushed(fake) if step.what.startswith("alert")} == {"updated"}
+    assert {step.change for step in pushed(fake)} == {"unchanged"}
+
+
 def test_a_newer_schema_of_theirs_is_no_difference(fake: FakeGrafana) -> None:
     pushed(fake)
     for kept in fake.dashboards.values():
