@@ -250,8 +250,9 @@ class Demo:
         while (url := self._the_sidecar().url()) is None:
             self._look()
             self._stop.pause()
-        stack.callback(start_prometheus(url, self._folder).kill)
-        self._screen.say("Prometheus: http://127.0.0.1:9090/")
+        process, address = start_prometheus(url, self._folder)
+        stack.callback(process.kill)
+        self._screen.say(f"Prometheus: {address}")
 
     def _watch_for(self, seconds: float) -> None:
         until = time.monotonic() + seconds

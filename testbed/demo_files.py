@@ -6,10 +6,12 @@ Event time runs with the wall clock, in windows of a few seconds, so that a verd
 from __future__ import annotations
 
 import math
+import socket
 from pathlib import Path
 from typing import Final
 
 from testbed import run_files
+from testbed.broker import free_ports
 from testbed.demo_day import Day
 from testbed.demo_options import DemoPlan
 from testbed.demo_targets import WORKERS
@@ -40,6 +42,7 @@ HEARTBEATS: Final = 3
 """In the timeout of a plan, as PGVal has them: one a second, and 3 s without is too long."""
 BROKER_SETTINGS: Final = {"group.min.session.timeout.ms": "1000"}
 """Of the demo's broker, which would refuse PGVal's sessions."""
+PROMETHEUS_PORT: Final = 9090
 _RATE_WINDOWS: Final = 8
 """The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
 _LOAD_SECONDS_MAX: Final = 24 * 3600
@@ -170,13 +173,29 @@ def _measures(day: Day, window: int) -> dict[str, object]:
     }
 
 
-def start_prometheus(url: str, folder: Path) -> OwnedProcess:
-    """A Prometheus that scrapes the sidecar at ``url`` each second."""
+def start_prometheus(url: str, folder: Path) -> tuple[OwnedProcess, str]:
+    """A Prometheus that scrapes the sidecar at ``url`` each second, and its own URL: port 9090, or another one where
+    that is taken, as by the service of Debian's package.
+    """
     target = url.removeprefix("http://").rstrip("/")
     scrape = {"job_name": "streamproof", "static_configs": [{"targets": [target]}]}
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
-    return OwnedProcess(
+    address = f"127.0.0.1:{PROMETHEUS_PORT if _is_free(PROMETHEUS_PORT) else free_ports()[0]}"
+    process = OwnedProcess(
         ["prometheus", f"--config.file={write_yaml(folder / 'prometheus.yaml', config)}",
-         f"--storage.tsdb.path={folder / 'prometheus'}", "--web.listen-address=127.0.0.1:9090"],
+         f"--storage.tsdb.path={folder / 'prometheus'}", f"--web.listen-address={address}"],
         log=folder / "prometheus.log",
     )  # fmt: skip
+    return process, f"http://{address}/"
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as asking:
+        asking.setsockopt(
+            socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
+        )  # the connections of an earlier demo are no listener
+        try:
+            asking.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True

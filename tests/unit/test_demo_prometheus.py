@@ -1,0 +1,50 @@
+"""The demo's Prometheus beside another one: it takes a port of its own, and that is the one that is told."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+import pytest
+
+from testbed import demo_files
+from testbed.demo_files import start_prometheus
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of the arguments with which a `prometheus` is started here."""
+    program = tmp_path / "bin" / "prometheus"
+    program.parent.mkdir()
+    program.write_text('#!/bin/sh\nfor given; do echo "$given"; done\n', encoding="utf-8")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(program.parent))
+    return tmp_path
+
+
+def told(folder: Path) -> tuple[str, str]:
+    """The URL that is told, and the address on which the program was made to listen."""
+    process, url = start_prometheus("http://127.0.0.1:1/", folder)
+    process.wait(10)
+    [given] = [line for line in process.last_lines().splitlines() if "--web.listen-address=" in line]
+    return url, given.split("--web.listen-address=")[1]
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "0.0.0.0", "::"][: 2 + socket.has_dualstack_ipv6()])
+def test_a_port_that_is_taken_is_not_told(started: Path, monkeypatch: pytest.MonkeyPatch, host: str) -> None:
+    # Debian's service listens on all addresses.
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family, dualstack_ipv6=":" in host) as other:
+        port = other.getsockname()[1]
+        monkeypatch.setattr(demo_files, "PROMETHEUS_PORT", port)
+        url, address = told(started)
+    assert url == f"http://{address}/"
+    assert not address.endswith(f":{port}")
+
+
+def test_a_port_that_is_free_is_taken(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    monkeypatch.setattr(demo_files, "PROMETHEUS_PORT", port)
+    assert told(started) == (f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")
