@@ -69,9 +69,9 @@ def _guarantee(settings: Settings) -> tuple[Alert, ...]:
             "critical",
             f"{OPEN} > 0",
             "{{ .Labels.pipeline }} breaks its guarantee",
-            "Pipeline {{ .Labels.pipeline }} has {{ .Value }} confirmed violations of class {{ .Labels.class }} that"
-            " nobody acknowledged and no planned fault explains; the guarantee that it declares does not tolerate"
-            " them.",
+            "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }} confirmed violations of class"
+            " {{ .Labels.class }} that nobody acknowledged and no planned fault explains; the guarantee that it"
+            " declares does not tolerate them.",
             waits="0s",
             keeps="5m",  # a sidecar that restarts serves nothing for a minute: the alert must not come and go with it
         ),
@@ -98,9 +98,9 @@ def _burn(
         "critical" if severity == "critical" else "warning",
         f"{ratio_name(long)} > {limit}\nand\n{ratio_name(short)} > {limit}",
         "{{ .Labels.pipeline }} burns its error budget",
-        f"Pipeline {{{{ .Labels.pipeline }}}} broke the guarantee that it declares on a share of {{{{ .Value }}}} of"
-        f" its contributions over {long}, and still does over {short}: more than {rate:g} times what its objective of"
-        f" {settings.objective_ratio:.12g} allows. Of which class, what"
+        f"Pipeline {{{{ .Labels.pipeline }}}} broke the guarantee that it declares on"
+        f" {{{{ .Value | humanizePercentage }}}} of its contributions over {long}, and still does over {short}: more"
+        f" than {rate:g} times what its objective of {settings.objective_ratio:.12g} allows. Of which class, what"
         " plans of faults expect included:"
         f" sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         waits=waits,
@@ -120,8 +120,8 @@ def _pipeline() -> tuple[Alert, ...]:
             f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '2m')})) > 0\n"
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "{{ .Labels.pipeline }} answers late, and ever later",
-            "Pipeline {{ .Labels.pipeline }} owes answers for {{ .Value }} contributions of class overdue, and their"
-            " number has just grown; they become missing when timing.missing_after has passed.",
+            "Pipeline {{ .Labels.pipeline }} owes answers for {{ .Value | humanize }} contributions of class overdue,"
+            " and their number has just grown; they become missing when timing.missing_after has passed.",
             # Before missing_after (120 s unless set) has passed too: later it would warn of nothing.
             waits="30s",
             keeps="10m",
@@ -219,9 +219,9 @@ def _sidecar() -> tuple[Alert, ...]:
             "critical",
             f"{starts} > {STARTS_MOST}",
             "the sidecar of {{ .Labels.pipeline }} keeps restarting",
-            f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} was started {{{{ .Value }}}} times within"
-            f" {STARTS_WITHIN}: between two starts nothing is judged, and a violation of any class is found late or"
-            " never.",
+            f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} was started {{{{ .Value | humanize }}}} times"
+            f" within {STARTS_WITHIN}: between two starts nothing is judged, and a violation of any class is found late"
+            " or never.",
             waits="0s",
         ),
         Alert(
@@ -229,9 +229,9 @@ def _sidecar() -> tuple[Alert, ...]:
             "warning",
             f"count by (pipeline) ({select('build_info')}) > 1",
             "several sidecars call their pipeline {{ .Labels.pipeline }}",
-            "{{ .Value }} sidecars call their pipeline {{ .Labels.pipeline }}, or one is scraped more than once: alerts"
-            " and dashboards take them for one, so that nobody is told when one of them falls silent or stands still,"
-            " and violations of every class are counted together.",
+            "{{ .Value | humanize }} sidecars call their pipeline {{ .Labels.pipeline }}, or one is scraped more than"
+            " once: alerts and dashboards take them for one, so that nobody is told when one of them falls silent or"
+            " stands still, and violations of every class are counted together.",
             waits="10m",  # a sidecar that replaces another is seen beside it for a minute or so
         ),
         Alert(
@@ -239,8 +239,8 @@ def _sidecar() -> tuple[Alert, ...]:
             "critical",
             f"time() - max by (pipeline) (last_over_time({batch})) > {STALLED_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} stands still",
-            "The sidecar of pipeline {{ .Labels.pipeline }} serves metrics and has committed no batch for {{ .Value }}"
-            " seconds: its verdicts are old, and a violation of any class goes unseen.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} serves metrics and has committed no batch for"
+            " {{ .Value | humanizeDuration }}: its verdicts are old, and a violation of any class goes unseen.",
             waits="2m",
         ),
         Alert(
@@ -249,8 +249,8 @@ def _sidecar() -> tuple[Alert, ...]:
             f"max by (pipeline, topic) ({lag}) > {BEHIND_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} is behind on {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has read topic {{ .Labels.topic }} through to an instant"
-            f" {{{{ .Value }}}} seconds ago, more than {BEHIND_SECONDS}: a violation of any class is found that much"
-            " later.",
+            f" {{{{ .Value | humanizeDuration }}}} ago, more than {BEHIND_SECONDS // 60}m: a violation of any class is"
+            " found that much later.",
             waits="5m",
             keeps="5m",
         ),

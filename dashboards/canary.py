@@ -20,8 +20,9 @@ def canary() -> tuple[Alert, ...]:
             "critical",
             f"min by (pipeline) ({recall}) < {RECALL_LEAST}",
             "the sidecar of {{ .Labels.pipeline }} does not find what was planted",
-            "The sidecar of pipeline {{ .Labels.pipeline }} found only a share of {{ .Value }} of the violations that"
-            " its canary planted: one of any class in the pipeline may go unseen too, and silence means nothing.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} found only {{ .Value | humanizePercentage }} of the"
+            " violations that its canary planted: one of any class in the pipeline may go unseen too, and silence means"
+            " nothing.",
             waits="1m",
             keeps="5m",
             labels={"cause": "missed"},
@@ -31,8 +32,8 @@ def canary() -> tuple[Alert, ...]:
             "warning",
             f"max by (pipeline) ({wrong}) > 0",
             "the sidecar of {{ .Labels.pipeline }} accuses what is right",
-            "The sidecar of pipeline {{ .Labels.pipeline }} called {{ .Value }} contributions of its canary violations"
-            " of a class that they are not: what it says of the pipeline may be a false alarm too.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} called {{ .Value | humanize }} contributions of its canary"
+            " violations of a class that they are not: what it says of the pipeline may be a false alarm too.",
             waits="1m",
             keeps="5m",
             labels={"cause": "false_alarm"},
@@ -44,7 +45,7 @@ def canary() -> tuple[Alert, ...]:
             f"time() - max by (pipeline) ({judged}) > max by (pipeline) ({within})",
             "the canary of {{ .Labels.pipeline }} is silent",
             "The canary of pipeline {{ .Labels.pipeline }} is configured, and no round of it was judged for"
-            " {{ .Value }} seconds: whether the sidecar finds a violation of any class is not known.",
+            " {{ .Value | humanizeDuration }}: whether the sidecar finds a violation of any class is not known.",
             waits="5m",
             labels={"cause": "silent"},
         ),

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dashboards.alerts import groups, recordings
-from dashboards.rules import Alert, Group, annotations_of, dump
+from dashboards.rules import VALUE, Alert, Group, annotations_of, dump
 from dashboards.settings import Settings
 
 EXPRESSION: Final = "__expr__"
@@ -92,7 +92,7 @@ def provisioning_file(settings: Settings, datasource_uid: str) -> str:
 def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
     told = annotations_of(alert, settings)
     # In Grafana `.Value` is a text of all values; the number is that of the query.
-    told["description"] = told["description"].replace("{{ .Value }}", f"{{{{ .Values.{QUERY} }}}}")
+    told["description"] = VALUE.sub(rf"{{{{ .Values.{QUERY}.Value | \1 }}}}", told["description"])
     return {
         "uid": uid_of(alert),
         "title": alert.title,

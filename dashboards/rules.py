@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal
@@ -28,6 +29,10 @@ STATUS_PAGE: Final = (
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
+VALUE: Final = re.compile(r"{{ \.Value \| (humanize\w*) }}")
+"""The number in a text, and the function that writes it: `1.235M`, `2%`, `7m 29s`; as it is, `1.234567e+06`."""
+
+
 @dataclass(frozen=True)
 class Recording:
     """A series that Prometheus keeps ready. ``name`` is `level:metric:operation`, as Prometheus recommends."""
@@ -43,8 +48,8 @@ class Alert:
 
     ``severity``: `critical` pages somebody, `warning` is for working hours. ``waits`` is how long the condition must
     hold, ``keeps`` how long the alert outlives it where it may flap. ``labels`` tell apart rules of one name.
-    ``summary`` and ``description`` are Prometheus templates that use `.Labels` and `.Value` only: a `$` would be
-    taken for a variable by Grafana's provisioning.
+    ``summary`` and ``description`` are Prometheus templates that use `.Labels` and `.Value` only, the value through a
+    function that Grafana has too (`humanize` and its like): a `$` would be taken for a variable by its provisioning.
     """
 
     name: str

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from itertools import zip_longest
 from pathlib import Path
@@ -30,6 +31,14 @@ OWN_LABELS = ("window", "speed", "scope", "cause", "effect")
 ALL_LIVES = (*LIVES, *NEW_STATE_LIVES, *TWO_LIVES)
 
 
+READABLE: Mapping[str, Callable[[float], str]] = {
+    "humanize": lambda value: f"{value:g}" if value < 1000 else f"{value / 1000:.4g}k",
+    "humanizePercentage": lambda value: f"{100 * value:.4g}%",
+    "humanizeDuration": lambda value: f"{value // 60:g}m {value % 60:g}s",
+}
+"""What Prometheus makes of the values that the scenarios have."""
+
+
 def alert_of(scenario: Scenario) -> Alert:
     own = {name: value for name, value in scenario.labels.items() if name in OWN_LABELS}
     [alert] = [a for a in alerts(Settings()) if a.name == scenario.alert and dict(a.labels) == own]
@@ -38,7 +47,7 @@ def alert_of(scenario: Scenario) -> Alert:
 
 def rendered(template: str, scenario: Scenario, value: str) -> str:
     text = re.sub(r"{{ \.Labels\.(\w+) }}", lambda found: scenario.labels[found[1]], template)
-    text = text.replace("{{ .Value }}", value) if value else text
+    text = re.sub(r"{{ \.Value \| (\w+) }}", lambda found: READABLE[found[1]](float(value)), text) if value else text
     assert "{{" not in text, f"not rendered: {text}"
     return text
 

@@ -112,14 +112,22 @@ WITHOUT_NUMBER = {
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.title)
 def test_an_alert_names_pipeline_and_class_in_plain_templates(alert: Alert) -> None:
     text = f"{alert.summary}|{alert.description}"
-    left = re.sub(r"{{ \.(Labels\.[a-z]+|Value) }}", "", text)
+    left = re.sub(r"{{ \.(Labels\.[a-z]+|Value \| humanize(Percentage|Duration)?) }}", "", text)
     assert not set("{}$") & set(left), "only .Labels and .Value work in Prometheus and in Grafana"
     if alert.labels.get("scope") != "fleet":
         assert "{{ .Labels.pipeline }}" in alert.description
     assert "class" in alert.description, "of which class, or where the classes are to be seen"
     if alert.name == "StreamproofGuaranteeViolated":
         assert "{{ .Labels.class }}" in alert.description
-    assert ("{{ .Value }}" in alert.description) == (alert.name not in WITHOUT_NUMBER)
+    assert ("{{ .Value | " in alert.description) == (alert.name not in WITHOUT_NUMBER)
+
+
+def test_grafana_is_given_the_number_of_the_query_and_the_same_function() -> None:
+    content = yaml.safe_load(site.files(SETTINGS)["grafana/provisioning/alerting/streamproof.yaml"])
+    texts = {rule["title"]: rule["annotations"]["description"] for g in content["groups"] for rule in g["rules"]}
+    assert "batch for {{ .Values.query.Value | humanizeDuration }}:" in texts["StreamproofSidecarStalled"]
+    # There `.Value` is a text of all values, and `.Values.query` is no number but a value with its labels.
+    assert not [text for text in texts.values() if "{{ .Value " in text or "{{ .Values.query |" in text]
 
 
 def test_a_silent_sidecar_pages() -> None:
