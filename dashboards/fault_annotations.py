@@ -29,10 +29,12 @@ def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[Step]:
     Raises GrafanaError, also for a source that cannot be read.
     """
     report = _report(source)
-    for fault in report["faults"]:
-        if fault["start"] is None:  # it was planned, and never told as injected
-            continue
-        body = annotation(report["pipeline"], fault)
+    try:
+        # A fault that was planned and never told as injected has no start.
+        told = [(fault, annotation(report["pipeline"], fault)) for fault in report["faults"] if fault["start"]]
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise _another_form(source, "another form") from error
+    for fault, body in told:
         there = sorted(grafana.annotations(body["tags"]), key=lambda kept: int(kept["id"]))
         change = _change(body, there[0] if there else None)
         if not dry and change == "created":
@@ -90,8 +92,12 @@ def _report(source: str) -> Json:
         ) from error
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         said = told.get("error") if isinstance(told, dict) else None
-        raise GrafanaRefusal(f"--faults: {source} tells no report of this version ({said or 'another form'}).")
+        raise _another_form(source, said or "another form")
     return told
+
+
+def _another_form(source: str, said: object) -> GrafanaRefusal:
+    return GrafanaRefusal(f"--faults: {source} tells no report of this version ({said}).")
 
 
 def _asked(source: str) -> str:

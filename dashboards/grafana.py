@@ -6,13 +6,14 @@ tried again; a redirect (a login page, http for https) is an error instead of a 
     GrafanaError(Exception)         the text is the sentence; ``exit_status`` 3: could not be done now
       GrafanaRefusal                Grafana says no, and would again; ``exit_status`` 2
         NotThere                    404
+        Taken                       409 and 412
 """
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import SplitResult, quote, urlencode, urlsplit
 
@@ -48,6 +49,10 @@ class NotThere(GrafanaRefusal):
     """What was asked for does not exist."""
 
 
+class Taken(GrafanaRefusal):
+    """Something of this name is there already, or is not as it was taken for."""
+
+
 class _Passing(Exception):
     """An answer that may be another one if asked again."""
 
@@ -78,29 +83,39 @@ class Grafana:
 
     def organization(self) -> int:
         """Number of the organization that the credentials belong to."""
-        return int(self._ask(self._face.organization.get_current_organization)["id"])
+        told = self._ask(self._face.organization.get_current_organization)
+        if not isinstance(told, dict) or not isinstance(told.get("id"), int):
+            raise self._no_grafana()
+        return int(told["id"])
 
     def prometheus_uids(self) -> list[str]:
         """Uids of the data sources that are Prometheus."""
-        found = self._ask(self._face.datasource.list_datasources)
+        found = self._list(self._face.datasource.list_datasources)
         return [str(source["uid"]) for source in found if source.get("type") == "prometheus"]
 
     def folder(self, uid: str) -> Json | None:
         """The folder, or None."""
-        return self._find(lambda: self._face.folder.get_folder(uid))
+        return self._find(lambda: self._face.folder.get_folder(uid), {})
 
     def create_folder(self, uid: str, title: str) -> None:
         """Make the folder."""
         try:
             self._ask(lambda: self._face.folder.create_folder(title, uid))
-        except GrafanaRefusal:
+        except Taken as error:
             # The answer to a first attempt may have been lost: what it made is then refused as a double.
-            if self.folder(uid) is None:
-                raise
+            if self.folder(uid) is not None:
+                return
+            for other in self._list(self._face.folder.get_all_folders):
+                if str(other.get("title")).casefold() == title.casefold():
+                    raise GrafanaRefusal(
+                        f"{self.url}: a folder of the uid {other.get('uid')} is called {title} already; rename it, or"
+                        " take it away if it is empty, and push again."
+                    ) from error
+            raise
 
     def dashboard(self, uid: str) -> Json | None:
         """The dashboard with its `meta`, or None."""
-        return self._find(lambda: self._face.dashboard.get_dashboard(uid))
+        return self._find(lambda: self._face.dashboard.get_dashboard(uid), {"dashboard": dict, "meta": dict})
 
     def save_dashboard(self, model: Json, folder_uid: str, message: str) -> None:
         """Make the dashboard, or replace the one of the same uid."""
@@ -109,7 +124,7 @@ class Grafana:
 
     def rule_group(self, folder_uid: str, name: str) -> Json | None:
         """The group of alert rules, or None."""
-        return self._find(lambda: self._face.api.GET(_group_path(folder_uid, name)))
+        return self._find(lambda: self._face.api.GET(_group_path(folder_uid, name)), {"rules": list})
 
     def save_rule_group(self, folder_uid: str, name: str, body: Json) -> Json | None:
         """Make the group of alert rules, or replace it whole; it stays editable in Grafana. What is kept of it now."""
@@ -119,7 +134,7 @@ class Grafana:
 
     def annotations(self, tags: Sequence[str]) -> list[Json]:
         """The annotations that bear all of ``tags``, of all times."""
-        return list(self._ask(lambda: self._tagged(tags)) or ())
+        return self._list(lambda: self._tagged(tags) or [])
 
     def create_annotation(self, body: Json) -> None:
         """Make the annotation, unless one with all of its `tags` is there."""
@@ -135,12 +150,24 @@ class Grafana:
         query = urlencode([("type", "annotation"), *(("tags", tag) for tag in tags)])
         return self._face.api.GET(f"/annotations?{query}")
 
-    def _find(self, request: Callable[[], Any]) -> Json | None:
+    def _find(self, request: Callable[[], Any], holds: Mapping[str, type]) -> Json | None:
+        """What is told, which ``holds`` these, or None."""
         try:
             found = self._ask(request)
         except NotThere:
             return None
-        return found if isinstance(found, dict) else None
+        if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in holds.items()):
+            raise self._no_grafana()
+        return found
+
+    def _list(self, request: Callable[[], Any]) -> list[Json]:
+        found = self._ask(request)
+        if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+            raise self._no_grafana()
+        return found
+
+    def _no_grafana(self) -> GrafanaRefusal:
+        return GrafanaRefusal(f"{self.url}: it does not answer as a Grafana; check the address.")
 
     def _ask(self, request: Callable[[], Any]) -> Any:
         said = ""
@@ -156,7 +183,7 @@ class Grafana:
             except requests.exceptions.JSONDecodeError as error:
                 if not error.doc:  # an empty 204: done, and nothing to say
                     return None
-                raise GrafanaRefusal(f"{self.url}: it does not answer as a Grafana; check the address.") from error
+                raise self._no_grafana() from error
             except requests.ConnectionError as error:
                 said = f"no connection ({_short(error)})"
             except _Passing as error:
@@ -181,7 +208,8 @@ class Grafana:
         if status == 403:
             what = f"{answer.request.method} {urlsplit(answer.url).path}"
             raise GrafanaRefusal(f"{self.url}: the account may not {what}; give it the role Admin, or this permission.")
-        raise GrafanaRefusal(f"{self.url}: Grafana refused with {status} ({said}); this version may not fit ours.")
+        kind = Taken if status in {409, 412} else GrafanaRefusal
+        raise kind(f"{self.url}: Grafana refused with {status} ({said}); this version may not fit ours.")
 
 
 def _address(url: str) -> tuple[SplitResult, int | None]:

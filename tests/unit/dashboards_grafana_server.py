@@ -34,6 +34,7 @@ class FakeGrafana:
     headers: list[dict[str, str]] = field(default_factory=list)
     failures: list[int | str] = field(default_factory=list)
     annotations: dict[int, dict[str, Any]] = field(default_factory=dict)
+    spoiled: dict[int, int | str] = field(default_factory=dict)  # number of a request -> how it fails instead
     keeps_alerts: bool = True  # as since Grafana 12.0
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -45,7 +46,11 @@ class FakeGrafana:
             return 200, {"id": 7, "name": "Main Org."}
         if method == "GET" and path == "/api/datasources":
             return 200, self.datasources
+        if method == "GET" and path == "/api/folders":
+            return 200, list(self.folders.values())
         if method == "POST" and path == "/api/folders":
+            if body["title"] in {kept["title"] for uid, kept in self.folders.items() if uid != body["uid"]}:
+                return 409, {"message": "a folder with the same name already exists in the current location"}
             if body["uid"] in self.folders:
                 return 412, {"message": "a folder with the same uid already exists"}
             self.folders[body["uid"]] = {**body, "id": 3, "version": 1}
@@ -136,8 +141,9 @@ def _handler(fake: FakeGrafana) -> type[BaseHTTPRequestHandler]:
             path = self.path.removeprefix(PREFIX)
             fake.requests.append((self.command, path))
             fake.headers.append(dict(self.headers))
-            if fake.failures:
-                failure = fake.failures.pop(0)
+            spoiled = fake.spoiled.pop(len(fake.requests) - 1, None)
+            if spoiled is not None or fake.failures:
+                failure = fake.failures.pop(0) if spoiled is None else spoiled
                 if failure == "lose":
                     fake.answer(self.command, path, body)
                 if failure == "hang":

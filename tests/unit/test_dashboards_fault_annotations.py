@@ -133,6 +133,10 @@ def test_a_source_that_is_none_is_said_in_a_sentence(fake: FakeGrafana, tmp_path
     (tmp_path / "report.json").write_text("{")
     with pytest.raises(GrafanaRefusal, match="tells no JSON; name a state folder"):
         pushed(fake, str(tmp_path))
+    for told in ('{"schema": 1}', '{"schema": 1, "pipeline": "p", "faults": [{}]}', '{"schema": 1, "faults": 1}'):
+        (tmp_path / "report.json").write_text(told)
+        with pytest.raises(GrafanaRefusal, match=r"tells no report of this version \(another form\)\.$"):
+            pushed(fake, str(tmp_path))
     with running() as gone:
         address = gone.url
     with pytest.raises(GrafanaError, match="no sidecar answers at") as error:

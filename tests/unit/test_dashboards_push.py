@@ -212,6 +212,33 @@ def test_an_empty_204_is_an_answer_and_the_call_is_not_made_twice(fake: FakeGraf
     assert (len(fake.requests), waits) == (1, [])
 
 
+@pytest.mark.parametrize("answer", ["{}", "[]", "null", '"x"', "[1]", 204])
+@pytest.mark.parametrize("there", [False, True], ids=["empty", "pushed before"])
+def test_an_answer_of_another_form_is_said_to_be_no_grafanas(fake: FakeGrafana, there: bool, answer: str | int) -> None:
+    if there:
+        pushed(fake)
+    asked = len(fake.requests)
+    pushed(fake, dry=True)
+    for number, (_, path) in enumerate(fake.requests[asked:]):
+        if path == "/api/datasources" and answer == "[]":
+            continue  # it has none: another sentence
+        if path == "/api/folders/streamproof" and answer == "{}":
+            continue  # nothing of it is read
+        before = len(fake.requests)
+        fake.spoiled = {before + number: answer}
+        with pytest.raises(GrafanaRefusal, match="it does not answer as a Grafana; check the address"):
+            pushed(fake, dry=True)
+        assert len(fake.requests) == before + number + 1
+
+
+def test_a_folder_of_another_uid_that_has_the_name_is_named(fake: FakeGrafana) -> None:
+    fake.folders["abc"] = {"uid": "abc", "title": "streamproof"}
+    with pytest.raises(GrafanaRefusal, match="a folder of the uid abc is called streamproof already; rename it"):
+        pushed(fake)
+    fake.folders["abc"]["title"] = "ours"
+    assert {step.change for step in pushed(fake)} == {"created"}
+
+
 def test_a_grafana_that_does_not_answer_is_asked_again_and_then_said(
     fake: FakeGrafana, monkeypatch: pytest.MonkeyPatch
 ) -> None:
