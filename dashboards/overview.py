@@ -7,7 +7,18 @@ from typing import Final
 from dashboards.alerts import SEEN_WITHIN
 from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Cells, Dashboard, Link, Panel, Query, Row, Step
 from dashboards.promql import breaking, error_ratio
-from dashboards.queries import CHOSEN, DATASOURCE, FAULTS_OF_CHOSEN, PIPELINES, RATE, by, runbook_links, runbook_text
+from dashboards.queries import (
+    CHOSEN,
+    DATASOURCE,
+    FAULTS_OF_CHOSEN,
+    PAGE,
+    PIPELINES,
+    RATE,
+    by,
+    runbook_links,
+    runbook_sources,
+    runbook_text,
+)
 from dashboards.queries import of_chosen as of
 from dashboards.settings import Settings
 
@@ -33,10 +44,10 @@ def dashboard(settings: Settings) -> Dashboard:
         UID,
         "streamproof: overview",
         f"All pipelines that a sidecar watches. {runbook_text(settings, RUNBOOKS)}",
-        (DATASOURCE, PIPELINES),
+        (DATASOURCE, PIPELINES, *runbook_sources(settings)),
         (Row("Now", (*_counts(), _table())), Row("Over time", _histories(settings))),
         (FAULTS_OF_CHOSEN,),
-        links=runbook_links(settings, RUNBOOKS),
+        links=runbook_links(settings, RUNBOOKS, PAGE),
     )
 
 

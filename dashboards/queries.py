@@ -25,6 +25,10 @@ PIPELINES: Final = Variable(
 ONE_PIPELINE: Final = Variable("pipeline", "pipeline", "query", PIPELINES.query)
 SIDECAR: Final = Variable("instance", "sidecar", "query", f"label_values({select('build_info', PIPELINE)}, instance)")
 """Address of the sidecar of the chosen pipeline, as Prometheus scrapes it: its pages are there too."""
+ONE_OF_CHOSEN: Final = Variable(
+    "instance", "runbooks of sidecar", "query", f"label_values({select('build_info', CHOSEN)}, instance)"
+)
+"""A sidecar of the chosen pipelines, any of which serves the same runbooks."""
 PAGE: Final = "http://${instance}/"
 TO_VIOLATIONS: Final = (
     Link("offending ids (violations.json)", f"{PAGE}violations.json"),
@@ -81,14 +85,9 @@ def quantile(q: float, name: str, match: Match | None = None, labels: str = "pip
     return f"histogram_quantile({q:g}, sum by (le, {labels}) (rate({buckets})))"
 
 
-def runbook_links(settings: Settings, alerts: Iterable[str], beside: str = "") -> tuple[Link, ...]:
-    """A link to the runbook of each alert: where they are published, else at the sidecar whose pages are at ``beside``.
-
-    None where neither is known.
-    """
+def runbook_links(settings: Settings, alerts: Iterable[str], beside: str) -> tuple[Link, ...]:
+    """A link to each alert's runbook: where they are published, else at the sidecar whose pages are at ``beside``."""
     published = settings.are_runbooks_links
-    if not published and not beside:
-        return ()
     return tuple(
         Link(
             f"runbook: {name.removeprefix('Streamproof')}",
@@ -96,6 +95,11 @@ def runbook_links(settings: Settings, alerts: Iterable[str], beside: str = "") -
         )
         for name in alerts
     )
+
+
+def runbook_sources(settings: Settings) -> tuple[Variable, ...]:
+    """What a dashboard of many pipelines asks for, so that its runbooks are links where nobody published them."""
+    return () if settings.are_runbooks_links else (ONE_OF_CHOSEN,)
 
 
 def runbook_text(settings: Settings, alerts: Iterable[str]) -> str:

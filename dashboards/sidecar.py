@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Dashboard, Panel, Query, Row, Step
-from dashboards.queries import CHOSEN, DATASOURCE, PIPELINES, by, quantile, runbook_links, runbook_text
+from dashboards.queries import (
+    CHOSEN,
+    DATASOURCE,
+    PAGE,
+    PIPELINES,
+    by,
+    quantile,
+    runbook_links,
+    runbook_sources,
+    runbook_text,
+)
 from dashboards.queries import of_chosen as of
 from dashboards.settings import Settings
 from validator.publish.canary import RECALL_LEAST
@@ -29,14 +39,14 @@ def dashboard(settings: Settings) -> Dashboard:
         UID,
         "streamproof: sidecar health",
         f"The validators themselves. {runbook_text(settings, RUNBOOKS)}",
-        (DATASOURCE, PIPELINES),
+        (DATASOURCE, PIPELINES, *runbook_sources(settings)),
         (
             Row("Health", _health()),
             Row("Keeping up", _keeping_up()),
             Row("Canary", _canary()),
             Row("State", _state()),
         ),
-        links=runbook_links(settings, RUNBOOKS),
+        links=runbook_links(settings, RUNBOOKS, PAGE),
     )
 
 

@@ -35,6 +35,7 @@ def test_variables_are_asked_for_their_values(asked: Asked) -> None:
     }
     assert found == {
         "streamproof-overview: variable pipeline": 1,
+        "streamproof-overview: variable instance": 0,
         "streamproof-pipeline: variable pipeline": 1,
         "streamproof-pipeline: variable pipeline_tag": 1,
         "streamproof-pipeline: variable instance": 0,
@@ -42,6 +43,7 @@ def test_variables_are_asked_for_their_values(asked: Asked) -> None:
         "streamproof-faults: variable pipeline_tag": 1,
         "streamproof-faults: variable instance": 0,
         "streamproof-sidecar: variable pipeline": 1,
+        "streamproof-sidecar: variable instance": 0,
     }
     assert ("label/pipeline/values", {"match[]": "streamproof_build_info"}) in asked
     assert ("label/instance/values", {"match[]": "streamproof_build_info{pipeline=~`.*`}"}) in asked
