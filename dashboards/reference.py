@@ -66,6 +66,8 @@ LIMITS: Final = """\
   for less than the interval is seen too seldom for it.
 - `StreamproofOverdueGrowing` looks two minutes back: scrape at least every minute, or it cannot see growth. To come
   before the loss with the default timing it wants a scrape every 15 s; with fewer, raise `timing.missing_after`.
+- `StreamproofVerdictUnknown` waits 30 minutes: with windows of about that length or longer it comes on a healthy new
+  state too, until the first windows are judged ([what to do](runbooks/StreamproofVerdictUnknown.md#what-to-do)).
 - While a sidecar is silent, alerts about its pipeline resolve: `StreamproofSidecarSilent` stands for them.
 - "Kept for" is `keep_firing_for`: in Grafana's alerting since 12.0, in its provisioning files since 12.1.2. An older
   one leaves it out, so that such an alert may resolve and come again; `streamproof dashboards push` says so.

@@ -215,6 +215,15 @@ def test_a_runbook_first_says_since_when_by_a_command(name: str) -> None:
         assert "PIPELINE" in command or "curl" in command or name == "StreamproofSidecarSilent"
 
 
+def test_the_runbook_of_an_unknown_verdict_says_when_nothing_is_wrong() -> None:
+    [alert] = [alert for alert in ALERTS if alert.name == "StreamproofVerdictUnknown"]
+    text = (RUNBOOKS / f"{alert.name}.md").read_text(encoding="utf-8")
+    [said] = re.findall(r"state is new and the windows.*?(?=\n- |\n## )", text, re.DOTALL)
+    assert f"waits {alert.waits.removesuffix('m')} minutes" in said
+    assert "`timing.missing_after`" in said
+    assert "for:" in said
+
+
 @pytest.mark.parametrize("violation", sorted({*PLANTED, "undecodable"}))
 def test_the_runbook_of_a_violation_says_what_to_do_for_its_class(violation: str) -> None:
     text = (RUNBOOKS / "StreamproofGuaranteeViolated.md").read_text(encoding="utf-8")
