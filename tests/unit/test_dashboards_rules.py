@@ -215,6 +215,16 @@ def test_a_runbook_first_says_since_when_by_a_command(name: str) -> None:
         assert "PIPELINE" in command or "curl" in command or name == "StreamproofSidecarSilent"
 
 
+def test_a_runbook_that_asks_for_the_log_says_how_to_read_it() -> None:
+    texts = {path.stem: path.read_text(encoding="utf-8") for path in RUNBOOKS.glob("*.md")}
+    asking = {name for name, text in texts.items() if re.search("last words|its log say|kubectl", text)}
+    assert len(asking) >= 4
+    for name in asking:
+        # SIDECAR is an address.
+        assert set(re.findall(r"kubectl logs (\w+)", texts[name])) == {"POD"}, name
+        assert "$ journalctl -u streamproof | " in texts[name], name
+
+
 def test_the_runbook_of_an_unknown_verdict_says_when_nothing_is_wrong() -> None:
     [alert] = [alert for alert in ALERTS if alert.name == "StreamproofVerdictUnknown"]
     text = (RUNBOOKS / f"{alert.name}.md").read_text(encoding="utf-8")
