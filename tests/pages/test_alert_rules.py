@@ -89,7 +89,7 @@ def promtool(
     file = folder / "test.yaml"
     file.write_text(yaml.safe_dump(test, sort_keys=False), encoding="utf-8")
     ran = subprocess.run(
-        [tool("promtool"), "test", "rules", file], capture_output=True, text=True, timeout=60, check=False
+        [tool("promtool"), "test", "rules", file], capture_output=True, text=True, timeout=300, check=False
     )
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
