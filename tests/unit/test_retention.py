@@ -17,7 +17,7 @@ from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
-from validator.stream.judging import Judging, new_cells
+from validator.stream.judging import Judging, Sums, new_cells
 from validator.stream.recovery import recover
 from validator.stream.retiring import Retired
 
@@ -104,6 +104,33 @@ def test_cells_that_did_not_change_leave_and_their_totals_stay(run: Run) -> None
         before.cells_seen,
         before.cells_violated,
     )
+
+
+def test_what_is_in_excess_stays_so_when_its_cells_leave(tmp_path: Path) -> None:
+    """What hidden inputs cannot explain is confirmed, and no passing of time makes it explicable."""
+    run = Run(tmp_path / "state")
+    for number in range(3):
+        at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
+        key = f"cell-{number}"
+        run.batch(
+            at,
+            fact("input", [1], batch=number, lookup_us=at, window_us=number * MINUTE_US, key=key),
+            fact("output", [1, 1], batch=number, lookup_us=at, window_us=number * MINUTE_US, key=key),
+        )
+        if number:
+            run.retire()
+    assert run.judging.cells.keys == ["cell-2"]
+    after = run.judging.absorb(None, clock(run.books.lookup_us), {})
+    assert (after.excess["duplicate"], after.cells_in_excess) == (3, 3)
+    again = _of_a_restart(run).sums
+    assert (again.excess["duplicate"], again.cells_in_excess) == (3, 3)
+
+
+def test_a_mark_of_before_has_as_much_in_excess_as_it_counted() -> None:
+    kept = Sums.empty().to_json()
+    kept["counts"] = {**Sums.empty().counts, "duplicate": 2, "missing": 5}
+    before = Sums.from_json({name: value for name, value in kept.items() if name != "excess"})
+    assert before.excess == {"duplicate": 2, "misplaced": 0, "unknown_id": 0}
 
 
 def test_old_epochs_leave_the_disk_and_what_stays_is_written_again(run: Run) -> None:

@@ -64,7 +64,7 @@ class Sums:
             self,
             counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
-            excess={name: count + other.excess.get(name, 0) for name, count in self.excess.items()},
+            excess={name: self.excess.get(name, 0) + other.excess.get(name, 0) for name in EXCESS},
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *settled)},
         )
 
@@ -76,7 +76,9 @@ class Sums:
     def from_json(cls, kept: Mapping[str, Any]) -> Sums:
         """The value that `to_json` gave."""
         known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in kept.items() if name in known})
+        # A mark of before has no excess: as much as was counted is on record.
+        counted = {name: kept["counts"].get(name, 0) for name in EXCESS}
+        return cls(**{"excess": counted} | {name: value for name, value in kept.items() if name in known})
 
     @classmethod
     def empty(cls) -> Sums:
