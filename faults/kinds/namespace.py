@@ -271,13 +271,18 @@ class NamespaceLoss(_OnNamespaces):
     def prepare(self) -> None:
         """As of all; and choose what loses, into the facts: whoever heals must take it off there."""
         super().prepare()
-        loss_by = packet_filter.chosen() if namespaces.why_no_netem() else _NETEM
-        self.facts = self.facts.model_copy(update={"loss_by": loss_by})
+        self.facts = self.facts.model_copy(update={"loss_by": self._chosen()})
 
     @property
     def _filter(self) -> str | None:
         """The program of the packet filter that loses; None: another does."""
-        return None if self.facts.loss_by == _NETEM else self.facts.loss_by
+        # A journal of before does not tell: it was chosen anew each time.
+        loss_by = self.facts.loss_by or self._chosen()
+        return None if loss_by == _NETEM else loss_by
+
+    @staticmethod
+    def _chosen() -> str | None:
+        return packet_filter.chosen() if namespaces.why_no_netem() else _NETEM
 
     def _why_no_rule(self) -> str | None:
         return packet_filter.why_no_loss()

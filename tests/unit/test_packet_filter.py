@@ -156,6 +156,15 @@ def test_a_rule_is_taken_off_by_the_program_that_put_it_in_whatever_the_healer_w
     assert done()[-1].endswith(removal)
 
 
+def test_a_fault_in_a_journal_that_does_not_tell_is_healed_by_what_is_chosen_here(
+    tmp_path: Path, install: Install, fault: Fault
+) -> None:
+    done = install("iptables")
+    facts = injected(fault, tmp_path).model_copy(update={"loss_by": None})
+    injection(fault, tmp_path, facts).heal()
+    assert done()[-1].endswith("iptables -w 5 -D OUTPUT 3")
+
+
 def test_a_rule_of_netem_is_taken_off_where_netem_cannot_be_tried_any_more(
     tmp_path: Path, install: Install, fault: Fault, monkeypatch: pytest.MonkeyPatch
 ) -> None:
