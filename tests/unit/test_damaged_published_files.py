@@ -14,6 +14,7 @@ from tests.unit.publish_snapshots import broken, config
 from tests.unit.test_publish_events import listening, next_event
 from validator.cli.main import main
 from validator.publish.history import HISTORY_FILE
+from validator.publish.kept import RECORD
 from validator.publish.publisher import Publisher
 from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
 from validator.publish.times import rfc3339
@@ -25,6 +26,16 @@ def without(name: str) -> Callable[[bytes], bytes]:
     def damaged(content: bytes) -> bytes:
         plain: dict[str, Any] = json.loads(content)
         del plain[name]
+        return json.dumps(plain).encode()
+
+    return damaged
+
+
+def with_records_without(name: str) -> Callable[[bytes], bytes]:
+    def damaged(content: bytes) -> bytes:
+        plain: dict[str, Any] = json.loads(content)
+        for record in plain["violations"]:
+            del record[name]
         return json.dumps(plain).encode()
 
     return damaged
@@ -46,6 +57,10 @@ CASES = [
     *[pytest.param(file, damage, id=f"{file}: {name}") for file in FILES for name, damage in DAMAGES.items()],
     *[pytest.param(REPORT_FILE, damage, id=f"report.json: {name}") for name, damage in OF_REPORT.items()],
     *[pytest.param(VIOLATIONS_FILE, without(name), id=f"violations.json: without {name}") for name in ("counts",)],
+    *[
+        pytest.param(VIOLATIONS_FILE, with_records_without(name), id=f"violations.json: records without {name}")
+        for name in RECORD
+    ],
 ]
 
 

@@ -14,6 +14,11 @@ from validator.publish.times import parse_rfc3339
 
 Say = Callable[[str], None]
 
+RECORD: Final = (
+    "class", "state", "id", "count", "key", "window_start", "fault", "acknowledged", "first", "changed", "ids",
+)  # fmt: skip
+"""What the status page's sentences and commands need of each violation that is listed."""
+
 DAMAGED: Final = (ValueError, TypeError, LookupError, AttributeError, ArithmeticError, RecursionError)
 """What reading a file raises that holds anything but what we wrote; bytes that are no UTF-8 are a ValueError too."""
 
@@ -63,7 +68,8 @@ def violations_of(path: Path, say: Say) -> dict[str, Any] | None:
     try:
         found["counts"]["confirmed"]
         for record in found["violations"]:
-            record["class"], record["state"], record["id"], record["count"]
+            for name in RECORD:
+                record[name]
             parse_rfc3339(record["changed"] or "1970-01-01T00:00:00Z")
     except DAMAGED as error:
         say(not_shown(path, error))
