@@ -16,6 +16,7 @@ from tests.integration.fault_load import ANSWERED, LOST, MEASURES, run_load
 from tests.integration.sidecar_fixtures import Pipeline, counts, read_report
 
 TICK_SECONDS = 0.5
+WINDOW = "250ms"
 
 
 @pytest.mark.timeout(600)
@@ -25,7 +26,10 @@ def test_killed_under_a_fault_it_tells_of_it_what_an_undisturbed_one_tells(pipel
     pipeline.create(config={"message.timestamp.type": "LogAppendTime"})
     pipeline.broker.create_topics({faults: 1})
     sidecars = Sidecars(pipeline.name, pipeline.servers, pipeline.folder)
-    settings = [part for one in (f"faults.topic={faults}", *MEASURES) for part in ("--set", one)]
+    # No window lasts longer than its tick: what is missing happened by its window's end, and not, with windows of 10 s
+    # and two of them a second, when a sidecar that was up or down by chance came to read it.
+    own = (f"faults.topic={faults}", f"oracle.size={WINDOW}", *MEASURES)
+    settings = [part for one in own for part in ("--set", one)]
 
     def lasts(report: dict[str, Any]) -> bool:
         return bool(report["faults"]) and report["faults"][0]["healed"] is None
