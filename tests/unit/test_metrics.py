@@ -120,6 +120,11 @@ def test_a_move_is_between_classes_that_have_a_series() -> None:
     assert len(known) == 14 * 13
 
 
+def test_what_is_published_before_the_first_batch_tells_no_time_of_one() -> None:
+    series = scrape(after(replace(clean(), taken_us=0)))
+    assert math.isnan(value(series, "last_batch_timestamp_seconds"))
+
+
 def test_no_series_of_the_first_scrape_goes_away_later() -> None:
     later = scrape(after(clean(), broken()))
     gone = {key for key in scrape(after()) if key not in later}

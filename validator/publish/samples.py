@@ -83,7 +83,8 @@ def of(snapshot: Snapshot) -> Samples:
         },
         "reliable_events_total": {(): contributions.get(Contribution.PROCESSED, 0) if processed is None else processed},
         "input_watermark_timestamp_seconds": {(): _seconds(snapshot.input_watermark_us)},
-        "last_batch_timestamp_seconds": {(): _seconds(snapshot.taken_us)},
+        # A sidecar that waits for its first topic is published without a batch, as of the epoch.
+        "last_batch_timestamp_seconds": {(): _seconds(snapshot.taken_us or None)},
         "coverage_complete": {(): float(snapshot.coverage_complete)},
         "state_bytes": {(table,): size for table, size in snapshot.state_bytes.items()},
         **_lags(snapshot),
