@@ -115,6 +115,10 @@ class Books:
         """Those of them that did not decode."""
         return sum(f.undecodable for f in self.frontiers.values() if f.side == side)
 
+    def expired_of(self, side: str) -> int:
+        """Offsets of that side that were gone before they were read."""
+        return sum(f.expired for f in self.frontiers.values() if f.side == side)
+
     @property
     def tombstones(self) -> int:
         """Null values read from output topics."""

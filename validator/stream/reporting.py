@@ -44,7 +44,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         inputs={
             "read": books.records("input"),
             "undecodable": books.undecodable("input"),
-            "expired": sum(f.expired for f in books.frontiers.values() if f.side == "input"),
+            "expired": books.expired_of("input"),
             "out_of_scope": sums.counts["out_of_scope"],
         },
         late_records={"read": books.records("late"), "undecodable": books.undecodable("late")},

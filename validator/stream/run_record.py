@@ -22,7 +22,7 @@ from validator.model.books import Books
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.state.acknowledged import Acknowledged
 from validator.stream.fault_records import FaultRecords
-from validator.stream.judging import Sums
+from validator.stream.judging import EXCESS, Sums
 from validator.stream.recording import Recorded
 
 
@@ -87,7 +87,7 @@ class RunRecord:
         there (misspelt, maybe)."""
         if "input" in self.waiting_sides:
             return math.inf
-        return books.undecodable("input") + sum(f.expired for f in books.frontiers.values() if f.side == "input")
+        return books.undecodable("input") + books.expired_of("input")
 
     def answers_may_be_lost(self, books: Books) -> bool:
         """Whether what is missing may be answered in a late or rejected record that could not be decoded, or in a topic
@@ -105,7 +105,7 @@ class RunRecord:
         if hidden:
             classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
             # Where a pipeline drops repeats, no copy makes a duplicate right.
-            explicable = {"misplaced", "unknown_id"} | (set() if self.collapse else {"duplicate"})
+            explicable = {name for name in EXCESS if name != "duplicate" or not self.collapse}
             excess = sums.cells_in_excess if self.joins else sum(sums.excess.get(name, 0) for name in explicable)
             if excess <= hidden:
                 classes |= explicable
