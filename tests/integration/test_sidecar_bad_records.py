@@ -55,6 +55,22 @@ BAD_RESULTS: dict[str, str | bytes | None] = {
 BAD_LATE: dict[str, str | bytes | None] = {"no id": '{"page": "a"}', "a null value": None}
 
 
+def test_an_event_after_a_bad_record_of_its_partition_may_be_late_where_the_engine_drops(pipeline: Pipeline) -> None:
+    """The record may be newer than anything read so far; the next process knows as much."""
+    pipeline.create(inputs=2)
+    pipeline.clicks(click(1, 1), "click!", click(2, 2), click(3, 21))
+    pipeline.clicks(click(4, 3), click(5, 21), partition=1)
+    pipeline.answers(answer([]))
+    found = {"expected": 5, "missing": 2, "overdue": 1}
+    drop = "timing.late_policy=drop"
+    with pipeline.live(drop) as live:
+        live.until(lambda r: r["violations"]["confirmed"]["missing"] == 2)
+    again = pipeline.once(drop, leave_open=True)
+    assert again.counts("expected", "missing", "overdue") == found
+    assert again.report["outcome"] == "fail"
+    assert pipeline.once(state="report").counts("missing", "overdue") == {"missing": 5, "overdue": 0}
+
+
 def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2), *BAD_EVENTS.values())

@@ -70,6 +70,28 @@ def test_a_recreated_topic_is_read_anew_and_what_it_took_along_is_expired(pipeli
         assert report["violations"]["confirmed"]["duplicate"] == 0
 
 
+def test_a_recreated_input_may_explain_what_is_in_excess_from_then_on(pipeline: Pipeline) -> None:
+    """How much of it was written and never read nobody knows; what was confirmed before could not rest on it."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11))
+    pipeline.answers(answer([1, 1]))
+    with pipeline.live() as live:
+        live.until(lambda r: r["violations"]["confirmed"]["duplicate"] == 1)
+        pipeline.broker.delete_topic(pipeline.input)
+        live.until_said(f"topic {pipeline.input} does not exist yet: waiting for it")
+        pipeline.broker.create_topics({pipeline.input: 1})
+        pipeline.clicks(click(3, 21), click(4, 31))
+        pipeline.answers(answer([2, 2], 1), answer([3, 9], 2))
+        found = live.until(lambda r: r["contributions"]["unknown_id"] == 1 and r["contributions"]["duplicate"] == 2)
+        confirmed, suspected = found["violations"]["confirmed"], found["violations"]["suspected"]
+        assert (confirmed["duplicate"], confirmed["unknown_id"]) == (1, 0)
+        assert (suspected["duplicate"], suspected["unknown_id"]) == (1, 1)
+    again = pipeline.once(leave_open=True).report
+    assert again["violations"]["confirmed"]["duplicate"] == again["violations"]["suspected"]["duplicate"] == 1
+    unknown = "was deleted and made again while it was read: how much of it was never read is not known"
+    assert f"topic {pipeline.input} {unknown}" in again["reasons"]
+
+
 def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from tests.property.history import (
     Step,
     Timing,
     TopicPartition,
+    Undecodable,
 )
 
 NEVER: Final = 1 << 80
@@ -200,7 +201,31 @@ class Clock:
         legal_close = self.timing.end(self.cell_of(event)) + self.timing.allowed_lateness_us
         return newest - self.timing.max_disorder_us >= legal_close
 
+    @remembered
+    def may_be_late(self, event: InputEvent) -> bool:
+        """Whether an event would be late if what is hidden before it in its partition were as new as can be [20]."""
+        hidden = self.hidden_before((event.topic, event.partition), event.offset)
+        if hidden is None:
+            return False
+        legal_close = self.timing.end(self.cell_of(event)) + self.timing.allowed_lateness_us
+        return hidden - self.timing.max_disorder_us >= legal_close
+
     # What nobody can read any more
+
+    @remembered
+    def hidden_before(self, place: TopicPartition, offset: int) -> int | None:
+        """The newest event time that a record before an offset of an input partition may have, of those which could not
+        be decoded or had expired: no later than `max_ahead` after the time at which it was met [20]."""
+        met = [
+            step.lookup_us
+            for step in self.steps
+            if any(
+                isinstance(record, Undecodable) and (record.topic, record.partition) == place and record.offset < offset
+                for record in step.records
+            )
+            or any(state.place == place and state.start_offset < state.log_start <= offset for state in step.partitions)
+        ]
+        return max(met) + self.timing.max_ahead_us if met else None
 
     @remembered
     def hides_start(self, place: TopicPartition) -> bool:

@@ -86,17 +86,17 @@ class Engine:
             return
         self.arrived_us[log.place] = now
         if isinstance(record, InputEvent):
-            self._take(now, record, is_late=self._is_late(record))
-            # `max_ahead` is the validator's: it reads at or after this instant, so it counts at least these.
-            if record.event_time_us <= now + self.timing.max_ahead_us:
-                self.newest_sane[log.place] = max(record.event_time_us, self.newest_sane.get(log.place, -(1 << 60)))
+            event, is_late = record, self._is_late(record)
         elif draft.truth and self.habits.decodes_all:
-            self._take(now, draft.truth, is_late=False)
+            event, is_late = draft.truth, False
         else:
             return
-        event = record if isinstance(record, InputEvent) else draft.truth
-        assert event is not None
-        self.newest[log.place] = max(event.event_time_us, self.newest.get(log.place, -(1 << 60)))
+        self._take(now, event, is_late=is_late)
+        newest = event.event_time_us
+        self.newest[log.place] = max(newest, self.newest.get(log.place, -(1 << 60)))
+        # `max_ahead` is the validator's: it reads at or after this instant, so it counts at least these.
+        if newest <= now + self.timing.max_ahead_us:
+            self.newest_sane[log.place] = max(newest, self.newest_sane.get(log.place, -(1 << 60)))
 
     def _is_late(self, event: InputEvent) -> bool:
         newest = self.newest_sane.get((event.topic, event.partition))

@@ -69,8 +69,8 @@ class JoinReference(Reference):
         return seen["output"] > 0 or len(sure) > seen["late"] + seen["rejected"]
 
     def is_sure(self, copy: InputEvent, *, waiting: bool) -> bool:
-        """Whether a copy was on time, was read by the engine, and no answer to it can have been lost on us."""
-        if self.clock.is_late(copy):
+        """Whether a copy was on time for sure, was read by the engine, and no answer to it can have been lost on us."""
+        if self.clock.is_late(copy) or self.clock.may_be_late(copy):
             return False
         if self.is_unconsumed(copy):
             return waiting

@@ -41,8 +41,9 @@ chooses what can never raise a false alarm:
 10. No input partition known: nothing observed is ever resolved. No answer partition known: nothing is ever due.
 11. dropped_late and unconsumed are split off where the cell's outstanding contributions are overdue or missing; a
     pending or blocked one stays that. Of the n outstanding copies of an id: dropped_late = min(n, late copies), then
-    unconsumed = min(rest, copies not late and at or past the committed offset), then the unprovable ones of (7) among
-    the copies neither late nor unconsumed, then the cell's class. All copies count, answered or not, on all partitions.
+    unconsumed = min(rest, copies not late and at or past the committed offset), then the unprovable ones of (7) and
+    (20) among the copies neither late nor unconsumed, then the cell's class. All copies count, answered or not, on all
+    partitions.
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
     The newest step's commits count; a step without any means that no group is configured.
 13. collapse: e is 1 per (cell, id), whatever the number of copies; copies in other cells are contributions there. One
@@ -61,12 +62,16 @@ chooses what can never raise a false alarm:
     any class); correct. Two results with disjoint ids that together complete a cell are both correct.
 18. Violations are per (class, cell, id), undecodable ones per position. `confirmed` is a function of the prefix:
     retracted = ever confirmed, less confirmed now. A late event of a cell gives all of its outstanding ids their
-    time again, so a missing one may be retracted and confirmed once more.
+    time again, so a missing one may be retracted and confirmed once more. What was confirmed stays so while it is
+    counted, whatever is hidden from then on: all that could have caused it had been read.
 19. --once closes every cell and decides all excess, without timers. Outstanding is blocked if an answer partition with
     an open transaction has not been read through to due base + missing_after (a cell that the watermark has not passed
     has no due base: blocked), else missing; dropped_late, unconsumed and (7) are split off `missing`. Excess stays
     unresolved while an input partition has an open transaction. --leave-open: the same, but a cell that the watermark
     has not passed stays pending. Neither moves the watermark or asks whether the last step reached the ends.
+20. AMENDS the law: an undecodable or expired input record may have moved on the engine's time in its partition, to any
+    instant up to `max_ahead` after the lookup at which it was met. A later copy of the partition, whose window could
+    then legally have closed, is unprovable under policy `drop`: overdue instead of missing. In a join it is no reason.
 """
 
 from __future__ import annotations
@@ -233,9 +238,13 @@ class Reference:
                 dropped += 1
             elif self.is_unconsumed(copy):
                 unconsumed += 1
-            elif not self.clock.is_provable(copy, base):
+            elif self.may_be_dropped(copy) or not self.clock.is_provable(copy, base):
                 unprovable += 1
         return dropped, unconsumed, unprovable
+
+    def may_be_dropped(self, event: InputEvent) -> bool:
+        """Whether an engine that could read what we could not may have dropped an event for its lateness [20]."""
+        return self.timing.late_policy == "drop" and self.clock.may_be_late(event)
 
     def is_unconsumed(self, event: InputEvent) -> bool:
         """Whether an event is "at or past the engine's committed offset" [12]."""
@@ -346,13 +355,16 @@ def classify_all(history: History) -> list[Judgement]:
     """The judgement after every step, and one more after the last where the history has an ending."""
     judgements: list[Judgement] = []
     ever: frozenset[Violation] = frozenset()
+    confirmed: frozenset[Violation] = frozenset()
     endings: list[tuple[int, Ending]] = [(number, "none") for number in range(len(history.steps))]
     if history.final != "none":
         endings.append((len(history.steps) - 1, history.final))
     for number, ending in endings:
         judged = Reference(history, number, ending).judge()
-        ever |= judged.confirmed
-        judgements.append(replace(judged, ever_confirmed=ever, retracted=ever - judged.confirmed))
+        again = judged.suspected & confirmed
+        judged = replace(judged, confirmed=judged.confirmed | again, suspected=judged.suspected - again)
+        confirmed, ever = judged.confirmed, ever | judged.confirmed
+        judgements.append(replace(judged, ever_confirmed=ever, retracted=ever - confirmed))
     return judgements
 
 

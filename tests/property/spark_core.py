@@ -20,7 +20,7 @@ from validator.reconcile.arrays import ABSENT
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
-from validator.stream.committing import frontier_rows, mark_row, summaries
+from validator.stream.committing import frontier_rows, hole_rows, mark_row, summaries
 from validator.stream.judging import Judging, Sums
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.recovery import Recovered, recover, restore_record
@@ -42,6 +42,15 @@ class Judged:
         self.instants: list[list[Instant]] = [
             instants(case, _summed(steps)) for case, steps in zip(cases, self.facts, strict=True)
         ]
+        self.facts = [self._with_holes(number) for number in range(len(cases))]
+
+    def _with_holes(self, number: int) -> list[pa.Table]:
+        """The facts of a case with those of what was gone, as a batch commits them."""
+        case, found = self.cases[number], []
+        for step, (facts, instant) in enumerate(zip(self.facts[number], self.instants[number], strict=True)):
+            gone = hole_rows(instant.books, instant.holes, frames.reach_at(case, step), RETENTION_US)
+            found.append(pa.concat_tables([facts, gone]) if instant.holes else facts)
+        return found
 
     def live(self, number: int) -> Iterator[list[Row]]:
         """The cells of a case after each step, judged batch after batch."""

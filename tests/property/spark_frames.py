@@ -25,6 +25,7 @@ from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, UNDECOD
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.arrays import ints
 from validator.reconcile.facts import Side, aggregate, completed
+from validator.reconcile.lateness import doubting
 
 PARTITIONS: Final = 8
 """More partitions than a history has."""
@@ -89,9 +90,17 @@ def facts(spark: SparkSession, cases: Sequence[Case], folder: Path) -> list[list
         steps = []
         for step, known in enumerate(case.history.steps):
             mine = np.flatnonzero(at == number * STEPS + step)
-            steps.append(_of_step(table.take(pa.array(mine)), step, known.lookup_us))
+            steps.append(doubting(_of_step(table.take(pa.array(mine)), step, known.lookup_us), reach_at(case, step)))
         found.append(steps)
     return found
+
+
+def reach_at(case: Case, step: int) -> int:
+    """The largest window end that an event as new as can be in a step would prove past."""
+    timing = case.history.timing
+    newest_us = case.history.steps[step].lookup_us + timing.max_ahead_us
+    window = TumblingWindow(timing.window_us, timing.window_offset_us)
+    return window.reach_at(newest_us, timing.max_disorder_us + timing.allowed_lateness_us)
 
 
 def _of_step(rows: pa.Table, step: int, lookup_us: int) -> pa.Table:

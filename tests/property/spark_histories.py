@@ -29,7 +29,7 @@ from tests.property.history import (
 )
 from tests.property.reference import Reference
 from tests.property.strategies import causal_correct_history, faulty_history
-from validator.model.books import Books, PartitionSummary, TimeRules
+from validator.model.books import Books, Hole, PartitionSummary, TimeRules
 from validator.model.frontier import Clock, Lookup, PartitionId, Rest
 from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side
@@ -178,7 +178,9 @@ class Instant:
     clock: Clock
     places: dict[Place, PlaceOffsets]
     suspects: Callable[[Sums], frozenset[str]]
-    """Totals -> the classes that are not confirmed."""
+    """Totals -> the classes of which nothing more is confirmed."""
+    holes: tuple[Hole, ...]
+    """What the step found gone of the inputs."""
 
     def suspected(self, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """The classes that are not confirmed, by the totals over the judged cells."""
@@ -196,33 +198,41 @@ def instants(case: Case, summaries: Mapping[tuple[int, PartitionId], PartitionSu
     books = Books(TimeRules(timing.max_disorder_us, timing.idle_after_us))
     found: list[Instant] = []
     for number in range(len(case.history.steps)):
-        looked_up = looked_up_at(case, number, books)
+        books = opened_at(case, number, books)
+        looked_up, holes = looked_up_at(case, number, books), books.holes
         known = [summaries[number, place] for place in sorted(looked_up.frontiers) if (number, place) in summaries]
         books = looked_up.with_facts(known)
-        found.append(instant_of(case, number, books))
+        found.append(instant_of(case, number, books, holes))
     return found
 
 
-def looked_up_at(case: Case, number: int, books: Books) -> Books:
-    """The books of the step before, once the step's ends are planned and its lookup is done."""
+def opened_at(case: Case, number: int, books: Books) -> Books:
+    """The books of the step before, in the step's generation."""
     step = case.history.steps[number]
-    lookups = {place_of(state): _lookup(state, step) for state in step.partitions}
-    if number == 0 or expires(step):
-        books = _generation_opened(books, step, lookups)
+    return _generation_opened(books, step, _lookups(step)) if number == 0 or expires(step) else books
+
+
+def looked_up_at(case: Case, number: int, books: Books) -> Books:
+    """The opened books once the step's ends are planned and its lookup is done."""
+    step = case.history.steps[number]
     ends = {place_of(state): state.next_offset for state in step.partitions}
-    return books.looked_up(number, step.lookup_us, lookups, ends)
+    return books.looked_up(number, step.lookup_us, _lookups(step), ends)
 
 
-def instant_of(case: Case, number: int, books: Books) -> Instant:
+def instant_of(case: Case, number: int, books: Books, holes: tuple[Hole, ...] = ()) -> Instant:
     """What books after a step tell judging."""
     clock = books.clock(rest=case.rest(number))
     record = RunRecord(joins=case.rules.join is not None, collapse=case.rules.collapse)
-    return Instant(books, clock, places_of(books, case.rules), partial(record.suspected, books))
+    return Instant(books, clock, places_of(books, case.rules), partial(record.suspected, books), holes)
 
 
 def place_of(state: PartitionState) -> PartitionId:
     """A partition in the core's words."""
     return PartitionId(state.topic, state.partition)
+
+
+def _lookups(step: Step) -> dict[PartitionId, Lookup]:
+    return {place_of(state): _lookup(state, step) for state in step.partitions}
 
 
 def _lookup(state: PartitionState, step: Step) -> Lookup:

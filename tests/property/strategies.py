@@ -77,7 +77,6 @@ class World:
         self.allowed = allowed
         self.timing = draw_timing(rng)
         self.ending: Ending = rng.choice(("none", "once", "leave_open")) if allowed.endings else "none"
-        # Expired input would hide which events were late and which were repeats: such worlds have neither.
         self.expires = allowed.expiry and rng.random() < 0.15
         self.produce_until_us = rng.choice((20, 50, 90))
         self.inputs = self._input_logs()
@@ -154,7 +153,7 @@ class World:
         habits = Habits(
             side_channels=frozenset(log.role for log in self.answers),
             decodes_all=rng.random() < 0.5,
-            drops_late=self.timing.late_policy == "drop" and not self.expires,
+            drops_late=self.timing.late_policy == "drop",
             rejects=rng.choice((0.0, 0.1)),
             fires_early=rng.choice((0.0, 0.0, 0.3)),
             splits=rng.choice((0.0, 0.3)),

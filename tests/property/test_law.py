@@ -70,6 +70,16 @@ def test_a_rule_that_forgets_hidden_copies_accuses_a_correct_engine(
 
 
 @pytest.mark.timeout(600)
+def test_a_rule_that_forgets_what_hidden_records_make_late_accuses_a_correct_engine(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Reference, "may_be_dropped", lambda self, event: False)
+    # Rare: one world in a thousand.
+    histories = (causal_correct_history(Random(seed)) for seed in range(1000, 2000))
+    assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
+
+
+@pytest.mark.timeout(600)
 def test_an_answer_one_instant_after_its_time_is_found() -> None:
     """Absence is proven no later than it can be: with a `missing_after` that is shorter by one, some are confirmed."""
     accused = 0

@@ -29,7 +29,8 @@ def told(tables: StateTables) -> Counter[tuple[str, Cell]]:
 def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str], before: Told, now: Told) -> list[str]:
     """Where the table tells more or less as confirmed than the reference confirms. ``held``: suspected classes.
 
-    More only of what was told so before: ids alone take it back, and not the time that a late event gives its cell.
+    More only of what was told so before: ids alone take it back, and neither the time that a late event gives its cell
+    nor what cannot be read from then on.
     """
     found = []
     for row in rows:
@@ -38,7 +39,7 @@ def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str],
         decided = is_decided(case, row, opinion.copies.get(cell, 0), counts["expected"] + counts["out_of_scope"])
         for name in VIOLATIONS:
             least = 0 if name in held or not decided else counts[name]
-            most = 0 if name in held else max(least, before.get((name, cell), 0))
+            most = max(least, before.get((name, cell), 0))
             if not least <= now.get((name, cell), 0) <= most:
                 found.append(f"seed {case.seed}: {name} of {cell}: {now.get((name, cell), 0)}, not {least} to {most}")
     return found

@@ -13,10 +13,11 @@ from validator.model.books import Books, TimeRules
 from validator.model.frontier import Clock, Frontier, PartitionId
 from validator.reconcile.arrays import ABSENT
 from validator.reconcile.judge import Rules, close
+from validator.reconcile.lateness import hole
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
+from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
 from validator.stream.judging import Judging, Sums, new_cells
 from validator.stream.recovery import recover
 from validator.stream.retiring import Retired
@@ -68,6 +69,11 @@ class Run:
         """The epochs that have a folder."""
         names = {folder.name for folder in (self.tables.state / "facts").glob("epoch=*")}
         return {int(name.removeprefix("epoch=")) for name in names}
+
+    def mark(self, text: str) -> None:
+        """Another row of the last batch."""
+        row = mark_row(self.books, text, RETENTION_US)
+        self.tables.append(row, Table.FACTS, writer="marks", version=self.books.batch)
 
     def _append(self, rows: pa.Table) -> None:
         self.tables.append(rows, Table.FACTS, writer="w", version=self.books.batch)
@@ -264,4 +270,32 @@ def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
         if number:
             run.retire()
     assert run.judging.cells["window_start_us"].tolist() == [3 * MINUTE_US]
-    assert list(run.judging.cells.reaches["input", 0]) == [3 * MINUTE_US]
+    assert list(run.judging.cells.lateness.proven["input", 0]) == [3 * MINUTE_US]
+
+
+def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_path: Path) -> None:
+    """Though the facts that said so are gone: cells of later windows stay open, and are judged by it."""
+    run = Run(tmp_path / "state")
+    window_us = 5 * MINUTE_US
+    for number in range(3):
+        at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
+        event = fact("input", [number], batch=number, lookup_us=at, window_us=number * MINUTE_US)
+        poison = {**hole("input", 0, 7, window_us), "batch": number, "lookup_us": at, "epoch": 0}
+        run.batch(at, {**event, "reach_us": window_us}, *([poison] if number == 0 else []))
+        if number:
+            run.retire()
+    known = run.judging.cells.lateness
+    assert (known.proven, known.possible) == ({("input", 0): {window_us: 0}}, {("input", 0): {window_us: 6}})
+    assert recover(run.tables, TIME_RULES, MINUTE_US).cells.lateness == known
+
+
+def test_a_topic_that_was_made_again_stays_so_after_retention(tmp_path: Path) -> None:
+    run = Run(tmp_path / "state")
+    at = START_US
+    run.batch(at, fact("input", [1], batch=0, lookup_us=at, key="old"))
+    run.mark(replaced_mark(PartitionId("input", 0)))
+    later = at + RETENTION_US + 2 * EPOCH_US
+    run.batch(later, fact("input", [2], batch=1, lookup_us=later, window_us=MINUTE_US, key="new"))
+    run.retire()
+    assert min(run.epochs()) > epoch_of(at, RETENTION_US)
+    assert recover(run.tables, TIME_RULES, MINUTE_US).books.replaced == {PartitionId("input", 0)}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.publish_snapshots import config
@@ -56,3 +57,20 @@ def test_a_result_that_cannot_be_read_fails_the_last_hour_too_and_is_open_until_
     record.acknowledged.follow(StateTables(tmp_path), {"v": seen})
     shown = snapshot_of(config(tmp_path), books, Sums.empty(), record)
     assert (shown.unacknowledged_open, shown.verdicts[Guarantee.EXACTLY_ONCE]) == (0, Verdict.FAIL)
+
+
+def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_then_on(tmp_path: Path) -> None:
+    """Also of cells that are retired by now, of which the cells in memory know nothing."""
+    frontier = Frontier("input", "input", 0, "t", 0, 9, 0, 9, 9, 20, records=9, undecodable=5)
+    books = Books(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("input", 0): frontier})
+    record = RunRecord(confirmed_now={"duplicate": 3, "missing": 2})
+    excess = {"duplicate": 4, "misplaced": 0, "unknown_id": 1}
+    none = Sums.empty()
+    sums = replace(none, counts={**none.counts, **excess, "missing": 2}, excess=excess)
+    assert record.suspected(books, sums) == {"duplicate", "misplaced", "unknown_id"}
+    shown = snapshot_of(config(tmp_path), books, sums, record)
+    assert shown.violations["confirmed"] == {
+        "missing": 2, "duplicate": 3, "misplaced": 0, "unknown_id": 0, "undecodable": 0,
+    }  # fmt: skip
+    assert shown.violations["suspected"] == {"duplicate": 1, "misplaced": 0, "unknown_id": 1}
+    assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL

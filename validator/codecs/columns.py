@@ -16,6 +16,8 @@ UNDECODABLE: Final = 1
 """``status`` of a record that did not; it has no cell and no ids."""
 TOMBSTONE: Final = 2
 """``status`` of a null value on an output topic that is not cumulative: counted and ignored."""
+REACH: Final = 3
+"""``status`` of a fact row without records, which keeps the reach of events whose facts were retired."""
 
 RESULT_TYPE: Final = StructType(
     [

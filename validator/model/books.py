@@ -41,11 +41,21 @@ class Retirement:
 
 
 @dataclass(frozen=True)
+class Hole:
+    """Offsets of an input partition that were gone before they could be read, all of them before ``before_offset``."""
+
+    place: PartitionId
+    before_offset: int
+
+
+@dataclass(frozen=True)
 class Books:
     """Frontiers, watermark and totals after batch ``batch`` (-1: before the first).
 
     ``lookup_us`` is the instant of that batch; the next one's is later. ``gap_met``: answers were found gone since the
-    last batch; the next lookup tells how far inputs had come by then.
+    last batch; the next lookup tells how far inputs had come by then. ``holes``: what was found gone of inputs since
+    the last batch. ``replaced``: input partitions whose topic was deleted and made again while it was read: how much of
+    them was never read, nobody knows.
     """
 
     rules: TimeRules
@@ -55,6 +65,8 @@ class Books:
     frontiers: Mapping[PartitionId, Frontier] = field(default_factory=dict)
     retirements: tuple[Retirement, ...] = ()
     gap_met: bool = False
+    holes: tuple[Hole, ...] = ()
+    replaced: frozenset[PartitionId] = frozenset()
 
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
@@ -69,7 +81,7 @@ class Books:
                 if self.gap_met and frontier.side == "input":
                     below = max(frontier.unprovable_below or 0, lookups[place].high_watermark)
                     frontiers[place] = replace(frontiers[place], unprovable_below=below)
-        return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, gap_met=False)
+        return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, gap_met=False, holes=())
 
     def with_facts(self, summaries: Iterable[PartitionSummary]) -> Books:
         """The books with what the batch's fact rows say."""

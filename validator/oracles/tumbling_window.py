@@ -30,6 +30,11 @@ class TumblingWindow:
         """The largest window end at or before ``event_time - slack``: what the event proves to be past."""
         return self._floor(self._inside(event_time_us - F.lit(slack_us)))
 
+    def reach_at(self, instant_us: int, slack_us: int) -> int:
+        """`reach_us` of one event time, in numbers."""
+        inside = instant_us - slack_us - (1 if self.closed_right else 0)
+        return inside - (inside - self.offset_us) % self.size_us
+
     def end_us(self, window_start_us: Column) -> Column:
         """End of the window that starts there."""
         return window_start_us + F.lit(self.size_us)

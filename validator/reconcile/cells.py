@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from validator.codecs.columns import DECODED
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
 from validator.reconcile.facts import Kind, Side
+from validator.reconcile.lateness import Lateness
 
 KEYS: Final = ("window_start_us", "key")
 """What identifies a cell."""
@@ -48,6 +49,7 @@ EXPANSION_FIELDS: Final = (
     "dropped_late",
     "unconsumed",
     "unprovable",
+    "doubtful",
     "correct",
     "incomplete",
     "excess",
@@ -68,6 +70,12 @@ def contributing(facts: pa.Table) -> pa.Table:
     """The fact rows that say something about a cell."""
     decoded = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], DECODED))
     return facts.filter(decoded)
+
+
+def oldest_end(starts: Ints, goes: Bools) -> int:
+    """Up to which window end nobody asks what went past it, once the cells with these starts for which ``goes`` holds
+    are dropped: what comes for older windows is out of scope."""
+    return min(int(starts[goes].max()) + 1, int(starts[~goes].min(initial=NEVER)))
 
 
 class Cells:
@@ -92,8 +100,7 @@ class Cells:
         self._columns: dict[str, Ints] = {
             name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *of_told)
         }
-        # (topic, partition) -> window end -> first offset whose event proves that end past, by its own partition.
-        self.reaches: dict[tuple[str, int], dict[int, int]] = {}
+        self.lateness = Lateness()
 
     def __len__(self) -> int:
         return self._size
@@ -120,7 +127,8 @@ class Cells:
         return found
 
     def absorb(self, facts: pa.Table) -> None:
-        """Fold fact rows in; rows that are none, or did not decode, add nothing."""
+        """Fold fact rows in; of rows that are none, or did not decode, only what they say of lateness."""
+        self.lateness.absorb(facts)
         facts = contributing(facts)
         if not facts.num_rows:
             return
@@ -145,17 +153,13 @@ class Cells:
                 firsts, lasts = ints(facts["first_time_us"], NEVER), ints(facts["last_time_us"])
                 np.minimum.at(self[f"first_{of}_time_us"], where, firsts[mine])
                 np.maximum.at(self[f"last_{of}_time_us"], where, lasts[mine])
-        self._note_reaches(facts)
 
     def drop(self, goes: Bools) -> None:
         """Forget the cells for which ``goes`` holds; all row numbers change."""
         stay = np.flatnonzero(~goes)
         starts = self["window_start_us"]
         if goes.any():
-            # What comes for older windows than these is out of scope: nobody asks what went past their end.
-            oldest = min(int(starts[goes].max()) + 1, int(starts[stay].min(initial=NEVER)))
-            for place, of_place in self.reaches.items():
-                self.reaches[place] = {end: offset for end, offset in of_place.items() if end > oldest}
+            self.lateness.forget(oldest_end(starts, goes))
         self._columns = {name: self[name][stay] for name in self._columns}
         self.keys = [self.keys[row] for row in stay.tolist()]
         self._size = len(stay)
@@ -166,17 +170,6 @@ class Cells:
     def names(self, rows: Iterable[int]) -> list[str | None]:
         """Keys of some cells."""
         return [self.keys[row] for row in rows]
-
-    def _note_reaches(self, facts: pa.Table) -> None:
-        """Which window ends were past from which offset on, by the events of the same partition."""
-        reaching = facts.filter(pc.and_(pc.equal(facts["side"], Side.INPUT.value), pc.is_valid(facts["reach_us"])))
-        if not reaching.num_rows:
-            return
-        least = reaching.group_by(["topic", "partition", "reach_us"]).aggregate([("first_offset", "min")])
-        for row in least.to_pylist():
-            of_place = self.reaches.setdefault((row["topic"], row["partition"]), {})
-            reach_us, offset = row["reach_us"], row["first_offset_min"]
-            of_place[reach_us] = min(offset, of_place.get(reach_us, offset))
 
     def _grow(self, size: int) -> None:
         room = len(self._columns["window_start_us"])

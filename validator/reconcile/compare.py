@@ -14,6 +14,7 @@ from validator.reconcile.arrays import Bools, Ints, coded, counts, ints, listed,
 from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, contributing
 from validator.reconcile.ids import ById, Flags, Seen, window_classes
 from validator.reconcile.judge import Rules
+from validator.reconcile.lateness import Reaches
 
 IDS_KEPT: Final = 20
 """Ids kept as evidence per violation; the rest is counted."""
@@ -122,7 +123,7 @@ def compare(
 
 _SUMMED: Final = (
     *("expected", "processed", "late", "rejected", "duplicate", "outstanding"),
-    *("dropped_late", "unconsumed", "unprovable"),
+    *("dropped_late", "unconsumed", "unprovable", "doubtful"),
 )
 
 
@@ -205,10 +206,11 @@ def _seen(items: _Items, group: Ints, firsts: Ints) -> Seen:
 def _flags(
     cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules, places: Mapping[Place, PlaceOffsets]
 ) -> Flags:
-    late = np.zeros(len(items.cell), dtype=np.bool_)
+    late, doubtful, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(4))
     if rules.drops_late or rules.join is not None:
-        late = _late(cells, rows, items, named, rules)
-    unread, unsure = np.zeros_like(late), np.zeros_like(late)
+        ends = cells["window_start_us"][rows] + rules.window_us
+        late = _past(cells.lateness.proven, ends, items, named)
+        doubtful = _past(cells.lateness.possible, ends, items, named) & ~late
     for number, place in enumerate(named):
         told = places.get(place, PlaceOffsets())
         mine = items.place == number
@@ -216,15 +218,15 @@ def _flags(
             unread |= mine & (items.offset >= told.committed_offset)
         if told.unprovable_below is not None:
             unsure |= mine & (items.offset < told.unprovable_below)
-    return Flags(late, unread, unsure)
+    return Flags(late, doubtful, unread, unsure)
 
 
-def _late(cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules) -> Bools:
-    """Which events came after an earlier one of their own partition had gone past the end of their window."""
+def _past(reaches: Reaches, ends: Ints, items: _Items, named: Sequence[Place]) -> Bools:
+    """Which events came after a record of their own partition that went past the end of their window. ``ends``: of the
+    compared cells."""
     found = np.zeros(len(items.cell), dtype=np.bool_)
-    ends = cells["window_start_us"][rows] + rules.window_us
     for number, place in enumerate(named):
-        reached = sorted(cells.reaches.get(place, {}).items())
+        reached = sorted(reaches.get(place, {}).items())
         if not reached:
             continue
         ends_past = np.array([end for end, _ in reached], dtype=np.int64)
@@ -282,7 +284,8 @@ def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int) 
 def _evidence(ids: ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> dict[tuple[int, str], tuple[str, ...]]:
     """The smallest `IDS_KEPT` ids of each violation, of the first `EVIDENCE_KEPT` violations of each class."""
     of_class = {
-        "missing": ids.outstanding > 0,
+        # Not those that are excused, but of which the cell's state decides.
+        "missing": ids.outstanding > ids.dropped_late + ids.unconsumed + ids.doubtful,
         "duplicate": ids.duplicate > 0,
         "misplaced": (ids.foreign > 0) & is_known,
         "unknown_id": (ids.foreign > 0) & ~is_known,

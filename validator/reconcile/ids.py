@@ -27,17 +27,19 @@ class Seen:
 
 @dataclass(frozen=True)
 class Flags:
-    """Per contribution: its event came after its window could close; is at or past the engine's committed offset; had
-    an answer that may have been gone before it could be read."""
+    """Per contribution: its event came after its window could close; or may have, by what could not be read; is at or
+    past the engine's committed offset; had an answer that may have been gone before it could be read."""
 
     late: Bools
+    doubtful: Bools
     unread: Bools
     unsure: Bools
 
 
 @dataclass(frozen=True)
 class ById:
-    """Per (cell, id), sorted by both: its classes. ``foreign``: observations of an id that the cell does not expect."""
+    """Per (cell, id), sorted by both: its classes. ``foreign``: observations of an id that the cell does not expect.
+    ``doubtful``: outstanding, and rightly dropped for lateness if what could not be read was new enough."""
 
     cell: Ints
     is_text: Ints
@@ -51,6 +53,7 @@ class ById:
     outstanding: Ints
     dropped_late: Ints
     unconsumed: Ints
+    doubtful: Ints
     unprovable: Ints
 
 
@@ -59,7 +62,7 @@ def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
     processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate =
     max(0, p + l + r - e) where e > 0; else all observations are of an id that the cell does not expect.
 
-    What is outstanding is dropped late, unconsumed or unprovable, each for the first reason that holds.
+    What is outstanding is dropped late, unconsumed, doubtful or unprovable, each for the first reason that holds.
     """
     group, size, given = seen.group, len(seen.cell), seen.given
     e = np.minimum(seen.expected, 1) if collapse else seen.expected
@@ -71,7 +74,10 @@ def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
     on_time = given & ~flags.late
     dropped = np.minimum(outstanding, counts(group, given & flags.late, size))
     unconsumed = np.minimum(outstanding - dropped, counts(group, on_time & flags.unread, size))
-    unprovable = counts(group, on_time & ~flags.unread & flags.unsure, size)
+    left = outstanding - dropped - unconsumed
+    read = on_time & ~flags.unread
+    doubtful = np.minimum(left, counts(group, read & flags.doubtful, size))
+    unprovable = counts(group, read & ~flags.doubtful & flags.unsure, size)
     return ById(
         cell=seen.cell,
         is_text=seen.is_text,
@@ -85,5 +91,6 @@ def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
         outstanding=outstanding,
         dropped_late=dropped,
         unconsumed=unconsumed,
-        unprovable=np.minimum(outstanding - dropped - unconsumed, unprovable),
+        doubtful=doubtful,
+        unprovable=np.minimum(left - doubtful, unprovable),
     )

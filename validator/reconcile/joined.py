@@ -15,7 +15,8 @@ from validator.reconcile.ids import ById, Flags, Seen
 def classes(seen: Seen, flags: Flags, join: WindowedJoin, is_right: Bools, *, drops_late: bool) -> ById:
     """Classes per (cell, id), by the rule of `shared_out`. ``is_right``: of each (cell, id)."""
     group, size, given = seen.group, len(seen.cell), seen.given
-    dropped = flags.late & drops_late
+    dropped, doubtful = flags.late & drops_late, flags.doubtful & drops_late
+    on_time = ~flags.late & ~flags.doubtful
 
     def times(condition: Bools) -> Ints:
         return counts(group, given & condition, size)
@@ -26,8 +27,8 @@ def classes(seen: Seen, flags: Flags, join: WindowedJoin, is_right: Bools, *, dr
         cell=seen.cell,
         is_right=is_right,
         copies=seen.expected,
-        sure=times(~flags.late & ~flags.unread & ~flags.unsure),
-        waiting=times(~flags.late & (flags.unread | ~flags.unsure)),
+        sure=times(on_time & ~flags.unread & ~flags.unsure),
+        waiting=times(on_time & (flags.unread | ~flags.unsure)),
         results=seen.processed,
         set_aside=set_aside,
     )
@@ -39,7 +40,10 @@ def classes(seen: Seen, flags: Flags, join: WindowedJoin, is_right: Bools, *, dr
     # Owed for waiting reasons only: the engine has not read its partner.
     unread = np.maximum(times(~dropped & flags.unread), (~shares.owed_now).astype(np.int64))
     unconsumed = np.minimum(outstanding - dropped_late, unread)
-    unprovable = times(~dropped & ~flags.unread & flags.unsure)
+    left = outstanding - dropped_late - unconsumed
+    read = ~dropped & ~flags.unread
+    may_be_dropped = np.minimum(left, times(read & doubtful))
+    unprovable = times(read & ~doubtful & flags.unsure)
     return ById(
         cell=seen.cell,
         is_text=seen.is_text,
@@ -53,5 +57,6 @@ def classes(seen: Seen, flags: Flags, join: WindowedJoin, is_right: Bools, *, dr
         outstanding=outstanding,
         dropped_late=dropped_late,
         unconsumed=unconsumed,
-        unprovable=np.minimum(outstanding - dropped_late - unconsumed, unprovable),
+        doubtful=may_be_dropped,
+        unprovable=np.minimum(left - may_be_dropped, unprovable),
     )

@@ -220,6 +220,7 @@ def _counts(cells: Cells, observed: Ints, agrees: Bools, provisional: Bools, res
         "dropped_late": pick(zero, x["dropped_late"], zero),
         "unconsumed": pick(zero, x["unconsumed"], zero),
         "unprovable": pick(zero, x["unprovable"], zero),
+        "doubtful": pick(zero, x["doubtful"], zero),
         # Results of a cell that lacks nothing and has nothing in excess are right, in however many parts they came.
         "correct": pick_results(results, x["correct"], empty_right),
         "incomplete": pick_results(zero, x["incomplete"], empty_wrong),
@@ -236,11 +237,12 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     nothing = np.zeros(len(cells), dtype=np.int64)
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
     unconsumed = np.where(late_enough, found["unconsumed"], 0) if rules.tells_unconsumed else nothing
-    # Where answers were gone before they could be read, what they may have answered is never called missing.
-    unprovable = nothing
+    # What hidden records may have made late, or answered before they were gone, is never called missing.
+    unprovable = np.where(is_missing, found["doubtful"], 0) if rules.drops_late else nothing
     if clock.gone_us is not None:
         due = np.maximum(cells["closed_us"], cells["expected_us"])
-        unprovable = np.where(is_missing & (due > clock.gone_us - rules.missing_after_us), found["unprovable"], 0)
+        gone = is_missing & (due > clock.gone_us - rules.missing_after_us)
+        unprovable = unprovable + np.where(gone, found["unprovable"], 0)
     rest = outstanding - dropped - unconsumed - unprovable
     # What was not compared may be excused by what comparing shows (late, unconsumed, repeated): not missing yet.
     shown = np.where(is_missing & it.provisional, OVERDUE, it.state)

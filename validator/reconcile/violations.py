@@ -1,8 +1,9 @@
 """Verdict changes to violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
 
-A violation is a cell and a class; its count moves as facts arrive, and all of it is suspected while what cannot be read
-may explain its class. What adds to the confirmed part is confirmed, what takes away from it is retracted: the sums of
-both over all rows are the history, and retractions are the measured false-alarm rate.
+A violation is a cell and a class; its count moves as facts arrive. While what cannot be read may explain its class,
+what comes to it is suspected; of what was confirmed before all that could have caused it had been read, and it stays.
+What adds to the confirmed part is confirmed, what takes away from it is retracted: the sums of both over all rows are
+the history, and retractions are the measured false-alarm rate.
 """
 
 from __future__ import annotations
@@ -102,10 +103,9 @@ def _confirmed(cells: Cells, judged: Judged, name: str, suspected: frozenset[str
 
     Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet.
     """
-    now = judged.on_record[name]
-    if name in suspected:
-        return np.zeros_like(now)
-    return np.minimum(now, np.maximum(judged.counts[name], cells[f"confirmed_{name}"]))
+    before = cells[f"confirmed_{name}"]
+    proven = before if name in suspected else np.maximum(judged.counts[name], before)
+    return np.minimum(judged.on_record[name], proven)
 
 
 def _provable_us(cells: Cells, rows: Ints, name: str, rules: Rules) -> Ints:

@@ -23,11 +23,12 @@ from validator.model.books import Books
 from validator.model.frontier import Lookup, PartitionId, Rest
 from validator.reconcile.facts import aggregate, completed
 from validator.reconcile.judge import Rules
+from validator.reconcile.lateness import doubting
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream import fault_records, retiring
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.canary import CanaryWatch
-from validator.stream.committing import epoch_of, frontier_rows, mark_row, summaries
+from validator.stream.committing import epoch_of, frontier_rows, hole_rows, mark_row, replaced_mark, summaries
 from validator.stream.failpoints import reach
 from validator.stream.failures import first_line
 from validator.stream.judging import Judging, places_of
@@ -35,7 +36,7 @@ from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
-from validator.stream.sources import Source
+from validator.stream.sources import Source, oracle_of
 from validator.stream.starting import first_frontier
 from validator.stream.unreadable_results import UnreadableResults
 
@@ -166,7 +167,13 @@ class BatchRunner:
     def _commit(self, books: Books, facts: pa.Table | None, rest: Rest, began: float) -> None:
         """Append the facts and frontiers of one batch, which began then; judge, record and publish."""
         frontiers = frontier_rows(books, self.books.watermark_us, self._retention)
+        if self.books.holes:
+            # They count no record, and are met in this batch.
+            gone = hole_rows(books, self.books.holes, self._reach_us(books), self._retention)
+            facts = gone if facts is None else pa.concat_tables([facts, gone])
         rows = [frontiers] if facts is None else [facts, frontiers]
+        replaced = {hole.place for hole in self.books.holes} & books.replaced
+        rows += [mark_row(books, replaced_mark(place), self._retention) for place in sorted(replaced)]
         if rest is not Rest.NONE:
             reach("before_rest")
             rows.append(mark_row(books, f"rest_{rest.value}", self._retention))
@@ -250,13 +257,20 @@ class BatchRunner:
             max_ahead_us=self.config.timing.max_ahead,
             with_first_event=bool(books.hiding),
         )
-        return completed(
+        facts = completed(
             grouped.toArrow(),
             [(source.side, source.topic) for source in self._read],
             batch=books.batch,
             lookup_us=books.lookup_us,
             epoch=epoch_of(books.lookup_us, self._retention),
         )
+        return doubting(facts, self._reach_us(books))
+
+    def _reach_us(self, books: Books) -> int:
+        """The largest window end that an event as new as can be in this batch would prove past."""
+        timing = self.config.timing
+        newest_us = books.lookup_us + timing.max_ahead
+        return oracle_of(self.config).reach_at(newest_us, timing.max_disorder + timing.allowed_lateness)
 
     def _record(self, moment: Moment, facts: pa.Table | None) -> None:
         judging = self.judging

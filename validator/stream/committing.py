@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 import numpy as np
@@ -10,13 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE
-from validator.model.books import Books
+from validator.model.books import Books, Hole
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary
 from validator.reconcile.arrays import NEVER, ints, present
 from validator.reconcile.facts import Kind, Side
+from validator.reconcile.lateness import hole
 from validator.state.tables import Table, rows_of
 
 EPOCHS_PER_RETENTION: Final = 24
+_REPLACED: Final = "replaced "
 _EPOCH_US_MOST: Final = 3_600_000_000
 
 
@@ -60,6 +62,29 @@ def mark_row(books: Books, mark: str, retention_us: int) -> pa.Table:
         "epoch": epoch_of(books.lookup_us, retention_us),
     }
     return rows_of(Table.FACTS, [row])
+
+
+def hole_rows(books: Books, holes: Sequence[Hole], reach_us: int, retention_us: int) -> pa.Table:
+    """Fact rows of what was gone of inputs, met in the batch that ``books`` stand at; ``reach_us`` is that of a record
+    as new as can be."""
+    of_batch = {
+        "batch": books.batch,
+        "lookup_us": books.lookup_us,
+        "epoch": epoch_of(books.lookup_us, retention_us),
+    }
+    found = [hole(it.place.topic, it.place.partition, it.before_offset, reach_us) for it in holes]
+    return rows_of(Table.FACTS, [row | of_batch for row in found])
+
+
+def replaced_mark(place: PartitionId) -> str:
+    """The mark of an input partition whose topic was made again while it was read."""
+    return f"{_REPLACED}{place.topic}/{place.partition}"
+
+
+def replaced_by(marks: Iterable[str]) -> frozenset[PartitionId]:
+    """The partitions of the marks that `replaced_mark` gave; other marks say nothing."""
+    named = [mark.removeprefix(_REPLACED).rsplit("/", 1) for mark in marks if mark.startswith(_REPLACED)]
+    return frozenset(PartitionId(topic, int(partition)) for topic, partition in named)
 
 
 def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str, object]:

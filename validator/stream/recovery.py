@@ -28,7 +28,7 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table, has_rows
-from validator.stream.committing import frontier_from, summaries
+from validator.stream.committing import frontier_from, replaced_by, summaries
 from validator.stream.fault_records import recorded
 from validator.stream.judging import new_cells
 from validator.stream.retiring import Retired, drop_folders, retired_so_far
@@ -94,6 +94,7 @@ def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recover
         watermark_us=newest[0]["frontier"]["watermark_us"],
         frontiers=dict(frontier_from(row) for row in newest),
         retirements=retired.retirements,
+        replaced=replaced_by(mark for mark, _ in _marks(tables)),
     )
     cells = new_cells()
     of_last = []
@@ -150,11 +151,16 @@ def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]
 def _rests(tables: StateTables) -> dict[str, int]:
     """Mark -> the last instant at which the pipeline was assumed at rest."""
     found: dict[str, int] = {}
-    for part in tables.scan(Table.FACTS, ["lookup_us", "mark"], ds.field("kind") == Kind.MARK.value):
-        for row in part.to_pylist():
-            if row["mark"] in (f"rest_{Rest.ALL.value}", f"rest_{Rest.CLOSED.value}"):
-                found[row["mark"]] = max(row["lookup_us"], found.get(row["mark"], 0))
+    for mark, lookup_us in _marks(tables):
+        if mark in (f"rest_{Rest.ALL.value}", f"rest_{Rest.CLOSED.value}"):
+            found[mark] = max(lookup_us, found.get(mark, 0))
     return found
+
+
+def _marks(tables: StateTables) -> Iterator[tuple[str, int]]:
+    """Every mark, with the instant of its batch."""
+    for part in tables.scan(Table.FACTS, ["lookup_us", "mark"], ds.field("kind") == Kind.MARK.value):
+        yield from zip(part["mark"].to_pylist(), part["lookup_us"].to_pylist(), strict=True)
 
 
 def _watermark_steps(instants: Instants, books: Books) -> list[tuple[int, int]]:

@@ -22,8 +22,9 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     doubts = list(doubts_of(books, record, settled_cells=sums.cells_settled, overdue=sums.counts["overdue"]))
     if not complete:
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
-    suspected = {name: sums.counts[name] for name in sorted(record.suspected(books, sums))}
-    confirmed = _confirmed_now(books, sums, suspected)
+    held = record.suspected(books, sums)
+    confirmed = _confirmed_now(books, sums, record, held)
+    suspected = {name: sums.counts[name] - confirmed[name] for name in sorted(held)}
     acknowledged = record.acknowledged.left
     opened = _unacknowledged(confirmed, acknowledged)
     expected = record.expected()
@@ -148,11 +149,13 @@ def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, 
     return sums
 
 
-def _confirmed_now(books: Books, sums: Sums, suspected: Iterable[str]) -> dict[str, int]:
-    """Violation class -> contributions (or results) that are confirmed and not retracted."""
+def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[str]) -> dict[str, int]:
+    """Violation class -> contributions (or results) that are confirmed and not retracted. ``held``: the classes of
+    which nothing more is confirmed."""
     confirmed = {name: sums.counts[name] for name in ("missing", "duplicate", "misplaced", "unknown_id")}
-    for name in suspected:
-        confirmed[name] = 0
+    for name in held:
+        # What was confirmed before stays so, of cells that are retired by now too.
+        confirmed[name] = min(confirmed[name], record.confirmed_now.get(name, 0))
     confirmed["undecodable"] = books.undecodable("output")
     return confirmed
 
@@ -191,6 +194,10 @@ def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: i
                 f"{frontier.expired} records of {place.topic}-{place.partition} were gone before they could be read "
                 "(retention or a recreated topic)"
             )
+    said.extend(
+        f"topic {topic} was deleted and made again while it was read: how much of it was never read is not known"
+        for topic in sorted({place.topic for place in books.replaced})
+    )
     if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and overdue:
         said.append(f"{overdue} contributions may have been answered in output that is gone")
     if settled_cells == 0:

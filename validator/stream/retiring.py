@@ -2,8 +2,8 @@
 leave the facts table.
 
 The decision is one commit to the facts table: a mark with the totals of what is retired, and again the rows of dropped
-epochs whose cells stay, and the instants of rest. Killed before it, nothing happened; killed after it, the next start
-finds the mark, and drops the folders that are left.
+epochs whose cells stay, what all of them say of lateness, and other marks. Killed before it, nothing happened; killed
+after it, the next start finds the mark, and drops the folders that are left.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from validator.model.books import Books, Retirement
-from validator.reconcile.arrays import Bools, ints
-from validator.reconcile.cells import contributing
+from validator.reconcile.arrays import ABSENT, Bools, ints
+from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
+from validator.reconcile.lateness import kept
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
@@ -104,9 +105,12 @@ def plan(
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
     carried = [SCHEMAS[Table.FACTS].empty_table()]
     rests: dict[str, dict[str, Any]] = {}
+    late: list[dict[str, Any]] = []
+    until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         facts = contributing(part)
         rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
+        late += [{**row, "epoch": now} for row in kept(part, until_us)]
         stays = rows >= 0
         stays[stays] = ~goes[rows[stays]]
         facts = facts.filter(pa.array(stays)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
@@ -116,7 +120,7 @@ def plan(
             newest = rests.get(mark["mark"])
             if not mark["mark"].startswith(_PREFIX) and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
-    carried.append(rows_of(Table.FACTS, list(rests.values())))
+    carried.append(rows_of(Table.FACTS, [*rests.values(), *late]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
     return new, pa.concat_tables(carried), goes
 

@@ -84,8 +84,8 @@ class RunRecord:
 
     def hidden_inputs(self, books: Books) -> float:
         """How many input records there are, at most, that could not be read: without a bound where a topic is not
-        there (misspelt, maybe)."""
-        if "input" in self.waiting_sides:
+        there (misspelt, maybe), or was made again while it was read."""
+        if "input" in self.waiting_sides or books.replaced:
             return math.inf
         return books.undecodable("input") + books.expired_of("input")
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from confluent_kafka import TopicPartition
 
 from validator.config.model import Config
-from validator.model.books import Books
+from validator.model.books import Books, Hole
 from validator.model.frontier import Frontier, Lookup, PartitionId
 from validator.reconcile.facts import Side
 from validator.stream.brokers import Brokers, Topic
@@ -31,7 +31,7 @@ def opened(
     frontiers = dict(books.frontiers)
     known_topics = {place.topic for place in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
-    gap = books.gap_met
+    gap, holes, replaced = books.gap_met, list(books.holes), set(books.replaced)
     for source in sources:
         if source.topic not in topics:
             continue
@@ -39,8 +39,18 @@ def opened(
             place = PartitionId(source.topic, number)
             lookup = lookups[place]
             if place in frontiers:
-                frontiers[place] = _after_holes(frontiers[place], lookup, lookup_us)
-                gap = gap or (source.side != "input" and frontiers[place] is not books.frontiers[place])
+                known = frontiers[place]
+                frontiers[place] = found = _after_holes(known, lookup, lookup_us)
+                if found is known:
+                    continue
+                if source.side != "input":
+                    gap = True
+                elif found.topic_id != known.topic_id:
+                    # Its offsets begin anew, so that all of them come after what was lost.
+                    holes.append(Hole(place, 0))
+                    replaced.add(place)
+                else:
+                    holes.append(Hole(place, found.next_offset))
                 continue
             # A partition that appears in a topic that is being read is read whole, as Spark's source does.
             start = lookup.log_start_offset if source.topic in known_topics else wanted[place]
@@ -48,7 +58,8 @@ def opened(
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, gap = replace(frontier, gone_us=0), True
             frontiers[place] = frontier
-    return replace(books, frontiers=frontiers, gap_met=gap), lookups
+    books = replace(books, frontiers=frontiers, gap_met=gap, holes=tuple(holes), replaced=frozenset(replaced))
+    return books, lookups
 
 
 def _starts(

@@ -1,0 +1,135 @@
+"""What could not be read may have made an event late: then an engine that drops late events is not accused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.codecs.columns import UNDECODABLE
+from validator.model.books import Books, Hole, TimeRules
+from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
+from validator.oracles.tumbling_window import TumblingWindow
+from validator.reconcile.judge import Rules
+from validator.reconcile.lateness import Lateness, doubting, hole
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables, Table, rows_of
+from validator.stream.committing import frontier_rows, hole_rows, mark_row, replaced_by, replaced_mark
+from validator.stream.judging import Judging
+from validator.stream.recovery import recover
+from validator.stream.run_record import RunRecord
+from validator.stream.starting import _after_holes
+
+INPUT = PartitionId("input", 0)
+DAY_US = 86_400_000_000
+
+
+def clock(at_us: int) -> Clock:
+    """All read through at ``at_us``, every window closed."""
+    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False)
+
+
+def judged(*rows: dict[str, Any], drops_late: bool = True) -> dict[str, int]:
+    """The counts of facts, long after they were due."""
+    rules = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2, drops_late=drops_late)
+    judging = Judging(KnownFacts(None, first_batch=0), rules)
+    judging.absorb(rows_of(Table.FACTS, rows), clock(100), {})
+    sums = judging.absorb(None, clock(10 * MINUTE_US), {})
+    return {name: count for name, count in sums.counts.items() if count}
+
+
+def poison(offset: int, reach_us: int | None = MINUTE_US) -> dict[str, Any]:
+    return {**hole("input", 0, offset + 1, 0), "records": 1, "reach_us": reach_us, "batch": 0, "lookup_us": 1}
+
+
+def test_an_event_that_a_hidden_record_may_have_made_late_is_never_missing() -> None:
+    event = fact("input", [7], batch=0, lookup_us=1)
+    lost = {"expected": 1, "missing": 1}
+    assert judged(event) == lost
+    assert judged(event, poison(-1)) == {"expected": 1, "overdue": 1}
+    assert judged(event, poison(5)) == lost, "a record that comes after it"
+    assert judged(event, poison(-1, reach_us=0)) == lost, "a window that ends later than any sane event time"
+    assert judged({**event, "partition": 1}, poison(-1)) == lost, "another partition"
+    assert judged(event, poison(-1), drops_late=False) == lost, "an engine that must not drop"
+
+
+def test_what_is_late_for_sure_is_told_as_that() -> None:
+    event = fact("input", [7], batch=0, lookup_us=1)
+    newer = {**fact("input", [8], batch=0, lookup_us=1, window_us=MINUTE_US), "first_offset": -2, "reach_us": MINUTE_US}
+    answer = fact("output", [8], batch=0, lookup_us=1, window_us=MINUTE_US)
+    assert judged(event, poison(-1), newer, answer) == {"expected": 2, "processed": 1, "dropped_late": 1}
+
+
+def test_the_ids_of_a_loss_are_not_those_that_are_excused() -> None:
+    excused = fact("input", [1], batch=0, lookup_us=1)
+    lost = {**fact("input", [2], batch=0, lookup_us=1), "partition": 1}
+    rules = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2, drops_late=True)
+    judging = Judging(KnownFacts(None, first_batch=0), rules)
+    judging.absorb(rows_of(Table.FACTS, [excused, lost, poison(-1)]), clock(100), {})
+    judging.absorb(None, clock(10 * MINUTE_US), {})
+    assert judging.evidence == {(0, "missing"): ("2",)}
+
+
+def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
+    rows = rows_of(
+        Table.FACTS,
+        [
+            poison(3, None),
+            {**poison(4, None), "side": "output", "topic": "output"},
+            fact("input", [1], batch=0, lookup_us=1),
+        ],
+    )
+    assert doubting(rows, 5)["reach_us"].to_pylist() == [5, None, None]
+    lateness = Lateness()
+    lateness.absorb(doubting(rows, 5))
+    assert (lateness.possible, lateness.proven) == ({("input", 0): {5: 3}}, {})
+
+
+@pytest.mark.parametrize("closed_right", [False, True])
+def test_a_reach_in_numbers_is_a_boundary_that_the_instant_proves_past(closed_right: bool) -> None:
+    window = TumblingWindow(size_us=10, offset_us=3, closed_right=closed_right)
+    assert [window.reach_at(instant, 0) for instant in (12, 13, 14, -8, -7)] == (
+        [3, 3, 13, -17, -17] if closed_right else [3, 13, 13, -17, -7]
+    )
+    assert window.reach_at(20, 7) == window.reach_at(13, 0)
+
+
+# What was gone
+
+
+def frontier(**of: Any) -> Frontier:
+    kept = Frontier("input", "input", 0, "one", 0, 10, 0, 12, 12, 1)
+    return replace(kept, **of)
+
+
+def test_expired_offsets_come_before_the_first_one_that_is_left() -> None:
+    """Of the offsets up to 14 the last is the hidden record; what follows it may be late."""
+    found = _after_holes(frontier(), Lookup("one", 15, 20, 20), 5)
+    books = Books(TimeRules(0, 1), batch=3, lookup_us=9, frontiers={INPUT: found})
+    [row] = hole_rows(books, [Hole(INPUT, found.next_offset)], 60, DAY_US).to_pylist()
+    assert (row["kind"], row["side"], row["status"], row["records"]) == ("fact", "input", UNDECODABLE, 0)
+    assert (row["first_offset"], row["reach_us"], row["batch"], row["lookup_us"]) == (14, 60, 3, 9)
+
+
+def test_how_much_a_topic_that_was_made_again_held_is_not_known(tmp_path: Path) -> None:
+    """Three repeats would be beyond the two records that are known to be lost."""
+    tables, place = StateTables(tmp_path), PartitionId("clicks-a.b", 11)
+    books = Books(TimeRules(0, 1), batch=0, lookup_us=9, frontiers={INPUT: frontier(expired=2)})
+    rows = [frontier_rows(books, None, DAY_US), mark_row(books, replaced_mark(place), DAY_US)]
+    tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=0)
+    record, judging = RunRecord(), Judging(KnownFacts(None, first_batch=0), Rules(MINUTE_US, 1, 2))
+    judging.absorb(facts(fact("input", [1], batch=0, lookup_us=1)), clock(5), {})
+    sums = judging.absorb(facts(fact("output", [1, 1, 1, 1], batch=1, lookup_us=6)), clock(9), {})
+    assert sums.excess["duplicate"] == 3
+    assert record.suspected(books, sums) == {"unknown_id"}
+    again = recover(tables, TimeRules(0, 1), MINUTE_US).books
+    assert again.replaced == {place}
+    assert record.suspected(again, sums) == {"unknown_id", "duplicate", "misplaced"}
+
+
+def test_other_marks_name_no_topic() -> None:
+    assert replaced_by(["rest_all", "retired {}"]) == frozenset()

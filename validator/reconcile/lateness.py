@@ -1,0 +1,91 @@
+"""What facts say of lateness: after which offset of an input partition a window's end was past, or may have been.
+
+An engine is late by its own partition at most. What it has read there and we could not may have moved its time on to
+any instant up to `max_ahead` after the batch that met it (docs/decisions/0092): such rows of the facts table, and those
+of offsets that had expired, are undecodable and have a reach all the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.codecs.columns import REACH, UNDECODABLE
+from validator.reconcile.arrays import ints
+from validator.reconcile.facts import Kind, Side
+
+Reaches = dict[tuple[str, int], dict[int, int]]
+"""(topic, partition) -> window end -> offset; what comes after it found that end past."""
+
+_SAID: Final = ("topic", "partition", "status", "reach_us")
+
+
+@dataclass
+class Lateness:
+    """``proven``: by events that were read; ``possible``: by records that could not be."""
+
+    proven: Reaches = field(default_factory=dict)
+    possible: Reaches = field(default_factory=dict)
+
+    def absorb(self, facts: pa.Table) -> None:
+        """Take what fact rows say; rows of another kind or side say nothing."""
+        for row in _reaching(facts).group_by(list(_SAID)).aggregate([("first_offset", "min")]).to_pylist():
+            reaches = self.possible if row["status"] == UNDECODABLE else self.proven
+            of_place = reaches.setdefault((row["topic"], row["partition"]), {})
+            reach_us, offset = row["reach_us"], row["first_offset_min"]
+            of_place[reach_us] = min(offset, of_place.get(reach_us, offset))
+
+    def forget(self, until_us: int) -> None:
+        """Let go of window ends up to ``until_us``: nobody asks for them again."""
+        for reaches in (self.proven, self.possible):
+            for place, of_place in reaches.items():
+                reaches[place] = {end: offset for end, offset in of_place.items() if end > until_us}
+
+
+def doubting(facts: pa.Table, reach_us: int) -> pa.Table:
+    """``facts`` of one batch, whose undecodable input records have the reach that they may have had."""
+    hidden = pc.and_(pc.equal(facts["status"], UNDECODABLE), pc.equal(facts["side"], Side.INPUT.value))
+    at = facts.schema.get_field_index("reach_us")
+    reaches = pc.if_else(hidden, pa.scalar(reach_us, pa.int64()), facts["reach_us"])
+    return facts.set_column(at, facts.schema.field(at), reaches)
+
+
+def hole(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[str, Any]:
+    """Columns of a fact row for offsets of an input partition, all of them before ``before_offset``, that were gone
+    before they could be read. It counts no record."""
+    return {
+        "kind": Kind.FACT.value,
+        "side": Side.INPUT.value,
+        "topic": topic,
+        "partition": partition,
+        "status": UNDECODABLE,
+        "reach_us": reach_us,
+        "first_offset": before_offset - 1,
+        "records": 0,
+        "contributions": 0,
+    }
+
+
+def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
+    """Rows without records that say of lateness what ``facts`` did, of window ends after ``until_us``; the batch and
+    instant of each are those of some of its facts."""
+    reaching = _reaching(facts)
+    reaching = reaching.filter(pa.array(ints(reaching["reach_us"]) > until_us))
+    folds = [("first_offset", "min"), ("batch", "max"), ("lookup_us", "max")]
+    for row in reaching.group_by(list(_SAID)).aggregate(folds).to_pylist():
+        is_hole = row["status"] == UNDECODABLE
+        yield {
+            **hole(row["topic"], row["partition"], row["first_offset_min"] + 1, row["reach_us"]),
+            "status": UNDECODABLE if is_hole else REACH,
+            "batch": row["batch_max"],
+            "lookup_us": row["lookup_us_max"],
+        }
+
+
+def _reaching(facts: pa.Table) -> pa.Table:
+    fact, of_input = pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["side"], Side.INPUT.value)
+    return facts.filter(pc.and_(pc.and_(fact, of_input), pc.is_valid(facts["reach_us"])))
