@@ -48,6 +48,26 @@ def toolkit(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+def test_the_toolkit_discovers_what_experiments_can_use(toolkit: Path, tmp_path: Path) -> None:
+    found = tmp_path / "discovery.json"
+    command = [sys.executable, "-m", "chaostoolkit", "--no-version-check", "--settings", tmp_path / "none.yaml"]
+    ran = subprocess.run(
+        [*command, "discover", "--no-install", f"--discovery-path={found}", "streamproof"],
+        cwd=tmp_path, check=False, capture_output=True, text=True, timeout=RUN_SECONDS, stdin=subprocess.DEVNULL,
+        env={**os.environ, "PYTHONPATH": str(toolkit)},
+    )  # fmt: skip
+    assert ran.returncode == 0, ran.stderr
+    activities = {(entry["type"], entry["mod"], entry["name"]) for entry in json.loads(found.read_text())["activities"]}
+    assert activities >= {
+        ("probe", "faults.chaostoolkit.probes", "verdict"),
+        ("probe", "faults.chaostoolkit.probes", "reliability"),
+        ("probe", "faults.chaostoolkit.probes", "violations_since"),
+        ("action", "faults.chaostoolkit.actions", "run_fault"),
+        ("action", "faults.chaostoolkit.actions", "heal"),
+        ("action", "faults.chaostoolkit.actions", "wait_until_judged"),
+    }
+
+
 def chaos(toolkit: Path, folder: Path, experiment: dict[str, Any], **environment: str) -> tuple[int, dict[str, Any]]:
     """Exit status and journal of `chaos run`, which finds our extension where streamproof is installed."""
     (folder / "experiment.json").write_text(json.dumps(experiment))

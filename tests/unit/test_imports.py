@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-OURS = {"validator", "generator", "faults", "testbed", "dashboards", "bench", "tests"}
+OURS = {"validator", "generator", "faults", "testbed", "dashboards", "bench", "chaosstreamproof", "tests"}
 
 # Within validator: model <- config, codecs, oracles, reconcile, measure <- state, stream, publish <- cli
 LEVEL = {
