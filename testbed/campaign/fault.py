@@ -130,8 +130,9 @@ class RunFault:
         if self._stop.is_set():
             return
         self._await(lambda: not _is_stopped(pid), "did not go on when it was told to")
-        self._mend()
+        # As for a delay: the fault is gone, and what the engine takes to be whole again is its recovery.
         self._tell("healed")
+        self._mend()
 
     def _stop_worker(self) -> int:
         pid = self._engine.instances[_WORKER].pid
