@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import ClassVar, Final, Literal
 
@@ -120,9 +121,9 @@ class JoinReference(Reference):
         """Input that could not be read may hold the partner of what seems to have none."""
         return super().is_held("unknown_id" if kind == "misplaced" else kind, found)
 
-    def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]]) -> int:
-        """The cells, for a hidden partner explains every id of its cell."""
-        return len({cell for cell, classes in found if any(classes[kind] for kind in self.explicable())})
+    def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
+        """The cells, for a hidden partner explains every id of its cell, and one that was set aside owes it nothing."""
+        return len({cell for cell, classes in found if any(classes[kind] for kind in kinds)})
 
 
 class InnerJoin(JoinReference):

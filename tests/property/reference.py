@@ -34,8 +34,9 @@ chooses what can never raise a false alarm:
     hidden start of, or an expired range in, an answer partition, met at step j. It can hide the answer to a copy at
     offset o of input partition q if o < high watermark of q as of step j (or q was not listed then), unless the gapped
     partition's read-through before step j had reached due base + missing_after already.
- 8. An undecodable late or rejected record, ever, holds the confirmation of every `missing` (the count stays): it may be
-    the answer. An undecodable result holds nothing, being a violation itself.
+ 8. An undecodable late or rejected record, ever, may be the answer to one copy: while there are as many as there are
+    `missing` ones, it holds the confirmation of all of these (the count stays). An undecodable result holds nothing,
+    being a violation itself.
  9. blocked = the cell is closed, not overdue, and would be if only the answer partitions without an open transaction
     (last stable < high watermark at the newest lookup) were asked. Overdue and missing are never blocked.
 10. No input partition known: nothing observed is ever resolved. No answer partition known: nothing is ever due.
@@ -78,6 +79,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -301,11 +303,16 @@ class Reference:
         """Whether something that could not be read might explain a violation of this kind [6, 8]; ``found``: the
         classes of each (cell, id)."""
         if kind == "missing":
-            return any(record.role in SIDE_CHANNELS for record in self.undecodable)
+            answers = self.hidden_answers()
+            return answers > 0 and self.to_explain(found, {kind}) <= answers
         hidden = self.hidden_inputs()
         if kind == "unknown_id":
             return hidden > 0
-        return hidden > 0 and kind in self.explicable() and self.to_explain(found) <= hidden
+        return hidden > 0 and kind in self.explicable() and self.to_explain(found, self.explicable()) <= hidden
+
+    def hidden_answers(self) -> int:
+        """The late and rejected records of which nobody can say which event they answer [8]."""
+        return sum(record.role in SIDE_CHANNELS for record in self.undecodable)
 
     def hidden_inputs(self) -> int:
         """The input records, at most, of which nobody can say what they were [6]."""
@@ -316,9 +323,9 @@ class Reference:
         """The kinds that one more input record would explain; under `collapse` a copy raises no e [13]."""
         return {"misplaced", "unknown_id"} | ({"duplicate"} if self.timing.duplicates == "count" else set())
 
-    def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]]) -> int:
-        """The contributions that hidden records would have to explain, of which each explains one."""
-        return sum(classes[kind] for _, classes in found for kind in self.explicable())
+    def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
+        """The contributions of these kinds that hidden records would have to explain, of which each explains one."""
+        return sum(classes[kind] for _, classes in found for kind in kinds)
 
     def judge(self) -> Judgement:
         """The judgement of this prefix, without the life of its violations."""

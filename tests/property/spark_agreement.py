@@ -10,7 +10,6 @@ from typing import Any, Final
 from tests.property.history import Cell
 from tests.property.spark_histories import Case, Instant, Opinion
 from validator.reconcile.judge import CONTRIBUTIONS, STATES, VIOLATIONS
-from validator.stream.judging import EXCESS
 
 Row = Mapping[str, Any]
 
@@ -68,7 +67,7 @@ def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
 
 def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> bool:
     """Whether the core holds what the reference holds: less only where more is on record than is resolved now."""
-    if any(row[name] != row[f"told_next_{name}"] for row in rows for name in EXCESS):
+    if any(row[name] != row[f"told_next_{name}"] for row in rows for name in VIOLATIONS):
         return held <= opinion.held
     return held == opinion.held
 

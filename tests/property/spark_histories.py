@@ -33,7 +33,7 @@ from validator.model.books import Books, Hole, PartitionSummary, TimeRules
 from validator.model.frontier import Clock, Lookup, PartitionId, Rest
 from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side
-from validator.reconcile.judge import Rules
+from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.stream.brokers import Brokers
 from validator.stream.judging import EXCESS, Sums
 from validator.stream.run_record import RunRecord
@@ -184,9 +184,10 @@ class Instant:
 
     def suspected(self, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """The classes that are not confirmed, by the totals over the judged cells."""
-        excess = {name: sum(row[f"told_next_{name}"] for row in rows) for name in EXCESS}
+        on_record = {name: sum(row[f"told_next_{name}"] for row in rows) for name in VIOLATIONS}
         in_excess = sum(any(row[f"told_next_{name}"] for name in EXCESS) for row in rows)
-        return self.suspects(Sums({}, {}, excess, cells_in_excess=in_excess))
+        missing = sum(row["told_next_missing"] > 0 for row in rows)
+        return self.suspects(Sums({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing))
 
 
 def instants(case: Case, summaries: Mapping[tuple[int, PartitionId], PartitionSummary]) -> list[Instant]:

@@ -70,6 +70,13 @@ def test_a_rule_that_forgets_hidden_copies_accuses_a_correct_engine(
 
 
 @pytest.mark.timeout(600)
+def test_a_rule_that_forgets_hidden_answers_accuses_a_correct_engine(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Reference, "hidden_answers", lambda self: 0)
+    histories = (causal_correct_history(Random(seed)) for seed in range(500))
+    assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
+
+
+@pytest.mark.timeout(600)
 def test_a_rule_that_forgets_what_hidden_records_make_late_accuses_a_correct_engine(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -124,7 +124,7 @@ def test_how_much_a_topic_that_was_made_again_held_is_not_known(tmp_path: Path) 
     record, judging = RunRecord(), Judging(KnownFacts(None, first_batch=0), Rules(MINUTE_US, 1, 2))
     judging.absorb(facts(fact("input", [1], batch=0, lookup_us=1)), clock(5), {})
     sums = judging.absorb(facts(fact("output", [1, 1, 1, 1], batch=1, lookup_us=6)), clock(9), {})
-    assert sums.excess["duplicate"] == 3
+    assert sums.on_record["duplicate"] == 3
     assert record.suspected(books, sums) == {"unknown_id"}
     again = recover(tables, TimeRules(0, 1), MINUTE_US).books
     assert again.replaced == {place}

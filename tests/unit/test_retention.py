@@ -127,16 +127,22 @@ def test_what_is_in_excess_stays_so_when_its_cells_leave(tmp_path: Path) -> None
             run.retire()
     assert run.judging.cells.keys == ["cell-2"]
     after = run.judging.absorb(None, clock(run.books.lookup_us), {})
-    assert (after.excess["duplicate"], after.cells_in_excess) == (3, 3)
+    assert (after.on_record["duplicate"], after.cells_in_excess) == (3, 3)
     again = _of_a_restart(run).sums
-    assert (again.excess["duplicate"], again.cells_in_excess) == (3, 3)
+    assert (again.on_record["duplicate"], again.cells_in_excess) == (3, 3)
 
 
-def test_a_mark_of_before_has_as_much_in_excess_as_it_counted() -> None:
+def test_what_is_missing_stays_so_when_its_cell_leaves(run: Run) -> None:
+    run.retire()
+    sums = run.judging.absorb(None, clock(run.books.lookup_us), {})
+    assert (sums.on_record["missing"], sums.cells_missing) == (1, 1)
+
+
+def test_a_mark_of_before_has_as_much_on_record_as_it_counted() -> None:
     kept = Sums.empty().to_json()
     kept["counts"] = {**Sums.empty().counts, "duplicate": 2, "missing": 5}
-    before = Sums.from_json({name: value for name, value in kept.items() if name != "excess"})
-    assert before.excess == {"duplicate": 2, "misplaced": 0, "unknown_id": 0}
+    before = Sums.from_json({name: value for name, value in kept.items() if name != "on_record"})
+    assert before.on_record == {"missing": 5, "duplicate": 2, "misplaced": 0, "unknown_id": 0}
 
 
 def test_old_epochs_leave_the_disk_and_what_stays_is_written_again(run: Run) -> None:

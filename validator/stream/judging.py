@@ -39,17 +39,18 @@ COMPARED_AT_ONCE: Final = 4_000_000
 
 @dataclass(frozen=True)
 class Sums:
-    """Totals over all cells after a batch. ``excess``: class -> what is on record of `EXCESS`, and ``cells_in_excess``,
-    in how many cells."""
+    """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
+    ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing."""
 
     counts: dict[str, int]
     results: dict[str, int]
-    excess: dict[str, int] = field(default_factory=dict)
+    on_record: dict[str, int] = field(default_factory=dict)
     cells_seen: int = 0
     cells_closed: int = 0
     cells_verified: int = 0
     cells_violated: int = 0
     cells_in_excess: int = 0
+    cells_missing: int = 0
     cells_settled: int = 0
     changed: int = 0
     settled_expected: int = 0
@@ -58,13 +59,14 @@ class Sums:
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
-        whole = ("cells_seen", "cells_closed", "cells_verified", "cells_violated", "cells_in_excess", "cells_settled")
+        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled")
+        whole = [f"cells_{name}" for name in cells]
         settled = ("settled_expected", "settled_handled", "settled_exact")
         return replace(
             self,
             counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
-            excess={name: self.excess.get(name, 0) + other.excess.get(name, 0) for name in EXCESS},
+            on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *settled)},
         )
 
@@ -76,9 +78,9 @@ class Sums:
     def from_json(cls, kept: Mapping[str, Any]) -> Sums:
         """The value that `to_json` gave."""
         known = {field.name for field in fields(cls)}
-        # A mark of before has no excess: as much as was counted is on record.
-        counted = {name: kept["counts"].get(name, 0) for name in EXCESS}
-        return cls(**{"excess": counted} | {name: value for name, value in kept.items() if name in known})
+        # A mark of before does not say what is on record: as much as was counted.
+        counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
+        return cls(**{"on_record": counted} | {name: value for name, value in kept.items() if name in known})
 
     @classmethod
     def empty(cls) -> Sums:
@@ -202,8 +204,9 @@ class Judging:
             cells_verified=count(settled & closed & ~it.violated),
             cells_violated=count(it.violated),
             # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
-            excess={name: total(it.on_record[name], chosen) for name in EXCESS},
+            on_record={name: total(it.on_record[name], chosen) for name in VIOLATIONS},
             cells_in_excess=count(np.logical_or.reduce([it.on_record[name] > 0 for name in EXCESS])),
+            cells_missing=count(it.on_record["missing"] > 0),
             cells_settled=count(it.settled),
             changed=count(it.changed),
             settled_expected=total(it.counts["expected"], settled),

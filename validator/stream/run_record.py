@@ -89,16 +89,18 @@ class RunRecord:
             return math.inf
         return books.undecodable("input") + books.expired_of("input")
 
-    def answers_may_be_lost(self, books: Books) -> bool:
-        """Whether what is missing may be answered in a late or rejected record that could not be decoded, or in a topic
-        that is not there (misspelt, maybe)."""
-        return bool(self.waiting_sides - {"input"}) or any(books.undecodable(side) > 0 for side in ("late", "rejected"))
+    def hidden_answers(self, books: Books) -> float:
+        """How many late and rejected records could not be decoded: without a bound where a topic of the engine's
+        answers is not there (misspelt, maybe)."""
+        if self.waiting_sides - {"input"}:
+            return math.inf
+        return books.undecodable("late") + books.undecodable("rejected")
 
     def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
         """Violation classes that are counted and not confirmed, because what cannot be read may explain them.
 
         A hidden input record explains one contribution, in a join its cell: what is in excess beyond that is proven
-        (docs/decisions/0091).
+        (docs/decisions/0091). A hidden late or rejected record answers as many.
         """
         classes = set()
         hidden = self.hidden_inputs(books)
@@ -106,10 +108,12 @@ class RunRecord:
             classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
             # Where a pipeline drops repeats, no copy makes a duplicate right.
             explicable = {name for name in EXCESS if name != "duplicate" or not self.collapse}
-            excess = sums.cells_in_excess if self.joins else sum(sums.excess.get(name, 0) for name in explicable)
+            excess = sums.cells_in_excess if self.joins else sum(sums.on_record.get(name, 0) for name in explicable)
             if excess <= hidden:
                 classes |= explicable
-        if self.answers_may_be_lost(books):
+        answers = self.hidden_answers(books)
+        missing = sums.cells_missing if self.joins else sums.on_record.get("missing", 0)
+        if answers and missing <= answers:
             classes.add("missing")
         return frozenset(classes)
 
