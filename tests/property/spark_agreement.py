@@ -66,10 +66,14 @@ def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
 
 
 def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> bool:
-    """Whether the core holds what the reference holds: less only where more is on record than is resolved now."""
+    """Whether the core holds what the reference holds: less only where more is on record than is resolved now, more
+    only where losses are not counted yet, for an answer in their cell is still unresolved."""
+    less, more = opinion.held - held, held - opinion.held
     if any(row[name] != row[f"told_next_{name}"] for row in rows for name in VIOLATIONS):
-        return held <= opinion.held
-    return held == opinion.held
+        less = frozenset()
+    if any(row["state"] == "missing" and not row["agrees"] and not row["resolved"] for row in rows):
+        more -= {"missing"}
+    return not less and not more
 
 
 def observed(row: Row) -> int:
