@@ -164,30 +164,6 @@ def test_what_is_selected_stays_selected_when_an_update_comes(
     assert page.value("window.oldest.cells[3].textContent === window.key")
 
 
-def test_the_frontiers_are_drawn_only_while_they_are_looked_at(page: Browser, served: Served) -> None:
-    one = clean().coverage[0]
-    many = [replace(one, topic="many", partition=partition) for partition in range(300)]
-    served.publisher.publish(replace(healthy(), coverage=tuple(many)))
-    page.open(served.url)
-    page.wait_until("document.querySelector('#topics').textContent.includes('300')")
-    rows = "document.querySelectorAll('#partitions tr')"
-    assert page.value(f"{rows}.length") == 0
-    page.value("document.querySelector('#frontier summary').click()")
-    page.wait_until(f"{rows}.length === 300")
-    assert page.text("#partitions tr:nth-child(8)").split("\t")[:4] == ["many", "7", "0", "1,005"]
-    page.value(f"window.kept = {rows}[7]; window.other = {rows}[8].cells[3].firstChild; 1")
-    many[7] = replace(many[7], next_offset=4711, expired=3)
-    added = replace(one, topic="first", partition=0)
-    served.publisher.publish(replace(healthy(SECONDS + 1), coverage=(added, *many)))
-    page.wait_until(f"{rows}.length === 301")
-    assert page.text("#partitions tr:nth-child(1)").startswith("first\t0")
-    assert page.text("#partitions tr:nth-child(9)").split("\t")[3] == "4,711"
-    assert page.value(f"{rows}[8] === window.kept")
-    assert page.value(f"{rows}[9].cells[3].firstChild === window.other")
-    page.value("document.querySelector('#frontier summary').click()")
-    page.wait_until(f"{rows}.length === 0")
-
-
 def test_a_button_beside_a_command_copies_it(page: Browser, served: Served, snapshots: list[Snapshot]) -> None:
     served.publisher.publish(snapshots[-1])
     page.open(served.url)

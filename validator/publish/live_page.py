@@ -22,7 +22,8 @@ def resource(name: str) -> str:
 
 @cache
 def live_page() -> str:
-    """The status page; it listens to `/events` beside it and loads nothing else."""
+    """The status page; it listens to `/events` beside it, and loads nothing else but `/partitions.json` while these are
+    unfolded."""
     page = resource("page.html")
     for place, names in PARTS.items():
         page = page.replace(place, "\n".join(resource(name) for name in names))

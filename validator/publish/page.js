@@ -16,6 +16,7 @@ const SILENT_SECONDS = 12;  // two beats missed
 const STALE_SECONDS = 30;   // as /readyz
 const RETRY_MS = 1000;
 const COPIED_MS = 5000;     // a button says so long what became of its command
+const ANSWER_MS = 15000;    // a request is given up after so long
 const LISTED = 8, LISTED_MOST = 100;  // violations at first, and on request
 
 function make(tag, text, kind) { const e = document.createElement(tag); if (text !== undefined) e.textContent = shown(text); if (kind) e.className = kind; return e; }
@@ -83,7 +84,7 @@ function ago(seconds) {
   return s < 120 ? `${s} s` : s < 7200 ? `${Math.round(s / 60)} min` : s < 172800 ? `${Math.round(s / 3600)} h` : `${Math.round(s / 86400)} days`;
 }
 
-let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, doubt = null, time = null, all = false, lastList = null, lastReport = null;
+let lastSaid = "", heardAt = null, batchAge = null, batchAgeAt = 0, restoring = false, doubt = null, time = null, all = false, lastList = null;
 
 function verdicts(update) {
   const report = update.report, first = update.findings.filter((f) => !f.tolerated && f.since).map((f) => f.since).sort()[0];
@@ -132,31 +133,21 @@ function findings(update) {
   at("doubts").hidden = !doubts || report.reasons.length === 0;
   fill("reasons", report.reasons.map((reason) => make("li", reason)));
 }
-function lagOf(report) {
-  const found = new Map(), now = Date.parse(report.time);
-  for (const p of report.coverage.partitions) {
-    const t = found.get(p.topic) || { role: p.role, partitions: 0, records: 0, lag: 0, seconds: 0, newest: null };
-    t.partitions += 1; t.records += p.records; t.lag += p.lag_events;
-    const behind = p.read_through === null ? null : Math.max(0, (now - Date.parse(p.read_through)) / 1000);
-    t.seconds = t.seconds === null || behind === null ? null : Math.max(t.seconds, behind);
-    if (p.newest_event_time !== null && (t.newest === null || p.newest_event_time > t.newest)) t.newest = p.newest_event_time;
-    found.set(p.topic, t);
-  }
-  return found;
-}
-function topics(report, lags) {
-  const tenth = (v) => v === null ? null : Math.round(v * 10) / 10;
-  const found = [...lags].map(([name, t]) => keyed(row("topics", cell(name), cell(t.role), cell(t.partitions, "n"),
-    cell(t.records, "n"), cell(t.lag, "n"), cell(tenth(t.seconds), "n"), cell(near(t.newest))), name));
+function topics(report) {
+  const now = Date.parse(report.time), tenth = (v) => Math.round(v * 10) / 10;
+  const behind = (t) => t.read_through === null ? null : tenth(Math.max(0, (now - Date.parse(t.read_through)) / 1000));
+  const found = report.coverage.topics.map((t) => keyed(row("topics", cell(t.topic), cell(t.role), cell(t.partitions, "n"),
+    cell(t.records, "n"), cell(t.lag_events, "n"), cell(behind(t), "n"), cell(near(t.newest_event_time))), t.topic));
   const absent = report.waiting_for.map((name) => keyed(row("topics", cell(name), cell("does not exist yet", "bad"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null, "n"), cell(null)), `absent:${name}`));
   fill("topics", [...found, ...absent]);
 }
-// There may be thousands: rows are made while somebody looks at them, and then only those that changed.
+// There may be thousands: rows are asked for and made while somebody looks at them, and of those only what changed.
 const drawn = new Map();
-function frontier(report) {
-  fill("partitions", report.coverage.partitions.map((p) => {
-    const values = [p.topic, p.partition, p.first_offset, p.next_offset, p.high_watermark, p.last_stable_offset, p.expired, near(p.read_through)];
-    const key = `${p.partition} ${p.topic}`, said = JSON.stringify(values), known = drawn.get(key);
+function frontier(told) {
+  tell("partitions-of", `As of batch ${shown(told.batches)}, ${near(told.time)} UTC.`);
+  fill("partitions", told.rows.map((sent) => {
+    const values = [...sent.slice(0, -1), near(sent[sent.length - 1])];
+    const key = `${sent[1]} ${sent[0]}`, said = JSON.stringify(values), known = drawn.get(key);
     if (known && known.said === said) return known.tr;
     const kind = (v, i) => i === 0 || i === 7 ? "" : i === 6 && v ? "n bad" : "n";
     const tr = keyed(row("partitions", ...values.map((v, i) => cell(v, kind(v, i)))), key);
@@ -164,12 +155,28 @@ function frontier(report) {
     return tr;
   }));
 }
-function opened() {
-  if (at("frontier").open && lastReport) return frontier(lastReport);
-  drawn.clear(); fill("partitions", []);
+// One request at a time; what an update made of it meanwhile is asked for once more.
+let asking = false, owed = false;
+async function askFrontier() {
+  owed = true;
+  if (asking) return;
+  asking = true;
+  try {
+    while (owed && at("frontier").open) {
+      owed = false;
+      // Without an answer the rows stay, and the batch beside them; the next update asks again.
+      const told = await fetch("partitions.json", { signal: AbortSignal.timeout(ANSWER_MS) }).then((answer) => answer.json()).catch(() => null);
+      if (told && told.rows && at("frontier").open) frontier(told);
+    }
+  } finally { asking = false; }
 }
-function tiles(report, lags, canary) {
-  const c = report.contributions, lag = [...lags.values()].reduce((sum, t) => sum + t.lag, 0), delay = report.latency_seconds;
+function opened() {
+  drawn.clear(); fill("partitions", []);
+  tell("partitions-of", at("frontier").open ? "Asking the sidecar." : "");
+  if (time) askFrontier();
+}
+function tiles(report, canary) {
+  const c = report.contributions, lag = report.coverage.topics.reduce((sum, t) => sum + t.lag_events, 0), delay = report.latency_seconds;
   const named = Object.keys(delay).find((name) => delay[name].p99 !== null);
   const lines = [["events expected", c.expected], ["processed", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
@@ -232,10 +239,8 @@ function show(update) {
   tell("headline", update.headline);
   tell("version", `streamproof ${report.validator.version}.`);
   restoring = update.restoring; time = report.time; doubt = update.canary && update.canary.doubt ? update.canary : null;
-  const lags = lagOf(report);
-  verdicts(update); findings(update); tiles(report, lags, update.canary); topics(report, lags); measures(report); faults(report);
-  lastReport = report;
-  if (at("frontier").open) frontier(report);
+  verdicts(update); findings(update); tiles(report, update.canary); topics(report); measures(report); faults(report);
+  if (at("frontier").open) askFrontier();
   tell("outstanding", update.outstanding.join(" "));
   if (update.violations) violations(update.violations, report.violations_unacknowledged);
   counts("contributions", report.contributions); counts("results", report.results); counts("cells", report.cells);

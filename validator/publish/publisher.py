@@ -30,6 +30,7 @@ from validator.publish.canary import CanaryTold, canary_told
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
 from validator.publish.feed import Feed, event
 from validator.publish.findings import Finding, findings
+from validator.publish.frontiers import Frontiers, folded, none_yet
 from validator.publish.history import HISTORY_FILE, read
 from validator.publish.kept import DAMAGED, Say, json_of, not_shown, violations_of
 from validator.publish.live_page import live_page
@@ -106,6 +107,7 @@ class Publisher:
         self._restoring = (state_path / REPORT_FILE).exists()
         self._report: str | None = None
         self._plain: dict[str, Any] | None = None
+        self._frontiers: Frontiers | None = None
         self._violations: dict[str, Any] | None = None
         self._history = read(state_path, say)
         self._history_written_at: float | None = None
@@ -124,11 +126,12 @@ class Publisher:
             text = render_json(found)
             text.encode()  # half a character can be in a text, and not be sent
             if found.get("schema") == SCHEMA:
-                self._plain = found
+                self._plain, self._frontiers = found, Frontiers(found)
                 # Made once here: it takes all that an update is made of, and that it can be sent.
                 event("update", self._update())
+                self._frontiers.encoded()
         except DAMAGED as error:
-            self._plain = None
+            self._plain = self._frontiers = None
             say(not_shown(path, error))
             return
         self._report = text
@@ -148,6 +151,7 @@ class Publisher:
             "/violations.json": self._violations_json,
             "/history.json": lambda _: json_answer(self._whole()),
             "/events": self._events,
+            "/partitions.json": self._partitions_json,
             **{f"/{runbook_place(name)}": partial(_runbook, name) for name in runbook_names()},
         }
         try:
@@ -167,6 +171,7 @@ class Publisher:
         self._collector.update(snapshot)
         with self._lock:
             self._report, self._plain = render_json(report), report
+            self._frontiers = Frontiers(report)
             self._violations = build_violations(snapshot)
             self._canary = canary_told(snapshot.canary, snapshot.taken_us)
             self._published_at = self._clock()
@@ -244,6 +249,12 @@ class Publisher:
             return Answer(text, server.TEXT, HTTPStatus.SERVICE_UNAVAILABLE)
         return Stream(events)
 
+    def _partitions_json(self, _: Request) -> Answer:
+        with self._lock:
+            told = self._frontiers
+        # No error before the first batch: a browser would write one to the console of a page that asks too early.
+        return Answer(none_yet() if told is None else told.encoded(), server.JSON)
+
     def _whole(self) -> dict[str, Any]:
         """The event `history`."""
         with self._lock:
@@ -257,7 +268,7 @@ class Publisher:
         return {"age_seconds": None if at is None else round(self._clock() - at, 1)}
 
     def _update(self) -> dict[str, Any]:
-        """The event `update`: all that the page shows but the history, and the newest rows of that.
+        """The event `update`: all that the page shows but partitions and the history, and the newest rows of that.
 
         Other people's data in it neither turns a sentence round nor hides a part of it.
         """
@@ -268,7 +279,7 @@ class Publisher:
             return {"report": None}
         update = {
             **self._beat(),
-            "report": report,
+            "report": folded(report),
             "violations": violations,
             "headline": headline(report),
             "findings": [self._told(finding, violations) for finding in findings(report, violations, history)],

@@ -1,0 +1,103 @@
+"""How far topics and partitions were read, for the status page: a row a topic in each update, a row a partition for
+who asks. An update would have 0.6 MB with 2,000 partitions, of which the page shows nothing until they are unfolded.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any, Final
+
+from validator.model.terminal import plain_values
+
+COLUMNS: Final = (
+    "topic",
+    "partition",
+    "first_offset",
+    "next_offset",
+    "high_watermark",
+    "last_stable_offset",
+    "expired",
+    "read_through",
+)
+"""Columns of a row of a partition, as the page's table has them."""
+
+Data = dict[str, Any]
+Report = Mapping[str, Any]
+
+
+class Frontiers:
+    """The row of each partition of one report, as JSON that is made when it is first asked for; safe to use from any
+    thread."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self._making = threading.Lock()
+        self._encoded: bytes | None = None
+
+    def encoded(self) -> bytes:
+        """The rows, and the batch that they are of. Raises what `kept.DAMAGED` names where a file had the report."""
+        # A lock of its own: who waits for the rows holds up nobody who publishes.
+        with self._making:
+            if self._encoded is None:
+                self._encoded = _json(self._rows())
+            return self._encoded
+
+    def _rows(self) -> Data:
+        partitions = self._report["coverage"]["partitions"]
+        return {
+            "batches": self._report["validator"]["batches"],
+            "time": self._report["time"],
+            "columns": list(COLUMNS),
+            "rows": [[partition[name] for name in COLUMNS] for partition in partitions],
+        }
+
+
+def none_yet() -> bytes:
+    """What is told of partitions before there is a report."""
+    return _json({"batches": None, "time": None, "columns": list(COLUMNS), "rows": None})
+
+
+def folded(report: Report) -> Data:
+    """``report`` as an update carries it: a row a topic in the place of one a partition, and without the phases, which
+    the page does not show."""
+    coverage = {name: held for name, held in report["coverage"].items() if name != "partitions"}
+    shown = {name: held for name, held in report.items() if name != "phases"}
+    return {**shown, "coverage": {**coverage, "topics": by_topic(report["coverage"]["partitions"])}}
+
+
+def by_topic(partitions: list[Data]) -> list[Data]:
+    """One row a topic, in the order of its first partition.
+
+    ``read_through`` is of the partition that is furthest behind, and null where one was never read through;
+    ``newest_event_time`` is the newest that is known.
+    """
+    topics: dict[str, Data] = {}
+    for partition in partitions:
+        name, through, newest = partition["topic"], partition["read_through"], partition["newest_event_time"]
+        known = topics.get(name)
+        if known is None:
+            topics[name] = {
+                "topic": name,
+                "role": partition["role"],
+                "partitions": 1,
+                "records": partition["records"],
+                "lag_events": partition["lag_events"],
+                "read_through": through,
+                "newest_event_time": newest,
+            }
+            continue
+        known["partitions"] += 1
+        known["records"] += partition["records"]
+        known["lag_events"] += partition["lag_events"]
+        # The report's instants are all written alike, so that texts are in the order of time.
+        before = known["read_through"]
+        known["read_through"] = None if through is None or before is None else min(before, through)
+        if newest is not None:
+            known["newest_event_time"] = max(known["newest_event_time"] or newest, newest)
+    return list(topics.values())
+
+
+def _json(value: Data) -> bytes:
+    return (json.dumps(plain_values(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
