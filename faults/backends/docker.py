@@ -1,7 +1,8 @@
 """Docker through its API: HTTP over a unix socket, with the version that both sides know.
 
 The calls are those of the Engine API's reference (containers: inspect, kill, pause, unpause, start, restart; networks:
-connect, disconnect), which are the same from 1.24 on.
+connect, disconnect), which are the same in all its descriptions, 1.25 to 1.55 (github.com/moby/moby, api/docs). Engines
+before 1.25 do not tell their version.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ from faults.errors import FaultRefused
 
 SOCKET: Final = Path("/var/run/docker.sock")
 _ANSWER_SECONDS_MAX: Final = 30.0
-_OLDEST: Final = (1, 24)
-_NEWEST: Final = (1, 47)
+_OLDEST: Final = (1, 25)
+_NEWEST: Final = (1, 55)
 """Newer servers are spoken to in this version."""
 Version = tuple[int, int]
 

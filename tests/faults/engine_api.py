@@ -1,7 +1,8 @@
-"""A server that speaks Docker's Engine API as its reference has it, for one container, and records what it is asked.
+"""A server that speaks Docker's Engine API as its description has it, for one container, and records what it is asked.
 
-It answers only the documented paths, methods and statuses, and keeps the state that they change: killing what does not
-run is a 409, starting what runs a 304, as the reference says.
+It keeps the state that calls change: killing what does not run is refused, starting what runs a 304. Each request that
+it gets and each answer that it gives is held against :mod:`tests.faults.engine_api_schema`, in the version that the
+request names.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import http.server
 import json
 import re
 import socketserver
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,6 +19,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from tests.faults.engine_api_facts import Version
+from tests.faults.engine_api_schema import VERSIONS, Operation, operation
+
+Said = dict[str, Any] | str | None
+"""An answer's body: an object, plain text, or nothing."""
 ID = "4fa6e0f0c6786287e131c3852c58a2e01cc697a68231826813597e4994f1d6e2"
 NAME = "shop-web-1"
 _ENDPOINT: dict[str, Any] = {"Aliases": ["web"], "IPAMConfig": None, "Links": None, "IPAddress": "172.18.0.2"}
@@ -30,31 +37,46 @@ class Engine:
     oldest_version: str = "1.12"
     is_running: bool = True
     is_paused: bool = False
+    is_restarting: bool = False
     starts: int = 1
     health: str | None = None
     networks: dict[str, dict[str, Any]] = field(default_factory=lambda: {"shop_default": dict(_ENDPOINT)})
     requests: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
+    violations: list[str] = field(default_factory=list)
+    """What the description does not have, of requests and of answers."""
 
-    def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
-        """Status and JSON, as the reference has them."""
+    def asked(self, method: str, path: str) -> tuple[Operation | None, str]:
+        """The described call, if there is one, and its query. What names no version is held to the engine's own."""
+        matched = re.fullmatch(r"(?:/v([0-9]+\.[0-9]+))?(/[^?]*)(?:\?(.*))?", path)
+        assert matched is not None, path
+        version = _version(matched[1] or self.api_version)
+        if matched[1] is None:
+            version = min(max(version, VERSIONS[0]), VERSIONS[-1])  # an engine that nobody has described (yet)
+        return operation(version, method, matched[2]) if version in VERSIONS else None, matched[3] or ""
+
+    def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Said]:
+        """Status and body, as the description has them."""
         if path == "/_ping":
-            return 200, {}
+            return 200, "OK"
         if (method, path) == ("GET", "/version"):
             return 200, {"ApiVersion": self.api_version, "MinAPIVersion": self.oldest_version}
         matched = re.fullmatch(r"/v([0-9.]+)/(containers|networks)/([^/?]+)/([a-z]+)(?:\?(.*))?", path)
         if matched is None:
             return 404, {"message": "page not found"}
         version, kind, name, verb, query = matched.groups()
-        if tuple(map(int, version.split("."))) > tuple(map(int, self.api_version.split("."))):
+        if _version(version) > _version(self.api_version):
             return 400, {"message": f"client version {version} is too new. Maximum supported API version is ..."}
         if kind == "networks":
             return self._network(method, name, verb, body)
         if name not in (ID, NAME):
             return 404, {"message": f"No such container: {name}"}
-        return self._container(method, verb, query)
+        status, said = self._container(method, verb, query)
+        call, _ = self.asked(method, path)
+        is_known = call is None or status != 409 or call.has_status(409)
+        return status if is_known else 500, said  # what is a conflict today was a server error in older versions
 
-    def _container(self, method: str, verb: str, query: str | None) -> tuple[int, dict[str, Any]]:
+    def _container(self, method: str, verb: str, query: str | None) -> tuple[int, Said]:
         match method, verb, query:
             case "GET", "json", None:
                 return 200, self._inspected()
@@ -62,7 +84,7 @@ class Engine:
                 if not self.is_running:
                     return 409, {"message": f"Container {ID} is not running"}
                 self.is_running = self.is_paused = False
-                return 204, {}
+                return 204, None
             case "POST", "start", None:
                 return self._start()
             case "POST", "restart", "t=10":
@@ -72,34 +94,34 @@ class Engine:
                 if not self.is_running or self.is_paused == (verb == "pause"):
                     return 409, {"message": f"Container {ID} is not in a state for {verb}"}
                 self.is_paused = verb == "pause"
-                return 204, {}
+                return 204, None
         return 404, {"message": "page not found"}
 
-    def _start(self) -> tuple[int, dict[str, Any]]:
+    def _start(self) -> tuple[int, Said]:
         if self.is_running:
-            return 304, {}
+            return 304, None
         self.is_running = True
         self.starts += 1
-        return 204, {}
+        return 204, None
 
-    def _network(self, method: str, name: str, verb: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]]:
+    def _network(self, method: str, name: str, verb: str, body: dict[str, Any]) -> tuple[int, Said]:
         if method != "POST" or body.get("Container") != ID:
             return 404, {"message": "No such container"}
         if verb == "disconnect":
             if name not in self.networks:
                 return 403, {"message": f"container {ID} is not connected to network {name}"}
             del self.networks[name]
-            return 200, {}
+            return 200, None
         if name in self.networks:
             return 403, {"message": f"endpoint with name {NAME} already exists in network {name}"}
         self.networks[name] = {**_ENDPOINT, **body["EndpointConfig"]}
-        return 200, {}
+        return 200, None
 
     def _inspected(self) -> dict[str, Any]:
         state: dict[str, Any] = {
             "Running": self.is_running,
             "Paused": self.is_paused,
-            "Restarting": False,
+            "Restarting": self.is_restarting,
             "StartedAt": f"2026-11-21T10:00:{self.starts:02d}.000000001Z",
         }
         if self.health is not None:
@@ -107,9 +129,19 @@ class Engine:
         return {"Id": ID, "Name": f"/{NAME}", "State": state, "NetworkSettings": {"Networks": self.networks}}
 
 
+def _version(shown: str) -> Version:
+    major, minor = shown.split(".")
+    return int(major), int(minor)
+
+
 class _Server(socketserver.ThreadingUnixStreamServer):
     daemon_threads = True
     engine: Engine
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that is killed may leave at any moment; whatever else goes wrong here fails the test."""
+        if not isinstance(error := sys.exception(), OSError):
+            self.engine.violations.append(f"the server could not go on: {error!r}")
 
 
 class _Handler(http.server.BaseHTTPRequestHandler):
@@ -118,18 +150,33 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         engine = self.server.engine
         content = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-        body = json.loads(content) if content else {}
+        body = json.loads(content) if content else None
         engine.requests.append(f"{self.command} {self.path}")
         if body:
             engine.bodies.append(body)
-        status, said = engine.answer(self.command, self.path, body)
-        answer = b"" if status in (204, 304) else json.dumps(said).encode()
+        call, query = engine.asked(self.command, self.path)
+        found = ["no such call is described"] if call is None else []
+        found += call.of_request(query, self.headers.get("Content-Type"), body) if call else []
+        status, said = engine.answer(self.command, self.path, body or {})
+        headers = {"Api-Version": engine.api_version} if self.path == "/_ping" else {}
+        content_type = None if said is None else "text/plain" if isinstance(said, str) else "application/json"
+        found += call.of_answer(status, headers, content_type, said) if call else []
+        # Before the answer is sent, so that whoever got it can know.
+        engine.violations += [f"{self.command} {self.path}: {problem}" for problem in found]
+        self._say(status, headers, content_type, said)
+
+    def _say(self, status: int, headers: dict[str, str], content_type: str | None, said: Said) -> None:
+        answer = b"" if said is None else (said if isinstance(said, str) else json.dumps(said)).encode()
         self.send_response(status)
-        self.send_header("Api-Version", engine.api_version)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if content_type is not None:
+            self.send_header("Content-Type", content_type)
         if status not in (204, 304):
             self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        self.wfile.write(answer)
+        if answer:  # whoever knows that nothing follows has gone
+            self.wfile.write(answer)
 
     def do_POST(self) -> None:
         self.do_GET()
@@ -143,7 +190,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def served(engine: Engine, path: Path) -> Iterator[None]:
-    """The engine on a unix socket."""
+    """The engine on a unix socket. Raises AssertionError at the end where something was not as it is described."""
     with _Server(str(path), _Handler) as server:
         server.engine = engine
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})
@@ -153,3 +200,4 @@ def served(engine: Engine, path: Path) -> Iterator[None]:
         finally:
             server.shutdown()
             thread.join()
+    assert not engine.violations, "\n".join(["Docker does not describe:", *engine.violations])

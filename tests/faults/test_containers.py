@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,7 +14,13 @@ import pytest
 from faults.backends.docker import Docker
 from faults.errors import FaultRefused, NotHealed
 from tests.faults.engine_api import ID, NAME, Engine, served
+from tests.faults.engine_api_schema import VERSIONS
 from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, Stage, abandoned
+
+NEWEST = "{}.{}".format(*VERSIONS[-1])
+OLDER = ("{}.{}".format(*VERSIONS[0]), "1.43")
+in_versions = pytest.mark.parametrize("engine", [*OLDER, NEWEST], indirect=True)
+"""The oldest and the newest that are described, and one between."""
 
 
 @pytest.fixture
@@ -23,8 +30,9 @@ def socket_path() -> Iterator[Path]:
 
 
 @pytest.fixture
-def engine(stage: Stage, socket_path: Path) -> Iterator[Engine]:
-    made = Engine()
+def engine(request: pytest.FixtureRequest, stage: Stage, socket_path: Path) -> Iterator[Engine]:
+    """Of the newest version that is described, unless a test names another; what is not described fails the test."""
+    made = Engine(api_version=getattr(request, "param", NEWEST))
     stage.targets["web"] = {"type": "container", "container": NAME, "socket": str(socket_path)}
     with served(made, socket_path):
         yield made
@@ -42,41 +50,59 @@ IS_IN: dict[str, Callable[[Engine], bool]] = {
     "container_disconnect": lambda engine: engine.networks == {},
 }
 ASKED = {
-    "container_kill": [f"POST /v1.43/containers/{ID}/kill?signal=SIGKILL", f"POST /v1.43/containers/{ID}/start"],
-    "container_pause": [f"POST /v1.43/containers/{ID}/pause", f"POST /v1.43/containers/{ID}/unpause"],
-    "container_restart": [f"POST /v1.43/containers/{ID}/restart?t=10"],
-    "container_disconnect": [
-        "POST /v1.43/networks/shop_default/disconnect",
-        "POST /v1.43/networks/shop_default/connect",
-    ],
+    "container_kill": [f"containers/{ID}/kill?signal=SIGKILL", f"containers/{ID}/start"],
+    "container_pause": [f"containers/{ID}/pause", f"containers/{ID}/unpause"],
+    "container_restart": [f"containers/{ID}/restart?t=10"],
+    "container_disconnect": ["networks/shop_default/disconnect", "networks/shop_default/connect"],
 }
+
+
+def calls(engine: Engine, kind: str) -> list[str]:
+    return [f"POST /v{engine.api_version}/{call}" for call in ASKED[kind]]
 
 
 def is_well(engine: Engine) -> bool:
     return engine.is_running and not engine.is_paused and list(engine.networks) == ["shop_default"]
 
 
+@in_versions
 @pytest.mark.parametrize("kind", IS_IN)
 def test_a_container_is_broken_and_mended_by_the_documented_calls(stage: Stage, engine: Engine, kind: str) -> None:
     seen: list[bool] = []
     stage.during({"kind": kind, "target": "web"}, lambda: seen.append(IS_IN[kind](engine)))
     assert seen == [True]
-    assert asked(engine) == ASKED[kind]
+    assert asked(engine) == calls(engine, kind)
     assert is_well(engine)
 
 
+@pytest.mark.parametrize(
+    "engine", [*(pytest.param(version, marks=pytest.mark.extended) for version in OLDER), NEWEST], indirect=True
+)
 @pytest.mark.parametrize("healer", HEALERS)
 @pytest.mark.parametrize("kind", IS_IN)
 def test_the_container_of_a_killed_runner_is_mended(stage: Stage, engine: Engine, kind: str, healer: str) -> None:
     abandoned(stage, {"kind": kind, "target": "web"}, healer, lambda: IS_IN[kind](engine))
-    assert asked(engine) == ASKED[kind]
+    assert asked(engine) == calls(engine, kind)
     assert is_well(engine)
 
 
+@in_versions
 def test_a_container_comes_back_to_its_network_with_its_names_and_address(stage: Stage, engine: Engine) -> None:
     engine.networks["shop_default"]["IPAMConfig"] = {"IPv4Address": "172.18.0.9"}
     stage.during({"kind": "container_disconnect", "target": "web"}, lambda: None)
     endpoint = {"IPAMConfig": {"IPv4Address": "172.18.0.9"}, "Aliases": ["web"]}
+    assert engine.bodies == [{"Container": ID, "Force": False}, {"Container": ID, "EndpointConfig": endpoint}]
+
+
+def test_a_container_comes_back_to_its_network_with_all_that_it_was_given_there(stage: Stage, engine: Engine) -> None:
+    endpoint = {
+        "IPAMConfig": {"IPv4Address": "172.18.0.9", "LinkLocalIPs": ["169.254.34.68"]},
+        "Links": ["shop-db-1:db"],
+        "Aliases": ["web"],
+        "DriverOpts": {"com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.log_martians=1"},
+    }
+    engine.networks["shop_default"] |= endpoint
+    stage.during({"kind": "container_disconnect", "target": "web"}, lambda: None)
     assert engine.bodies == [{"Container": ID, "Force": False}, {"Container": ID, "EndpointConfig": endpoint}]
 
 
@@ -87,7 +113,7 @@ def test_a_killed_container_is_healed_only_when_it_is_healthy(stage: Stage, engi
     engine.health = "healthy"
     ran = subprocess.run([*STREAMPROOF, "heal", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.returncode, stage.unhealed()) == (0, []), ran.stderr
-    assert asked(engine) == ASKED["container_kill"]  # it was started once
+    assert asked(engine) == calls(engine, "container_kill")  # it was started once
 
 
 def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
@@ -100,13 +126,14 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
     ("change", "kind", "words"),
     [
         ({"is_running": False}, "container_kill", "does not run, or is paused"),
+        ({"is_restarting": True}, "container_kill", "does not run, or is paused"),
         ({"is_paused": True}, "container_pause", "does not run, or is paused"),
         ({"networks": {}}, "container_disconnect", "is not on any network"),
-        ({"api_version": "1.23"}, "container_kill", r"its API is 1\.23, and we need 1\.24"),
+        ({"api_version": "1.24"}, "container_kill", r"its API is 1\.24, and we need 1\.25"),
         (
-            {"api_version": "1.60", "oldest_version": "1.50"},
+            {"api_version": "1.80", "oldest_version": "1.70"},
             "container_kill",
-            r"speaks API 1\.50 or newer, and we know 1\.47",
+            rf"speaks API 1\.70 or newer, and we know {re.escape(NEWEST)}",
         ),
     ],
 )
@@ -120,6 +147,7 @@ def test_what_cannot_be_done_is_refused_and_nothing_changed(
     assert asked(engine) == []
 
 
+@in_versions
 def test_a_container_that_is_not_there_is_said_as_docker_says_it(stage: Stage, engine: Engine) -> None:
     stage.targets["web"]["container"] = "other"
     with pytest.raises(FaultRefused, match="No such container: other"):
@@ -134,7 +162,7 @@ def test_no_docker_is_said_in_a_sentence(socket_path: Path) -> None:
 
 
 def test_a_newer_engine_is_spoken_to_in_our_version(engine: Engine, socket_path: Path) -> None:
-    engine.api_version, engine.oldest_version = "1.60", "1.44"
-    assert Docker(socket_path).version() == (1, 47)
+    engine.api_version, engine.oldest_version = "1.80", "1.44"
+    assert Docker(socket_path).version() == VERSIONS[-1]
     assert Docker(socket_path).inspect(NAME).id == ID
-    assert engine.requests[-1] == f"GET /v1.47/containers/{NAME}/json"
+    assert engine.requests[-1] == f"GET /v{NEWEST}/containers/{NAME}/json"

@@ -1,0 +1,162 @@
+"""Reads what the calls of Docker that we make, and the answers to them, may hold from the descriptions of its API.
+
+``python -m tests.faults.engine_api_facts CLONE [REVISION]`` writes ``engine_api_schema.json`` anew from a clone of
+github.com/moby/moby, whose ``api/docs/v*.yaml`` (Swagger 2.0) are the descriptions, one for each version. Of an answer
+only that is kept which ``faults/backends/docker.py`` reads, and what our server gives besides.
+
+A fact is a name, what it is, and the versions that say so. Names: ``path.*`` and ``query.*`` are parameters,
+``consumes`` and ``produces`` types of content, ``body`` is the request's, ``answer.200`` the body that comes with a
+status (``nothing`` where none is described), ``header.200.*`` its headers. In them ``[]`` are the items of a list,
+``{}`` the values of a map, and ``!`` ends what is required.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+Version = tuple[int, int]
+Node = dict[str, Any]
+WRITTEN = Path(__file__).with_name("engine_api_schema.json")
+_FOLDER = "api/docs"
+_CONTAINER = ("kill", "pause", "restart", "start", "unpause")
+OPERATIONS = (
+    "GET /_ping",
+    "GET /version",
+    "GET /containers/{id}/json",
+    *(f"POST /containers/{{id}}/{verb}" for verb in _CONTAINER),
+    "POST /networks/{id}/connect",
+    "POST /networks/{id}/disconnect",
+)
+_KEPT = {
+    "GET /_ping": ("answer.", "header.200.Api-Version"),
+    "GET /version": ("answer.200.ApiVersion", "answer.200.MinAPIVersion", "answer.500"),
+    "GET /containers/{id}/json": (
+        "answer.200.Id",
+        "answer.200.Name",
+        *(f"answer.200.State.{name}" for name in ("Running", "Paused", "Restarting", "StartedAt", "Health.Status")),
+        "answer.200.NetworkSettings.Networks",
+        "answer.404",
+        "answer.500",
+    ),
+}
+"""What is kept of answers and headers; all of them where nothing is said."""
+
+
+def facts(texts: dict[Version, str]) -> dict[str, dict[str, dict[str, str]]]:
+    """Operation -> name -> what it is -> the versions that say so, of descriptions by version."""
+    said: dict[str, dict[str, dict[str, list[Version]]]] = {}
+    for version in sorted(texts):
+        described = yaml.safe_load(texts[version])
+        for operation in OPERATIONS:
+            names = said.setdefault(operation, defaultdict(lambda: defaultdict(list)))
+            for name, what in _of_operation(operation, described):
+                names[name][what].append(version)
+    return {
+        operation: {
+            name: {what: _ranges(versions, sorted(texts)) for what, versions in of.items()}
+            for name, of in sorted(names.items())
+        }
+        for operation, names in said.items()
+    }
+
+
+def _of_operation(operation: str, described: Node) -> Iterator[tuple[str, str]]:
+    method, template = operation.split(" ")
+    at = described["paths"][template]
+    assert "parameters" not in at, f"{template}: parameters of all its methods, which we do not read"
+    node = at[method.lower()]
+    yield "produces", "|".join(node.get("produces", described["produces"]))
+    for parameter in node.get("parameters", []):
+        if parameter["in"] == "body":
+            yield "consumes", "|".join(node.get("consumes", described["consumes"]))
+        name = "body" if parameter["in"] == "body" else f"{parameter['in']}.{parameter['name']}"
+        schema = parameter.get("schema", parameter)
+        yield from _of_schema(operation, name, schema, described, is_required=parameter.get("required") is True)
+    for status, response in node["responses"].items():
+        yield from _of_schema(operation, f"answer.{status}", response.get("schema", {"type": "nothing"}), described)
+        for name, header in response.get("headers", {}).items():
+            yield from _of_schema(operation, f"header.{status}.{name}", header, described)
+
+
+def _of_schema(
+    operation: str, name: str, schema: Node, described: Node, *, is_required: bool = False
+) -> Iterator[tuple[str, str]]:
+    if not _is_kept(operation, name):
+        return
+    is_nullable = schema.get("x-nullable") is True
+    while "$ref" in schema:
+        schema = described["definitions"][schema["$ref"].removeprefix("#/definitions/")]
+        is_nullable = is_nullable or schema.get("x-nullable") is True
+    assert "allOf" not in schema, f"{operation}: {name} is put together by allOf, which we do not read"
+    what = schema.get("type", "object") + (" nullable" if is_nullable else "")
+    yield name + ("!" if is_required else ""), what + (f" enum={'|'.join(schema['enum'])}" if "enum" in schema else "")
+    # A list of what is required stands in schemas; in parameters the word is a boolean.
+    required = schema.get("required") if isinstance(schema.get("required"), list) else []
+    parts = [(f"{name}.{part}", of, part in (required or [])) for part, of in schema.get("properties", {}).items()]
+    parts += [(f"{name}[]", schema["items"], False)] if "items" in schema else []
+    others = schema.get("additionalProperties")
+    parts += [(f"{name}{{}}", others, False)] if isinstance(others, dict) else []
+    for part, of, is_needed in parts:
+        yield from _of_schema(operation, part, of, described, is_required=is_needed)
+
+
+def _is_kept(operation: str, name: str) -> bool:
+    if operation not in _KEPT or not name.startswith(("answer.", "header.")):
+        return True
+    return any(name.startswith(kept) or kept.startswith(f"{name}.") for kept in _KEPT[operation])
+
+
+def _ranges(versions: list[Version], all_versions: list[Version]) -> str:
+    """``1.25-1.34, 1.40-1.55``: each run of versions without one between that does not say it."""
+    runs: list[list[Version]] = []
+    for version in versions:
+        before = all_versions.index(version) - 1
+        if runs and runs[-1][-1] == all_versions[before]:
+            runs[-1].append(version)
+        else:
+            runs.append([version])
+    return ", ".join(f"{_shown(run[0])}-{_shown(run[-1])}" for run in runs)
+
+
+def _shown(version: Version) -> str:
+    return f"{version[0]}.{version[1]}"
+
+
+def written(clone: Path, revision: str) -> str:
+    """The text of the file."""
+
+    def git(*arguments: str) -> str:
+        return subprocess.run(["git", "-C", clone, *arguments], capture_output=True, text=True, check=True).stdout
+
+    commit = git("rev-parse", f"{revision}^{{commit}}").strip()
+    names = re.findall(r"v(\d+)\.(\d+)\.yaml", git("ls-tree", "--name-only", f"{commit}:{_FOLDER}"))
+    texts = {(int(a), int(b)): git("show", f"{commit}:{_FOLDER}/v{a}.{b}.yaml") for a, b in names}
+    head = {
+        "what": "Facts about calls of Docker's Engine API, read from its published descriptions; no text of theirs.",
+        "source": f"github.com/moby/moby, {_FOLDER}/v*.yaml",
+        "commit": commit,
+        "licence": "Apache-2.0",
+        "written by": "tests/faults/engine_api_facts.py, which has the notation",
+        "versions": _ranges(sorted(texts), sorted(texts)),
+    }
+    lines = [f" {json.dumps(name)}: {json.dumps(value)}," for name, value in head.items()]
+    operations = [
+        f"  {json.dumps(operation)}: {{\n"
+        + ",\n".join(f"   {json.dumps(name)}: {json.dumps(what)}" for name, what in names.items())
+        + "\n  }"
+        for operation, names in facts(texts).items()
+    ]
+    return "\n".join(["{", *lines, ' "operations": {', ",\n".join(operations), " }", "}"]) + "\n"
+
+
+if __name__ == "__main__":
+    WRITTEN.write_text(written(Path(sys.argv[1]), (sys.argv[2:] or ["HEAD"])[0]), encoding="utf-8")
