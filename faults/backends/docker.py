@@ -88,7 +88,7 @@ class Docker:
 
     def _container(self, said: dict[str, Any]) -> Container:
         state = said["State"]
-        kept = ("IPAMConfig", "Links", "Aliases", "DriverOpts")
+        kept = ("IPAMConfig", "Links", "Aliases", "DriverOpts", "GwPriority")
         return Container(
             id=said["Id"],
             is_running=state["Running"] and not state.get("Restarting", False),
