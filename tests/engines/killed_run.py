@@ -13,7 +13,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from generator import config, run
 from testbed.broker import EmbeddedBroker
-from testbed.engines.catalogue import make_engine
+from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.effective import Effective
 from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.settings import Guarantee
@@ -46,13 +46,20 @@ class KilledRun:
         broker.create_topics(dict.fromkeys((self.input, self.output, self.late), PARTITIONS))
         self._admin = AdminClient({"bootstrap.servers": self.bootstrap_servers})
         self._load_seconds = load_seconds
+        self._drops_late = False
         self._half_way = threading.Event()
         self._ended = threading.Event()
         self._summaries: list[run.GenerationSummary] = []
         self._load = threading.Thread(target=self._generate)
 
     def engine(self, name: str, folder: Path, **more: Any) -> RealEngine:
-        """The engine ``name`` with two workers on this run's topics, not started."""
+        """The engine ``name`` with two workers on this run's topics, not started.
+
+        One that drops what is late gets no late load, and the slack between partitions that it needs.
+        """
+        if CATALOGUE[name].drops_late:
+            self._drops_late = True
+            self.max_disorder_ms = max(self.max_disorder_ms, CATALOGUE[name].slack_ms)
         settings = RealEngineSettings(
             input=self.input,
             output=self.output,
@@ -143,6 +150,7 @@ class KilledRun:
 
     def load(self) -> dict[str, Any]:
         """The generator's configuration."""
+        lateness = {} if self._drops_late else {"lateness": {"share": 0.01, "beyond": "3s"}}
         return {
             "kafka": {"bootstrap_servers": self.bootstrap_servers},
             "topic": self.input,
@@ -154,8 +162,8 @@ class KilledRun:
             "limit": {"duration": f"{self._load_seconds}s"},
             "flush_windows": True,
             "disorder": {"share": 0.1, "within": "300ms"},
-            "lateness": {"share": 0.01, "beyond": "3s"},
             "delivery": {"linger": "5ms"},
+            **lateness,
         }
 
     def _generate(self) -> None:

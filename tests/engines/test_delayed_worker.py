@@ -4,7 +4,8 @@ What must hold was written down before the first run: nothing is missing, whoeve
 packets then say; exactly once, nothing comes out twice, for the one that was taken for dead is fenced off; the sidecar
 counts what is counted here. Storm broke the first, until a bolt kept its partitions abreast: it lost 939 of 40,056
 clicks, and answered 10,435 as late. Of three partitions one has four of the six pages, and what was read of it after
-the delay fell behind the others by more than the lag of the windows (docs/engines.md).
+the delay fell behind the others by more than the lag of the windows (docs/engines.md). Spark drops late clicks, as its
+guarantee lets it, and so gets none.
 """
 
 from __future__ import annotations
