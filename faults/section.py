@@ -9,6 +9,8 @@ from typing import Annotated, Final
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
 
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
+_TAGS: Final = ("fault", "group", "duration", "range")
+"""What pydantic calls a choice in the place of an error, and the file does not."""
 _SIZES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
@@ -74,7 +76,7 @@ def text_of(seconds: float) -> str:
 def first_problem(error: ValidationError) -> str:
     """What a person reads of it: where, what, and how many more."""
     first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in ("fault", "group")) or "as a whole"
+    where = ".".join(str(part) for part in first["loc"] if part not in _TAGS) or "as a whole"
     reason = first["msg"].removeprefix("Value error, ").rstrip(".")
     if first["type"] == "extra_forbidden":
         reason = "is no known key; docs/faults.md lists them"

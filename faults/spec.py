@@ -56,12 +56,23 @@ class Range(Section):
         return self
 
 
+def _has(data: object, key: str) -> bool:
+    return isinstance(data, Mapping) and key in data
+
+
+Lasts = Annotated[
+    Annotated[Seconds, Tag("duration")] | Annotated[Range, Tag("range")],
+    Discriminator(lambda data: "range" if isinstance(data, Range | Mapping) else "duration"),
+]
+"""Told apart before they are read: of what fits neither, the one that was meant is explained."""
+
+
 class FaultSpec(Section):
     """One fault of a schedule, before its targets are drawn."""
 
     kind: str
     target: Selector = Selector()
-    lasts: Annotated[Seconds | Range, Field(alias="for")] = 0.0
+    lasts: Annotated[Lasts, Field(alias="for")] = 0.0
     """From verified in to the start of healing."""
     name: str | None = None
     parameters: AnyParameters = NoParameters()
@@ -135,7 +146,7 @@ class GroupSpec(Section):
     """Faults that overlap: all are injected and proven, held, and healed in reverse order or after their own time."""
 
     together: Annotated[tuple[TogetherSpec, ...], Field(min_length=2)]
-    lasts: Annotated[Seconds | Range, Field(alias="for")] = 0.0
+    lasts: Annotated[Lasts, Field(alias="for")] = 0.0
     """From the last verified in to the start of healing."""
 
     @property
@@ -157,7 +168,3 @@ Spec = Annotated[
     Discriminator(lambda data: "group" if isinstance(data, GroupSpec) or _has(data, "together") else "fault"),
 ]
 """What a schedule lists."""
-
-
-def _has(data: object, key: str) -> bool:
-    return isinstance(data, Mapping) and key in data

@@ -44,7 +44,8 @@ def test_parameters_are_those_of_the_kind() -> None:
         ({"kind": "net_delay"}, "parameters of net_delay: delay: Field required"),
         ({"kind": "net_delay", "parameters": {"delay": 5}}, "a duration is a number with ms, s, m or h"),
         ({"kind": "net_delay", "parameters": {"delay": "1s", "jitter": "2s"}}, "jitter is more than half of delay"),
-        ({"kind": "process_kill", "for": 90}, "a duration is a number with ms, s, m or h"),
+        ({"kind": "process_kill", "for": 90}, "schedule.faults.0.for: a duration is a number with ms, s"),
+        ({"kind": "process_kill", "for": {"at_least": 5}}, "schedule.faults.0.for.at_least: a duration is a number"),
         ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is no known key"),
         *(
             ({"kind": "process_kill", "target": {"pick": p}}, "a share from 1% to 100%")
