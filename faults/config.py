@@ -148,7 +148,7 @@ def load(path: str | os.PathLike[str]) -> FaultConfig:
         data = yaml.safe_load(expanded(file.read_text(encoding="utf-8"), file))
     except OSError as error:
         raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FaultConfigError(f"{file}: is no valid YAML ({' '.join(str(error).split())}).") from error
     if not isinstance(data, dict):
         raise FaultConfigError(f"{file}: must hold a mapping with targets: and schedule: or plan:.")

@@ -126,7 +126,8 @@ def read(folder: Path) -> dict[str, Entry]:
     """Fault id -> entry, in the order of the journal in ``folder``; empty where there is none."""
     entries: dict[str, Entry] = {}
     try:
-        lines = (folder / JOURNAL_FILE).read_text(encoding="utf-8").splitlines()
+        # Lost power may leave anything in the place of the last lines; what is before them must still be healed.
+        lines = (folder / JOURNAL_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
         return entries
     for text in lines:

@@ -153,13 +153,14 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
         (None, "cannot be read"),
         ("targets: [", "is no valid YAML"),
         ("- 1", "must hold a mapping"),
+        (b"state: caf\xe9", "is no valid YAML"),
         ("a: ${NO_NAME_}", "NO_NAME_"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | None, words: str) -> None:
+def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | bytes | None, words: str) -> None:
     file = tmp_path / "faults.yaml"
     if content is not None:
-        file.write_text(content)
+        file.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(FaultConfigError, match=words) as caught:
         load(file)
     assert str(caught.value).startswith(str(file))

@@ -178,6 +178,18 @@ def test_a_line_that_a_full_disk_cut_off_does_not_take_the_next_one(tmp_path: Pa
     assert read(tmp_path)[entry.fault.id].is_healed
 
 
+@pytest.mark.parametrize("rest", [b'{"what": "sta\xff\xfe', bytes(512)])
+def test_what_lost_power_left_at_the_end_hides_nothing_before_it(tmp_path: Path, rest: bytes) -> None:
+    with Journal.locked(tmp_path) as journal:
+        journal.begin(fault(), FACTS)
+        with (tmp_path / JOURNAL_FILE).open("ab") as file:
+            file.write(rest)
+    with Journal.locked(tmp_path) as journal:
+        (entry,) = journal.open_entries()
+        journal.reach(entry, "healed")
+    assert read(tmp_path)[entry.fault.id].is_healed
+
+
 def test_one_that_cannot_be_mended_keeps_none_behind_it() -> None:
     mended: list[str] = []
 
