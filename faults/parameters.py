@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from faults.section import Bytes, Seconds, Section, how_many, seconds_of
+from faults.section import Bytes, Seconds, Section, how_many, seconds_of, with_port
 
-Peer = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")]
+Peer = Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$"), AfterValidator(with_port)]
 Direction = Literal["both", "to_upstream", "to_client"]
 
 
@@ -68,9 +68,7 @@ class NamespacePartitionParameters(Section):
     """``direction``: what leaves the namespace (``to``), what comes (``from``) or ``both``; ``peers``: only theirs."""
 
     direction: Literal["to", "from", "both"] = "to"
-    peers: Annotated[
-        tuple[Annotated[str, Field(pattern=r"^[0-9]{1,3}(\.[0-9]{1,3}){3}:[0-9]{1,5}$")], ...], Field(max_length=16)
-    ] = ()
+    peers: Annotated[tuple[Peer, ...], Field(max_length=16)] = ()
     """IPv4 addresses with ports, outside the namespace; all traffic where there are none."""
 
 

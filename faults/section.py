@@ -73,6 +73,13 @@ def text_of(seconds: float) -> str:
     return f"{minutes:g}m {round(rest, 3):g}s" if rest else f"{minutes:g}m"
 
 
+def with_port(value: str) -> str:
+    """``value``, where its port is one. Raises ValueError."""
+    if not 0 < int(value.rpartition(":")[2]) < 2**16:
+        raise ValueError("a port is a number from 1 to 65535")
+    return value
+
+
 def first_problem(error: ValidationError) -> str:
     """What a person reads of it: where, what, and how many more."""
     first = error.errors()[0]

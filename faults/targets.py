@@ -6,11 +6,11 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Annotated, Final, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import AfterValidator, Field, field_validator, model_validator
 
-from faults.section import Section
+from faults.section import Section, with_port
 
-Address = Annotated[str, Field(pattern=r"^[^:\s]+:[0-9]{1,5}$")]
+Address = Annotated[str, Field(pattern=r"^[^:\s]+:[0-9]{1,5}$"), AfterValidator(with_port)]
 """``host:port``."""
 _RELAY_BITS: Final = 30
 

@@ -107,6 +107,7 @@ def test_a_backend_that_is_not_built_is_refused(backend: str) -> None:
         ({"type": "process", "pid": 5, "start": ["x"]}, "start needs pid_file"),
         ({"type": "process", "pid_file": "p", "start": ["x"], "supervised": True}, "exclude each other"),
         ({"type": "link", "listen": "here", "upstream": "127.0.0.1:1"}, "targets.t.link.listen"),
+        ({"type": "link", "listen": "127.0.0.1:99999", "upstream": "127.0.0.1:1"}, "a port is a number from 1 to"),
         ({"type": "sidecar"}, "one of state, pid_file and pid"),
         ({"type": "sidecar", "state": "s", "pid_file": "p"}, "one of state, pid_file and pid"),
         ({"type": "sidecar", "pid": 5, "start": ["x"]}, "start needs state or pid_file"),
