@@ -156,18 +156,18 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
         overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
         missing_after_ms=missing_after_seconds(plan) * 1000,
         effective=EFFECTIVE_FILE if plan.is_real else None,
-        measures={} if plan.day is None else _measures(plan.day, window_seconds(plan)),
+        measures=_measures(plan.seconds / 2 if plan.day is None else plan.day.control_seconds, window_seconds(plan)),
     ).write(bootstrap_servers, folder)
 
 
-def _measures(day: Day, window: int) -> dict[str, object]:
+def _measures(control: float, window: int) -> dict[str, object]:
     """The section of that name: a baseline from a short control phase, a rate over several windows."""
     # The control phase must hold two rates at least.
-    rate_over = f"{max(2 * window, min(_RATE_WINDOWS * window, day.control_seconds // 3)):g}s"
+    rate_over = f"{max(2 * window, min(_RATE_WINDOWS * window, control // 3)):g}s"
     return {
         # The first answers of a real engine come late: a baseline with them in it would hide what a fault costs.
-        "warm_up": f"{max(1.0, day.control_seconds / 5):g}s",
-        "control_least": f"{max(1.0, min(10.0, day.control_seconds / 2)):g}s",
+        "warm_up": f"{max(1.0, control / 5):g}s",
+        "control_least": f"{max(1.0, min(10.0, control / 2)):g}s",
         "moving_rate": rate_over,
         "stable_for": rate_over,
     }

@@ -38,8 +38,11 @@ def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str],
         counts, _ = opinion.cells.get(cell, (Counter[str](), Counter[str]()))
         decided = is_decided(case, row, opinion.copies.get(cell, 0), counts["expected"] + counts["out_of_scope"])
         for name in VIOLATIONS:
+            told_before = before.get((name, cell), 0)
+            # In a cell in which the engine was found out, what comes to it is confirmed though its class is held.
+            is_held = name in held and not told_before
             least = 0 if name in held or not decided else counts[name]
-            most = max(least, before.get((name, cell), 0))
+            most = 0 if is_held else max(counts[name], told_before)
             if not least <= now.get((name, cell), 0) <= most:
                 found.append(f"seed {case.seed}: {name} of {cell}: {now.get((name, cell), 0)}, not {least} to {most}")
     return found

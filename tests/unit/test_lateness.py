@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
@@ -14,6 +15,7 @@ from validator.codecs.columns import UNDECODABLE
 from validator.model.books import Books, Hole, TimeRules
 from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
+from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import Lateness, doubting, hole
 from validator.state.known_facts import KnownFacts
@@ -22,7 +24,7 @@ from validator.stream.committing import frontier_rows, hole_rows, mark_row, repl
 from validator.stream.judging import Judging
 from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
-from validator.stream.starting import _after_holes
+from validator.stream.starting import _after_holes, opened
 
 INPUT = PartitionId("input", 0)
 DAY_US = 86_400_000_000
@@ -133,3 +135,37 @@ def test_how_much_a_topic_that_was_made_again_held_is_not_known(tmp_path: Path) 
 
 def test_other_marks_name_no_topic() -> None:
     assert replaced_by(["rest_all", "retired {}"]) == frozenset()
+
+
+def topics_of(*lookups: Lookup, books: Books, side: Side = Side.INPUT) -> Books:
+    """The books once a generation was opened on one topic, whose partitions look so."""
+    found = {PartitionId("input", number): lookup for number, lookup in enumerate(lookups)}
+    brokers = SimpleNamespace(lookup=lambda _: found, at_time=lambda *_: {})
+    config = SimpleNamespace(start=SimpleNamespace(kind="earliest"))
+    sources: Any = [SimpleNamespace(side=side, topic="input")]
+    topics: Any = {"input": SimpleNamespace(partitions=range(len(lookups)))}
+    return opened(books, cast("Any", config), cast("Any", brokers), sources, topics, 9)[0]
+
+
+def test_a_start_tells_what_was_gone_of_inputs_until_a_batch_has_met_it() -> None:
+    second = PartitionId("input", 1)
+    before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(), second: frontier(partition=1)})
+    found = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 0, 12, 12), books=before)
+    assert (found.holes, found.replaced) == ((Hole(INPUT, 15),), frozenset())
+    again = topics_of(Lookup("one", 15, 20, 20), Lookup("one", 11, 12, 12), books=found)
+    assert again.holes == (Hole(INPUT, 15), Hole(second, 11))
+    assert again.looked_up(1, 10, {}, {}).holes == ()
+
+
+def test_a_start_tells_an_input_that_was_made_again() -> None:
+    before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier()})
+    found = topics_of(Lookup("two", 0, 3, 3), books=before)
+    assert (found.holes, found.replaced) == ((Hole(INPUT, 0),), frozenset({INPUT}))
+    assert found.looked_up(1, 10, {}, {}).replaced == {INPUT}
+
+
+def test_answers_that_are_gone_make_no_event_late() -> None:
+    before = Books(TimeRules(0, 1), batch=0, lookup_us=8, frontiers={INPUT: frontier(side="output")})
+    for lookup in (Lookup("one", 15, 20, 20), Lookup("two", 0, 3, 3)):
+        found = topics_of(lookup, books=before, side=Side.OUTPUT)
+        assert (found.holes, found.replaced, found.gap_met) == ((), frozenset(), True)

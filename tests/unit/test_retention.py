@@ -282,6 +282,7 @@ def test_what_proves_windows_past_leaves_with_them(tmp_path: Path) -> None:
 def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_path: Path) -> None:
     """Though the facts that said so are gone: cells of later windows stay open, and are judged by it."""
     run = Run(tmp_path / "state")
+    run.judging.rules = replace(RULES, drops_late=True)
     window_us = 5 * MINUTE_US
     for number in range(3):
         at = START_US + number * (RETENTION_US + 2 * EPOCH_US)

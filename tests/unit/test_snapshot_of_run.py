@@ -74,3 +74,12 @@ def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_the
     }  # fmt: skip
     assert shown.violations["suspected"] == {"duplicate": 1, "misplaced": 0, "unknown_id": 1}
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
+
+
+def test_a_loss_that_was_told_stays_in_the_report_though_it_is_overdue_by_now(tmp_path: Path) -> None:
+    """A late event gave its cell time again, or its topic was made again: it is still outstanding, and on record."""
+    none = Sums.empty()
+    sums = replace(none, counts={**none.counts, "overdue": 2}, on_record={"missing": 2})
+    shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord(confirmed_now={"missing": 2}))
+    assert shown.violations["confirmed"]["missing"] == 2
+    assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL

@@ -207,7 +207,7 @@ def _flags(
     cells: Cells, rows: Ints, items: _Items, named: Sequence[Place], rules: Rules, places: Mapping[Place, PlaceOffsets]
 ) -> Flags:
     late, doubtful, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(4))
-    if rules.drops_late or rules.join is not None:
+    if rules.asks_lateness:
         ends = cells["window_start_us"][rows] + rules.window_us
         late = _past(cells.lateness.proven, ends, items, named)
         doubtful = _past(cells.lateness.possible, ends, items, named) & ~late

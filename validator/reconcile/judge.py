@@ -65,6 +65,11 @@ class Rules:
     join: WindowedJoin | None = None
 
     @property
+    def asks_lateness(self) -> bool:
+        """Whether a verdict may depend on which events were late."""
+        return self.drops_late or self.join is not None
+
+    @property
     def compares_all(self) -> bool:
         """Whether fingerprints decide nothing: every cell with an answer, or overdue, is compared id by id."""
         return self.collapse or self.join is not None

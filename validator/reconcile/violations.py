@@ -1,7 +1,8 @@
 """Verdict changes to violation rows: suspected, confirmed, retracted (SEMANTICS section 2).
 
 A violation is a cell and a class; its count moves as facts arrive. While what cannot be read may explain its class,
-what comes to it is suspected; of what was confirmed before all that could have caused it had been read, and it stays.
+cells that come to it are suspected; of what was confirmed before all that could have caused it had been read, and it
+stays.
 What adds to the confirmed part is confirmed, what takes away from it is retracted: the sums of both over all rows are
 the history, and retractions are the measured false-alarm rate.
 """
@@ -101,10 +102,13 @@ def tell_violations(cells: Cells, judged: Judged, *, suspected: frozenset[str], 
 def _confirmed(cells: Cells, judged: Judged, name: str, suspected: frozenset[str]) -> Ints:
     """How much of each cell's violation of class ``name`` is confirmed.
 
-    Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet.
+    Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet. Where
+    some of it was confirmed before, the engine is found out in that cell, and what comes to it is confirmed as well.
     """
     before = cells[f"confirmed_{name}"]
-    proven = before if name in suspected else np.maximum(judged.counts[name], before)
+    proven = np.maximum(judged.counts[name], before)
+    if name in suspected:
+        proven = np.where(before > 0, proven, 0)
     return np.minimum(judged.on_record[name], proven)
 
 

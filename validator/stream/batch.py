@@ -154,6 +154,8 @@ class BatchRunner:
         if canary is not None and facts is not None:
             planted, facts = canary.apart(facts)
         if moved or rest is not Rest.NONE or self._tick_is_due(lookup_us):
+            # None was made again in between, with offsets of its own: what was looked up and read is of one topic.
+            self._check_topics(self.brokers.topics(topics))
             self._commit(books, facts if moved else None, rest, began)
         if canary is not None:
             # Last: it is told of what is committed and published, as everything else is.

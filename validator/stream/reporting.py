@@ -10,6 +10,7 @@ from validator.model.books import Books
 from validator.model.classes import Guarantee, Verdict
 from validator.model.grading import grade, reasons
 from validator.model.snapshot import PartitionCoverage, Snapshot
+from validator.reconcile.judge import VIOLATIONS
 from validator.stream.judging import Sums
 from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
@@ -24,7 +25,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
     held = record.suspected(books, sums)
     confirmed = _confirmed_now(books, sums, record, held)
-    suspected = {name: sums.counts[name] - confirmed[name] for name in sorted(held)}
+    suspected = {name: max(0, sums.counts[name] - confirmed[name]) for name in sorted(held)}
     acknowledged = record.acknowledged.left
     opened = _unacknowledged(confirmed, acknowledged)
     expected = record.expected()
@@ -151,11 +152,11 @@ def _by_class(counts: Mapping[tuple[str | None, str], int] | Mapping[tuple[str, 
 
 def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[str]) -> dict[str, int]:
     """Violation class -> contributions (or results) that are confirmed and not retracted. ``held``: the classes of
-    which nothing more is confirmed."""
-    confirmed = {name: sums.counts[name] for name in ("missing", "duplicate", "misplaced", "unknown_id")}
-    for name in held:
-        # What was confirmed before stays so, of cells that are retired by now too.
-        confirmed[name] = min(confirmed[name], record.confirmed_now.get(name, 0))
+    which no further cell is confirmed."""
+    # What was told stays so while it is on record: of cells that are retired by now too, and though time, or a topic
+    # that was made again, calls it overdue.
+    told = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
+    confirmed = {name: told[name] if name in held else max(told[name], sums.counts[name]) for name in VIOLATIONS}
     confirmed["undecodable"] = books.undecodable("output")
     return confirmed
 

@@ -110,7 +110,8 @@ def plan(
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         facts = contributing(part)
         rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
-        late += [{**row, "epoch": now} for row in kept(part, until_us)]
+        if judging.rules.asks_lateness:
+            late += [{**row, "epoch": now} for row in kept(part, until_us)]
         stays = rows >= 0
         stays[stays] = ~goes[rows[stays]]
         facts = facts.filter(pa.array(stays)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
