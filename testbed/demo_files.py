@@ -12,7 +12,6 @@ from typing import Final
 
 from testbed import run_files
 from testbed.broker import free_ports
-from testbed.demo_day import Day
 from testbed.demo_options import DemoPlan
 from testbed.demo_targets import WORKERS
 from testbed.engines.catalogue import CATALOGUE
