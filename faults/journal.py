@@ -135,14 +135,18 @@ def read(folder: Path) -> dict[str, Entry]:
             line = json.loads(text)
         except ValueError:
             continue
-        if line["what"] == "begun":
+        what = line.get("what") if isinstance(line, dict) else None
+        if what == "begun":
             fault = Fault.from_json(line["fault"])
             entries[fault.id] = Entry(fault, Facts.model_validate_json(line["facts"]))
             continue
-        entry = entries[line["id"]]
-        if line["what"] == "facts":
+        entry = entries.get(line.get("id")) if what in ("facts", "state", "told") else None
+        if entry is None:
+            # Nobody of ours wrote it; what was begun must still be healed.
+            continue
+        if what == "facts":
             entry.facts = Facts.model_validate_json(line["facts"])
-        elif line["what"] == "told":
+        elif what == "told":
             entry.is_told = True
         elif line["state"] in STATES:
             entry.states[line["state"]] = datetime.fromisoformat(line["time"])

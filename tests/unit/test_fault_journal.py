@@ -178,7 +178,10 @@ def test_a_line_that_a_full_disk_cut_off_does_not_take_the_next_one(tmp_path: Pa
     assert read(tmp_path)[entry.fault.id].is_healed
 
 
-@pytest.mark.parametrize("rest", [b'{"what": "sta\xff\xfe', bytes(512)])
+OTHERS = [b'{"level": "info"}\n', b'{"what": "told", "id": "other"}\n', b"[1]\n"]
+
+
+@pytest.mark.parametrize("rest", [b'{"what": "sta\xff\xfe', bytes(512), *OTHERS])
 def test_what_lost_power_left_at_the_end_hides_nothing_before_it(tmp_path: Path, rest: bytes) -> None:
     with Journal.locked(tmp_path) as journal:
         journal.begin(fault(), FACTS)
