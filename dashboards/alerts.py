@@ -121,7 +121,8 @@ def _pipeline() -> tuple[Alert, ...]:
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "{{ .Labels.pipeline }} answers late, and ever later",
             "Pipeline {{ .Labels.pipeline }} owes answers for {{ .Value | humanize }} contributions of class overdue,"
-            " and their number has just grown; they become missing when timing.missing_after has passed.",
+            " and their number has just grown; they become missing when timing.missing_after has passed, unless"
+            " a record that could not be read may have made them late, or answers are gone.",
             # Before missing_after (120 s unless set) has passed too: later it would warn of nothing.
             waits="30s",
             keeps="10m",

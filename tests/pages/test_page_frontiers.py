@@ -189,7 +189,7 @@ def test_rows_outlive_a_restart_of_the_server_and_go_on_after_it(page: Browser, 
     for _ in range(2):
         page.value(f"{SUMMARY}.click()")
         page.value(PAINTED)
-    page.wait_until(f"{OF} === 'Asking the sidecar.'")
+    page.wait_until(f"{OF} === 'The sidecar does not answer.'")
     served.start()
     page.wait_until("document.querySelector('#notice').innerText.includes('What is shown is from before')", 15)
     page.wait_until(f"{ROWS}.length === 3 && {OF} === 'As of batch 1, 12:00:02 UTC.'")

@@ -83,3 +83,13 @@ def test_a_loss_that_was_told_stays_in_the_report_though_it_is_overdue_by_now(tm
     shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord(confirmed_now={"missing": 2}))
     assert shown.violations["confirmed"]["missing"] == 2
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
+
+
+def test_what_retention_took_while_it_was_suspected_is_a_failure_that_no_alert_counts(tmp_path: Path) -> None:
+    """Nobody told it, so that nobody could acknowledge it; the reasons say what is not known of it."""
+    none = Sums.empty()
+    sums = replace(none, counts={**none.counts, "missing": 2}, on_record={"missing": 2})
+    shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord(confirmed_now={"missing": 1}))
+    assert (shown.violations["confirmed"]["missing"], shown.violations_open["missing"]) == (2, 1)
+    assert "when violations of class missing were confirmed is not known" in shown.reasons
+    assert shown.verdicts_over["1h"][Guarantee.EXACTLY_ONCE] is Verdict.UNKNOWN

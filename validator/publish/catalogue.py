@@ -120,7 +120,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "outstanding_events",
         "gauge",
         "contributions",
-        "Expected contributions without an answer, by what is known of them.",
+        "Expected contributions without an answer, by what is known of them now.",
         (Label("state", tuple(OUTSTANDING), "kind of outstanding"),),
     ),
     Metric(

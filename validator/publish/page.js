@@ -164,16 +164,18 @@ async function askFrontier() {
   try {
     while (owed && at("frontier").open) {
       owed = false;
-      // Without an answer the rows stay, and the batch beside them; the next update asks again.
+      // Without an answer the rows stay, and the batch beside them; the next update or beat asks again.
       const told = await fetch("partitions.json", { signal: AbortSignal.timeout(ANSWER_MS) }).then((answer) => answer.json()).catch(() => null);
-      if (told && told.rows && at("frontier").open) frontier(told);
+      if (!at("frontier").open) continue;
+      if (told && told.rows) frontier(told);
+      else if (drawn.size === 0) tell("partitions-of", told ? "No batch yet." : "The sidecar does not answer.");
     }
   } finally { asking = false; }
 }
 function opened() {
   drawn.clear(); fill("partitions", []);
   tell("partitions-of", at("frontier").open ? "Asking the sidecar." : "");
-  if (time) askFrontier();
+  askFrontier();
 }
 function tiles(report, canary) {
   const c = report.contributions, lag = report.coverage.topics.reduce((sum, t) => sum + t.lag_events, 0), delay = report.latency_seconds;
@@ -247,7 +249,10 @@ function show(update) {
   Timeline.add(update.rows, update.restarts, report.faults, update.definition);
 }
 // How fresh is what is shown: told by the sidecar's own clock, for this machine's may be wrong.
-function beat(said) { heardAt = performance.now(); batchAge = said.age_seconds; batchAgeAt = heardAt; fresh(); }
+function beat(said) {
+  heardAt = performance.now(); batchAge = said.age_seconds; batchAgeAt = heardAt; fresh();
+  if (drawn.size === 0) askFrontier();
+}
 function fresh() {
   const now = performance.now(), silent = heardAt === null ? null : (now - heardAt) / 1000, age = batchAge === null ? null : batchAge + (now - batchAgeAt) / 1000;
   const dead = lost || silent === null || silent > SILENT_SECONDS;

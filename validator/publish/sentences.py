@@ -41,7 +41,7 @@ PHASES_SHOWN: Final = 20
 
 OUTSTANDING: Final[dict[str, str]] = {
     "pending": "not due yet",
-    "overdue": "overdue, not yet called lost",
+    "overdue": "overdue: not answered, and not proven lost",
     "blocked": "held back by an open transaction",
     "unconsumed": "not consumed by the engine yet",
     "dropped_late": "dropped for lateness, which the late policy tolerates",
@@ -130,7 +130,12 @@ def listed(classes: list[str]) -> str:
 def outstanding(report: dict[str, Any]) -> list[str]:
     """A sentence for each kind of contribution that has no answer and is no violation."""
     found = [(report["contributions"].get(name), said) for name, said in OUTSTANDING.items()]
-    return [f"{plural(count, 'event')} {'is' if count == 1 else 'are'} {said}." for count, said in found if count]
+    lines = [f"{plural(count, 'event')} {'is' if count == 1 else 'are'} {said}." for count, said in found if count]
+    # Their cells have time again, for a late event came: what was told of them stands until they are answered.
+    told = (report["violations"]["confirmed"].get("missing") or 0) - (report["contributions"].get("missing") or 0)
+    if lines and told > 0:
+        lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} called lost before.")
+    return lines
 
 
 def of_faults(report: dict[str, Any]) -> list[str]:

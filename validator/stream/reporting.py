@@ -25,9 +25,12 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
     held = record.suspected(books, sums)
     confirmed = _confirmed_now(books, sums, record, held)
-    suspected = {name: max(0, sums.counts[name] - confirmed[name]) for name in sorted(held)}
+    suspected = {name: max(0, sums.on_record.get(name, 0) - confirmed[name]) for name in sorted(held)}
+    untold = _untold(confirmed, record)
     acknowledged = record.acknowledged.left
-    opened = _unacknowledged(confirmed, acknowledged)
+    # What nobody told, nobody could acknowledge.
+    told = {name: min(count, record.confirmed_now.get(name, 0)) for name, count in confirmed.items()}
+    opened = _unacknowledged(told, acknowledged)
     expected = record.expected()
     planned = _by_class(expected)
     costs = measured(config, books, record)
@@ -37,8 +40,8 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         guarantee=config.guarantee,
         taken_us=books.lookup_us,
         verdicts=grade(confirmed, doubts),
-        verdicts_over=_over(books, record, doubts, confirmed),
-        reasons=reasons(confirmed, doubts),
+        verdicts_over=_over(books, record, [*doubts, *untold], confirmed),
+        reasons=reasons(confirmed, [*doubts, *untold]),
         contributions=dict(sums.counts),
         results=results,
         results_total={name: max(count, record.results_most.get(name, 0)) for name, count in results.items()},
@@ -81,7 +84,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         },
         confirmed_total=dict(record.confirmed_total),
         retracted_total=dict(record.retracted_total),
-        coverage_complete=complete and not books.expired,
+        coverage_complete=complete and not books.expired and not books.replaced,
         coverage=coverage,
         input_watermark_us=books.watermark_us,
         batches=record.batches,
@@ -161,13 +164,16 @@ def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[s
     return confirmed
 
 
+def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[str]:
+    """Why the verdicts over an hour and a day are unknown, where violations were retired while they were suspected: of
+    those nobody told when they were confirmed."""
+    names = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
+    return [f"when violations of class {', '.join(names)} were confirmed is not known"] if names else []
+
+
 def _over(
     books: Books, record: RunRecord, doubts: Sequence[str], confirmed: Mapping[str, int]
 ) -> Mapping[str, Mapping[Guarantee, Verdict]]:
-    untold = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
-    if untold:
-        # Retired while they were suspected, so that nobody told when they were confirmed.
-        doubts = [*doubts, f"when violations of class {', '.join(untold)} were confirmed is not known"]
     found = {}
     for span, minutes in {"1h": 60, "24h": 24 * 60}.items():
         since = record.recent.since(minutes, books.lookup_us)
