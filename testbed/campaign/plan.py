@@ -118,6 +118,11 @@ class Plan(Section):
             raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
         if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:
             raise ValueError("parallelism 1 leaves nobody to take over from a paused instance; use 2 or 3")
+        if self.missing_after <= self.phases.failure and set(self.faults) != {"none"}:
+            raise ValueError(
+                f"missing_after is not above phases.failure ({self.phases.failure:g}s): what a fault only holds back "
+                "would be told as lost; lengthen it"
+            )
         for engine in self.engines:
             try:
                 session = self.timeouts_of(engine).session_timeout_seconds

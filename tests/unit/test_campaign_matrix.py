@@ -96,6 +96,16 @@ def test_an_engine_without_a_join_is_left_out_of_joins_only(monkeypatch: pytest.
         matrix(plan(engines=["spark"], workloads=["sst", "mst"]))
 
 
+def test_what_a_fault_holds_back_is_not_lost_by_the_plan(tmp_path: Path) -> None:
+    path = tmp_path / "hasty.yaml"
+    head = "engines: [reference]\nguarantees: [exactly_once]\nphases: {failure: 20s}\nmissing_after: 20s\n"
+    path.write_text(head + "faults: [crash]\n", encoding="utf-8")
+    with pytest.raises(PlanError, match=r"missing_after is not above phases.failure \(20s\)"):
+        load(path)
+    path.write_text(head + "faults: [none]\n", encoding="utf-8")
+    assert load(path).missing_after == 20
+
+
 def test_every_cell_comes_once_before_any_comes_again() -> None:
     wanted = plan()
     everything = runs(matrix(wanted).cells, wanted)

@@ -113,6 +113,13 @@ def test_what_a_fault_did_to_throughput_and_latency_is_told_where_it_is_known() 
     assert "TPF" not in of_faults(build(broken()))[0]
 
 
+@pytest.mark.parametrize(("ratio", "is_explained"), [(1.05, False), (1.6, True)])
+def test_more_output_under_a_fault_than_before_it_is_explained(ratio: float, *, is_explained: bool) -> None:
+    said = of_faults(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]
+    assert f"throughput {ratio} times that before (TPF" in said
+    assert ("what was held back came out before the fault was verified gone" in said) is is_explained
+
+
 def test_when_healing_began_is_in_the_report() -> None:
     fault = replace(broken().faults[0], heal_started_us=NOON_US - 9 * SECOND, healed_us=NOON_US - 8 * SECOND)
     told = build(replace(broken(), faults=(fault,)))["faults"][0]

@@ -38,6 +38,8 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
 """Class -> the sentence for one contribution or result, and for several."""
 
 PHASES_SHOWN: Final = 20
+_RAISED_LEAST: Final = 1.1
+"""A load that does not change gives up to so much by chance."""
 
 OUTSTANDING: Final[dict[str, str]] = {
     "pending": "not due yet",
@@ -154,7 +156,7 @@ def of_faults(report: dict[str, Any]) -> list[str]:
             if fault[key] is not None
         ]
         costs += [
-            f"{words} {number(fault[key])} times that before ({short})"
+            f"{words} {number(fault[key])} times that before ({short}{_why_above_one(key, fault[key])})"
             for key, words, short in (
                 ("throughput_penalty_ratio", "throughput", "TPF"),
                 ("latency_penalty_ratio", "mean latency", "LPF"),
@@ -172,6 +174,13 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
         lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.{''.join(reasons)}")
     return lines
+
+
+def _why_above_one(key: str, ratio: float) -> str:
+    """What it means where a fault seems to have raised the throughput: the failure phase ends when it is seen gone."""
+    if key != "throughput_penalty_ratio" or ratio < _RAISED_LEAST:
+        return ""
+    return ": what was held back came out before the fault was verified gone, or more came in"
 
 
 def of_phases(report: dict[str, Any]) -> list[str]:
