@@ -203,12 +203,12 @@ class Clock:
 
     @remembered
     def may_be_late(self, event: InputEvent) -> bool:
-        """Whether an event would be late if what is hidden before it in its partition were as new as can be [20]."""
-        hidden = self.hidden_before((event.topic, event.partition), event.offset)
-        if hidden is None:
-            return False
+        """Whether an event would be late if what is hidden before it in its partition were as new as can be, or if what
+        was too far ahead there had moved the time [20]."""
+        place = (event.topic, event.partition)
+        furthest = [self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)]
         legal_close = self.timing.end(self.cell_of(event)) + self.timing.allowed_lateness_us
-        return hidden - self.timing.max_disorder_us >= legal_close
+        return any(at is not None and at - self.timing.max_disorder_us >= legal_close for at in furthest)
 
     # What nobody can read any more
 
@@ -226,6 +226,21 @@ class Clock:
             or any(state.place == place and state.start_offset < state.log_start <= offset for state in step.partitions)
         ]
         return max(met) + self.timing.max_ahead_us if met else None
+
+    @remembered
+    def ahead_before(self, place: TopicPartition, offset: int) -> int | None:
+        """The latest instant in the windows of events before an offset which were too far ahead to move the watermark:
+        the time of an engine without such a limit is no later [20]."""
+        return max(
+            (
+                self.timing.end(self.cell_of(event)) - 1
+                for step, event in self.events()
+                if (event.topic, event.partition) == place
+                and event.offset < offset
+                and not self.moves_watermark(step, event)
+            ),
+            default=None,
+        )
 
     @remembered
     def hides_start(self, place: TopicPartition) -> bool:

@@ -39,6 +39,8 @@ class Habits:
     side_channels: frozenset[Role]
     decodes_all: bool
     """Whether it can read what the validator can not."""
+    is_moved_by_all: bool
+    """Whether an event that both can read makes others late however far ahead it is."""
     drops_late: bool
     rejects: float
     fires_early: float
@@ -60,7 +62,7 @@ class Engine:
         self.closed: set[Cell] = set()
         self.watermark: int | None = None
         self.newest: dict[TopicPartition, int] = {}
-        self.newest_sane: dict[TopicPartition, int] = {}
+        self.latest: dict[TopicPartition, int] = {}
         self.arrived_us: dict[TopicPartition, int] = {log.place: 0 for log in inputs}
         self.seen: set[str] = set()
 
@@ -95,11 +97,12 @@ class Engine:
         newest = event.event_time_us
         self.newest[log.place] = max(newest, self.newest.get(log.place, -(1 << 60)))
         # `max_ahead` is the validator's: it reads at or after this instant, so it counts at least these.
-        if newest <= now + self.timing.max_ahead_us:
-            self.newest_sane[log.place] = max(newest, self.newest_sane.get(log.place, -(1 << 60)))
+        is_moved = self.habits.is_moved_by_all and isinstance(record, InputEvent)
+        if is_moved or newest <= now + self.timing.max_ahead_us:
+            self.latest[log.place] = max(newest, self.latest.get(log.place, -(1 << 60)))
 
     def _is_late(self, event: InputEvent) -> bool:
-        newest = self.newest_sane.get((event.topic, event.partition))
+        newest = self.latest.get((event.topic, event.partition))
         end = self.timing.window_start(event.event_time_us) + self.timing.window_us
         return newest is not None and newest - self.timing.max_disorder_us >= end + self.timing.allowed_lateness_us
 

@@ -73,6 +73,7 @@ chooses what can never raise a false alarm:
 20. AMENDS the law: an undecodable or expired input record may have moved on the engine's time in its partition, to any
     instant up to `max_ahead` after the lookup at which it was met. A later copy of the partition, whose window could
     then legally have closed, is unprovable under policy `drop`: overdue instead of missing. In a join it is no reason.
+    So may an event further ahead than `max_ahead`, with an engine that has no such limit: up to the end of its window.
 """
 
 from __future__ import annotations

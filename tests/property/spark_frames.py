@@ -7,6 +7,7 @@ partition p of step s of history h is (h * `STEPS` + s) * `PARTITIONS` + p. Topi
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -23,7 +24,7 @@ from tests.property.spark_histories import SOURCES, Case
 from validator.codecs import scalars
 from validator.codecs.columns import DECODED, DECODED_TYPE, RESULT_TYPE, UNDECODABLE
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.arrays import ints
+from validator.reconcile.arrays import Ints, ints
 from validator.reconcile.facts import Side, aggregate, completed
 from validator.reconcile.lateness import doubting
 
@@ -90,7 +91,8 @@ def facts(spark: SparkSession, cases: Sequence[Case], folder: Path) -> list[list
         steps = []
         for step, known in enumerate(case.history.steps):
             mine = np.flatnonzero(at == number * STEPS + step)
-            steps.append(doubting(_of_step(table.take(pa.array(mine)), step, known.lookup_us), reach_at(case, step)))
+            facts = _of_step(table.take(pa.array(mine)), step, known.lookup_us)
+            steps.append(doubting(facts, reach_at(case, step), partial(latest_reach_at, case)))
         found.append(steps)
     return found
 
@@ -99,8 +101,17 @@ def reach_at(case: Case, step: int) -> int:
     """The largest window end that an event as new as can be in a step would prove past."""
     timing = case.history.timing
     newest_us = case.history.steps[step].lookup_us + timing.max_ahead_us
-    window = TumblingWindow(timing.window_us, timing.window_offset_us)
-    return window.reach_at(newest_us, timing.max_disorder_us + timing.allowed_lateness_us)
+    return _window(case).reach_at(newest_us, timing.max_disorder_us + timing.allowed_lateness_us)
+
+
+def latest_reach_at(case: Case, starts: Ints) -> Ints:
+    """What the latest events of windows would prove past."""
+    timing = case.history.timing
+    return _window(case).latest_reach_at(starts, timing.max_disorder_us + timing.allowed_lateness_us)
+
+
+def _window(case: Case) -> TumblingWindow:
+    return TumblingWindow(case.history.timing.window_us, case.history.timing.window_offset_us)
 
 
 def _of_step(rows: pa.Table, step: int, lookup_us: int) -> pa.Table:

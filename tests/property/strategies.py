@@ -153,6 +153,8 @@ class World:
         habits = Habits(
             side_channels=frozenset(log.role for log in self.answers),
             decodes_all=rng.random() < 0.5,
+            # Not drawn: what other worlds are made of stays as it is.
+            is_moved_by_all=self.produce_until_us != 50,
             drops_late=self.timing.late_policy == "drop",
             rejects=rng.choice((0.0, 0.1)),
             fires_early=rng.choice((0.0, 0.0, 0.3)),

@@ -16,6 +16,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.property.clock import Clock
 from tests.property.history import History, InputEvent, flaws
 from tests.property.packing import namespace_of, pack_histories, packed_cells, packed_counts
 from tests.property.reference import Judgement, Reference, classify_all, conclude
@@ -77,11 +78,12 @@ def test_a_rule_that_forgets_hidden_answers_accuses_a_correct_engine(monkeypatch
 
 
 @pytest.mark.timeout(600)
-def test_a_rule_that_forgets_what_hidden_records_make_late_accuses_a_correct_engine(
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("forgotten", ["hidden_before", "ahead_before"])
+def test_a_rule_that_forgets_what_may_have_moved_the_time_accuses_a_correct_engine(
+    forgotten: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Reference, "may_be_dropped", lambda self, event: False)
-    # Rare: one world in a thousand.
+    monkeypatch.setattr(Clock, forgotten, lambda self, place, offset: None)
+    # Rare: one world in a thousand, or in four hundred.
     histories = (causal_correct_history(Random(seed)) for seed in range(1000, 2000))
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
 

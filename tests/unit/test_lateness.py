@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -17,7 +18,7 @@ from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import Lateness, doubting, hole
+from validator.reconcile.lateness import Lateness, doubting, hole, kept
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.committing import frontier_rows, hole_rows, mark_row, replaced_by, replaced_mark
@@ -42,6 +43,10 @@ def judged(*rows: dict[str, Any], drops_late: bool = True) -> dict[str, int]:
     judging.absorb(rows_of(Table.FACTS, rows), clock(100), {})
     sums = judging.absorb(None, clock(10 * MINUTE_US), {})
     return {name: count for name, count in sums.counts.items() if count}
+
+
+def nobody_asks(starts: object) -> Any:
+    raise AssertionError(f"no event is too far ahead: {starts}")
 
 
 def poison(offset: int, reach_us: int | None = MINUTE_US) -> dict[str, Any]:
@@ -85,10 +90,38 @@ def test_undecodable_inputs_get_the_reach_that_they_may_have_had() -> None:
             fact("input", [1], batch=0, lookup_us=1),
         ],
     )
-    assert doubting(rows, 5)["reach_us"].to_pylist() == [5, None, None]
+    doubted = doubting(rows, 5, nobody_asks)
+    assert doubted["reach_us"].to_pylist() == [5, None, None]
     lateness = Lateness()
-    lateness.absorb(doubting(rows, 5))
+    lateness.absorb(doubted)
     assert (lateness.possible, lateness.proven) == ({("input", 0): {5: 3}}, {})
+
+
+def test_an_event_too_far_ahead_may_have_made_late_what_its_window_can_prove_past() -> None:
+    """An engine without such a limit was moved by it: no loss after it is proven, and what retention keeps says so."""
+    far = {**fact("input", [9], batch=0, lookup_us=1, window_us=MINUTE_US), "newest_event_time_us": None}
+    far |= {"first_offset": -3, "reach_us": None}
+    event = fact("input", [7], batch=0, lookup_us=1)
+    window = TumblingWindow(size_us=MINUTE_US, offset_us=0)
+    [with_reach, untouched] = doubting(
+        rows_of(Table.FACTS, [far, event]), 5, lambda starts: window.latest_reach_at(starts, 0)
+    ).to_pylist()
+    assert (with_reach["reach_us"], untouched["reach_us"]) == (MINUTE_US, None)
+    assert judged(event, with_reach) == {"expected": 2, "overdue": 1, "missing": 1}, "its own loss is no one's doubt"
+    assert judged(event, {**with_reach, "first_offset": 1}) == {"expected": 2, "missing": 2}, "it came after the event"
+    [carried] = kept(rows_of(Table.FACTS, [with_reach]), 0)
+    assert judged(event, carried) == {"expected": 1, "overdue": 1}
+
+
+@pytest.mark.parametrize("closed_right", [False, True])
+def test_the_reach_of_a_window_is_that_of_its_latest_event(closed_right: bool) -> None:
+    window = TumblingWindow(size_us=10, offset_us=3, closed_right=closed_right)
+    starts = [3, 13, -17]
+    latest = [start + (10 if closed_right else 9) for start in starts]
+    for slack_us in (0, 1, 9, 10):
+        found = window.latest_reach_at(np.array(starts), slack_us).tolist()
+        assert found == [window.reach_at(instant, slack_us) for instant in latest]
+    assert window.latest_reach_at(np.array([2**63 - 1]), 5)[0] > 2**62, "does not wrap"
 
 
 @pytest.mark.parametrize("closed_right", [False, True])

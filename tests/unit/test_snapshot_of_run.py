@@ -93,3 +93,11 @@ def test_what_retention_took_while_it_was_suspected_is_a_failure_that_no_alert_c
     assert (shown.violations["confirmed"]["missing"], shown.violations_open["missing"]) == (2, 1)
     assert "when violations of class missing were confirmed is not known" in shown.reasons
     assert shown.verdicts_over["1h"][Guarantee.EXACTLY_ONCE] is Verdict.UNKNOWN
+
+
+def test_what_may_rightly_have_been_dropped_as_late_is_a_doubt(tmp_path: Path) -> None:
+    sums = replace(Sums.empty(), cells_settled=1, doubtful=3)
+    shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord())
+    assert set(shown.verdicts.values()) == {Verdict.UNKNOWN}
+    assert [reason for reason in shown.reasons if reason.startswith("3 contributions without an answer")]
+    assert sums.plus(sums).doubtful == 6, "what retention took is not forgotten"

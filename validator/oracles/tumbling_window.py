@@ -7,8 +7,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+import numpy.typing as npt
 from pyspark.sql import Column
 from pyspark.sql import functions as F
+
+Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -33,6 +37,13 @@ class TumblingWindow:
     def reach_at(self, instant_us: int, slack_us: int) -> int:
         """`reach_us` of one event time, in numbers."""
         inside = instant_us - slack_us - (1 if self.closed_right else 0)
+        return inside - (inside - self.offset_us) % self.size_us
+
+    def latest_reach_at(self, window_start_us: Ints, slack_us: int) -> Ints:
+        """`reach_us` of the latest event that each window can hold, in numbers."""
+        # What is near the end of time must not wrap to before its begin.
+        latest: Ints = np.minimum(window_start_us, np.iinfo(np.int64).max - self.size_us) + (self.size_us - 1)
+        inside = latest - slack_us
         return inside - (inside - self.offset_us) % self.size_us
 
     def end_us(self, window_start_us: Column) -> Column:

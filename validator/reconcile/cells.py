@@ -62,6 +62,7 @@ its results."""
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
     *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us", "epoch"),
+    "newest_event_time_us",
 )
 """The columns of a fact that `Cells.absorb` needs."""
 

@@ -80,10 +80,12 @@ class Judged:
     """Verdicts, one entry per cell. ``counts``: `CONTRIBUTIONS` and `RESULTS`. ``settled``: only new facts can change
     the verdict. ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
     ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
-    correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them."""
+    correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them.
+    ``doubtful``: how many are overdue, and would be missing but for what may have made them late."""
 
     counts: dict[str, Ints]
     on_record: dict[str, Ints]
+    doubtful: Ints
     agrees: Bools
     compared: Bools
     resolved: Bools
@@ -243,7 +245,8 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
     unconsumed = np.where(late_enough, found["unconsumed"], 0) if rules.tells_unconsumed else nothing
     # What hidden records may have made late, or answered before they were gone, is never called missing.
-    unprovable = np.where(is_missing, found["doubtful"], 0) if rules.drops_late else nothing
+    doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing
+    unprovable = doubtful
     if clock.gone_us is not None:
         due = np.maximum(cells["closed_us"], cells["expected_us"])
         gone = is_missing & (due > clock.gone_us - rules.missing_after_us)
@@ -281,6 +284,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it.provisional, it.in_scope),
+        doubtful=doubtful,
         agrees=it.agrees,
         compared=it.compared,
         resolved=it.resolved,

@@ -2,20 +2,22 @@
 
 An engine is late by its own partition at most. What it has read there and we could not may have moved its time on to
 any instant up to `max_ahead` after the batch that met it (docs/decisions/0092): such rows of the facts table, and those
-of offsets that had expired, are undecodable and have a reach all the same.
+of offsets that had expired, are undecodable and have a reach all the same. An event that is further ahead than that
+moved our time not at all, and that of an engine without such a limit all the way: its row has a reach, and no event
+time that counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import REACH, UNDECODABLE
-from validator.reconcile.arrays import ints
+from validator.codecs.columns import DECODED, REACH, UNDECODABLE
+from validator.reconcile.arrays import Ints, ints
 from validator.reconcile.facts import Kind, Side
 
 Reaches = dict[tuple[str, int], dict[int, int]]
@@ -26,7 +28,7 @@ _SAID: Final = ("topic", "partition", "status", "reach_us")
 
 @dataclass
 class Lateness:
-    """``proven``: by events that were read; ``possible``: by records that could not be."""
+    """``proven``: by events that were read; ``possible``: by records that could not be, or were too far ahead."""
 
     proven: Reaches = field(default_factory=dict)
     possible: Reaches = field(default_factory=dict)
@@ -46,11 +48,17 @@ class Lateness:
                 reaches[place] = {end: offset for end, offset in of_place.items() if end > until_us}
 
 
-def doubting(facts: pa.Table, reach_us: int) -> pa.Table:
-    """``facts`` of one batch, whose undecodable input records have the reach that they may have had."""
-    hidden = pc.and_(pc.equal(facts["status"], UNDECODABLE), pc.equal(facts["side"], Side.INPUT.value))
+def doubting(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints]) -> pa.Table:
+    """``facts`` of one batch, whose undecodable input records, and events too far ahead, have the reach that they may
+    have had. ``hidden_us``: that of what could not be read. ``latest_us``: that of the latest event in windows that
+    start at given instants."""
+    of_input = pc.equal(facts["side"], Side.INPUT.value)
+    hidden = pc.and_(of_input, pc.equal(facts["status"], UNDECODABLE))
+    ahead = pc.and_(of_input, _is_ahead(facts))
+    reaches = pc.if_else(hidden, pa.scalar(hidden_us, pa.int64()), facts["reach_us"])
+    if pc.any(ahead).as_py():
+        reaches = pc.if_else(ahead, pa.array(latest_us(ints(facts["window_start_us"], 0))), reaches)
     at = facts.schema.get_field_index("reach_us")
-    reaches = pc.if_else(hidden, pa.scalar(reach_us, pa.int64()), facts["reach_us"])
     return facts.set_column(at, facts.schema.field(at), reaches)
 
 
@@ -87,5 +95,14 @@ def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
 
 
 def _reaching(facts: pa.Table) -> pa.Table:
+    """The rows of inputs that have a reach; events too far ahead are undecodable there."""
     fact, of_input = pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["side"], Side.INPUT.value)
-    return facts.filter(pc.and_(pc.and_(fact, of_input), pc.is_valid(facts["reach_us"])))
+    facts = facts.filter(pc.and_(pc.and_(fact, of_input), pc.is_valid(facts["reach_us"])))
+    at = facts.schema.get_field_index("status")
+    said = pc.if_else(_is_ahead(facts), pa.scalar(UNDECODABLE, facts.schema.field(at).type), facts["status"])
+    return facts.set_column(at, facts.schema.field(at), said)
+
+
+def _is_ahead(facts: pa.Table) -> pa.ChunkedArray:
+    """Which rows of inputs are of events further ahead than `max_ahead` (`validator.reconcile.facts.aggregate`)."""
+    return pc.and_(pc.equal(facts["status"], DECODED), pc.is_null(facts["newest_event_time_us"]))

@@ -21,6 +21,7 @@ from validator.config.model import Config
 from validator.measure.latency import latency_buckets
 from validator.model.books import Books
 from validator.model.frontier import Lookup, PartitionId, Rest
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import aggregate, completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import doubting
@@ -266,13 +267,19 @@ class BatchRunner:
             lookup_us=books.lookup_us,
             epoch=epoch_of(books.lookup_us, self._retention),
         )
-        return doubting(facts, self._reach_us(books))
+        return doubting(facts, self._reach_us(books), lambda starts: self._oracle.latest_reach_at(starts, self._slack))
 
     def _reach_us(self, books: Books) -> int:
         """The largest window end that an event as new as can be in this batch would prove past."""
-        timing = self.config.timing
-        newest_us = books.lookup_us + timing.max_ahead
-        return oracle_of(self.config).reach_at(newest_us, timing.max_disorder + timing.allowed_lateness)
+        return self._oracle.reach_at(books.lookup_us + self.config.timing.max_ahead, self._slack)
+
+    @property
+    def _oracle(self) -> TumblingWindow:
+        return oracle_of(self.config)
+
+    @property
+    def _slack(self) -> int:
+        return self.config.timing.max_disorder + self.config.timing.allowed_lateness
 
     def _record(self, moment: Moment, facts: pa.Table | None) -> None:
         judging = self.judging

@@ -40,7 +40,8 @@ COMPARED_AT_ONCE: Final = 4_000_000
 @dataclass(frozen=True)
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
-    ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing."""
+    ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
+    ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late."""
 
     counts: dict[str, int]
     results: dict[str, int]
@@ -52,6 +53,7 @@ class Sums:
     cells_in_excess: int = 0
     cells_missing: int = 0
     cells_settled: int = 0
+    doubtful: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
@@ -61,13 +63,13 @@ class Sums:
         """The totals over both; what concerns one batch only is this one's."""
         cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled")
         whole = [f"cells_{name}" for name in cells]
-        settled = ("settled_expected", "settled_handled", "settled_exact")
+        others = ("settled_expected", "settled_handled", "settled_exact", "doubtful")
         return replace(
             self,
             counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
-            **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *settled)},
+            **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
     def to_json(self) -> dict[str, object]:
@@ -208,6 +210,7 @@ class Judging:
             cells_in_excess=count(np.logical_or.reduce([it.on_record[name] > 0 for name in EXCESS])),
             cells_missing=count(it.on_record["missing"] > 0),
             cells_settled=count(it.settled),
+            doubtful=total(it.doubtful, chosen),
             changed=count(it.changed),
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),

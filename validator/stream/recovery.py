@@ -98,7 +98,7 @@ def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recover
     )
     cells = new_cells()
     of_last = []
-    columns = [*FACT_COLUMNS, "newest_event_time_us", "first_event_time_us"]
+    columns = [*FACT_COLUMNS, "first_event_time_us"]
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
         cells.absorb(facts)
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))

@@ -20,7 +20,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
     """The snapshot after the batch that ``books`` stand at."""
     coverage = tuple(_coverage(books))
     complete = all(part.invisible >= 0 for part in coverage)
-    doubts = list(doubts_of(books, record, settled_cells=sums.cells_settled, overdue=sums.counts["overdue"]))
+    doubts = list(doubts_of(books, record, sums))
     if not complete:
         doubts.append("the books do not balance: more records were counted than offsets were spanned")
     held = record.suspected(books, sums)
@@ -182,7 +182,7 @@ def _over(
     return found
 
 
-def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: int) -> tuple[str, ...]:
+def doubts_of(books: Books, record: RunRecord, sums: Sums) -> tuple[str, ...]:
     """Why the validator cannot vouch, as sentences; empty where it can."""
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
@@ -205,9 +205,16 @@ def doubts_of(books: Books, record: RunRecord, *, settled_cells: int, overdue: i
         f"topic {topic} was deleted and made again while it was read: how much of it was never read is not known"
         for topic in sorted({place.topic for place in books.replaced})
     )
-    if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and overdue:
+    if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and (
+        overdue := sums.counts["overdue"]
+    ):
         said.append(f"{overdue} contributions may have been answered in output that is gone")
-    if settled_cells == 0:
+    if sums.doubtful:
+        said.append(
+            f"{sums.doubtful} contributions without an answer may rightly have been dropped as late: before them in "
+            "their partition came what could not be read, or an event further ahead than timing.max_ahead"
+        )
+    if sums.cells_settled == 0:
         said.append("nothing has settled yet: no cell is closed and judged")
     return tuple(said)
 
