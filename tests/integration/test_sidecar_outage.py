@@ -14,6 +14,8 @@ from validator.stream import batch, brokers
 from validator.stream.brokers import BrokersUnreachable
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(900)
@@ -60,3 +62,15 @@ def test_brokers_that_never_answered_are_refused(
     pipeline = Pipeline("nobody", "127.0.0.1:9", tmp_path, broker, spark)
     with pytest.raises(BrokersUnreachable, match=r"at 127\.0\.0\.1:9 \(.+\): check kafka.bootstrap_servers$"):
         pipeline.once()
+
+
+def test_topics_that_do_not_exist_are_none_and_are_not_made(
+    topic_names: Callable[[str], str], tmp_path: Path, spark: SparkSession, broker: EmbeddedBroker
+) -> None:
+    there, absent = topic_names("there"), topic_names("absent")
+    broker.create_topics({there: 2})
+    asked = brokers.Brokers(Pipeline("topics", broker.bootstrap_servers, tmp_path, broker, spark).config())
+    for _ in range(2):
+        found = asked.topics([there, absent, "no topic's name", there])
+        assert {name: topic.partitions for name, topic in found.items()} == {there: (0, 1)}
+    assert asked.topics([]) == {}

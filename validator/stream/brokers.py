@@ -12,6 +12,7 @@ from typing import Final
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
     IsolationLevel,
+    KafkaError,
     KafkaException,
     TopicCollection,
     TopicPartition,
@@ -22,6 +23,11 @@ from validator.config.model import Config
 from validator.model.frontier import Lookup, PartitionId
 
 _TIMEOUT_SECONDS: Final = 20.0
+_NOT_THERE: Final = (
+    KafkaError.UNKNOWN_TOPIC_OR_PART,
+    KafkaError.TOPIC_EXCEPTION,  # no topic can have such a name
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,  # brokers do not even list what one may not see
+)
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()
 
@@ -57,23 +63,26 @@ class Brokers:
         )
 
     def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of ``names`` that exist."""
-        wanted = set(names)
+        """Those of ``names`` that exist. What else the cluster has is not asked for: there can be thousands."""
+        wanted = sorted(set(names))
+        if not wanted:
+            return {}
         try:
-            metadata = self._admin.list_topics(timeout=_TIMEOUT_SECONDS).topics
-            there = sorted(name for name in wanted if name in metadata and metadata[name].error is None)
-            if not there:
-                return {}
-            described = self._admin.describe_topics(TopicCollection(there), request_timeout=_TIMEOUT_SECONDS)
-            found = {}
-            for name, future in described.items():
-                answer = future.result()
-                partitions = tuple(sorted(partition.id for partition in answer.partitions))
-                if partitions:
-                    found[name] = Topic(name, str(answer.topic_id), partitions)
-            return found
+            described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
         except KafkaException as error:
             raise self._unreachable(error) from error
+        found = {}
+        for name, future in described.items():
+            try:
+                answer = future.result()
+            except KafkaException as error:
+                if error.args[0].code() in _NOT_THERE:
+                    continue
+                raise self._unreachable(error) from error
+            partitions = tuple(sorted(partition.id for partition in answer.partitions))
+            if partitions:
+                found[name] = Topic(name, str(answer.topic_id), partitions)
+        return found
 
     def lookup(self, topics: Mapping[str, Topic]) -> dict[PartitionId, Lookup]:
         """Log start, high watermark, last stable offset and (with a group) committed offset of every partition."""
