@@ -169,7 +169,7 @@ def _heal(config: FaultConfig, _: int | None) -> int:
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
         if not journal.open_entries():
             print("Nothing is broken: the journal knows every fault to be healed.")
-        heal_all(journal, topic, config.limits, lambda line: print(plain(line)))
+        heal_all(journal, topic, config.limits, lambda line: print(plain(line), flush=True))
         tell_again(topic, journal)
     return _PASS
 

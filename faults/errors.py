@@ -5,6 +5,7 @@ FaultError
 ├── FaultRefused          it would do more harm than was asked for, or cannot be  (exit status 2)
 ├── NotVerified           a probe did not show that the fault is in               (exit status 3)
 ├── NotHealed             a probe did not show that the fault is gone             (exit status 3)
+│   └── NotServed         no proxy leads the target's packets; one may come back
 └── NotTold               the faults topic took no record                         (exit status 3)
 """
 
@@ -35,6 +36,10 @@ class NotVerified(FaultError):
 
 class NotHealed(FaultError):
     """Something is still broken; the message says what and how to go on."""
+
+
+class NotServed(NotHealed):
+    """The proxy does not answer, or not for the target: nothing passes. Who runs it can start it again."""
 
 
 class NotTold(FaultError):

@@ -45,9 +45,11 @@ class Fault(Section):
         """As the faults topic has them."""
         return ",".join(self.targets)
 
-    def record(self, state: State, instant: datetime) -> str:
-        """The record of the faults topic for ``state``."""
+    def record(self, state: State, instant: datetime, over_because: str | None = None) -> str:
+        """The record of the faults topic for ``state``; ``over_because``: why it ended before its time, if it did."""
         parameters = self.parameters.model_dump(mode="json")
+        if over_because is not None and state in ("heal_started", "healed"):
+            parameters["over_because"] = over_because
         return record(
             self.id, self.name, self.kind, self.target_names, state, instant, self.plan, self.seed, parameters,
             self.expects,

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Final
 
 from faults.config import LimitsSection
-from faults.errors import FaultError, NotHealed, NotVerified
+from faults.errors import FaultError, NotHealed, NotServed, NotVerified
 from faults.fault import State
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection
@@ -27,6 +27,8 @@ class Patience:
     meanwhile: Callable[[], None] = lambda: None
     """Called again and again; raises NotHealed where waiting is in vain. What else it raises goes on to the caller."""
     advice: str = "look at the target, then run `streamproof faults heal CONFIG`"
+    say: Callable[[str], None] = lambda _: None
+    """Told at once what only a person can bring back."""
 
 
 def becomes_true(probe: Callable[[], bool], within_seconds: float) -> bool:
@@ -60,15 +62,22 @@ def heal_each(
 ) -> None:
     """Heal all in this order, then wait for the proof of each, for which another one may have to be healed.
 
-    Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for those that are not.
+    What no proxy serves is healed, and proven, by one that is started meanwhile. Tries all, and calls ``healed`` for
+    each that is proven. Raises NotHealed for those that are not.
     """
     failed: list[str] = []
+    unserved: dict[str, NotServed] = {}
+    """Id of a fault -> why it cannot be healed yet."""
 
     def tried(entry: Entry, is_done: Callable[[], bool]) -> bool:
         try:
             if is_done():
                 return True
-            why = f"no probe showed within {patience.seconds:g} s that it is gone; {patience.advice}."
+            within = f"within {patience.seconds:g} s"
+            if (lacks := unserved.get(entry.fault.id)) is not None:
+                why = f"{lacks} None came {within}; {patience.advice}."
+            else:
+                why = f"no probe showed {within} that it is gone; {patience.advice}."
         except NotVerified:
             raise  # another one's, which is held meanwhile
         except (FaultError, OSError) as error:
@@ -76,9 +85,19 @@ def heal_each(
         failed.append(f"{entry.fault.name} on {entry.fault.target_names} is not healed: {why}")
         return False
 
-    def mended(injected: Injection) -> bool:
-        injected.heal()
+    def mended(entry: Entry, injected: Injection) -> bool:
+        try:
+            injected.heal()
+        except NotServed as error:
+            wait_for_proxy(entry, error)
         return True
+
+    def wait_for_proxy(entry: Entry, error: NotServed) -> None:
+        is_new = entry.fault.id not in unserved
+        unserved[entry.fault.id] = error
+        if is_new:
+            where = f"{entry.fault.name} on {entry.fault.target_names}"
+            patience.say(f"waiting, {patience.seconds:g} s at most: {where} cannot be healed yet: {error}")
 
     def began(entry: Entry) -> bool:
         reach(entry, "heal_started", journal, topic)
@@ -86,8 +105,14 @@ def heal_each(
 
     def proven(entry: Entry, injected: Injection) -> bool:
         def is_gone() -> bool:
-            if injected.is_gone():
-                return True
+            try:
+                if entry.fault.id in unserved:
+                    injected.heal()
+                    del unserved[entry.fault.id]
+                if injected.is_gone():
+                    return True
+            except NotServed as error:
+                wait_for_proxy(entry, error)
             patience.meanwhile()
             return False
 
@@ -103,7 +128,7 @@ def heal_each(
         except OSError:
             # The fault may be what fills the disk that the journal is on: heal it first, and write then.
             unwritten.append(entry)
-    to_prove = [(entry, injected) for entry, injected in broken if tried(entry, partial(mended, injected))]
+    to_prove = [(entry, injected) for entry, injected in broken if tried(entry, partial(mended, entry, injected))]
     for entry, injected in to_prove:
         if entry in unwritten and not tried(entry, partial(began, entry)):
             continue
@@ -120,4 +145,4 @@ def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection,
     def healed(entry: Entry) -> None:
         say(f"{entry.fault.name} on {entry.fault.target_names}: healed, and seen to be gone.")
 
-    heal_each(broken, journal, topic, Patience(limits.healed_within), healed)
+    heal_each(broken, journal, topic, Patience(limits.healed_within, say=say), healed)

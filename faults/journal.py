@@ -1,8 +1,9 @@
 """The journal of a fault run: what is broken now, on disk before it is broken.
 
 JSON lines, append-only, each synced to disk before the next step. ``begun`` holds the whole fault with the facts that
-its healing needs; ``facts`` adds to them; ``state`` has the records of the faults topic; ``told`` says that the topic
-has them all. A line that a crash cut off is the last one, and nothing was done on its account yet.
+its healing needs; ``facts`` adds to them; ``over`` says why it ended before its time; ``state`` has the records of the
+faults topic; ``told`` says that the topic has them all. A line that a crash cut off is the last one, and nothing was
+done on its account yet.
 """
 
 from __future__ import annotations
@@ -33,6 +34,8 @@ class Entry:
     facts: Facts
     states: dict[State, datetime] = field(default_factory=dict)
     is_told: bool = False
+    over_because: str | None = None
+    """Why it ended before its time; None: it did not, or nobody saw it."""
 
     @property
     def was_injected(self) -> bool:
@@ -93,6 +96,13 @@ class Journal:
             entry.states[state] = now
         return entry.states[state]
 
+    def end_early(self, entry: Entry, why: str) -> None:
+        """Write down why healing starts before its time; the records of its healing say it."""
+        if "heal_started" in entry.states:
+            return
+        entry.over_because = why
+        self._append({"what": "over", "id": entry.fault.id, "because": why})
+
     def told(self, entry: Entry) -> None:
         """Write down that the faults topic has all states."""
         entry.is_told = True
@@ -140,12 +150,14 @@ def read(folder: Path) -> dict[str, Entry]:
             fault = Fault.from_json(line["fault"])
             entries[fault.id] = Entry(fault, Facts.model_validate_json(line["facts"]))
             continue
-        entry = entries.get(line.get("id")) if what in ("facts", "state", "told") else None
+        entry = entries.get(line.get("id")) if what in ("facts", "over", "state", "told") else None
         if entry is None:
             # Nobody of ours wrote it; what was begun must still be healed.
             continue
         if what == "facts":
             entry.facts = Facts.model_validate_json(line["facts"])
+        elif what == "over":
+            entry.over_because = str(line["because"])
         elif what == "told":
             entry.is_told = True
         elif line["state"] in STATES:

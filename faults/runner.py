@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import threading
 import time
@@ -11,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from faults.config import FaultConfig
-from faults.errors import FaultRefused, NotHealed, NotVerified
+from faults.errors import FaultRefused, NotHealed, NotServed, NotVerified
 from faults.fault import Fault, Step, Timeline
 from faults.healing import POLL_SECONDS, Patience, becomes_true, heal_each, reach
 from faults.journal import Entry, Journal
@@ -53,7 +54,8 @@ def run(
                 _wait(step.before, wait_seconds, say, stop)
                 if stop.is_set():
                     return
-                _one(step, config, journal, topic, say, stop, patience or Patience(config.limits.healed_within))
+                waits = dataclasses.replace(patience or Patience(config.limits.healed_within), say=say)
+                _one(step, config, journal, topic, say, stop, waits)
             _wait("recovery", timeline.recovery_seconds, say, stop)
 
 
@@ -88,7 +90,7 @@ def _one(
 ) -> None:
     ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
     broken: list[tuple[Entry, Injection]] = []
-    unseen: NotVerified | None = None
+    unseen: NotVerified | NotServed | None = None
     ends: dict[str, float] = {}
     """Id of a fault -> when it is healed before the end of its group, or after it."""
 
@@ -101,7 +103,8 @@ def _one(
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
         # What is gone only once the others are healed is tried again with them.
         with suppress(NotHealed):
-            heal_each(pairs[::-1], journal, topic, Patience(within_seconds, partial(_hold_once, broken)), healed)
+            waits = Patience(within_seconds, partial(_hold_once, broken), say=say)
+            heal_each(pairs[::-1], journal, topic, waits, healed)
 
     started = 0.0
     try:
@@ -135,8 +138,13 @@ def _one(
             if step.own_seconds:
                 ends |= {entry.fault.id: ends.get(entry.fault.id, until) for entry, _ in _inside(broken)}
             _hold(broken, max([until, *ends.values()]), ends, stop, heal_early)
-    except NotVerified as error:
+    except (NotVerified, NotServed) as error:
         unseen = error
+        say(f"over: {error}")  # Healing may have to wait for a person, who needs to know.
+        for entry, _ in _inside(broken):
+            # The fault may be what fills the disk that the journal is on, and it must be healed.
+            with suppress(OSError):
+                journal.end_early(entry, str(error))
     finally:
         heal_each(_inside(broken)[::-1], journal, topic, patience, healed)
     if topic is not None:

@@ -50,7 +50,7 @@ class FaultsTopic:
     def tell(self, entry: Entry, *states: State) -> None:
         """Write these states of a fault; returns at once."""
         for state in states:
-            self.write(entry.fault.id, entry.fault.record(state, entry.states[state]))
+            self.write(entry.fault.id, entry.fault.record(state, entry.states[state], entry.over_because))
 
     def write(self, fault_id: str, record: str) -> None:
         """Write one record; returns at once."""

@@ -45,6 +45,8 @@ class ChaosDay:
         """Where the proxy listens, for the broker to send the engine there."""
         self._relay = NodeRelay(state_folder(folder), node_name(day.engine)) if day.needs_node else None
         self._engine_servers = ""
+        self._proxy: OwnedProcess | None = None
+        """Of the links or of the relay."""
 
     @property
     def node(self) -> Node | None:
@@ -60,7 +62,7 @@ class ChaosDay:
         """Give the first worker its network, before the broker listens there; the relay's process, if there is one."""
         if self._relay is None:
             return None
-        process = self._relay.start(stop)
+        process = self._proxy = self._relay.start(stop)
         self._say(f"{node_name(self._day.engine)}: the worker's packets pass through a relay")
         return process
 
@@ -93,10 +95,11 @@ class ChaosDay:
         if not links:
             return None
         state_folder(self._folder).mkdir(exist_ok=True)
-        return OwnedProcess(
+        self._proxy = OwnedProcess(
             streamproof("faults", "proxy", file), log=self._folder / "proxy.log", name="proxy of the links",
             environment=python_path(), folder=self._folder,
         )  # fmt: skip
+        return self._proxy
 
     def await_links(self, proxy: OwnedProcess, stop: Stop, meanwhile: Callable[[], None]) -> None:
         """Wait until the proxy serves; ``meanwhile`` raises where it has died."""
@@ -150,9 +153,11 @@ class ChaosDay:
             raise self._supervisor.failure
 
     def _check_healer(self) -> None:
-        """Raise NotHealed where nobody starts again what was killed."""
+        """Raise NotHealed where nobody starts again what was killed, or what its packets pass through."""
         if self._supervisor is not None and self._supervisor.failure is not None:
             raise NotHealed("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
+        if self._proxy is not None and not self._proxy.is_running:
+            raise NotHealed(f"the {self._proxy.name}, through which all passed, has ended; so does the demo.")
 
     def end(self) -> None:
         """Heal what is broken, whatever came between, and look after nothing any more."""

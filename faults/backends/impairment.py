@@ -36,5 +36,7 @@ class LinkStatus(Section):
     """By the present impairment of a relay."""
     dropped_packets: int = 0
     """By a relay since its start, because too many were waiting."""
+    is_lost: bool = False
+    """A relay whose device somebody deleted: nothing passes until the proxy is started again."""
     connections: int
     impairment: Impairment

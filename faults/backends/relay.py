@@ -156,7 +156,8 @@ class Relay:
         """What it does now. The probe's counter has the packets that have passed."""
         return LinkStatus(
             listen=self.listen, upstream=self.upstream, probe_port=0, probe_bytes=self._passed, connections=0,
-            lost_packets=self._lost, dropped_packets=self._dropped, impairment=self.impairment,
+            lost_packets=self._lost, dropped_packets=self._dropped, is_lost=self._is_lost_for_good,
+            impairment=self.impairment,
         )  # fmt: skip
 
     def _read(self, way: Way) -> None:

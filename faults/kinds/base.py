@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from faults.errors import FaultError, FaultRefused
+from faults.errors import FaultError, FaultRefused, NotServed
 from faults.facts import Facts
 from faults.fault import Fault
 
@@ -14,15 +14,20 @@ _Item = TypeVar("_Item")
 
 
 def for_each(items: Iterable[_Item], mend: Callable[[_Item], object]) -> None:
-    """``mend`` all, also those behind one that cannot be mended. Raises FaultRefused with what each of these said."""
-    failed = []
+    """``mend`` all, also those behind one that cannot be mended.
+
+    Raises FaultRefused with what each of these said, and NotServed where a proxy is all that they lack.
+    """
+    failed: list[FaultError | OSError] = []
     for item in items:
         try:
             mend(item)
         except (FaultError, OSError) as error:
-            failed.append(str(error))
+            failed.append(error)
     if failed:
-        raise FaultRefused(" ".join(failed))
+        is_unserved = all(isinstance(error, NotServed) for error in failed)
+        said = " ".join(dict.fromkeys(map(str, failed)))
+        raise NotServed(said) if is_unserved else FaultRefused(said)
 
 
 class Injection(Protocol):
@@ -43,10 +48,10 @@ class Injection(Protocol):
         """Measured: whether the fault shows."""
 
     def heal(self) -> None:
-        """Mend it. May be called again, and where nothing was injected."""
+        """Mend it. May be called again, and where nothing was injected. Raises NotServed to be asked again."""
 
     def is_gone(self) -> bool:
-        """Measured: whether all is as before."""
+        """Measured: whether all is as before. Raises NotServed to be mended and asked again."""
 
 
 class Maker(Protocol):

@@ -13,7 +13,7 @@ from faults.backends.impairment import Impairment, LinkStatus
 from faults.backends.namespaces import Place
 from faults.backends.proxy import ProxyControl
 from faults.backends.relay import inside, outside
-from faults.errors import FaultRefused, NotHealed
+from faults.errors import FaultRefused, NotServed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
@@ -76,7 +76,7 @@ class _OnNamespaces:
         assert target.relay is not None
         try:
             served = self._relay(name)
-        except NotHealed as error:
+        except NotServed as error:
             raise FaultRefused(str(error)) from error
         if (served.listen, served.upstream) != (str(inside(target.relay)), str(outside(target.relay))):
             raise FaultRefused(f"{name}: the running proxy relays another network; restart it with this file.")
@@ -86,7 +86,7 @@ class _OnNamespaces:
     def _relay(self, name: str) -> LinkStatus:
         served = ProxyControl(self._state).status().get(name)
         if served is None:
-            raise NotHealed(f"{name}: the running proxy does not relay it; restart it with the file of the run.")
+            raise NotServed(f"{name}: the running proxy does not relay it; restart it with the file of the run.")
         return served
 
     def _is_relays(self, target: NamespaceTarget) -> bool:
@@ -110,25 +110,39 @@ class _OnNamespaces:
             namespaces.add_rule(place, *self._rule())
 
     def hold(self) -> None:
-        """Nothing to do meanwhile: the kernel or the relay does it. Raises NotVerified where a relay does no more."""
-        relayed = [name for name, target in self._targets.items() if self._is_relays(target)]
+        """Nothing to do meanwhile: the kernel or the relay does it. Raises NotVerified where it is seen to do no more.
+
+        A relay that ends takes its device with it, and the kernel's rule with that.
+        """
+        relayed = [name for name, target in self._targets.items() if target.relay is not None]
         if relayed:
-            assert self.impairment is not None
-            self._kept.look(relayed, self.impairment)
+            self._kept.look(relayed, self._is_kept)
+
+    def _is_kept(self, name: str, served: LinkStatus) -> bool:
+        target = self._targets[name]
+        if self._is_relays(target):
+            return served.impairment == self.impairment
+        try:
+            rules = [namespaces.root_rule(place) for place in self._places(target)]
+        except FaultRefused:
+            return False
+        return all(rule.get("handle") == namespaces.HANDLE for rule in rules)
 
     def is_in(self) -> bool:
         """Each of them shows it."""
         return all(self._shows(name) for name in self._targets)
 
     def heal(self) -> None:
-        """Take the rule off, or tell the relay. Raises FaultRefused, NotHealed."""
+        """Take the rule off, or tell the relay. Raises FaultRefused, NotServed where no proxy answers."""
 
         def mend(name: str) -> None:
             target = self._targets[name]
             if self._is_relays(target):
                 ProxyControl(self._state).impair(name, Impairment())
-            else:
-                self._take_off(target)
+                return
+            if target.relay is not None:
+                self._relay(name)  # Without it there is no device.
+            self._take_off(target)
 
         for_each(self._targets, mend)
 
@@ -140,7 +154,7 @@ class _OnNamespaces:
         return all(self._is_well(name, target) for name, target in self._targets.items())
 
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:
-        if self._is_relays(target) and self._relay(name).impairment != Impairment():
+        if target.relay is not None and self._relay(name).impairment != Impairment():
             return False
         seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
         before = self.facts.round_trip_seconds.get(name, 0.0)

@@ -10,7 +10,7 @@ from typing import Final
 
 from faults.backends.impairment import WAYS, Impairment, LinkStatus, Way
 from faults.backends.proxy import ProxyControl
-from faults.errors import FaultRefused, NotHealed
+from faults.errors import FaultRefused, NotServed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.proxied import Kept
@@ -67,7 +67,7 @@ class _OnLinks:
         """Time an echo on each link as it is. Raises FaultRefused where the proxy does not serve it unimpaired."""
         try:
             served = self._proxy.status()
-        except NotHealed as error:
+        except NotServed as error:
             raise FaultRefused(str(error)) from error
         times: dict[str, float] = {}
         for name, target in self._links.items():
@@ -89,19 +89,22 @@ class _OnLinks:
 
     def hold(self) -> None:
         """Nothing to do meanwhile. Raises NotVerified where the proxy does it no more."""
-        self._kept.look(self._links, self.impairment)
+        self._kept.look(self._links, lambda _, served: served.impairment == self.impairment)
 
     def is_in(self) -> bool:
         """Every link shows it."""
-        return all(self._shows(self._status(name)) for name in self._links)
+        try:
+            return all(self._shows(self._status(name)) for name in self._links)
+        except ConnectionError:
+            return False  # The proxy has just died, which the next look tells, or somebody else ended the connection.
 
     def heal(self) -> None:
-        """Take the impairment off. Raises NotHealed where no proxy answers."""
+        """Take the impairment off. Raises NotServed where no proxy answers."""
         for name in self._links:
             self._proxy.impair(name, Impairment())
 
     def is_gone(self) -> bool:
-        """Every link echoes about as fast as before."""
+        """Every link echoes about as fast as before. Raises NotServed where no proxy answers."""
         for name in self._links:
             status = self._status(name)
             before = self.facts.round_trip_seconds.get(name, 0.0)
@@ -116,7 +119,7 @@ class _OnLinks:
     def _status(self, name: str) -> LinkStatus:
         status = self._proxy.status().get(name)
         if status is None:
-            raise NotHealed(f"{name}: the proxy serves it no more; restart it with the file of the run.")
+            raise NotServed(f"{name}: the proxy serves it no more; restart it with the file of the run.")
         return status
 
     def _shows(self, status: LinkStatus) -> bool:
@@ -193,6 +196,8 @@ class Reset(_OnLinks):
     def _shows(self, status: LinkStatus) -> bool:
         try:
             round_trip_seconds(status.probe_port, _PING, _ECHO_SECONDS_MAX)
+        except ConnectionRefusedError:
+            raise  # That is a proxy that has died.
         except ConnectionError:
             return True
         return False

@@ -1,14 +1,14 @@
-"""Whether the proxy goes on with what a fault told it: one that was started again has lost it."""
+"""Whether the proxy goes on with what a fault told it: one that was started again has lost it, a dead one cuts all."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
 
-from faults.backends.impairment import Impairment
+from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import ProxyControl
-from faults.errors import NotHealed, NotVerified
+from faults.errors import NotServed, NotVerified
 
 _LOOK_SECONDS: Final = 1.0
 """By so much the end of the window may come after the end of the fault."""
@@ -23,18 +23,27 @@ class Kept:
         self._proxy = proxy
         self._next_look = 0.0
 
-    def look(self, names: Iterable[str], impairment: Impairment) -> None:
-        """Raise NotVerified where links or relays do not what they were told any more."""
+    def look(self, names: Iterable[str], is_kept: Callable[[str, LinkStatus], bool]) -> None:
+        """Raise NotVerified where links or relays do not what they were told any more, or no proxy serves them.
+
+        ``is_kept``: whether the fault is in on a link or relay, by its name and as the proxy sees it.
+        """
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _LOOK_SECONDS
         try:
             served = self._proxy.status()
-        except NotHealed:
-            return  # Nothing passes without a proxy; the next one, or healing, tells.
+        except NotServed:
+            # A dead proxy is no slow one: the window would blame a delay for what a cut did.
+            raise self._over(", ".join(names), "no proxy answers any more and nothing passes") from None
         for name in names:
-            if name not in served or served[name].impairment != impairment:
-                raise NotVerified(
-                    f"{self._fault} on {name}: it was gone before its time, since the proxy was started again; it was "
-                    "healed, and the run ended."
-                )
+            status = served.get(name)
+            if status is not None and status.is_lost:
+                raise self._over(name, "the relay's device was deleted and nothing passes")
+            if status is None or not is_kept(name, status):
+                raise self._over(name, "the proxy was started again")
+
+    def _over(self, where: str, why: str) -> NotVerified:
+        return NotVerified(
+            f"{self._fault} on {where}: it was gone before its time, since {why}; the run ends when all is healed."
+        )

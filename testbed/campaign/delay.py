@@ -7,6 +7,8 @@ from collections.abc import Callable
 from typing import Final
 
 from faults.config import parse
+from faults.errors import NotHealed
+from faults.healing import Patience
 from faults.runner import run
 from faults.schedule import timeline
 from testbed.node import TARGET, NodeRelay
@@ -40,4 +42,9 @@ def delay(
         },
         "the campaign's delay",
     )
-    run(config, timeline(config), say, stop)
+
+    def check_relay() -> None:
+        if not relay.process.is_running:
+            raise NotHealed("the packet relay has ended; the worker's network ends with the run.")
+
+    run(config, timeline(config), say, stop, Patience(config.limits.healed_within, check_relay))

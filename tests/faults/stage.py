@@ -128,9 +128,9 @@ class Stage:
         self.file.write_text(yaml.safe_dump(content))
         return load(self.file)
 
-    def during(self, fault: dict[str, Any], look: Callable[[], None]) -> None:
+    def during(self, fault: dict[str, Any], look: Callable[[], None], **more: Any) -> None:
         """Run one fault in this process and ``look`` while its probe says that it is in."""
-        config = self.write(fault)
+        config = self.write(fault, **more)
         looked = []
 
         def say(line: str) -> None:
@@ -149,9 +149,13 @@ class Stage:
 
     def states(self) -> list[str]:
         """States that the newest fault of the journal reached, in their order."""
-        with Journal.locked(self.folder / "st", wait="wait") as journal:
-            newest = list(journal.entries.values())[-1]
-            return sorted(newest.states, key=lambda state: newest.states[state])
+        with Journal.locked(self.folder / "st", wait="wait"):
+            return self.seen()
+
+    def seen(self) -> list[str]:
+        """As `states`, beside whoever writes the journal."""
+        newest = list(read(self.folder / "st").values())[-1]
+        return sorted(newest.states, key=lambda state: newest.states[state])
 
     def clear(self) -> None:
         """End what was started here or by a healing."""
@@ -171,13 +175,17 @@ class Runner:
         self.process = subprocess.Popen(
             [*STREAMPROOF, "run", stage.file], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        assert self.process.stdout is not None
         self.said: list[str] = []
+        self.hear(until)
+
+    def hear(self, until: str) -> str:
+        """Wait until it says a line with ``until``; that line."""
+        assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line)
             if until in line:
-                return
-        raise AssertionError(f"the fault did not come in: {self.said}")
+                return line
+        raise AssertionError(f"it never said {until!r}: {self.said}")
 
     def watchdog(self) -> int:
         found = subprocess.check_output(["ps", "-A", "-o", "pid=,ppid=,args="], text=True).splitlines()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 import subprocess
 import time
@@ -14,7 +15,8 @@ import pytest
 
 from faults.backends.proxy import ProxyControl
 from faults.errors import FaultRefused, NotHealed, NotVerified
-from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, echo_seconds, wait_until
+from faults.journal import read
+from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Runner, Stage, echo_seconds, wait_until
 from validator.cli.main import main
 
 SILENCE_SECONDS = 0.3
@@ -155,12 +157,60 @@ def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Sta
             stage.proxies[0].kill()
             stage.proxies[0].wait(WITHIN_SECONDS)
 
-        with pytest.raises(NotHealed, match="no proxy answers"):
-            stage.during({"kind": "net_partition", "target": "link"}, look)
+        limits = {"healed_within": "200ms"}
+        with pytest.raises(NotHealed, match=r"no proxy answers; .* None came within 0\.2 s; "):
+            stage.during({"kind": "net_partition", "target": "link"}, look, limits=limits)
         assert stage.unhealed() == ["net-partition"]
+        stage.write(limits=limits)
+        assert main(["faults", "heal", str(stage.file)]) == 3
+        assert stage.states() == ["injected", "verified", "heal_started"]
         with stage.proxy(stage.link_port, stage.targets["link"]["upstream"]):
             assert main(["faults", "heal", str(stage.file)]) == 0
             assert echo_seconds(stage.link_port) < 1
+        assert stage.unhealed() == []
+
+
+def test_a_run_whose_proxy_was_killed_says_so_and_ends_with_the_next_proxy(stage: Stage) -> None:
+    with stage.link(), ExitStack() as again:
+        stage.write({"kind": "net_delay", "target": "link", "for": "60s", "parameters": {"delay": "300ms"}})
+        runner = Runner(stage)
+        try:
+            stage.proxies[0].kill()
+            said = runner.hear("over: ")
+            assert "on link: it was gone before its time, since no proxy answers any more and nothing passes" in said
+            assert "start `streamproof faults proxy CONFIG`" in runner.hear("waiting, 60 s at most: ")
+            assert stage.seen() == ["injected", "verified", "heal_started"]
+            with pytest.raises(OSError, match="refused"):
+                echo_seconds(stage.link_port)
+            again.enter_context(stage.proxy(stage.link_port, stage.targets["link"]["upstream"]))
+            runner.hear("healed: ")
+            assert echo_seconds(stage.link_port) < 0.3
+            assert runner.process.wait(WITHIN_SECONDS) == 3
+        finally:
+            runner.stop()
+        (entry,) = read(stage.folder / "st").values()
+        assert entry.is_healed
+        assert entry.over_because is not None
+        assert "no proxy answers any more" in entry.over_because
+
+
+def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> None:
+    """Runner, watchdog and proxy are killed; ``faults heal`` is asked before there is a proxy again."""
+    with stage.link(), ExitStack() as again:
+        stage.write({"kind": "net_partition", "target": "link", "for": "60s"})
+        runner = Runner(stage)
+        os.kill(runner.watchdog(), signal.SIGKILL)
+        runner.kill()
+        runner.stop()
+        stage.proxies[0].kill()
+        stage.proxies[0].wait(WITHIN_SECONDS)
+        healing = subprocess.Popen([*STREAMPROOF, "heal", stage.file], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        assert healing.stdout is not None
+        assert healing.stdout.readline().startswith("waiting, 60 s at most: net-partition on link cannot be healed yet")
+        again.enter_context(stage.proxy(stage.link_port, stage.targets["link"]["upstream"]))
+        assert healing.communicate(timeout=WITHIN_SECONDS)[0] == "net-partition on link: healed, and seen to be gone.\n"
+        assert healing.returncode == 0
+        assert echo_seconds(stage.link_port) < 1
         assert stage.unhealed() == []
 
 

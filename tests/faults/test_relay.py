@@ -16,13 +16,15 @@ import pytest
 
 from faults.backends import namespaces, relay
 from faults.errors import FaultRefused, NotVerified
-from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, abandoned, wait_until
+from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, WITHIN_SECONDS, Runner, Stage, abandoned, wait_until
 
 # For benchmarks of networks (RFC 2544), so that it is nobody's; by our process id, so that two runs have two of them.
 _NETWORK = f"198.18.{os.getpid() % 256}.{os.getpid() // 256 % 64 * 4}/30"
 _HOST = str(relay.outside(IPv4Network(_NETWORK)))
+_DEVICE = f"sp{int(IPv4Address(_HOST)):08x}"
 _DELAY = {"kind": "namespace_delay", "target": "node", "parameters": {"delay": "300ms"}}
 _LOSS = {"kind": "namespace_loss", "target": "node", "parameters": {"percent": 50}}
+_CUT = {"kind": "namespace_partition", "target": "node"}
 _DATAGRAMS = """
 import socket, sys
 out = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
@@ -129,8 +131,7 @@ def test_what_waits_arrives_when_the_delay_is_healed(stage: Stage, name: str) ->
 def test_a_partition_by_the_kernel_works_on_a_relay_as_well(stage: Stage, name: str) -> None:
     seen: list[float | None] = []
     address = stage.targets["node"]["probe"]
-    fault = {"kind": "namespace_partition", "target": "node"}
-    stage.during(fault, lambda: seen.append(namespaces.connect_seconds(name, address, 1.0)))
+    stage.during(_CUT, lambda: seen.append(namespaces.connect_seconds(name, address, 1.0)))
     assert seen == [None]
     assert connect_seconds(stage) < 0.15
 
@@ -168,7 +169,7 @@ def test_a_second_relay_of_the_same_network_is_refused(stage: Stage, name: str) 
 
 def test_a_killed_proxy_leaves_a_namespace_that_the_next_one_takes(stage: Stage) -> None:
     """The devices go with the process; only the empty namespace stays."""
-    made, device = f"spkilled{os.getpid()}", Path(f"/sys/class/net/sp{int(IPv4Address(_HOST)):08x}")
+    made, device = f"spkilled{os.getpid()}", Path("/sys/class/net", _DEVICE)
     stage.targets["node"] = {
         "type": "namespace", "namespace": made, "device": "e0", "relay": _NETWORK, "probe": "127.0.0.1:1",
     }  # fmt: skip
@@ -189,7 +190,7 @@ def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage) -> None:
     stage.targets["node"] = {
         "type": "namespace", "namespace": made, "device": "e0", "relay": _NETWORK, "probe": "127.0.0.1:1",
     }  # fmt: skip
-    device = Path(f"/sys/class/net/sp{int(IPv4Address(_HOST)):08x}")
+    device = Path("/sys/class/net", _DEVICE)
     try:
         with ExitStack() as proxies:
             proxy = proxies.enter_context(served(stage))
@@ -208,6 +209,50 @@ def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage) -> None:
             assert connect_seconds(stage) < 0.15
     finally:
         subprocess.run(["ip", "netns", "del", made], check=True)
+
+
+@pytest.mark.parametrize("fault", [_DELAY, _CUT], ids=["delay", "cut"])
+def test_a_run_whose_relay_was_killed_says_so_and_ends_with_the_next_one(
+    stage: Stage, fault: dict[str, object]
+) -> None:
+    """Also where the kernel does it, whose rule goes with the device."""
+    made = f"sprun{os.getpid()}"
+    stage.targets["node"] = {
+        "type": "namespace", "namespace": made, "device": "e0", "relay": _NETWORK, "probe": "127.0.0.1:1",
+    }  # fmt: skip
+    try:
+        with ExitStack() as proxies:
+            proxy = proxies.enter_context(served(stage))
+            listener = proxies.enter_context(socket.create_server((_HOST, 0), backlog=100))
+            stage.targets["node"]["probe"] = f"{_HOST}:{listener.getsockname()[1]}"
+            stage.write({**fault, "for": "60s"})
+            runner = Runner(stage)
+            try:
+                proxy.kill()
+                assert "since no proxy answers any more and nothing passes" in runner.hear("over: ")
+                runner.hear("waiting, 60 s at most: ")
+                proxies.enter_context(served(stage))
+                runner.hear("healed: ")
+                assert runner.process.wait(WITHIN_SECONDS) == 3
+            finally:
+                runner.stop()
+            assert stage.states() == ["injected", "verified", "heal_started", "healed"]
+            assert connect_seconds(stage) < 0.15
+    finally:
+        subprocess.run(["ip", "netns", "del", made], check=True)
+
+
+def test_a_run_whose_relay_lost_its_device_says_so(stage: Stage, name: str) -> None:
+    stage.write({**_DELAY, "for": "60s"}, limits={"healed_within": "200ms"})
+    runner = Runner(stage)
+    try:
+        subprocess.run(["ip", "link", "del", _DEVICE], check=True)
+        assert "since the relay's device was deleted and nothing passes" in runner.hear("over: ")
+        assert "start the proxy again" in runner.hear("waiting, ")
+        assert runner.process.wait(WITHIN_SECONDS) == 3
+    finally:
+        runner.stop()
+    assert stage.unhealed() == ["namespace-delay"]
 
 
 def test_a_network_that_this_host_knows_is_refused(stage: Stage) -> None:

@@ -19,6 +19,7 @@ from testbed.demo_day import Day
 from testbed.demo_supervisor import Charge, Supervisor
 from testbed.demo_targets import Places, pid_file, state_folder
 from testbed.engines.base import EngineError
+from testbed.processes import OwnedProcess
 from tests.unit.demo_days import in_file, planned
 
 WORKER = "reference-worker-0"
@@ -74,6 +75,17 @@ def test_nobody_waits_for_a_supervisor_that_has_failed(tmp_path: Path, process: 
     said = str(unhealed(tmp_path, process, restart, "60s"))
     assert time.monotonic() - began < 30
     assert said.endswith("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
+
+
+def test_nobody_waits_for_a_proxy_that_has_ended(tmp_path: Path) -> None:
+    day = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": WORKER})).day
+    assert day is not None
+    chaos = ChaosDay(day, tmp_path, threading.Event(), lambda _: None)
+    with OwnedProcess(["sleep", "600"], log=tmp_path / "proxy.log", name="proxy of the links") as proxy:
+        chaos._proxy = proxy
+        chaos._check_healer()
+    with pytest.raises(NotHealed, match="the proxy of the links, through which all passed, has ended"):
+        chaos._check_healer()
 
 
 def test_a_healing_that_failed_names_no_file_that_the_demo_removes(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 from pathlib import Path
 
 import pytest
@@ -51,6 +52,19 @@ def test_a_state_keeps_its_first_instant(tmp_path: Path) -> None:
         first = journal.reach(entry, "heal_started")
         assert journal.reach(entry, "heal_started") == first
     assert (tmp_path / JOURNAL_FILE).read_text().count('"heal_started"') == 1
+
+
+def test_why_a_fault_was_over_early_is_told_with_its_healing(tmp_path: Path) -> None:
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), Facts())
+        journal.reach(entry, "injected")
+        journal.end_early(entry, "no proxy answers")
+        journal.reach(entry, "heal_started")
+        journal.end_early(entry, "stopped")
+    (again,) = read(tmp_path).values()
+    rows = [_row(again.fault.record(state, again.states["injected"], again.over_because).encode()) for state in STATES]
+    said = [row is not None and json.loads(str(row["parameters"])).get("over_because") for row in rows]
+    assert said == [None, None, "no proxy answers", "no proxy answers"]
 
 
 @pytest.mark.parametrize("cut", [1, 10, 40])

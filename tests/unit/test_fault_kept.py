@@ -10,10 +10,11 @@ from typing import Any
 import pytest
 
 from faults import runner
+from faults.backends import namespaces
 from faults.backends.impairment import Impairment, LinkStatus
 from faults.backends.proxy import ProxyControl
 from faults.config import KafkaSection, parse
-from faults.errors import NotHealed, NotVerified
+from faults.errors import NotServed, NotVerified
 from faults.facts import Facts
 from faults.fault import Fault, Timeline
 from faults.journal import Journal
@@ -41,15 +42,16 @@ class Proxy:
 
     def __init__(self) -> None:
         self.impairments: dict[str, Impairment] | None = {}
+        self.is_lost = False
         self.asked = 0
 
     def status(self) -> dict[str, LinkStatus]:
         self.asked += 1
         if self.impairments is None:
-            raise NotHealed("no proxy answers")
+            raise NotServed("no proxy answers")
+        rest: dict[str, Any] = {"listen": "", "upstream": "", "probe_port": 0, "probe_bytes": 0, "connections": 0}
         return {
-            name: LinkStatus(listen="", upstream="", probe_port=0, probe_bytes=0, connections=0, impairment=told)
-            for name, told in self.impairments.items()
+            name: LinkStatus(impairment=told, is_lost=self.is_lost, **rest) for name, told in self.impairments.items()
         }
 
 
@@ -78,20 +80,40 @@ def test_a_fault_that_the_proxy_has_lost_is_seen_to_be_gone(tmp_path: Path, prox
     proxy.impairments = {name: injected.impairment}
     injected.hold()
     proxy.impairments = None
-    injected.hold()  # between the two proxies: nothing passes
+    with pytest.raises(NotVerified, match=f"^slow on {name}: it was gone before its time, since no proxy answers any"):
+        injected.hold()
     for lost in ({name: Impairment()}, {}):
         proxy.impairments = lost
         with pytest.raises(NotVerified, match=f"^slow on {name}: it was gone before its time, since the proxy was"):
             injected.hold()
 
 
-@pytest.mark.parametrize(
-    "spec", [{**FAULTS[2], "target": "kernel"}, {"kind": "namespace_partition", "target": "node"}], ids=["delay", "cut"]
-)
-def test_what_the_kernel_does_asks_no_proxy(tmp_path: Path, proxy: Proxy, spec: dict[str, Any]) -> None:
-    proxy.impairments = {"node": Impairment()}
-    injection(fault(tmp_path, spec), tmp_path).hold()
+def test_what_the_kernel_does_asks_no_proxy(tmp_path: Path, proxy: Proxy) -> None:
+    injection(fault(tmp_path, {**FAULTS[2], "target": "kernel"}), tmp_path).hold()
     assert proxy.asked == 0
+
+
+def test_the_kernels_rule_goes_with_the_device_of_a_relay(
+    tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule: dict[str, Any] = {"handle": namespaces.HANDLE}
+    monkeypatch.setattr(namespaces, "root_rule", lambda _: rule)
+    proxy.impairments = {"node": Impairment()}
+    injected = injection(fault(tmp_path, {"kind": "namespace_partition", "target": "node"}), tmp_path)
+    injected.hold()
+    rule["handle"] = "0:"
+    with pytest.raises(NotVerified, match="since the proxy was started again"):
+        injected.hold()
+    proxy.impairments = None
+    with pytest.raises(NotVerified, match="since no proxy answers any more"):
+        injected.hold()
+
+
+def test_a_relay_whose_device_was_deleted_is_no_slow_one(tmp_path: Path, proxy: Proxy) -> None:
+    injected: Any = injection(fault(tmp_path, FAULTS[2]), tmp_path)
+    proxy.impairments, proxy.is_lost = {"node": injected.impairment}, True
+    with pytest.raises(NotVerified, match="since the relay's device was deleted and nothing passes"):
+        injected.hold()
 
 
 def test_the_proxy_is_asked_now_and_then(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -154,3 +176,32 @@ def test_the_window_of_a_lost_fault_ends_and_is_told(tmp_path: Path, monkeypatch
     with Journal.locked(tmp_path) as journal:
         assert journal.open_entries() == []
         assert all(entry.is_told for entry in journal.entries.values())
+
+
+class WithoutProxy(LostAtOnce):
+    """An injection whose proxy is gone before it is seen to be in, and back when its healing is tried again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.heals = 0
+
+    def is_in(self) -> bool:
+        raise NotServed("no proxy answers.")
+
+    def heal(self) -> None:
+        self.heals += 1
+        if self.heals < 3:
+            raise NotServed("no proxy answers.")
+        super().heal()
+
+
+def test_what_no_proxy_serves_is_healed_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    unserved: Injection = WithoutProxy()
+    monkeypatch.setattr(runner, "injection", lambda *_: unserved)
+    said: list[str] = []
+    with pytest.raises(NotServed):
+        runner.run(*planned(tmp_path, FAULTS[0], "60s"), said.append, threading.Event())
+    assert [line.partition(":")[0] for line in said] == ["over", "waiting, 60 s at most", "healed"]
+    with Journal.locked(tmp_path) as journal:
+        (entry,) = journal.entries.values()
+    assert list(entry.states) == ["injected", "heal_started", "healed"]
