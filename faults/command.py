@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from itertools import count
-from typing import Final
+from typing import Final, TypeGuard
 
 import yaml
 
-from faults.backends import chaos_mesh, docker, faketime, kubernetes
+from faults.backends import chaos_mesh, docker, faketime, kubernetes, relay_namespace
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import serve
 from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
@@ -29,7 +29,7 @@ from faults.journal import Journal, names_in
 from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
-from faults.targets import LinkTarget, NamespaceTarget, PodsTarget
+from faults.targets import LinkTarget, NamespaceTarget, PodsTarget, Target
 from faults.topic import FaultsTopic, tell_again
 from validator import __version__
 from validator.model.signals import set_from_handler
@@ -171,7 +171,15 @@ def _heal(config: FaultConfig, _: int | None) -> int:
             print("Nothing is broken: the journal knows every fault to be healed.")
         heal_all(journal, topic, config.limits, lambda line: print(plain(line), flush=True))
         tell_again(topic, journal)
+    for name, target in config.targets.items():
+        # One that a proxy serves has a device that is up.
+        if _is_relayed(target) and relay_namespace.remove_if_ours(target.namespace):
+            print(plain(f"{name}: removed the namespace {target.namespace}, which a killed proxy left empty."))
     return _PASS
+
+
+def _is_relayed(target: Target) -> TypeGuard[NamespaceTarget]:
+    return isinstance(target, NamespaceTarget) and target.relay is not None
 
 
 def _proxy(config: FaultConfig, _: int | None) -> int:
@@ -181,9 +189,7 @@ def _proxy(config: FaultConfig, _: int | None) -> int:
         print("the proxy is ready; SIGTERM or Ctrl-C ends it and the connections through it", flush=True)
 
     links = {
-        name: target
-        for name, target in config.targets.items()
-        if isinstance(target, LinkTarget) or (isinstance(target, NamespaceTarget) and target.relay is not None)
+        name: target for name, target in config.targets.items() if isinstance(target, LinkTarget) or _is_relayed(target)
     }
     for name, link in asyncio.run(serve(links, config.state, ready)).items():
         if link.dropped_packets:

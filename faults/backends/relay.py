@@ -16,7 +16,6 @@ import json
 import os
 import random
 import struct
-import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network
@@ -24,8 +23,9 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
-from faults.backends import namespaces
+from faults.backends import namespaces, relay_namespace
 from faults.backends.impairment import Impairment, LinkStatus, Way
+from faults.backends.relay_namespace import ip
 from faults.targets import NamespaceTarget
 
 _TUN: Final = Path("/dev/net/tun")
@@ -82,7 +82,7 @@ class Relay:
         self._waiting_bytes: dict[Way, int] = {"to_upstream": 0, "to_client": 0}
         self._places = count()
         self._timers: dict[Way, asyncio.TimerHandle] = {}
-        self._made_namespace = False
+        self._has_namespace = False
         self._passed = self._lost = self._dropped = 0
         self._is_lost_for_good = False
 
@@ -102,9 +102,8 @@ class Relay:
         if Path("/sys/class/net", self._outer).exists():
             raise OSError(0, f"{self._outer} exists already: another relay has the network {self._network}")
         _check_free(self._network)
-        if not Path("/run/netns", name).exists():
-            _ip("netns", "add", name)
-            self._made_namespace = True
+        relay_namespace.take(name)
+        self._has_namespace = True
         outer, inner = _device(self._outer), -1
         try:
             inner = _device(f"{self._outer}i")
@@ -113,15 +112,15 @@ class Relay:
             if inner < 0:
                 os.close(outer)
         length = self._network.prefixlen
-        _ip("link", "set", f"{self._outer}i", "netns", name, "name", device)
-        _ip("addr", "add", f"{outside(self._network)}/{length}", "dev", self._outer)
-        _ip("link", "set", self._outer, "mtu", str(_PACKET_BYTES_MAX), "txqueuelen", _QUEUE_PACKETS, "up")
-        _ip("-n", name, "addr", "add", f"{inside(self._network)}/{length}", "dev", device)
-        _ip("-n", name, "link", "set", device, "mtu", str(_PACKET_BYTES_MAX), "txqueuelen", _QUEUE_PACKETS, "up")
-        _ip("-n", name, "link", "set", "lo", "up")
+        ip("link", "set", f"{self._outer}i", "netns", name, "name", device)
+        ip("addr", "add", f"{outside(self._network)}/{length}", "dev", self._outer)
+        ip("link", "set", self._outer, "mtu", str(_PACKET_BYTES_MAX), "txqueuelen", _QUEUE_PACKETS, "up")
+        ip("-n", name, "addr", "add", f"{inside(self._network)}/{length}", "dev", device)
+        ip("-n", name, "link", "set", device, "mtu", str(_PACKET_BYTES_MAX), "txqueuelen", _QUEUE_PACKETS, "up")
+        ip("-n", name, "link", "set", "lo", "up")
 
     async def stop(self) -> None:
-        """Take the devices away, and the namespace if it was made here and nobody is in it.
+        """Take the devices away, and the namespace if a relay made it, this one or one before, and nobody is in it.
 
         Processes in it go on without a network, until the next relay of it.
         """
@@ -132,11 +131,8 @@ class Relay:
             loop.remove_reader(source)
             os.close(source)
         self._ends = {}
-        if self._made_namespace:
-            # Processes that live in it would be left in one without a name, which no later relay could reach.
-            with suppress(OSError):
-                if not _ip("netns", "pids", self._target.namespace).strip():
-                    _ip("netns", "del", self._target.namespace)
+        if self._has_namespace:
+            relay_namespace.remove_if_ours(self._target.namespace)
 
     def impair(self, impairment: Impairment) -> None:
         """Put another impairment in the place of the present one; what waits goes at once, in its order.
@@ -245,16 +241,9 @@ def _packets(descriptor: int) -> Iterator[bytes]:
         yield packet
 
 
-def _ip(*arguments: str) -> str:
-    ran = subprocess.run(["ip", *arguments], check=False, capture_output=True, text=True)
-    if ran.returncode:
-        raise OSError(0, f"ip {' '.join(arguments)}: {namespaces.first_line(ran.stderr)}")
-    return ran.stdout
-
-
 def _check_free(network: IPv4Network) -> None:
     """Raise OSError where this host has an address or a way in ``network`` already: it is somebody else's."""
-    routes = json.loads(_ip("-j", "-4", "route", "show", "table", "all") or "[]")
+    routes = json.loads(ip("-j", "-4", "route", "show", "table", "all") or "[]")
     for route in routes:
         told = str(route.get("dst", "default"))
         known = IPv4Network("0.0.0.0/0" if told == "default" else told, strict=False)
