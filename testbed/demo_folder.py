@@ -1,4 +1,4 @@
-"""The demo's temporary folder: removed at the end, and where a killed demo could not, by the next one.
+"""The demo's temporary folder: removed at the end, and where a killed demo could not, by the next, as its network is.
 
 The owner holds a lock on a file in it, which the kernel lets go when the owner dies, however it dies.
 """
@@ -13,6 +13,8 @@ import tempfile
 import time
 from pathlib import Path
 from typing import Final, Self
+
+from testbed import node
 
 PREFIX: Final = "streamproof-demo-"
 _OWNER_FILE: Final = "owner.lock"
@@ -32,6 +34,7 @@ class DemoFolder:
     def __enter__(self) -> Self:
         """Remove what killed demos left, then make the folder and lock it."""
         remove_abandoned()
+        node.remove_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
         self._descriptor = os.open(self.path / _OWNER_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         fcntl.flock(self._descriptor, fcntl.LOCK_EX)

@@ -1,18 +1,18 @@
 """A network of its own for an engine's first worker: a namespace behind the relay of ``streamproof faults proxy``.
 
 Needs root and Linux (`why_not_here`). The relay ends with us, however we end; what then stays is an empty namespace,
-which the next one removes.
+which the next demo or campaign removes. Its name has our id and start, so that nobody takes a later process for us.
 """
 
 from __future__ import annotations
 
 import os
-import subprocess
 from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, Final
 
-from faults.backends import relay
+from faults.backends import relay, relay_namespace
+from faults.backends.processes import see
 from faults.errors import FaultRefused
 from testbed.demo_sidecar import python_path, streamproof
 from testbed.demo_stop import Stop
@@ -26,7 +26,6 @@ _PREFIX: Final = "streamproof-"
 PROXY_READY: Final = "the proxy is ready"
 """What `streamproof faults proxy` says when it serves."""
 _ANY_PROBE: Final = "127.0.0.1:1"
-_NAMESPACES: Final = Path("/run/netns")
 
 
 def why_not_here() -> str | None:
@@ -48,7 +47,7 @@ class NodeRelay:
         self._name = name
         self._network = network_of(os.getpid())
         self.node = Node(
-            namespace=f"{_PREFIX}{os.getpid()}",
+            namespace=_own_name(),
             host=str(relay.outside(self._network)),
             address=str(relay.inside(self._network)),
         )
@@ -79,7 +78,6 @@ class NodeRelay:
             return self._proxy
         self.end()
         (self.folder / "relay.log").unlink(missing_ok=True)
-        remove_abandoned()
         self.folder.mkdir(parents=True, exist_ok=True)
         fault = {"kind": "namespace_delay", "target": self._name, "parameters": {"delay": "1s"}}
         file = write_yaml(
@@ -101,17 +99,24 @@ class NodeRelay:
         if self._proxy is not None:
             self._proxy.terminate()
             self._proxy = None
-            _remove(self.node.namespace)
+            relay_namespace.remove_if_empty(self.node.namespace)
 
 
 def remove_abandoned() -> None:
-    """Remove the namespaces of processes that do not live any more."""
-    for path in _NAMESPACES.glob(f"{_PREFIX}*"):
-        owner = path.name.removeprefix(_PREFIX)
-        if owner.isdecimal() and not Path("/proc", owner).exists():
-            _remove(path.name)
+    """Remove the namespaces of processes that do not live any more, where nobody is in them."""
+    for path in relay_namespace.FOLDER.glob(f"{_PREFIX}*"):
+        pid, _, started = path.name.removeprefix(_PREFIX).partition("-")
+        if pid.isdecimal() and not _lives(int(pid), started):
+            relay_namespace.remove_if_empty(path.name)
 
 
-def _remove(namespace: str) -> None:
-    """Where it is still there."""
-    subprocess.run(["ip", "netns", "del", namespace], check=False, capture_output=True)
+def _lives(pid: int, started: str) -> bool:
+    """Whether it is that process; one that started at another time has only its id. ``started`` may be unknown."""
+    seen = see(pid)
+    return seen is not None and started in ("", seen.started)
+
+
+def _own_name() -> str:
+    own = see(os.getpid())
+    assert own is not None
+    return f"{_PREFIX}{own.pid}-{own.started}"

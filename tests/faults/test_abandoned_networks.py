@@ -1,0 +1,86 @@
+"""The network of a killed demo goes with the start of the next; one whose owner lives, or that is used, stays."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+
+from faults.backends.processes import see
+from testbed import node
+from testbed.demo_folder import DemoFolder
+from tests.faults.stage import ROOT, wait_until
+
+_OWNER = """
+import sys, threading
+from pathlib import Path
+from testbed.demo_stop import Stop
+from testbed.node import NodeRelay
+made = NodeRelay(Path(sys.argv[1]))
+made.start(Stop())
+print(made.node.namespace, made.process.pid, flush=True)
+threading.Event().wait()
+"""
+_NAMESPACES = Path("/run/netns")
+
+pytestmark = pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
+
+
+def the_next_demo_starts() -> None:
+    with DemoFolder():
+        pass
+
+
+def test_the_network_of_a_killed_demo_goes_with_the_start_of_the_next(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", _OWNER, str(tmp_path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as owner:
+        try:
+            assert owner.stdout is not None
+            name, relay = owner.stdout.readline().split()
+            the_next_demo_starts()
+            assert (_NAMESPACES / name).exists(), "its owner lives"
+        finally:
+            owner.kill()
+    wait_until(lambda: see(int(relay)) is None, "the relay has died with its owner")
+    assert (_NAMESPACES / name).exists()
+    the_next_demo_starts()
+    assert not (_NAMESPACES / name).exists()
+
+
+@contextmanager
+def made(name: str) -> Iterator[Path]:
+    path = _NAMESPACES / name
+    subprocess.run(["ip", "netns", "add", name], check=True)
+    try:
+        yield path
+    finally:
+        if path.exists():
+            subprocess.run(["ip", "netns", "del", name], check=True)
+
+
+def test_an_owner_is_known_by_its_start_as_well() -> None:
+    """Its id may be another process's by now."""
+    own = see(os.getpid())
+    assert own is not None
+    with made(f"streamproof-{own.pid}-{own.started}") as mine, made(f"streamproof-{own.pid}-1") as others:
+        the_next_demo_starts()
+        assert (mine.exists(), others.exists()) == (True, False)
+
+
+def test_an_abandoned_network_stays_while_somebody_is_in_it() -> None:
+    with made(f"streamproof-{os.getpid()}-1") as path:
+        with ExitStack() as inside:
+            command = ["ip", "netns", "exec", path.name, "sh", "-c", "echo in; exec sleep 600"]
+            process = inside.enter_context(subprocess.Popen(command, stdout=subprocess.PIPE))
+            inside.callback(process.kill)
+            assert process.stdout is not None
+            assert process.stdout.readline() == b"in\n"
+            the_next_demo_starts()
+            assert path.exists()
+        the_next_demo_starts()
+        assert not path.exists()
