@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from itertools import count
 from typing import Final, TypeGuard
@@ -141,7 +141,7 @@ def _run(config: FaultConfig, seed: int | None) -> int:
     print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)
 
     def say(line: str) -> None:
-        print(plain(f"{time.monotonic() - started:8.1f} s  {line}"), flush=True)
+        _say(f"{time.monotonic() - started:8.1f} s  {line}")
 
     with _stopped_by_signals() as stop:
         run_timeline(config, planned, say, stop)
@@ -149,6 +149,12 @@ def _run(config: FaultConfig, seed: int | None) -> int:
         say("stopped; all is healed")
         return _INTERRUPTED
     return _PASS
+
+
+def _say(line: str) -> None:
+    # A terminal that hung up, or a reader that has seen enough, must not end healing and telling in its middle.
+    with suppress(OSError):
+        print(plain(line), flush=True)
 
 
 @contextmanager
@@ -169,7 +175,7 @@ def _heal(config: FaultConfig, _: int | None) -> int:
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
         if not journal.open_entries():
             print("Nothing is broken: the journal knows every fault to be healed.")
-        heal_all(journal, topic, config.limits, lambda line: print(plain(line), flush=True))
+        heal_all(journal, topic, config.limits, _say)
         tell_again(topic, journal)
     for name, target in config.targets.items():
         # One that a proxy serves has a device that is up.

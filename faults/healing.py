@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -122,13 +123,22 @@ def heal_each(
         return True
 
     unwritten: list[Entry] = []
-    for entry, _ in broken:
-        try:
-            began(entry)
-        except OSError:
-            # The fault may be what fills the disk that the journal is on: heal it first, and write then.
-            unwritten.append(entry)
-    to_prove = [(entry, injected) for entry, injected in broken if tried(entry, partial(mended, entry, injected))]
+    to_prove: list[tuple[Entry, Injection]] = []
+
+    def mend(entry: Entry, injected: Injection) -> None:
+        if tried(entry, partial(mended, entry, injected)):
+            to_prove.append((entry, injected))
+
+    with ExitStack() as mending:
+        # Each is mended, in the order given, also where another one, or telling, fails as nobody thought of.
+        for entry, injected in reversed(broken):
+            mending.callback(mend, entry, injected)
+        for entry, _ in broken:
+            try:
+                began(entry)
+            except OSError:
+                # The fault may be what fills the disk that the journal is on: heal it first, and write then.
+                unwritten.append(entry)
     for entry, injected in to_prove:
         if entry in unwritten and not tried(entry, partial(began, entry)):
             continue

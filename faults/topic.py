@@ -53,9 +53,12 @@ class FaultsTopic:
             self.write(entry.fault.id, entry.fault.record(state, entry.states[state], entry.over_because))
 
     def write(self, fault_id: str, record: str) -> None:
-        """Write one record; returns at once."""
-        self._producer.produce(self._kafka.topic, record.encode(), key=fault_id, on_delivery=self._delivered)
-        self._producer.poll(0)
+        """Write one record; returns at once. What the producer does not take, `flush` tells: healing goes first."""
+        try:
+            self._producer.produce(self._kafka.topic, record.encode(), key=fault_id, on_delivery=self._delivered)
+            self._producer.poll(0)
+        except (KafkaException, BufferError) as error:
+            self._failed = str(error)
 
     def flush(self) -> None:
         """Wait until the topic has all. Raises NotTold."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import signal
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -26,8 +27,14 @@ def main() -> int:
     sys.stdout.buffer.flush()
     if sys.stdin.buffer.readline() == DONE:
         return 0
-    print("The fault runner is gone without an end; healing what it left.", file=sys.stderr, flush=True)
+    _say("The fault runner is gone without an end; healing what it left.")
     return _heal(orders)
+
+
+def _say(line: str) -> None:
+    # The log may be on the very disk that the fault has filled: nothing that is said is worth more than healing.
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _heal(orders: bytes) -> int:
@@ -39,7 +46,7 @@ def _heal(orders: bytes) -> int:
     from validator.model.terminal import plain
 
     def say(line: str) -> None:
-        print(plain(line), file=sys.stderr, flush=True)
+        _say(plain(line))
 
     given = Orders.model_validate_json(orders)
     try:

@@ -54,7 +54,14 @@ class Watchdog:
             raise FaultError(f"The watchdog did not start; see {log_file}.")
         return self
 
-    def __exit__(self, *_: object) -> None:
-        """Let it go: what it could heal is healed, or the runner has said what is not."""
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
+        """Let it go: what it could heal is healed, or the runner has said what is not.
+
+        An error that is none of a fault may have come between: then it heals what is left, when the journal is free.
+        """
         assert self._process is not None
-        self._process.communicate(watch.DONE)
+        assert self._process.stdin is not None
+        if error is None or isinstance(error, FaultError):
+            self._process.communicate(watch.DONE)
+        else:
+            self._process.stdin.close()

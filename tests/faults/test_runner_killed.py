@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pty
 import signal
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from faults.journal import read
+from faults.watchdog import LOG_FILE
 from tests.faults.stage import (
     ROOT,
     STREAMPROOF,
@@ -81,6 +83,13 @@ def full(stage: Stage) -> Stage:
     """A stage with every kind of target but a link."""
     stage.add_worker("w0", host="a")
     return stage
+
+
+@pytest.fixture
+def pair(full: Stage) -> Stage:
+    """A stage with two processes."""
+    full.add_worker("w1", host="b")
+    return full
 
 
 @pytest.fixture
@@ -184,6 +193,57 @@ def test_healing_leaves_a_run_that_is_at_work_alone(full: Stage, run: Run) -> No
     run("process_pause")
     assert "at work here" in faults(full.file, "heal", status=2)
     assert state_of(full.pid("w0")) == "T"
+
+
+# What nobody thought of: a healing that fails with an error of no fault.
+FAILING_RUNNER = """
+import sys
+from faults.kinds.process import Pause
+from validator.cli.main import main
+heal = Pause.heal
+def fail_on_first(pause):
+    if "w0" in pause._targets: raise ValueError("a defect")
+    heal(pause)
+Pause.heal = fail_on_first
+sys.exit(main(["faults", "run", sys.argv[1]]))
+"""
+
+
+def test_an_error_that_nobody_thought_of_leaves_nothing_broken(pair: Stage) -> None:
+    """The other one is healed all the same, and the watchdog heals what is left."""
+    both = [{"kind": "process_pause", "target": "w1"}, {"kind": "process_pause", "target": "w0"}]
+    pair.write({"together": both}, limits={"targets_at_once": 2})
+    ran = subprocess.run(
+        [sys.executable, "-c", FAILING_RUNNER, pair.file], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode != 0
+    assert state_of(pair.pid("w1")) != "T"
+    wait_until(lambda: pair.unhealed() == [], "the watchdog has healed")
+    assert state_of(pair.pid("w0")) != "T"
+
+
+def test_a_watchdog_whose_log_cannot_be_written_heals_all_the_same(full: Stage, run: Run) -> None:
+    (full.folder / "st").mkdir()
+    (full.folder / "st" / LOG_FILE).symlink_to("/dev/full")
+    run("process_pause").kill()
+    wait_until(lambda: state_of(full.pid("w0")) != "T", "it goes on")
+    wait_until(lambda: full.unhealed() == [], "the journal knows it")
+
+
+def test_a_runner_whose_terminal_hangs_up_heals_to_the_end(pair: Stage) -> None:
+    both = [{"kind": "process_pause", "target": name} for name in ("w0", "w1")]
+    pair.write({"together": both, "for": LONG}, limits={"targets_at_once": 2})
+    ours, theirs = pty.openpty()
+    runner = subprocess.Popen([*STREAMPROOF, "run", pair.file], cwd=ROOT, stdout=theirs, stderr=theirs)
+    os.close(theirs)
+    said = b""
+    while said.count(b"failure:") < 2:
+        said += os.read(ours, 1000)
+    os.close(ours)
+    runner.send_signal(signal.SIGHUP)
+    runner.wait(WITHIN_SECONDS)
+    assert {state_of(pair.pid(name)) for name in ("w0", "w1")} == {"S"}
+    assert pair.unhealed() == []
 
 
 def faults(file: Path, action: str, status: int) -> str:

@@ -7,9 +7,10 @@ import json
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
-from faults.config import parse
-from faults.errors import FaultRefused
+from faults.config import KafkaSection, parse
+from faults.errors import FaultRefused, NotTold
 from faults.facts import Facts, KnownProcess
 from faults.fault import STATES, Fault, State
 from faults.healing import heal
@@ -218,3 +219,44 @@ def test_one_that_cannot_be_mended_keeps_none_behind_it() -> None:
     with pytest.raises(FaultRefused, match=r"^no such folder$"):
         for_each(["a", "gone", "b"], mend)
     assert mended == ["a", "b"]
+
+
+def test_a_producer_that_takes_no_record_does_not_keep_a_fault_from_being_healed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that has failed for good does, which a broker that lost its records can bring about."""
+
+    class Mended:
+        facts = Facts()
+        is_mended = False
+
+        def prepare(self) -> None: ...
+        def inject(self) -> None: ...
+        def hold(self) -> None: ...
+        def is_in(self) -> bool:
+            return not self.is_mended
+
+        def heal(self) -> None:
+            self.is_mended = True
+
+        def is_gone(self) -> bool:
+            return self.is_mended
+
+    class Failed:
+        def produce(self, *_: object, **__: object) -> None:
+            raise KafkaException(KafkaError(KafkaError._FATAL))
+
+        def flush(self, _: float) -> int:
+            return 0
+
+    topic = FaultsTopic(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
+    monkeypatch.setattr(topic, "_producer", Failed())
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), Facts())
+        journal.reach(entry, "injected")
+        mended = Mended()
+        heal(entry, mended, journal, topic, 0.0)
+        assert (mended.is_mended, entry.is_healed) == (True, True)
+        with pytest.raises(NotTold, match="the faults topic took not all records"):
+            tell_again(topic, journal)
+        assert not entry.is_told
