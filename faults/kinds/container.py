@@ -9,6 +9,7 @@ from faults.backends.docker import Container, Docker
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownContainer
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import ContainerRestartParameters, DisconnectParameters
 from faults.targets import ContainerTarget
 
@@ -42,8 +43,18 @@ class _OnContainers:
 
     def _each(self) -> list[tuple[Docker, KnownContainer, Container]]:
         """Docker, what we know of the container, and how it is now; by its id, so that no later one is taken for it."""
-        dockers = [(self._dockers[known.target], known) for known in self.facts.containers]
-        return [(docker, known, docker.inspect(known.id)) for docker, known in dockers]
+        return [self._one(known) for known in self.facts.containers]
+
+    def _one(self, known: KnownContainer) -> tuple[Docker, KnownContainer, Container]:
+        docker = self._dockers[known.target]
+        return docker, known, docker.inspect(known.id)
+
+    def heal(self) -> None:
+        """Mend all, also where another one was removed meanwhile. Raises FaultRefused."""
+        for_each(self.facts.containers, lambda known: self._mend(*self._one(known)))
+
+    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
+        raise NotImplementedError
 
 
 class ContainerKill(_OnContainers):
@@ -58,11 +69,9 @@ class ContainerKill(_OnContainers):
         """None runs as it ran before."""
         return all(not now.is_running or now.started != known.started for _, known, now in self._each())
 
-    def heal(self) -> None:
-        """Start those that do not run."""
-        for docker, known, now in self._each():
-            if not now.is_running:
-                docker.start(known.id)
+    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
+        if not now.is_running:
+            docker.start(known.id)
 
     def is_gone(self) -> bool:
         """All run, and are healthy by their own check."""
@@ -95,11 +104,9 @@ class ContainerPause(_OnContainers):
         """All are paused."""
         return all(now.is_paused for _, _, now in self._each())
 
-    def heal(self) -> None:
-        """Unpause those that are paused."""
-        for docker, known, now in self._each():
-            if now.is_paused:
-                docker.unpause(known.id)
+    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
+        if now.is_paused:
+            docker.unpause(known.id)
 
     def is_gone(self) -> bool:
         """None is paused, and all run."""
@@ -131,12 +138,9 @@ class ContainerDisconnect(_OnContainers):
         """None is on a network that was taken."""
         return all(not known.endpoints.keys() & now.endpoints.keys() for _, known, now in self._each())
 
-    def heal(self) -> None:
-        """Connect all again."""
-        for docker, known, now in self._each():
-            for network, endpoint in known.endpoints.items():
-                if network not in now.endpoints:
-                    docker.connect(known.id, network, endpoint)
+    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
+        lacking = [network for network in known.endpoints if network not in now.endpoints]
+        for_each(lacking, lambda network: docker.connect(known.id, network, known.endpoints[network]))
 
     def is_gone(self) -> bool:
         """All are on all of them again."""

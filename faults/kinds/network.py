@@ -13,6 +13,7 @@ from faults.backends.proxy import ProxyControl
 from faults.errors import FaultRefused, NotServed
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.kinds.proxied import Kept
 from faults.parameters import BandwidthParameters, DelayParameters, Direction, PartitionParameters
 from faults.targets import LinkTarget
@@ -100,8 +101,7 @@ class _OnLinks:
 
     def heal(self) -> None:
         """Take the impairment off. Raises NotServed where no proxy answers."""
-        for name in self._links:
-            self._proxy.impair(name, Impairment())
+        for_each(self._links, lambda name: self._proxy.impair(name, Impairment()))
 
     def is_gone(self) -> bool:
         """Every link echoes about as fast as before. Raises NotServed where no proxy answers."""

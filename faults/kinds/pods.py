@@ -15,6 +15,7 @@ from faults.backends.kubernetes import Kubernetes, server_of
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import PodParameters
 from faults.targets import PodsTarget
 
@@ -68,9 +69,8 @@ class Pods:
 
     def heal(self) -> None:
         """Let Chaos Mesh take it back. What it does only once is taken back by its deletion."""
-        for name in self._targets:
-            if self._fault.kind not in ONE_SHOT:
-                self._cluster(name).annotate(self._path(name), {PAUSE: "true"})
+        if self._fault.kind not in ONE_SHOT:
+            for_each(self._targets, lambda name: self._cluster(name).annotate(self._path(name), {PAUSE: "true"}))
 
     def is_gone(self) -> bool:
         """Chaos Mesh has recovered all; the object, which is deleted then, is gone; and the pods are ready again."""

@@ -12,6 +12,7 @@ from faults.backends import processes
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownProcess
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import CpuParameters, MemoryParameters
 
 _BUSY_SECONDS: Final = 0.1
@@ -53,8 +54,7 @@ class _Pressing:
 
     def heal(self) -> None:
         """End them."""
-        for process in self.facts.processes:
-            processes.send(process, signal.SIGKILL)
+        for_each(self.facts.processes, lambda process: processes.send(process, signal.SIGKILL))
         for child in self._children:
             child.kill()
             child.wait()

@@ -13,6 +13,7 @@ from faults.backends import processes
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import RestartLoopParameters
 from faults.targets import LocalProcess
 
@@ -65,8 +66,8 @@ class Pause(OnProcesses):
         return all(processes.is_stopped(process) for process in self.facts.processes)
 
     def heal(self) -> None:
-        """Let all go on."""
-        self._send(signal.SIGCONT)
+        """Let all go on. Raises FaultRefused for those that we may not."""
+        for_each(self.facts.processes, lambda process: processes.send(process, signal.SIGCONT))
 
     def is_gone(self) -> bool:
         """None is stopped; one that ended meanwhile (a supervisor's doing) is not ours to bring back."""
@@ -99,11 +100,15 @@ class Kill(OnProcesses):
         return not any(processes.is_alive(process) for process in self.facts.processes)
 
     def heal(self) -> None:
-        """Start what does not run and that we are to start; others are their supervisor's."""
-        for name, target in self._targets.items():
+        """Start what does not run and that we are to start; others are their supervisor's. Raises FaultRefused."""
+
+        def start(name: str) -> None:
+            target = self._targets[name]
             # Once each: a command that ends at once is a failure to show, not one to repeat without an end.
             if target.start and name not in self._started and processes.leader_of(target) is None:
                 self._started[name] = processes.start(name, target, self._state / "logs" / f"{name}.log")
+
+        for_each(self._targets, start)
 
     def is_gone(self) -> bool:
         """All targets run and are ready."""

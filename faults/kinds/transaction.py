@@ -15,6 +15,7 @@ from faults.backends.kafka import LOOK_SECONDS_MAX, TopicClient, producer
 from faults.errors import FaultRefused
 from faults.facts import Facts
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import TransactionParameters
 from faults.targets import TopicTarget
 
@@ -79,11 +80,14 @@ class TransactionHang:
 
     def heal(self) -> None:
         """Take the transactional ids over. Raises FaultRefused where no broker answers."""
-        for name in self._targets:
+
+        def take_over(name: str) -> None:
             try:
                 self._producer(name).init_transactions(_TAKE_OVER_SECONDS_MAX)
             except KafkaException as error:
                 raise FaultRefused(f"{name}: its transaction could not be ended ({error.args[0].str()})") from error
+
+        for_each(self._targets, take_over)
         self._producers.clear()
 
     def is_gone(self) -> bool:

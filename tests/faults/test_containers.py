@@ -6,6 +6,7 @@ import re
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,27 @@ def test_a_killed_container_is_healed_only_when_it_is_healthy(stage: Stage, engi
     ran = subprocess.run([*STREAMPROOF, "heal", stage.file], cwd=ROOT, capture_output=True, text=True, check=False)
     assert (ran.returncode, stage.unhealed()) == (0, []), ran.stderr
     assert asked(engine) == calls(engine, "container_kill")  # it was started once
+
+
+def test_a_container_that_was_removed_keeps_no_other_from_being_mended(stage: Stage, socket_path: Path) -> None:
+    engines = {}
+    with ExitStack() as running:
+        for name in ("web", "db"):
+            socket = socket_path.with_name(name)
+            engines[name] = Engine(api_version=NEWEST)
+            running.enter_context(served(engines[name], socket))
+            stage.targets[name] = {
+                "type": "container", "container": NAME, "socket": str(socket), "labels": {"role": "shop"},
+            }  # fmt: skip
+        fault = {"kind": "container_pause", "target": {"labels": {"role": "shop"}, "pick": "all"}}
+
+        def look() -> None:
+            assert all(engine.is_paused for engine in engines.values())
+            socket_path.with_name("db").unlink()  # nobody answers there any more
+
+        with pytest.raises(NotHealed, match=r"container-pause on db,web is not healed: .*no Docker answers there"):
+            stage.during(fault, look, limits={"targets_at_once": 2})
+    assert not engines["web"].is_paused
 
 
 def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:

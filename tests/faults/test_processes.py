@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -152,6 +153,23 @@ def test_a_process_that_does_not_come_back_is_said_and_blocks_the_next_fault(sta
     assert stage.unhealed() == ["process-kill"]
     with pytest.raises(FaultRefused, match="run `streamproof faults heal CONFIG` first"):
         _run(stage, {"kind": "disk_full", "target": "disk", "parameters": {"bytes": 1}})
+
+
+def test_one_that_cannot_be_brought_back_keeps_no_other_from_it(stage: Stage) -> None:
+    stage.add_worker("w0", pid_file="run/w0.pid", labels={"role": "worker"})
+    stage.add_worker("w1", labels={"role": "worker"})
+    folder, first = stage.folder / "run", stage.pid("w1")
+    folder.mkdir()
+    (stage.folder / "w0.pid").rename(folder / "w0.pid")
+
+    def look() -> None:
+        shutil.rmtree(folder)
+        folder.touch()
+
+    fault = {"kind": "process_kill", "target": {"labels": {"role": "worker"}, "pick": "all"}}
+    with pytest.raises(NotHealed, match=r"process-kill on w0,w1 is not healed: .*run/w0\.pid"):
+        stage.during(fault, look, limits={"targets_at_once": 2})
+    wait_until(lambda: stage.pid("w1") != first and is_alive(stage.pid("w1")), "the other one is back")
 
 
 def test_a_fault_that_no_probe_shows_is_healed_and_ends_the_run(stage: Stage) -> None:
