@@ -3,9 +3,9 @@
 FaultError
 ├── FaultConfigError      the file cannot be used as it is                        (exit status 2)
 ├── FaultRefused          it would do more harm than was asked for, or cannot be  (exit status 2)
+│   └── Unreachable       a proxy, an engine or a cluster does not answer now      (exit status 2)
 ├── NotVerified           a probe did not show that the fault is in               (exit status 3)
 ├── NotHealed             a probe did not show that the fault is gone             (exit status 3)
-│   └── NotServed         no proxy leads the target's packets; one may come back
 └── NotTold               the faults topic took no record                         (exit status 3)
 """
 
@@ -30,16 +30,16 @@ class FaultRefused(FaultError):
     exit_status = 2
 
 
+class Unreachable(FaultRefused):
+    """A proxy, a container engine or a cluster that has to be asked does not answer now; asked again, it may."""
+
+
 class NotVerified(FaultError):
     """The fault was injected and healed, but no probe showed it while it lasted, or it was gone before its time."""
 
 
 class NotHealed(FaultError):
     """Something is still broken; the message says what and how to go on."""
-
-
-class NotServed(NotHealed):
-    """The proxy does not answer, or not for the target: nothing passes. Who runs it can start it again."""
 
 
 class NotTold(FaultError):

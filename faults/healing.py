@@ -10,7 +10,7 @@ from functools import partial
 from typing import Final
 
 from faults.config import LimitsSection
-from faults.errors import FaultError, NotHealed, NotServed, NotVerified
+from faults.errors import FaultError, NotHealed, NotVerified, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection
@@ -18,6 +18,7 @@ from faults.kinds.makers import injection
 from faults.topic import FaultsTopic
 
 POLL_SECONDS: Final = 0.02
+_ASK_AGAIN_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
@@ -63,11 +64,11 @@ def heal_each(
 ) -> None:
     """Heal all in this order, then wait for the proof of each, for which another one may have to be healed.
 
-    What no proxy serves is healed, and proven, by one that is started meanwhile. Tries all, and calls ``healed`` for
-    each that is proven. Raises NotHealed for those that are not.
+    Who gives no answer (a proxy, a container engine or an API server that is away) is asked again, as long as the proof
+    is waited for. Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for those that are not.
     """
     failed: list[str] = []
-    unserved: dict[str, NotServed] = {}
+    unanswered: dict[str, Unreachable] = {}
     """Id of a fault -> why it cannot be healed yet."""
 
     def tried(entry: Entry, is_done: Callable[[], bool]) -> bool:
@@ -75,8 +76,8 @@ def heal_each(
             if is_done():
                 return True
             within = f"within {patience.seconds:g} s"
-            if (lacks := unserved.get(entry.fault.id)) is not None:
-                why = f"{lacks} None came {within}; {patience.advice}."
+            if (lacks := unanswered.get(entry.fault.id)) is not None:
+                why = f"{lacks} It was asked again for {patience.seconds:g} s; {patience.advice}."
             else:
                 why = f"no probe showed {within} that it is gone; {patience.advice}."
         except NotVerified:
@@ -89,13 +90,13 @@ def heal_each(
     def mended(entry: Entry, injected: Injection) -> bool:
         try:
             injected.heal()
-        except NotServed as error:
-            wait_for_proxy(entry, error)
+        except Unreachable as error:
+            wait_for_answer(entry, error)
         return True
 
-    def wait_for_proxy(entry: Entry, error: NotServed) -> None:
-        is_new = entry.fault.id not in unserved
-        unserved[entry.fault.id] = error
+    def wait_for_answer(entry: Entry, error: Unreachable) -> None:
+        is_new = entry.fault.id not in unanswered
+        unanswered[entry.fault.id] = error
         if is_new:
             where = f"{entry.fault.name} on {entry.fault.target_names}"
             patience.say(f"waiting, {patience.seconds:g} s at most: {where} cannot be healed yet: {error}")
@@ -107,13 +108,14 @@ def heal_each(
     def proven(entry: Entry, injected: Injection) -> bool:
         def is_gone() -> bool:
             try:
-                if entry.fault.id in unserved:
+                if entry.fault.id in unanswered:
                     injected.heal()
-                    del unserved[entry.fault.id]
+                    del unanswered[entry.fault.id]
                 if injected.is_gone():
                     return True
-            except NotServed as error:
-                wait_for_proxy(entry, error)
+            except Unreachable as error:
+                wait_for_answer(entry, error)
+                time.sleep(_ASK_AGAIN_SECONDS)
             patience.meanwhile()
             return False
 

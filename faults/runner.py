@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from faults.config import FaultConfig
-from faults.errors import FaultRefused, NotHealed, NotServed, NotVerified
+from faults.errors import FaultRefused, NotHealed, NotVerified, Unreachable
 from faults.fault import Fault, Step, Timeline
 from faults.healing import POLL_SECONDS, Patience, becomes_true, heal_each, reach
 from faults.journal import Entry, Journal
@@ -90,7 +90,7 @@ def _one(
 ) -> None:
     ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
     broken: list[tuple[Entry, Injection]] = []
-    unseen: NotVerified | NotServed | None = None
+    unseen: NotVerified | None = None
     ends: dict[str, float] = {}
     """Id of a fault -> when it is healed before the end of its group, or after it."""
 
@@ -138,8 +138,8 @@ def _one(
             if step.own_seconds:
                 ends |= {entry.fault.id: ends.get(entry.fault.id, until) for entry, _ in _inside(broken)}
             _hold(broken, max([until, *ends.values()]), ends, stop, heal_early)
-    except (NotVerified, NotServed) as error:
-        unseen = error
+    except (NotVerified, Unreachable) as error:
+        unseen = error if isinstance(error, NotVerified) else NotVerified(str(error))
         say(f"over: {error}")  # Healing may have to wait for a person, who needs to know.
         for entry, _ in _inside(broken):
             # The fault may be what fills the disk that the journal is on, and it must be healed.

@@ -67,7 +67,8 @@ def rendered(fault: Fault, name: str, target: PodsTarget) -> dict[str, Any]:
 
 
 def _selector(namespace: str, labels: dict[str, str]) -> dict[str, Any]:
-    return {"namespaces": [namespace], "labelSelectors": dict(labels)}
+    """Of pods that run: one that came to its end keeps its labels, would be drawn, and cannot be hurt."""
+    return {"namespaces": [namespace], "labelSelectors": dict(labels), "podPhaseSelectors": ["Running"]}
 
 
 def _mode(pods: str | int) -> dict[str, str]:

@@ -1,7 +1,7 @@
 """A Kubernetes API server: objects made, changed, watched and deleted over HTTP, with the standard library.
 
 Inside a cluster the pod's service account is used; outside, ``kubectl proxy`` gives an address that needs neither
-token nor certificates.
+token nor certificates, whatever the kubeconfig holds, which is not read here.
 """
 
 from __future__ import annotations
@@ -10,17 +10,31 @@ import http.client
 import json
 import os
 import ssl
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlencode, urlsplit
 
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, Unreachable
 from faults.targets import PodsTarget
 
 _ACCOUNT: Final = Path("/var/run/secrets/kubernetes.io/serviceaccount")
-_ANSWER_SECONDS_MAX: Final = 30.0
+_READ_SECONDS_MAX: Final = 10.0
+_WRITE_SECONDS_MAX: Final = 30.0  # webhooks are asked, each with a limit of its own
+_TOLD_CHARACTERS: Final = 200
+# A server that starts, stops, is overloaded or waits for its store or for a webhook says one of these; so does a proxy
+# before one that is away. One that starts knows nobody's rights for a moment, and refuses who has them.
+_NOT_NOW: Final = (
+    http.client.UNAUTHORIZED,
+    http.client.FORBIDDEN,
+    http.client.TOO_MANY_REQUESTS,
+    http.client.INTERNAL_SERVER_ERROR,
+    http.client.BAD_GATEWAY,
+    http.client.SERVICE_UNAVAILABLE,
+    http.client.GATEWAY_TIMEOUT,
+)
 Object = dict[str, Any]
 
 
@@ -53,7 +67,7 @@ def why_not_here() -> str | None:
 
 
 class Kubernetes:
-    """The API of one server. Calls raise FaultRefused with what the server said."""
+    """The API of one server. Calls raise FaultRefused with what it said, Unreachable where it may say else soon."""
 
     def __init__(self, server: Server) -> None:
         self._server = server
@@ -66,13 +80,13 @@ class Kubernetes:
         """Make an object; no field that the server does not know passes."""
         self._call("POST", path, {"fieldValidation": "Strict", **query}, made)
 
-    def annotate(self, path: str, annotations: Mapping[str, str]) -> None:
+    def annotate(self, path: str, annotations: Mapping[str, str], query: Mapping[str, str] | None = None) -> None:
         """Set annotations of the object at ``path``, if there is one."""
-        self._call("PATCH", path, None, {"metadata": {"annotations": dict(annotations)}}, may_be_absent=True)
+        self._call("PATCH", path, query, {"metadata": {"annotations": dict(annotations)}}, may_be_absent=True)
 
-    def delete(self, path: str) -> None:
+    def delete(self, path: str, query: Mapping[str, str] | None = None) -> None:
         """Delete the object at ``path``, if there is one; its finalizers may keep it for a while."""
-        self._call("DELETE", path, None, may_be_absent=True)
+        self._call("DELETE", path, query, may_be_absent=True)
 
     def await_change(self, path: str, name: str, version: str, seconds: int) -> None:
         """Return when the object ``name`` of the collection ``path`` is another than ``version``, or after a time."""
@@ -82,10 +96,15 @@ class Kubernetes:
             "resourceVersion": version,
             "timeoutSeconds": str(seconds),
         }
-        connection = self._connection()
+        connection = self._connection(_READ_SECONDS_MAX)
         try:
             connection.request("GET", f"{path}?{urlencode(query)}", headers=self._headers())
-            connection.getresponse().readline()
+            answer = connection.getresponse()
+            event = _parsed(answer.readline() or b"{}")
+            if answer.status != http.client.OK or event is None or event.get("type") == "ERROR":
+                # It may not be watched, or not from this version on, which a server that was started again has
+                # forgotten: then it is asked for now and then, not all the time.
+                time.sleep(seconds)
         except (OSError, http.client.HTTPException):
             return  # the next look at the object says what is wrong
         finally:
@@ -101,50 +120,62 @@ class Kubernetes:
         may_be_absent: bool = False,
     ) -> Object | None:
         address = self._server.address
-        connection = self._connection()
+        connection = self._connection(_READ_SECONDS_MAX if method == "GET" else _WRITE_SECONDS_MAX)
         kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
         try:
             content = None if body is None else json.dumps(body)
             connection.request(method, f"{path}?{urlencode(query)}" if query else path, content, self._headers(kind))
             answer = connection.getresponse()
-            status, said = answer.status, _parsed(answer.read())
+            status, text = answer.status, answer.read()
+        except ssl.SSLCertVerificationError as error:
+            raise FaultRefused(
+                f"{address}: its certificate is not accepted ({error.verify_message.rstrip('.')}); name the cluster's "
+                "CA as ca_file."
+            ) from error
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise FaultRefused(f"{address}: no API server answers there ({why}).") from error
+            raise Unreachable(f"{address}: no API server answers there ({why}).") from error
         finally:
             connection.close()
         if status == http.client.NOT_FOUND and may_be_absent:
             return None
+        said = _parsed(text)
         if status >= http.client.BAD_REQUEST or said is None:
-            what = (said or {}).get("message") or f"status {status}"
-            raise FaultRefused(f"{address}: the API server refused {method} {path}: {str(what).rstrip('.')}.")
+            what = str((said or {}).get("message") or _first_line(text) or f"status {status}")
+            refusal = f"{address}: the API server refused {method} {path}: {what.rstrip('.')}."
+            # An object that its controller wrote between our reading and our writing: the server gave up trying.
+            is_passing = status in _NOT_NOW or (status == http.client.CONFLICT and method == "PATCH")
+            raise (Unreachable if is_passing else FaultRefused)(refusal)
         return said
 
-    def _connection(self) -> http.client.HTTPConnection:
+    def _connection(self, seconds: float) -> http.client.HTTPConnection:
         parts = urlsplit(self._server.address)
         if parts.scheme not in ("http", "https") or parts.hostname is None:
             raise FaultRefused(f"server: {self._server.address} is no http:// or https:// address.")
         if parts.scheme == "http":
-            return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=_ANSWER_SECONDS_MAX)
+            return http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=seconds)
         try:
             context = ssl.create_default_context(cafile=self._server.ca_file)
         except OSError as error:
             raise FaultRefused(f"ca_file: {self._server.ca_file} cannot be used ({error.strerror}).") from error
-        return http.client.HTTPSConnection(
-            parts.hostname, parts.port or 443, timeout=_ANSWER_SECONDS_MAX, context=context
-        )
+        return http.client.HTTPSConnection(parts.hostname, parts.port or 443, timeout=seconds, context=context)
 
     def _headers(self, kind: str = "application/json") -> dict[str, str]:
         headers = {"Content-Type": kind, "Accept": "application/json"}
         if self._server.token_file is not None:
-            try:
-                # Read anew each time: a cluster changes it while we run.
-                headers["Authorization"] = f"Bearer {self._server.token_file.read_text(encoding='utf-8').strip()}"
-            except OSError as error:
-                raise FaultRefused(
-                    f"token_file: {self._server.token_file} cannot be read ({error.strerror})."
-                ) from error
+            # Read anew each time: a cluster changes it while we run.
+            headers["Authorization"] = f"Bearer {_token(self._server.token_file)}"
         return headers
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_bytes().strip()
+    except OSError as error:
+        raise FaultRefused(f"token_file: {file} cannot be read ({error.strerror}).") from error
+    if not token.isascii() or not token or len(token.split()) > 1:
+        raise FaultRefused(f"token_file: {file} holds no token; it is one word, and nothing else is in the file.")
+    return token.decode("ascii")
 
 
 def _parsed(content: bytes) -> Object | None:
@@ -153,3 +184,9 @@ def _parsed(content: bytes) -> Object | None:
     except ValueError:
         return None
     return said if isinstance(said, dict) else None
+
+
+def _first_line(content: bytes) -> str:
+    """What a server says that is not one of the cluster's, or before it knows what was asked for."""
+    lines = content.decode(errors="replace").splitlines()
+    return lines[0][:_TOLD_CHARACTERS] if lines else ""

@@ -24,7 +24,7 @@ from pydantic import ValidationError
 from faults.backends.impairment import Impairment, LinkStatus
 from faults.backends.link import Link
 from faults.backends.relay import Relay
-from faults.errors import FaultRefused, NotServed
+from faults.errors import FaultRefused, Unreachable
 from faults.targets import LinkTarget, NamespaceTarget
 
 _SOCKET_FILE: Final = "proxy.sock"
@@ -128,11 +128,11 @@ class ProxyControl:
         self._path = socket_path(state)
 
     def status(self) -> dict[str, LinkStatus]:
-        """Link name -> what it does. Raises NotServed where no proxy answers."""
+        """Link name -> what it does. Raises Unreachable where no proxy answers."""
         return self._ask({"do": "status"})
 
     def impair(self, link: str, impairment: Impairment) -> None:
-        """Put ``impairment`` on a link. Raises NotServed where no proxy answers, or it cannot."""
+        """Put ``impairment`` on a link. Raises Unreachable where no proxy answers, or it cannot."""
         self._ask({"do": "impair", "link": link, "impairment": impairment.model_dump(mode="json")})
 
     def _ask(self, order: Mapping[str, object]) -> dict[str, LinkStatus]:
@@ -143,10 +143,10 @@ class ProxyControl:
                 control.sendall(json.dumps(order).encode() + b"\n")
                 answer = json.loads(control.makefile("rb").read())
         except (OSError, ValueError) as error:
-            raise NotServed(
+            raise Unreachable(
                 f"{self._path}: no proxy answers; start `streamproof faults proxy CONFIG` and lead the pipeline "
                 "through it."
             ) from error
         if "error" in answer:
-            raise NotServed(f"{self._path}: the proxy refused an order ({answer['error']}); restart it.")
+            raise Unreachable(f"{self._path}: the proxy refused an order ({answer['error']}); restart it.")
         return {name: LinkStatus.model_validate(status) for name, status in answer.items()}

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Protocol, TypeVar
 
-from faults.errors import FaultError, FaultRefused, NotServed
+from faults.errors import FaultError, FaultRefused, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 
@@ -16,7 +16,7 @@ _Item = TypeVar("_Item")
 def for_each(items: Iterable[_Item], mend: Callable[[_Item], object]) -> None:
     """``mend`` all, also those behind one that cannot be mended.
 
-    Raises FaultRefused with what each of these said, and NotServed where a proxy is all that they lack.
+    Raises FaultRefused with what each of these said; Unreachable where one of them may be mended if it is tried again.
     """
     failed: list[FaultError | OSError] = []
     for item in items:
@@ -25,9 +25,8 @@ def for_each(items: Iterable[_Item], mend: Callable[[_Item], object]) -> None:
         except (FaultError, OSError) as error:
             failed.append(error)
     if failed:
-        is_unserved = all(isinstance(error, NotServed) for error in failed)
-        said = " ".join(dict.fromkeys(map(str, failed)))
-        raise NotServed(said) if is_unserved else FaultRefused(said)
+        kind = Unreachable if any(isinstance(error, Unreachable) for error in failed) else FaultRefused
+        raise kind(" ".join(dict.fromkeys(map(str, failed))))
 
 
 class Injection(Protocol):
@@ -48,10 +47,10 @@ class Injection(Protocol):
         """Measured: whether the fault shows."""
 
     def heal(self) -> None:
-        """Mend it. May be called again, and where nothing was injected. Raises NotServed to be asked again."""
+        """Mend it. May be called again, and where nothing was injected. Raises Unreachable to be asked again."""
 
     def is_gone(self) -> bool:
-        """Measured: whether all is as before. Raises NotServed to be mended and asked again."""
+        """Measured: whether all is as before. Raises Unreachable to be mended and asked again."""
 
 
 class Maker(Protocol):

@@ -13,7 +13,7 @@ from faults.backends.impairment import Impairment, LinkStatus
 from faults.backends.namespaces import Place
 from faults.backends.proxy import ProxyControl
 from faults.backends.relay import inside, outside
-from faults.errors import FaultRefused, NotServed
+from faults.errors import FaultRefused, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
@@ -74,10 +74,7 @@ class _OnNamespaces:
 
     def _check_relay(self, name: str, target: NamespaceTarget) -> None:
         assert target.relay is not None
-        try:
-            served = self._relay(name)
-        except NotServed as error:
-            raise FaultRefused(str(error)) from error
+        served = self._relay(name)
         if (served.listen, served.upstream) != (str(inside(target.relay)), str(outside(target.relay))):
             raise FaultRefused(f"{name}: the running proxy relays another network; restart it with this file.")
         if served.impairment != Impairment():
@@ -86,7 +83,7 @@ class _OnNamespaces:
     def _relay(self, name: str) -> LinkStatus:
         served = ProxyControl(self._state).status().get(name)
         if served is None:
-            raise NotServed(f"{name}: the running proxy does not relay it; restart it with the file of the run.")
+            raise Unreachable(f"{name}: the running proxy does not relay it; restart it with the file of the run.")
         return served
 
     def _is_relays(self, target: NamespaceTarget) -> bool:
@@ -133,7 +130,7 @@ class _OnNamespaces:
         return all(self._shows(name) for name in self._targets)
 
     def heal(self) -> None:
-        """Take the rule off, or tell the relay. Raises FaultRefused, NotServed where no proxy answers."""
+        """Take the rule off, or tell the relay. Raises FaultRefused, Unreachable where no proxy answers."""
 
         def mend(name: str) -> None:
             target = self._targets[name]

@@ -10,7 +10,7 @@ from typing import Final
 
 from faults.backends.impairment import WAYS, Impairment, LinkStatus, Way
 from faults.backends.proxy import ProxyControl
-from faults.errors import FaultRefused, NotServed
+from faults.errors import FaultRefused, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
@@ -66,10 +66,7 @@ class _OnLinks:
 
     def prepare(self) -> None:
         """Time an echo on each link as it is. Raises FaultRefused where the proxy does not serve it unimpaired."""
-        try:
-            served = self._proxy.status()
-        except NotServed as error:
-            raise FaultRefused(str(error)) from error
+        served = self._proxy.status()
         times: dict[str, float] = {}
         for name, target in self._links.items():
             status = served.get(name)
@@ -100,11 +97,11 @@ class _OnLinks:
             return False  # The proxy has just died, which the next look tells, or somebody else ended the connection.
 
     def heal(self) -> None:
-        """Take the impairment off. Raises NotServed where no proxy answers."""
+        """Take the impairment off. Raises Unreachable where no proxy answers."""
         for_each(self._links, lambda name: self._proxy.impair(name, Impairment()))
 
     def is_gone(self) -> bool:
-        """Every link echoes about as fast as before. Raises NotServed where no proxy answers."""
+        """Every link echoes about as fast as before. Raises Unreachable where no proxy answers."""
         for name in self._links:
             status = self._status(name)
             before = self.facts.round_trip_seconds.get(name, 0.0)
@@ -119,7 +116,7 @@ class _OnLinks:
     def _status(self, name: str) -> LinkStatus:
         status = self._proxy.status().get(name)
         if status is None:
-            raise NotServed(f"{name}: the proxy serves it no more; restart it with the file of the run.")
+            raise Unreachable(f"{name}: the proxy serves it no more; restart it with the file of the run.")
         return status
 
     def _shows(self, status: LinkStatus) -> bool:

@@ -7,12 +7,13 @@ pods are ready as before.
 from __future__ import annotations
 
 import math
+import time
 from pathlib import Path
 from typing import Any, Final
 
 from faults.backends.chaos_mesh import KIND_OF, ONE_SHOT, PAUSE, collection, object_name, rendered
 from faults.backends.kubernetes import Kubernetes, server_of
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, NotVerified, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
@@ -20,6 +21,8 @@ from faults.parameters import PodParameters
 from faults.targets import PodsTarget
 
 _WATCH_SECONDS: Final = 1
+_LOOK_SECONDS: Final = 1.0
+_DRY: Final = {"dryRun": "All"}
 
 
 class Pods:
@@ -32,19 +35,24 @@ class Pods:
         assert isinstance(fault.parameters, PodParameters)
         self._pods = fault.parameters.pods
         self._clusters: dict[str, Kubernetes] = {}
+        self._next_look = 0.0
 
     def prepare(self) -> None:
-        """Let the server check the objects without making them, and count the pods that are ready.
+        """Let the server check the objects and our rights without making them, and count the pods that are ready.
 
-        Raises FaultRefused where there is no server or no Chaos Mesh, where it refuses, where no pod is ready, or where
-        all pods that are ready would be hit and that was not asked for.
+        Raises FaultRefused where there is no server or no Chaos Mesh, where it refuses, also what healing will need,
+        where no pod is ready, or where all pods that are ready would be hit and that was not asked for.
         """
         ready = {}
         for name, target in self._targets.items():
             cluster = self._cluster(name)
             if cluster.get(self._collection(name), {"limit": "1"}) is None:
                 raise FaultRefused(f"{name}: the cluster knows no {KIND_OF[self._fault.kind]}; install Chaos Mesh.")
-            cluster.create(self._collection(name), rendered(self._fault, name, target), {"dryRun": "All"})
+            cluster.create(self._collection(name), rendered(self._fault, name, target), _DRY)
+            # Nothing is there yet to be changed or deleted, but who may not is told so before that.
+            self._cluster(name).get(self._path(name))
+            self._cluster(name).annotate(self._path(name), {PAUSE: "true"}, _DRY)
+            self._cluster(name).delete(self._path(name), _DRY)
             ready[name] = self._ready_pods(name)
             if ready[name] == 0:
                 raise FaultRefused(f"{name}: no pod of {target.namespace} that match names is ready; mend that first.")
@@ -61,11 +69,28 @@ class Pods:
             self._cluster(name).create(self._collection(name), rendered(self._fault, name, target), {})
 
     def hold(self) -> None:
-        """Nothing to do meanwhile."""
+        """Look now and then: somebody else may delete or pause the object. Raises NotVerified."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        for name in self._targets:
+            try:
+                seen = self._cluster(name).get(self._path(name))
+            except FaultRefused:
+                continue  # who does not tell says nothing about the fault; healing will say what is wrong
+            if seen is None or not _holds(seen, "AllInjected"):
+                what = "its object was deleted" if seen is None else "Chaos Mesh no longer says AllInjected"
+                raise NotVerified(
+                    f"{self._fault.name} on {name}: it was gone before its time, since {what}; it was healed, and the "
+                    "run ended."
+                )
 
     def is_in(self) -> bool:
         """Chaos Mesh has injected all that it selected."""
-        return all(self._says(name, "AllInjected") for name in self._targets)
+        try:
+            return all(self._says(name, "AllInjected") for name in self._targets)
+        except Unreachable:
+            return False
 
     def heal(self) -> None:
         """Let Chaos Mesh take it back. What it does only once is taken back by its deletion."""
@@ -74,7 +99,8 @@ class Pods:
 
     def is_gone(self) -> bool:
         """Chaos Mesh has recovered all; the object, which is deleted then, is gone; and the pods are ready again."""
-        removed = [self._is_removed(name) for name in self._targets]  # each is looked at: it may have to be deleted
+        removed: list[bool] = []  # each is looked at: it may have to be deleted
+        for_each(self._targets, lambda name: removed.append(self._is_removed(name)))
         return all(removed) and all(
             self._ready_pods(name) >= self.facts.ready_pods.get(name, 1) for name in self._targets
         )

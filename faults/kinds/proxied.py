@@ -8,7 +8,7 @@ from typing import Final
 
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import ProxyControl
-from faults.errors import NotServed, NotVerified
+from faults.errors import NotVerified, Unreachable
 
 _LOOK_SECONDS: Final = 1.0
 """By so much the end of the window may come after the end of the fault."""
@@ -33,7 +33,7 @@ class Kept:
         self._next_look = time.monotonic() + _LOOK_SECONDS
         try:
             served = self._proxy.status()
-        except NotServed:
+        except Unreachable:
             # A dead proxy is no slow one: the window would blame a delay for what a cut did.
             raise self._over(", ".join(names), "no proxy answers any more and nothing passes") from None
         for name in names:

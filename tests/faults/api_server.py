@@ -1,7 +1,8 @@
 """A server that speaks as much of the Kubernetes API as the faults use, plays Chaos Mesh, and records what it is asked.
 
 Objects are checked strictly against :mod:`tests.faults.chaos_mesh_schema`. What Chaos Mesh would do a moment later
-happens when somebody watches: it selects and injects, recovers what is paused, and lets go of what is deleted.
+(:mod:`tests.faults.chaos_controller`) happens when somebody watches. Statuses and the words of refusals are those of
+kube-apiserver 1.34, which ``test_real_api_server.py`` runs.
 """
 
 from __future__ import annotations
@@ -10,18 +11,19 @@ import http.server
 import json
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from tests.faults.chaos_controller import after_a_pass, holds
 from tests.faults.chaos_mesh_schema import SPECS, refusals
 
 _PLURALS = {kind.lower(): kind for kind in SPECS}
 _PATH = re.compile(r"/apis/chaos-mesh\.org/v1alpha1/namespaces/shop/([a-z]+)(?:/([-a-z0-9]+))?")
-_PAUSE = "experiment.chaos-mesh.org/pause"
-Answer = tuple[int, dict[str, Any]]
+_VERBS = {"POST": "create", "GET": "get", "PATCH": "patch", "DELETE": "delete"}
+Answer = tuple[int, dict[str, Any] | str]
 
 
 def _status(code: int, message: str) -> Answer:
@@ -36,6 +38,14 @@ class Cluster:
     has_chaos_mesh: bool = True
     is_selecting: bool = True
     ready_pods: int = 3
+    forbidden: frozenset[str] = frozenset()
+    """Verbs on Chaos Mesh's objects that the caller may not use."""
+    is_away: Callable[[str], bool] = lambda _: False
+    """Whether a request of this method finds a server that cannot answer now."""
+    is_forgetful: bool = False
+    """It knows no version of before any more, as after a start, so that a watch from there ends in an error."""
+    away_status: int = 503
+    """What it says then; one that starts says 403."""
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     made: list[dict[str, Any]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -46,14 +56,20 @@ class Cluster:
         """Status and JSON."""
         if path == "/api/v1/namespaces/shop/pods" and query.get("labelSelector") == "app=worker":
             hurt = any(
-                _holds(o, "AllInjected") and o["spec"].get("action") == "pod-failure" for o in self.objects.values()
+                holds(o, "AllInjected") and o["spec"].get("action") == "pod-failure" for o in self.objects.values()
             )
             ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}, "metadata": {}}
             return 200, {"items": [ready] * (self.ready_pods - hurt)}
+        if path == "/api/v1/namespaces/shop/pods":
+            return 200, {"items": []}
         matched = _PATH.fullmatch(path)
         if matched is None or matched[1] not in _PLURALS or not self.has_chaos_mesh:
-            return _status(404, "the server could not find the requested resource")
+            return 404, "404 page not found\n"  # no JSON, as for all that a server has no API of
         plural, name = matched.groups()
+        verb = "list" if name is None and method == "GET" else _VERBS[method]
+        if verb in self.forbidden:
+            what = f'{plural}.chaos-mesh.org is forbidden: User "runner" cannot {verb} resource "{plural}"'
+            return _status(403, f'{what} in API group "chaos-mesh.org" in the namespace "shop"')
         if name is None:
             if method == "POST":
                 return self._create(_PLURALS[plural], query, body)
@@ -61,11 +77,15 @@ class Cluster:
         if name not in self.objects:
             return _status(404, f'{plural}.chaos-mesh.org "{name}" not found')
         seen = self.objects[name]
+        if query.get("dryRun") == "All":
+            return 200, seen
         match method:
             case "PATCH" if kind == "application/merge-patch+json":
                 seen["metadata"].setdefault("annotations", {}).update(body["metadata"]["annotations"])
             case "DELETE":
-                self.is_recovered_before_deletion.append(_holds(seen, "AllRecovered"))
+                self.is_recovered_before_deletion.append(holds(seen, "AllRecovered"))
+                if not seen["metadata"].get("finalizers"):
+                    return 200, self.objects.pop(name)
                 seen["metadata"]["deletionTimestamp"] = "2026-11-21T10:00:00Z"
             case "GET":
                 return 200, seen
@@ -76,7 +96,7 @@ class Cluster:
     def _create(self, kind: str, query: dict[str, str], body: dict[str, Any]) -> Answer:
         wrong = refusals(body)
         if query.get("fieldValidation") != "Strict" or body["kind"] != kind or wrong:
-            return _status(400, f"{kind} is invalid: {'; '.join(wrong)}")
+            return _status(422, f"{kind} is invalid: {'; '.join(wrong)}")
         name = body["metadata"]["name"]
         if name in self.objects:
             return _status(409, f'"{name}" already exists')
@@ -93,23 +113,13 @@ class Cluster:
 
     def reconcile(self, name: str) -> dict[str, Any]:
         """What Chaos Mesh does next with the object; the event of the watch."""
-        seen = self.objects[name]
-        is_deleted = "deletionTimestamp" in seen["metadata"]
-        is_paused = seen["metadata"].get("annotations", {}).get(_PAUSE) == "true"
-        if is_deleted:
-            return {"type": "DELETED", "object": self.objects.pop(name)}
-        conditions = {
-            "Selected": self.is_selecting,
-            "AllInjected": self.is_selecting and not is_paused,
-            "AllRecovered": self.is_selecting and is_paused,
-        }
-        seen["status"] = {"conditions": [{"type": t, "status": str(holds)} for t, holds in conditions.items()]}
-        return {"type": "MODIFIED", "object": self._changed(seen)}
-
-
-def _holds(seen: dict[str, Any], condition: str) -> bool:
-    found = seen.get("status", {}).get("conditions", [])
-    return {"type": condition, "status": "True"} in found
+        pods = [f"shop/worker-{number}" for number in range(self.ready_pods if self.is_selecting else 0)]
+        made = after_a_pass(self.objects[name], lambda _: pods, lambda _operation, _pod: None)
+        if "deletionTimestamp" in made["metadata"] and not made["metadata"]["finalizers"]:
+            del self.objects[name]
+            return {"type": "DELETED", "object": made}
+        self.objects[name] = made
+        return {"type": "MODIFIED", "object": self._changed(made)}
 
 
 class _Server(http.server.ThreadingHTTPServer):
@@ -127,8 +137,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         cluster.requests.append(f"{self.command} {parts.path}" + ("?dryRun" if "dryRun" in query else ""))
         if cluster.token and self.headers.get("Authorization") != f"Bearer {cluster.token}":
             return self._say(*_status(401, "Unauthorized"))
+        if cluster.is_away(self.command):
+            return self._say(*_status(cluster.away_status, "the server is currently unable to handle the request"))
         if "watch" in query:
             name = query["fieldSelector"].removeprefix("metadata.name=")
+            if "watch" in cluster.forbidden:
+                return self._say(*_status(403, 'User "runner" cannot watch resource'))
+            if cluster.is_forgetful:
+                return self._say(200, {"type": "ERROR", "object": _status(410, "too old resource version: 1 (300)")[1]})
             return self._say(200, cluster.reconcile(name) if name in cluster.objects else {})
         self._say(*cluster.answer(self.command, parts.path, query, self.headers["Content-Type"], body))
         return None
@@ -142,8 +158,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self.do_GET()
 
-    def _say(self, status: int, said: dict[str, Any]) -> None:
-        content = json.dumps(said).encode() + b"\n"
+    def _say(self, status: int, said: dict[str, Any] | str) -> None:
+        content = said.encode() if isinstance(said, str) else json.dumps(said).encode() + b"\n"
         self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()

@@ -56,7 +56,7 @@ _BLOCKS = _schemas(FACTS.read_text(encoding="utf-8"))
 SPECS = {name: schema for name, schema in _BLOCKS.items() if name[0].isupper()}
 """Kind -> schema of its spec."""
 STATUS = _BLOCKS["status"]
-"""Of the part of an object's status that is read."""
+"""Of an object's status, without what a single kind adds. It is no subresource: it is written with the object."""
 
 
 def refusals(made: Schema) -> list[str]:

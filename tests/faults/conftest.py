@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.api_server import Cluster, served
 from tests.faults.stage import Stage
 
 
@@ -24,4 +25,13 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """A stage with a link through the proxy, for all tests of a file; ``stage.link_port`` is where clients connect."""
     made = Stage(tmp_path_factory.mktemp("linked"))
     with made.link():
+        yield made
+
+
+@pytest.fixture
+def cluster(stage: Stage) -> Iterator[Cluster]:
+    """A cluster that is played, with the stage's target ``workers`` in it."""
+    made = Cluster()
+    with served(made) as address:
+        stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}, "server": address}
         yield made

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,9 +11,10 @@ import yaml
 
 from faults.backends.chaos_mesh import KIND_OF, rendered
 from faults.errors import FaultConfigError, FaultRefused, NotHealed, NotVerified
+from faults.fault import Fault
 from faults.schedule import timeline
 from faults.targets import PodsTarget
-from tests.faults.api_server import Cluster, served
+from tests.faults.api_server import Cluster
 from tests.faults.chaos_mesh_schema import SPECS, STATUS, problems, refusals
 from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, Stage, abandoned
 from validator.cli.main import main
@@ -29,8 +30,9 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "pod_disk_slow": {"volume": "/data", "delay": "100ms"},
     "pod_clock_skew": {"offset": "-10m"},
 }
-WORKERS = {"namespaces": ["shop"], "labelSelectors": {"app": "worker"}}
-KAFKA = {"mode": "all", "selector": {"namespaces": ["shop"], "labelSelectors": {"app": "kafka"}}}
+RUNNING = {"namespaces": ["shop"], "podPhaseSelectors": ["Running"]}
+WORKERS = {**RUNNING, "labelSelectors": {"app": "worker"}}
+KAFKA = {"mode": "all", "selector": {**RUNNING, "labelSelectors": {"app": "kafka"}}}
 SPEC: dict[str, dict[str, Any]] = {
     "pod_kill": {"mode": "fixed", "value": "2", "action": "pod-kill"},
     "pod_failure": {"mode": "one", "action": "pod-failure"},
@@ -54,14 +56,6 @@ SPEC: dict[str, dict[str, Any]] = {
     "pod_disk_slow": {"mode": "one", "action": "latency", "volumePath": "/data", "delay": "100ms", "percent": 100},
     "pod_clock_skew": {"mode": "one", "timeOffset": "-10m"},
 }
-
-
-@pytest.fixture
-def cluster(stage: Stage) -> Iterator[Cluster]:
-    made = Cluster()
-    with served(made) as address:
-        stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}, "server": address}
-        yield made
 
 
 def fault(kind: str, **more: Any) -> dict[str, Any]:
@@ -110,14 +104,14 @@ def test_the_object_of_a_killed_runner_is_taken_back(stage: Stage, cluster: Clus
 def test_an_object_that_selects_no_pod_is_no_fault_and_is_removed(stage: Stage, cluster: Cluster) -> None:
     cluster.is_selecting = False
     with pytest.raises(NotVerified, match="no probe showed it"):
-        _during(stage, cluster, limits={"verified_within": "200ms"})
+        during(stage, cluster, limits={"verified_within": "200ms"})
     assert len(cluster.made) == 1
     assert cluster.objects == {}
 
 
 def test_a_fault_is_gone_only_when_as_many_pods_are_ready_as_before(stage: Stage, cluster: Cluster) -> None:
     with pytest.raises(NotHealed, match="pod-kill on workers is not healed"):
-        _during(stage, cluster, kind="pod_kill", lost=1, limits={"healed_within": "200ms"})
+        during(stage, cluster, kind="pod_kill", lost=1, limits={"healed_within": "200ms"})
     assert cluster.objects == {}
     assert stage.unhealed() == ["pod-kill"]
     cluster.ready_pods = 3
@@ -125,14 +119,23 @@ def test_a_fault_is_gone_only_when_as_many_pods_are_ready_as_before(stage: Stage
     assert (healed.returncode, stage.unhealed()) == (0, []), healed.stderr
 
 
-def _during(stage: Stage, cluster: Cluster, kind: str = "pod_failure", lost: int = 0, **more: Any) -> None:
+def during(
+    stage: Stage,
+    cluster: Cluster,
+    kind: str = "pod_failure",
+    lost: int = 0,
+    look: Callable[[], None] = lambda: None,
+    lasts: str = "0s",
+    **more: Any,
+) -> None:
     write = stage.write
     stage.write = lambda *faults: write(*faults, **more)  # type: ignore[method-assign]
 
-    def look() -> None:
+    def lose() -> None:
         cluster.ready_pods -= lost
+        look()
 
-    stage.during(fault(kind), look)
+    stage.during(fault(kind, **{"for": lasts}), lose)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +144,17 @@ def _during(stage: Stage, cluster: Cluster, kind: str = "pod_failure", lost: int
         ({"has_chaos_mesh": False}, "the cluster knows no PodChaos; install Chaos Mesh"),
         ({"ready_pods": 0}, "no pod of shop that match names is ready"),
         ({"token": "secret"}, "the API server refused GET .*: Unauthorized"),
+        # A fault that could be made and not be taken back would stay in the cluster.
+        ({"forbidden": frozenset({"patch"})}, 'the API server refused PATCH .*: .* cannot patch resource "podchaos"'),
+        (
+            {"forbidden": frozenset({"delete"})},
+            'the API server refused DELETE .*: .* cannot delete resource "podchaos"',
+        ),
+        ({"forbidden": frozenset({"get"})}, 'the API server refused GET .*: .* cannot get resource "podchaos"'),
+        (
+            {"is_away": lambda method: method == "POST"},
+            "the API server refused POST .*: the server is currently unable",
+        ),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_nothing_made(
@@ -200,10 +214,16 @@ def test_a_direction_that_needs_the_other_side_is_refused_without_it(stage: Stag
 
 def made_for(stage: Stage, kind: str) -> dict[str, Any]:
     """The object that a fault of the kind would be."""
-    (step,) = timeline(stage.write(fault(kind))).steps
-    target = step.fault.targets["workers"]
+    one = planned(stage, kind)
+    target = one.targets["workers"]
     assert isinstance(target, PodsTarget)
-    return rendered(step.fault, "workers", target)
+    return rendered(one, "workers", target)
+
+
+def planned(stage: Stage, kind: str) -> Fault:
+    """A fault of the kind, which nobody runs."""
+    (step,) = timeline(stage.write(fault(kind))).steps
+    return step.fault
 
 
 def test_the_objects_of_a_plan_are_shown_as_they_are_sent(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,7 +14,7 @@ from faults.backends import namespaces
 from faults.backends.impairment import Impairment, LinkStatus
 from faults.backends.proxy import ProxyControl
 from faults.config import KafkaSection, parse
-from faults.errors import NotServed, NotVerified
+from faults.errors import NotVerified, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault, Timeline
 from faults.journal import Journal
@@ -48,7 +48,7 @@ class Proxy:
     def status(self) -> dict[str, LinkStatus]:
         self.asked += 1
         if self.impairments is None:
-            raise NotServed("no proxy answers")
+            raise Unreachable("no proxy answers")
         rest: dict[str, Any] = {"listen": "", "upstream": "", "probe_port": 0, "probe_bytes": 0, "connections": 0}
         return {
             name: LinkStatus(impairment=told, is_lost=self.is_lost, **rest) for name, told in self.impairments.items()
@@ -186,12 +186,12 @@ class WithoutProxy(LostAtOnce):
         self.heals = 0
 
     def is_in(self) -> bool:
-        raise NotServed("no proxy answers.")
+        raise Unreachable("no proxy answers.")
 
     def heal(self) -> None:
         self.heals += 1
         if self.heals < 3:
-            raise NotServed("no proxy answers.")
+            raise Unreachable("no proxy answers.")
         super().heal()
 
 
@@ -199,7 +199,7 @@ def test_what_no_proxy_serves_is_healed_by_the_next_one(tmp_path: Path, monkeypa
     unserved: Injection = WithoutProxy()
     monkeypatch.setattr(runner, "injection", lambda *_: unserved)
     said: list[str] = []
-    with pytest.raises(NotServed):
+    with pytest.raises(NotVerified, match="no proxy answers"):
         runner.run(*planned(tmp_path, FAULTS[0], "60s"), said.append, threading.Event())
     assert [line.partition(":")[0] for line in said] == ["over", "waiting, 60 s at most", "healed"]
     with Journal.locked(tmp_path) as journal:

@@ -1,0 +1,124 @@
+"""Faults of pods while the API server is away, refuses, or shows what somebody else did."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from faults.backends.chaos_mesh import PAUSE, collection
+from faults.backends.kubernetes import Kubernetes, Server
+from faults.errors import FaultRefused, NotHealed, NotVerified
+from faults.facts import Facts
+from faults.kinds.pods import Pods
+from faults.runner import run
+from faults.schedule import timeline
+from tests.faults.api_server import Cluster, served
+from tests.faults.stage import Stage, heal, wait_until
+from tests.faults.test_pods import during, fault, planned
+
+
+@pytest.mark.parametrize(("method", "status"), [("GET", 503), ("PATCH", 503), ("DELETE", 503), ("PATCH", 403)])
+def test_a_server_that_is_away_while_a_fault_is_healed_is_asked_again(
+    stage: Stage, cluster: Cluster, method: str, status: int
+) -> None:
+    cluster.away_status, left = status, 2
+
+    def is_away(asked: str) -> bool:
+        nonlocal left
+        left -= asked == method
+        return asked == method and left >= 0
+
+    def look() -> None:
+        cluster.is_away = is_away
+
+    stage.during(fault("pod_failure"), look)
+    assert left < 0
+    assert cluster.objects == {}
+    assert cluster.is_recovered_before_deletion == [True]
+
+
+def test_a_server_that_stays_away_is_told_and_healed_when_it_is_back(stage: Stage, cluster: Cluster) -> None:
+    def go() -> None:
+        cluster.is_away = lambda _: True
+
+    words = (
+        "refused PATCH .*: the server is currently unable to handle the request. It was asked again for 0.2 s; look at"
+    )
+    with pytest.raises(NotHealed, match=words):
+        during(stage, cluster, look=go, limits={"healed_within": "200ms"})
+    assert stage.unhealed() == ["pod-failure"]
+    cluster.is_away = lambda _: False
+    heal(stage)
+    assert cluster.objects == {}
+
+
+def test_a_server_that_is_away_says_nothing_about_a_fault(stage: Stage, cluster: Cluster) -> None:
+    injection = Pods(planned(stage, "pod_failure"), Facts(), stage.folder)
+    injection.prepare()
+    injection.inject()
+    cluster.is_away = lambda _: True
+    assert not injection.is_in()
+    cluster.is_away = lambda _: False
+    wait_until(injection.is_in, "the fault is in")
+    cluster.is_away = lambda _: True
+    injection.hold()
+
+
+@pytest.mark.parametrize("who", ["deletes", "pauses"])
+def test_a_fault_that_somebody_else_ends_is_no_longer_told_to_be_in(stage: Stage, cluster: Cluster, who: str) -> None:
+    def look() -> None:
+        (name,) = cluster.objects
+        if who == "deletes":
+            del cluster.objects[name]
+        else:
+            cluster.objects[name]["metadata"]["annotations"] = {PAUSE: "true"}
+            cluster.reconcile(name)
+            cluster.reconcile(name)
+
+    why = "its object was deleted" if who == "deletes" else "Chaos Mesh no longer says AllInjected"
+    with pytest.raises(NotVerified, match=f"pod-failure on workers: it was gone before its time, since {why}; it was"):
+        during(stage, cluster, look=look, lasts="60s")
+    assert stage.unhealed() == []
+    assert cluster.objects == {}
+
+
+@pytest.mark.parametrize("refusing", [0, 1])
+def test_a_cluster_that_refuses_does_not_keep_another_from_being_healed(
+    stage: Stage, cluster: Cluster, refusing: int
+) -> None:
+    clusters = (cluster, Cluster())
+    with served(clusters[1]) as address:
+        stage.targets["others"] = {**stage.targets["workers"], "server": address}
+        config = stage.write({"kind": "pod_failure", "target": {"pick": "all"}}, limits={"healed_within": "200ms"})
+
+        def say(line: str) -> None:
+            if line.startswith("failure:"):
+                clusters[refusing].forbidden = frozenset({"patch"})
+
+        with pytest.raises(NotHealed, match='cannot patch resource "podchaos"'):
+            run(config, timeline(config), say, threading.Event())
+    (kept,), (seen,) = clusters[refusing].objects.values(), clusters[1 - refusing].objects.values()
+    assert "annotations" not in kept["metadata"]
+    assert seen["metadata"]["annotations"] == {PAUSE: "true"}
+
+
+@pytest.mark.parametrize("why", [{"forbidden": frozenset({"watch"})}, {"is_forgetful": True}])
+def test_what_cannot_be_watched_is_asked_for_now_and_then(cluster: Cluster, stage: Stage, why: dict[str, Any]) -> None:
+    for name, value in why.items():
+        setattr(cluster, name, value)
+    server = Kubernetes(Server(stage.targets["workers"]["server"], None, None))
+    started = time.monotonic()
+    server.await_change(collection("PodChaos", "shop"), "one", "1", 1)
+    assert time.monotonic() - started >= 1
+
+
+@pytest.mark.parametrize("content", ["", "two words", "tök"])
+def test_a_file_that_holds_no_token_is_refused(stage: Stage, cluster: Cluster, content: str) -> None:
+    (stage.folder / "token").write_text(content, encoding="utf-8")
+    stage.targets["workers"]["token_file"] = "token"
+    with pytest.raises(FaultRefused, match=r"token_file: .*token holds no token"):
+        stage.during(fault("pod_failure"), lambda: None)
+    assert cluster.requests == []
