@@ -29,7 +29,7 @@ from faults.journal import Journal, names_in
 from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
-from faults.targets import LinkTarget, NamespaceTarget, PodsTarget, Target
+from faults.targets import ContainerTarget, LinkTarget, NamespaceTarget, PodsTarget, Target
 from faults.topic import FaultsTopic, tell_again
 from validator import __version__
 from validator.model.signals import set_from_handler
@@ -44,10 +44,11 @@ def run(given: argparse.Namespace) -> int:
     if given.render and given.action != "plan":
         raise FaultConfigError("faults: --render goes with plan, as in faults plan faults.yaml --render.")
     if given.action == "list":
-        _list()
-        if given.config is not None:
+        listed = None if given.config is None else load(given.config)
+        _list(listed)
+        if listed is not None:
             print(plain(f"Targets of {given.config}:"))
-            for name, found in inventory(load(given.config)).items():
+            for name, found in inventory(listed).items():
                 print(plain(f"  {name}: {found}"))
         return _PASS
     if given.config is None:
@@ -63,10 +64,10 @@ def run(given: argparse.Namespace) -> int:
     return actions[given.action](config, given.seed)
 
 
-def _list() -> None:
+def _list(config: FaultConfig | None) -> None:
     width = max(len(name) for name in [*KINDS, *(absent.name for absent in ABSENT), *ABSENT_BACKENDS]) + 2
     # Told only: a target may name a Docker, a cluster or a libfaketime that is not where one looks first.
-    of_types = {"container": docker.why_not_here(), "pods": kubernetes.why_not_here()}
+    of_types = {"container": _why_no_docker(config), "pods": kubernetes.why_not_here()}
     of_kinds = {"clock_skew": faketime.why_not_here()}
     reasons = {
         kind.name: kind.why_not_here or of_kinds.get(kind.name) or of_types.get(kind.target) for kind in KINDS.values()
@@ -84,6 +85,14 @@ def _list() -> None:
     print("Backend: local, for targets of all types. Not backends:")
     for name, reason in ABSENT_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")
+
+
+def _why_no_docker(config: FaultConfig | None) -> str | None:
+    """None where one answers that a target names, or the usual one where none names any."""
+    targets = () if config is None else config.targets.values()
+    sockets = [target.socket for target in targets if isinstance(target, ContainerTarget)]
+    reasons = [docker.why_not_here(socket) for socket in dict.fromkeys(sockets or [docker.SOCKET])]
+    return None if None in reasons else reasons[0]
 
 
 def _plan(config: FaultConfig, seed: int | None) -> int:

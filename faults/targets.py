@@ -107,7 +107,7 @@ class ContainerTarget(Selectable):
     """A container of Docker on this machine."""
 
     type: Literal["container"]
-    container: str
+    container: Annotated[str, Field(min_length=1)]
     """Its name or id."""
     socket: Path = Path("/var/run/docker.sock")
     """Docker's."""

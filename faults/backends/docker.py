@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, Unreachable
 
 SOCKET: Final = Path("/var/run/docker.sock")
 _ANSWER_SECONDS_MAX: Final = 30.0
@@ -32,11 +32,21 @@ class Container:
     id: str
     is_running: bool
     is_paused: bool
+    is_restarting: bool
+    """It ended, and Docker is about to start it again, as its restart policy says."""
     is_healthy: bool
     """By its own health check; True where it has none."""
+    is_removed_at_end: bool
+    """``docker run --rm``: Docker removes it when it ends, so that nothing can start it again."""
+    layer: str | None
+    """Folder of what it has written, where the storage driver tells one."""
     started: str
     endpoints: dict[str, str]
     """Network -> the endpoint's configuration, as the JSON that connects it again."""
+
+
+class NoSuchContainer(FaultRefused):
+    """Docker knows no container of that name or id."""
 
 
 class _OverSocket(http.client.HTTPConnection):
@@ -51,7 +61,10 @@ class _OverSocket(http.client.HTTPConnection):
 
 
 class Docker:
-    """One engine, behind ``path``. Every call raises FaultRefused with what Docker said, where it refuses."""
+    """One engine, behind ``path``.
+
+    Every call raises FaultRefused with what Docker said, where it refuses, and Unreachable where nobody answers.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -79,8 +92,9 @@ class Docker:
         return self._version
 
     def inspect(self, container: str) -> Container:
-        """The container of this name or id."""
-        said = self._call("GET", f"/containers/{quote(container, safe='')}/json")
+        """The container of this name or id. Raises NoSuchContainer."""
+        # Docker itself tells names with a slash before them.
+        said = self._call("GET", f"/containers/{quote(container.removeprefix('/'), safe='')}/json")
         try:
             return self._container(said)
         except (KeyError, TypeError, AttributeError) as error:
@@ -93,7 +107,10 @@ class Docker:
             id=said["Id"],
             is_running=state["Running"] and not state.get("Restarting", False),
             is_paused=state["Paused"],
+            is_restarting=state.get("Restarting", False),
             is_healthy=(state.get("Health") or {}).get("Status", "none") in ("none", "healthy"),
+            is_removed_at_end=(said.get("HostConfig") or {}).get("AutoRemove", False),
+            layer=((said.get("GraphDriver") or {}).get("Data") or {}).get("UpperDir"),
             started=state["StartedAt"],
             endpoints={
                 network: json.dumps({key: endpoint[key] for key in kept if endpoint.get(key)})
@@ -141,7 +158,9 @@ class Docker:
             said = {}
         if status >= http.client.BAD_REQUEST:
             what = said.get("message") or f"status {status}"
-            raise FaultRefused(f"Docker refused {method} {path}: {str(what).rstrip('.')}.")
+            is_absent = status == http.client.NOT_FOUND and "no such container" in str(what).lower()
+            kind = NoSuchContainer if is_absent else FaultRefused
+            raise kind(f"Docker refused {method} {path}: {str(what).rstrip('.')}.")
         return said if isinstance(said, dict) else {}
 
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> tuple[int, dict[str, str], bytes]:
@@ -153,9 +172,10 @@ class Docker:
             return answer.status, {name.lower(): value for name, value in answer.getheaders()}, answer.read()
         except (OSError, http.client.HTTPException) as error:
             why = getattr(error, "strerror", None) or str(error) or type(error).__name__
-            raise FaultRefused(
-                f"{self._path}: no Docker answers there ({why}); start it, or name its socket."
-            ) from error
+            advice = "start it, or name its socket"
+            if isinstance(error, PermissionError):
+                advice = "run this as a member of the group that has the socket, or as root"
+            raise Unreachable(f"{self._path}: no Docker answers there ({why}); {advice}.") from error
         finally:
             connection.close()
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-import socket
+from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
-from faults.backends.docker import Container, Docker
+from faults.backends.docker import Container, Docker, NoSuchContainer
+from faults.backends.own_container import own
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownContainer
 from faults.fault import Fault
 from faults.kinds.base import for_each
 from faults.parameters import ContainerRestartParameters, DisconnectParameters
 from faults.targets import ContainerTarget
+
+_NO_NETWORKS: Final = ("host", "none")
+"""Docker's names for the host's own network, which no container can be taken off, and for none at all."""
 
 
 class _OnContainers:
@@ -22,60 +27,117 @@ class _OnContainers:
         self._dockers = {name: Docker(target.socket) for name, target in targets.items()}
 
     def prepare(self) -> None:
-        """Find the containers. Raises FaultRefused where one does not run, is paused, or is ours."""
-        known = []
+        """Find the containers. Raises FaultRefused where one does not run, is paused, is named twice, or is ours."""
+        known: dict[str, KnownContainer] = {}
+        ours = own()
         for name, docker in self._dockers.items():
             seen = docker.inspect(self._names[name])
-            if not seen.is_running or seen.is_paused:
-                raise FaultRefused(f"{name}: the container does not run, or is paused; mend that first.")
-            if seen.id.startswith(socket.gethostname()):
-                raise FaultRefused(f"{name}: this would hit the fault runner itself; run the faults from elsewhere.")
-            known.append(
-                KnownContainer(target=name, id=seen.id, started=seen.started, endpoints=self._endpoints(name, seen))
-            )
-        self.facts = Facts(containers=tuple(known))
+            if (state := _state_amiss(seen)) is not None:
+                raise FaultRefused(f"{name}: the container {state}; mend that first.")
+            if ours.has(seen.id, seen.layer):
+                raise FaultRefused(
+                    f"{name}: this would hit the fault runner itself, or take its network away; run the faults from "
+                    "elsewhere."
+                )
+            if seen.id in known:
+                raise FaultRefused(
+                    f"{known[seen.id].target} and {name} both name container {seen.id[:12]}; hit one of them only."
+                )
+            self._check(name, seen)
+            endpoints = self._endpoints(name, seen)
+            known[seen.id] = KnownContainer(target=name, id=seen.id, started=seen.started, endpoints=endpoints)
+        self.facts = Facts(containers=tuple(known.values()))
 
     def hold(self) -> None:
         """Nothing to do meanwhile."""
 
+    def _check(self, name: str, seen: Container) -> None:
+        """Raise FaultRefused where this kind could not be mended."""
+
     def _endpoints(self, name: str, seen: Container) -> dict[str, str]:  # noqa: ARG002 - for those that need them
         return {}
 
-    def _each(self) -> list[tuple[Docker, KnownContainer, Container]]:
-        """Docker, what we know of the container, and how it is now; by its id, so that no later one is taken for it."""
-        return [self._one(known) for known in self.facts.containers]
+    def _each(self) -> list[tuple[Docker, KnownContainer]]:
+        return [(self._dockers[known.target], known) for known in self.facts.containers]
 
-    def _one(self, known: KnownContainer) -> tuple[Docker, KnownContainer, Container]:
-        docker = self._dockers[known.target]
-        return docker, known, docker.inspect(known.id)
+    def _all(self, holds: Callable[[KnownContainer, Container], bool]) -> bool:
+        """Whether it holds of all that still exist; by their ids, so that no later ones are taken for them."""
+        seen = [(known, _seen(docker, known)) for docker, known in self._each()]
+        return all(now is None or holds(known, now) for known, now in seen)
 
-    def heal(self) -> None:
-        """Mend all, also where another one was removed meanwhile. Raises FaultRefused."""
-        for_each(self.facts.containers, lambda known: self._mend(*self._one(known)))
+    def _mend(self, mend: Callable[[Docker, KnownContainer, Container], None]) -> None:
+        """Mend all that exist; one that was removed meanwhile is not ours to bring back."""
 
-    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
-        raise NotImplementedError
+        def one(item: tuple[Docker, KnownContainer]) -> None:
+            docker, known = item
+            if (now := _seen(docker, known)) is not None:
+                mend(docker, known, now)
+
+        for_each(self._each(), one)
+
+
+def _state_amiss(seen: Container) -> str | None:
+    if seen.is_restarting:
+        return "ended, and is about to be started again by Docker"
+    if not seen.is_running:
+        return "does not run"
+    return "is paused" if seen.is_paused else None
+
+
+def _check_health(name: str, seen: Container) -> None:
+    if not seen.is_healthy:
+        raise FaultRefused(
+            f"{name}: the container is not healthy by its own check, by which it is seen to be healed; wait for that, "
+            "or mend it first."
+        )
+
+
+def _seen(docker: Docker, known: KnownContainer) -> Container | None:
+    try:
+        return docker.inspect(known.id)
+    except NoSuchContainer:
+        return None
 
 
 class ContainerKill(_OnContainers):
     """SIGKILL; started again to heal, unless Docker's restart policy did."""
 
+    def _check(self, name: str, seen: Container) -> None:
+        _check_health(name, seen)
+        if seen.is_removed_at_end:
+            raise FaultRefused(
+                f"{name}: Docker removes the container when it ends (--rm), so that nothing could start it again; make "
+                "it without --rm."
+            )
+
     def inject(self) -> None:
         """Kill all."""
-        for docker, known, _ in self._each():
+        for docker, known in self._each():
             docker.kill(known.id)
 
     def is_in(self) -> bool:
         """None runs as it ran before."""
-        return all(not now.is_running or now.started != known.started for _, known, now in self._each())
+        return self._all(lambda known, now: not now.is_running or now.started != known.started)
 
-    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
-        if not now.is_running:
-            docker.start(known.id)
+    def heal(self) -> None:
+        """Start those that do not run. Raises FaultRefused where one was removed meanwhile."""
+
+        def start(item: tuple[Docker, KnownContainer]) -> None:
+            docker, known = item
+            if (now := _seen(docker, known)) is None:
+                raise FaultRefused(
+                    f"{known.target}: its container {known.id[:12]} was removed meanwhile, so that nothing can start "
+                    "it again; make it anew, then remove the state folder."
+                )
+            if not now.is_running:
+                docker.start(known.id)
+
+        for_each(self._each(), start)
 
     def is_gone(self) -> bool:
         """All run, and are healthy by their own check."""
-        return all(now.is_running and not now.is_paused and now.is_healthy for _, _, now in self._each())
+        seen = [docker.inspect(known.id) for docker, known in self._each()]
+        return all(now.is_running and not now.is_paused and now.is_healthy for now in seen)
 
 
 class ContainerRestart(ContainerKill):
@@ -86,9 +148,12 @@ class ContainerRestart(ContainerKill):
         assert isinstance(fault.parameters, ContainerRestartParameters)
         self._stop_seconds = round(fault.parameters.stop_within)
 
+    def _check(self, name: str, seen: Container) -> None:
+        _check_health(name, seen)
+
     def inject(self) -> None:
         """Restart all."""
-        for docker, known, _ in self._each():
+        for docker, known in self._each():
             docker.restart(known.id, self._stop_seconds)
 
 
@@ -97,20 +162,25 @@ class ContainerPause(_OnContainers):
 
     def inject(self) -> None:
         """Pause all."""
-        for docker, known, _ in self._each():
+        for docker, known in self._each():
             docker.pause(known.id)
 
     def is_in(self) -> bool:
         """All are paused."""
-        return all(now.is_paused for _, _, now in self._each())
+        return all(docker.inspect(known.id).is_paused for docker, known in self._each())
 
-    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
-        if now.is_paused:
-            docker.unpause(known.id)
+    def heal(self) -> None:
+        """Unpause those that are paused."""
+
+        def unpause(docker: Docker, known: KnownContainer, now: Container) -> None:
+            if now.is_paused:
+                docker.unpause(known.id)
+
+        self._mend(unpause)
 
     def is_gone(self) -> bool:
-        """None is paused, and all run."""
-        return all(now.is_running and not now.is_paused for _, _, now in self._each())
+        """None is paused; one that ended or was removed meanwhile is not ours to bring back."""
+        return self._all(lambda _, now: not now.is_paused)
 
 
 class ContainerDisconnect(_OnContainers):
@@ -123,25 +193,33 @@ class ContainerDisconnect(_OnContainers):
 
     def _endpoints(self, name: str, seen: Container) -> dict[str, str]:
         taken = {n: e for n, e in seen.endpoints.items() if self._network in (None, n)}
+        for none in _NO_NETWORKS:
+            if none in taken:
+                raise FaultRefused(f"{name}: the container is on the network {none}, which it cannot be taken off.")
         if not taken:
-            where = "any network" if self._network is None else self._network
+            where = "any network of its own" if self._network is None else self._network
             raise FaultRefused(f"{name}: the container is not on {where}; name a network that it is on.")
         return taken
 
     def inject(self) -> None:
         """Disconnect all."""
-        for docker, known, _ in self._each():
+        for docker, known in self._each():
             for network in known.endpoints:
                 docker.disconnect(known.id, network)
 
     def is_in(self) -> bool:
         """None is on a network that was taken."""
-        return all(not known.endpoints.keys() & now.endpoints.keys() for _, known, now in self._each())
+        return self._all(lambda known, now: not known.endpoints.keys() & now.endpoints.keys())
 
-    def _mend(self, docker: Docker, known: KnownContainer, now: Container) -> None:
-        lacking = [network for network in known.endpoints if network not in now.endpoints]
-        for_each(lacking, lambda network: docker.connect(known.id, network, known.endpoints[network]))
+    def heal(self) -> None:
+        """Connect all again, each to all its networks."""
+
+        def connect(docker: Docker, known: KnownContainer, now: Container) -> None:
+            missing = [network for network in known.endpoints if network not in now.endpoints]
+            for_each(missing, lambda network: docker.connect(known.id, network, known.endpoints[network]))
+
+        self._mend(connect)
 
     def is_gone(self) -> bool:
-        """All are on all of them again."""
-        return all(known.endpoints.keys() <= now.endpoints.keys() for _, known, now in self._each())
+        """All are on all of them again; one that was removed meanwhile is not ours to bring back."""
+        return self._all(lambda known, now: known.endpoints.keys() <= now.endpoints.keys())

@@ -1,4 +1,4 @@
-"""A stage for each test."""
+"""A stage for each test; one real Docker for all of them, where there can be one."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults import real_docker
 from tests.faults.api_server import Cluster, served
+from tests.faults.real_docker import NotStarted, RealDocker
 from tests.faults.stage import Stage
+from tests.faults.web_container import NAME, make_networks, run_web, target
 
 
 @pytest.fixture
@@ -35,3 +38,30 @@ def cluster(stage: Stage) -> Iterator[Cluster]:
     with served(made) as address:
         stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}, "server": address}
         yield made
+
+
+@pytest.fixture(scope="session")
+def dockerd() -> Iterator[RealDocker]:
+    """A real engine, with two networks."""
+    why_not = real_docker.why_not_here()
+    if why_not is not None:
+        pytest.skip(f"no real Docker here: {why_not}")
+    try:
+        with real_docker.running() as made:
+            make_networks(made)
+            yield made
+    except NotStarted as error:
+        pytest.skip(f"no real Docker here, it does not start: {error}")
+
+
+@pytest.fixture
+def docker(dockerd: RealDocker, stage: Stage) -> Iterator[RealDocker]:
+    """The engine with a web server as the target ``web``; it runs again at the test's end, without containers."""
+    target(stage, dockerd, "web", NAME)
+    try:
+        run_web(dockerd)
+        yield dockerd
+    finally:
+        if not dockerd.answers():
+            dockerd.start()
+        dockerd.clear()

@@ -2,7 +2,8 @@
 
 It keeps the state that calls change: killing what does not run is refused, starting what runs a 304. Each request that
 it gets and each answer that it gives is held against :mod:`tests.faults.engine_api_schema`, in the version that the
-request names.
+request names. That it answers as an engine does is held against a real one by ``test_real_docker.py``, where one can be
+had; of the other versions only the descriptions are known.
 """
 
 from __future__ import annotations
@@ -25,7 +26,10 @@ from tests.faults.engine_api_schema import VERSIONS, Operation, operation
 Said = dict[str, Any] | str | None
 """An answer's body: an object, plain text, or nothing."""
 ID = "4fa6e0f0c6786287e131c3852c58a2e01cc697a68231826813597e4994f1d6e2"
+SHORT_ID = ID[:12]
 NAME = "shop-web-1"
+LAYER = f"/var/lib/docker/overlay2/{ID[::-1]}/diff"
+_NO_SHORT_ID = (1, 45)
 _ENDPOINT: dict[str, Any] = {"Aliases": ["web"], "IPAMConfig": None, "Links": None, "IPAddress": "172.18.0.2"}
 
 
@@ -35,12 +39,16 @@ class Engine:
 
     api_version: str = "1.43"
     oldest_version: str = "1.12"
+    id: str = ID
     is_running: bool = True
     is_paused: bool = False
     is_restarting: bool = False
     starts: int = 1
     health: str | None = None
+    """Docker's word for it; "starting" again at each start."""
+    is_removed_at_end: bool = False
     networks: dict[str, dict[str, Any]] = field(default_factory=lambda: {"shop_default": dict(_ENDPOINT)})
+    known_networks: tuple[str, ...] = ("shop_default", "back")
     requests: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
@@ -66,23 +74,25 @@ class Engine:
             return 404, {"message": "page not found"}
         version, kind, name, verb, query = matched.groups()
         if _version(version) > _version(self.api_version):
-            return 400, {"message": f"client version {version} is too new. Maximum supported API version is ..."}
+            highest = f"Maximum supported API version is {self.api_version}"
+            return 400, {"message": f"client version {version} is too new. {highest}"}
         if kind == "networks":
             return self._network(method, name, verb, body)
-        if name not in (ID, NAME):
-            return 404, {"message": f"No such container: {name}"}
-        status, said = self._container(method, verb, query)
+        if name not in (self.id, NAME):
+            what = f"Cannot kill container: {name}: " if verb == "kill" else ""
+            return 404, {"message": f"{what}No such container: {name}"}
+        status, said = self._container(method, verb, query, name, _version(version))
         call, _ = self.asked(method, path)
         is_known = call is None or status != 409 or call.has_status(409)
         return status if is_known else 500, said  # what is a conflict today was a server error in older versions
 
-    def _container(self, method: str, verb: str, query: str | None) -> tuple[int, Said]:
+    def _container(self, method: str, verb: str, query: str | None, name: str, version: Version) -> tuple[int, Said]:
         match method, verb, query:
             case "GET", "json", None:
-                return 200, self._inspected()
+                return 200, self._inspected(version)
             case "POST", "kill", "signal=SIGKILL":
                 if not self.is_running:
-                    return 409, {"message": f"Container {ID} is not running"}
+                    return 409, {"message": f"Cannot kill container: {name}: Container {self.id} is not running"}
                 self.is_running = self.is_paused = False
                 return 204, None
             case "POST", "start", None:
@@ -90,26 +100,39 @@ class Engine:
             case "POST", "restart", "t=10":
                 self.is_running = False
                 return 204, self._start()[1]
-            case "POST", ("pause" | "unpause"), None:
-                if not self.is_running or self.is_paused == (verb == "pause"):
-                    return 409, {"message": f"Container {ID} is not in a state for {verb}"}
-                self.is_paused = verb == "pause"
+            case "POST", "pause", None:
+                if not self.is_running or self.is_paused:
+                    state = "already paused" if self.is_paused else "not running"
+                    return 409, {"message": f"Container {self.id} is {state}"}
+                self.is_paused = True
+                return 204, None
+            case "POST", "unpause", None:
+                if not self.is_paused:
+                    return 500, {"message": f"Container {self.id} is not paused"}
+                self.is_paused = False
                 return 204, None
         return 404, {"message": "page not found"}
 
     def _start(self) -> tuple[int, Said]:
+        if self.is_paused:
+            return 409, {"message": "cannot start a paused container, try unpause instead"}
         if self.is_running:
             return 304, None
         self.is_running = True
         self.starts += 1
+        self.health = self.health and "starting"
         return 204, None
 
     def _network(self, method: str, name: str, verb: str, body: dict[str, Any]) -> tuple[int, Said]:
-        if method != "POST" or body.get("Container") != ID:
-            return 404, {"message": "No such container"}
+        if method != "POST":
+            return 404, {"message": "page not found"}
+        if name not in self.known_networks:
+            return 404, {"message": f"network {name} not found"}
+        if body.get("Container") not in (self.id, NAME):
+            return 404, {"message": f"No such container: {body.get('Container')}"}
         if verb == "disconnect":
             if name not in self.networks:
-                return 403, {"message": f"container {ID} is not connected to network {name}"}
+                return 500, {"message": f"container {self.id} is not connected to network {name}"}
             del self.networks[name]
             return 200, None
         if name in self.networks:
@@ -117,7 +140,7 @@ class Engine:
         self.networks[name] = {**_ENDPOINT, **body["EndpointConfig"]}
         return 200, None
 
-    def _inspected(self) -> dict[str, Any]:
+    def _inspected(self, version: Version) -> dict[str, Any]:
         state: dict[str, Any] = {
             "Running": self.is_running,
             "Paused": self.is_paused,
@@ -126,7 +149,22 @@ class Engine:
         }
         if self.health is not None:
             state["Health"] = {"Status": self.health}
-        return {"Id": ID, "Name": f"/{NAME}", "State": state, "NetworkSettings": {"Networks": self.networks}}
+        networks = {name: self._endpoint(endpoint, version) for name, endpoint in self.networks.items()}
+        return {
+            "Id": self.id,
+            "Name": f"/{NAME}",
+            "State": state,
+            "HostConfig": {"AutoRemove": self.is_removed_at_end},
+            "GraphDriver": {"Data": {"UpperDir": LAYER}},
+            "NetworkSettings": {"Networks": networks},
+        }
+
+    def _endpoint(self, endpoint: dict[str, Any], version: Version) -> dict[str, Any]:
+        """Until 1.44 the short id is one of its aliases, which may be given back."""
+        if version >= _NO_SHORT_ID:
+            return endpoint
+        given = [alias for alias in endpoint["Aliases"] if alias != SHORT_ID]
+        return {**endpoint, "Aliases": [*given, SHORT_ID]}
 
 
 def _version(shown: str) -> Version:
@@ -159,7 +197,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         found += call.of_request(query, self.headers.get("Content-Type"), body) if call else []
         status, said = engine.answer(self.command, self.path, body or {})
         headers = {"Api-Version": engine.api_version} if self.path == "/_ping" else {}
-        content_type = None if said is None else "text/plain" if isinstance(said, str) else "application/json"
+        text = "text/plain; charset=utf-8"
+        content_type = None if said is None else text if isinstance(said, str) else "application/json"
         found += call.of_answer(status, headers, content_type, said) if call else []
         # Before the answer is sent, so that whoever got it can know.
         engine.violations += [f"{self.command} {self.path}: {problem}" for problem in found]

@@ -43,6 +43,8 @@ _KEPT = {
         "answer.200.Id",
         "answer.200.Name",
         *(f"answer.200.State.{name}" for name in ("Running", "Paused", "Restarting", "StartedAt", "Health.Status")),
+        "answer.200.HostConfig.AutoRemove",
+        "answer.200.GraphDriver.Data",
         "answer.200.NetworkSettings.Networks",
         "answer.404",
         "answer.500",
@@ -96,7 +98,8 @@ def _of_schema(
     while "$ref" in schema:
         schema = described["definitions"][schema["$ref"].removeprefix("#/definitions/")]
         is_nullable = is_nullable or schema.get("x-nullable") is True
-    assert "allOf" not in schema, f"{operation}: {name} is put together by allOf, which we do not read"
+    if "allOf" in schema:
+        schema = _put_together(schema["allOf"], described)
     what = schema.get("type", "object") + (" nullable" if is_nullable else "")
     yield name + ("!" if is_required else ""), what + (f" enum={'|'.join(schema['enum'])}" if "enum" in schema else "")
     # A list of what is required stands in schemas; in parameters the word is a boolean.
@@ -107,6 +110,18 @@ def _of_schema(
     parts += [(f"{name}{{}}", others, False)] if isinstance(others, dict) else []
     for part, of, is_needed in parts:
         yield from _of_schema(operation, part, of, described, is_required=is_needed)
+
+
+def _put_together(schemas: list[Node], described: Node) -> Node:
+    """One object with the properties of all."""
+    properties: Node = {}
+    for part in schemas:
+        schema = part
+        while "$ref" in schema:
+            schema = described["definitions"][schema["$ref"].removeprefix("#/definitions/")]
+        assert set(schema) <= {"type", "description", "properties", "title", "x-go-name"}, f"allOf of {set(schema)}"
+        properties |= schema.get("properties", {})
+    return {"type": "object", "properties": properties}
 
 
 def _is_kept(operation: str, name: str) -> bool:

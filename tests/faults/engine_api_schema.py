@@ -26,6 +26,11 @@ SAID_LATE: dict[tuple[str, str], Version] = {
 }
 """What the engine of 1.25 did already (moby v1.13.1: api/server/middleware/version.go, api/types/types.go,
 api/server/httputils/httputils.go) -> the first version whose description says so, which holds for those before."""
+SEEN: dict[tuple[str, str], Version] = {
+    ("POST /containers/{id}/pause", "answer.409"): (1, 41),
+    ("POST /containers/{id}/start", "answer.409"): (1, 41),
+}
+"""What a real engine answers and none describes -> the version in which it was seen, and is taken to hold from."""
 _JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", type(None): "null"}
 
 
@@ -70,7 +75,7 @@ class Operation:
         found = [p for name, text in headers.items() for p in self._of_text(f"header.{status}.{name}", text)]
         if body is None:
             return found
-        if content_type not in self._contents["produces"]:
+        if (content_type or "").partition(";")[0] not in self._contents["produces"]:
             found.append(f"Content-Type: {content_type} is not described")
         return found + list(self._of_json(f"answer.{status}", body, is_ours=False))
 
@@ -127,6 +132,9 @@ def _operations(version: Version) -> dict[str, Operation]:
             for what, ranges in whats.items():
                 if any(first <= at <= last for first, last in _ranges(ranges)):
                     said[of] = what
+        for (call, part), since in SEEN.items():
+            if call == name and version >= since:
+                said |= {part: "object", f"{part}.message!": "string"}
         contents = {of: tuple(said.pop(of).split("|")) for of in sorted({"consumes", "produces"} & {*said})}
         read = {of.removesuffix("!"): _read(what, is_required=of.endswith("!")) for of, what in said.items()}
         made[name] = Operation(name, read, contents)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
 import re
+import socket
 import subprocess
+import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -13,10 +17,13 @@ from typing import Any
 import pytest
 
 from faults.backends.docker import Docker
+from faults.backends.own_container import Own
 from faults.errors import FaultRefused, NotHealed
-from tests.faults.engine_api import ID, NAME, Engine, served
+from faults.kinds import container
+from tests.faults.engine_api import ID, LAYER, NAME, SHORT_ID, Engine, served
 from tests.faults.engine_api_schema import VERSIONS
 from tests.faults.stage import HEALERS, ROOT, STREAMPROOF, Stage, abandoned
+from validator.cli.main import main
 
 NEWEST = "{}.{}".format(*VERSIONS[-1])
 OLDER = ("{}.{}".format(*VERSIONS[0]), "1.43")
@@ -91,7 +98,8 @@ def test_the_container_of_a_killed_runner_is_mended(stage: Stage, engine: Engine
 def test_a_container_comes_back_to_its_network_with_its_names_and_address(stage: Stage, engine: Engine) -> None:
     engine.networks["shop_default"]["IPAMConfig"] = {"IPv4Address": "172.18.0.9"}
     stage.during({"kind": "container_disconnect", "target": "web"}, lambda: None)
-    endpoint = {"IPAMConfig": {"IPv4Address": "172.18.0.9"}, "Aliases": ["web"]}
+    aliases = ["web"] if engine.api_version == NEWEST else ["web", SHORT_ID]
+    endpoint = {"IPAMConfig": {"IPv4Address": "172.18.0.9"}, "Aliases": aliases}
     assert engine.bodies == [{"Container": ID, "Force": False}, {"Container": ID, "EndpointConfig": endpoint}]
 
 
@@ -108,8 +116,19 @@ def test_a_container_comes_back_to_its_network_with_all_that_it_was_given_there(
     assert engine.bodies == [{"Container": ID, "Force": False}, {"Container": ID, "EndpointConfig": endpoint}]
 
 
+def test_a_network_that_was_removed_does_not_keep_the_container_off_the_others(stage: Stage, engine: Engine) -> None:
+    engine.networks = {"back": {"Aliases": []}, **engine.networks}
+
+    def remove() -> None:
+        engine.known_networks = ("shop_default",)
+
+    with pytest.raises(NotHealed, match="network back not found"):
+        stage.during({"kind": "container_disconnect", "target": "web"}, remove)
+    assert list(engine.networks) == ["shop_default"]
+
+
 def test_a_killed_container_is_healed_only_when_it_is_healthy(stage: Stage, engine: Engine) -> None:
-    engine.health = "starting"
+    engine.health = "healthy"
     with pytest.raises(NotHealed, match="container-kill on web is not healed"):
         _during(stage, {"kind": "container_kill", "target": "web"}, limits={"healed_within": "200ms"})
     engine.health = "healthy"
@@ -118,12 +137,12 @@ def test_a_killed_container_is_healed_only_when_it_is_healthy(stage: Stage, engi
     assert asked(engine) == calls(engine, "container_kill")  # it was started once
 
 
-def test_a_container_that_was_removed_keeps_no_other_from_being_mended(stage: Stage, socket_path: Path) -> None:
+def test_a_docker_that_is_gone_keeps_no_container_of_another_from_being_mended(stage: Stage, socket_path: Path) -> None:
     engines = {}
     with ExitStack() as running:
         for name in ("web", "db"):
             socket = socket_path.with_name(name)
-            engines[name] = Engine(api_version=NEWEST)
+            engines[name] = Engine(api_version=NEWEST, id=hashlib.sha256(name.encode()).hexdigest())
             running.enter_context(served(engines[name], socket))
             stage.targets[name] = {
                 "type": "container", "container": NAME, "socket": str(socket), "labels": {"role": "shop"},
@@ -135,7 +154,7 @@ def test_a_container_that_was_removed_keeps_no_other_from_being_mended(stage: St
             socket_path.with_name("db").unlink()  # nobody answers there any more
 
         with pytest.raises(NotHealed, match=r"container-pause on db,web is not healed: .*no Docker answers there"):
-            stage.during(fault, look, limits={"targets_at_once": 2})
+            stage.during(fault, look, limits={"targets_at_once": 2, "healed_within": "200ms"})
     assert not engines["web"].is_paused
 
 
@@ -148,10 +167,14 @@ def _during(stage: Stage, fault: dict[str, Any], **more: Any) -> None:
 @pytest.mark.parametrize(
     ("change", "kind", "words"),
     [
-        ({"is_running": False}, "container_kill", "does not run, or is paused"),
-        ({"is_restarting": True}, "container_kill", "does not run, or is paused"),
-        ({"is_paused": True}, "container_pause", "does not run, or is paused"),
-        ({"networks": {}}, "container_disconnect", "is not on any network"),
+        ({"is_running": False}, "container_kill", "web: the container does not run; mend that first"),
+        ({"is_restarting": True}, "container_kill", "web: the container ended, and is about to be started again by D"),
+        ({"is_paused": True}, "container_pause", "web: the container is paused; mend that first"),
+        ({"is_removed_at_end": True}, "container_kill", r"web: Docker removes the container when it ends \(--rm\)"),
+        ({"health": "starting"}, "container_kill", "web: the container is not healthy by its own check"),
+        ({"health": "unhealthy"}, "container_restart", "web: the container is not healthy by its own check"),
+        ({"networks": {}}, "container_disconnect", "is not on any network of its own"),
+        ({"networks": {"host": {"Aliases": []}}}, "container_disconnect", "on the network host, which it cannot be"),
         ({"api_version": "1.24"}, "container_kill", r"its API is 1\.24, and we need 1\.25"),
         (
             {"api_version": "1.80", "oldest_version": "1.70"},
@@ -170,6 +193,33 @@ def test_what_cannot_be_done_is_refused_and_nothing_changed(
     assert asked(engine) == []
 
 
+@pytest.mark.parametrize("change", [{"is_removed_at_end": True, "kind": "container_restart"}, {"health": "unhealthy"}])
+def test_what_can_be_mended_is_not_refused(stage: Stage, engine: Engine, change: dict[str, Any]) -> None:
+    kind = change.pop("kind", "container_pause")
+    for name, value in change.items():
+        setattr(engine, name, value)
+    stage.during({"kind": kind, "target": "web"}, lambda: None)
+    assert is_well(engine)
+
+
+@pytest.mark.parametrize("own", [Own(frozenset([ID]), None), Own(frozenset(), LAYER)], ids=["id", "layer"])
+def test_the_runners_own_container_is_refused(
+    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch, own: Own
+) -> None:
+    monkeypatch.setattr(container, "own", lambda: own)
+    with pytest.raises(FaultRefused, match="web: this would hit the fault runner itself"):
+        stage.during({"kind": "container_pause", "target": "web"}, lambda: None)
+    assert asked(engine) == []
+
+
+def test_a_host_that_is_called_like_the_start_of_an_id_is_no_container(
+    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: ID[:1])
+    stage.during({"kind": "container_pause", "target": "web"}, lambda: None)
+    assert is_well(engine)
+
+
 @in_versions
 def test_a_container_that_is_not_there_is_said_as_docker_says_it(stage: Stage, engine: Engine) -> None:
     stage.targets["web"]["container"] = "other"
@@ -182,6 +232,28 @@ def test_no_docker_is_said_in_a_sentence(socket_path: Path) -> None:
     with pytest.raises(FaultRefused, match="no Docker answers there") as caught:
         Docker(socket_path).version()
     assert str(socket_path) in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="needs root, to become another user")
+def test_a_socket_that_we_may_not_use_is_said_so(engine: Engine, socket_path: Path) -> None:
+    asked = (
+        "import os, pathlib; from faults.backends.docker import why_not_here as why; os.setuid(65534); "
+        f"print(why(pathlib.Path('{socket_path}')))"
+    )
+    said = subprocess.check_output([sys.executable, "-c", asked], cwd=ROOT, text=True)
+    assert said.endswith("(Permission denied); run this as a member of the group that has the socket, or as root.\n")
+
+
+def test_the_list_looks_where_the_targets_say(
+    stage: Stage, engine: Engine, socket_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage.targets["other"] = {**stage.targets["web"], "socket": str(socket_path.with_name("none"))}
+    stage.write()
+    assert main(["faults", "list", str(stage.file)]) == 0
+    possible, _, not_here = capsys.readouterr().out.partition("Not here:\n")
+    assert "  container_kill " in possible
+    assert f"  web: container {ID[:12]} runs, on shop_default\n" in not_here
+    assert f"  other: {socket_path.with_name('none')}: no Docker answers there" in not_here
 
 
 def test_a_newer_engine_is_spoken_to_in_our_version(engine: Engine, socket_path: Path) -> None:

@@ -1,0 +1,54 @@
+"""Which containers this process is in, or shares the network of, as Linux tells it.
+
+A host name says nothing: it is chosen (``--hostname``), or the host's (``--network host``). What stays: Docker and
+Podman lay a file of the container over ``/etc/hosts`` and its like, from a folder that is called by the container's
+id; the control group is called by it, unless it is hidden (``--cgroupns private``); and the root folder is an overlay
+whose upper layer is the container's own.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+_LAID_OVER: Final = ("/etc/hostname", "/etc/hosts", "/etc/resolv.conf")
+"""With ``--network container:OTHER`` they are the other one's, whose end takes the network away from both."""
+_FOLDER: Final = re.compile(r"containers/([0-9a-f]{64})/")
+_GROUP: Final = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
+
+
+@dataclass(frozen=True)
+class Own:
+    """Ids of the containers, and the upper layer of the root folder where that is an overlay."""
+
+    ids: frozenset[str]
+    layer: str | None
+
+    def has(self, container_id: str, layer: str | None) -> bool:
+        """Whether the container is one of them."""
+        return container_id in self.ids or (layer is not None and layer == self.layer)
+
+
+def own(process: Path = Path("/proc/self")) -> Own:
+    """Those of this process; none on a host, and where there is no ``/proc``."""
+    mounts = [line.split(" ") for line in _lines(process / "mountinfo")]
+    # Fields (proc(5)): id, parent, device, root within the file system, mount point, ..., "-", type, source, options.
+    ids = {found[1] for mount in mounts if mount[4] in _LAID_OVER and (found := _FOLDER.search(mount[3]))}
+    ids |= {id_ for line in _lines(process / "cgroup") for id_ in _GROUP.findall(line)}
+    layers = [
+        option.removeprefix("upperdir=")
+        for mount in mounts
+        if mount[4] == "/" and mount[mount.index("-") + 1] == "overlay"
+        for option in mount[-1].split(",")
+        if option.startswith("upperdir=")
+    ]
+    return Own(frozenset(ids), layers[-1] if layers else None)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        return file.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return []
