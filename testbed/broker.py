@@ -1,31 +1,32 @@
 """A real Apache Kafka on this machine: one Java process in KRaft mode, its own folder, free ports, no Docker.
 
 It is formatted as a new production cluster of its version is (all feature levels, hence the same transaction
-protocol) and differs in size only: replication 1, few internal partitions, small buffers, no retention by time.
+protocol) and differs in size only: replication 1 unless told, few internal partitions, small buffers, no retention by
+time.
 """
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import os
 import random
 import shutil
 import socket
 import tempfile
 import time
-import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, Self
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
+from testbed.broker_settings import FIRST_ID, Listeners, server_properties, written
+from testbed.broker_storage import JARS_LOCK, BrokerError, format_storage
 from testbed.processes import OwnedProcess
-from validator.stream.jars import default_cache, find_java, resolve
+from validator.stream.jars import find_java, resolve
 
-JARS_LOCK = Path(__file__).with_name("jars.lock")
+__all__ = ["JARS_LOCK", "BrokerError", "EmbeddedBroker", "TimestampType", "free_ports"]
+
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 _POLL_SECONDS = 0.05
@@ -37,17 +38,14 @@ _PORTS = range(15000, 32000)
 TimestampType = Literal["LogAppendTime", "CreateTime"]
 
 
-class BrokerError(Exception):
-    """The broker did not do what was asked in time; the message quotes the last lines of its log."""
-
-
 class EmbeddedBroker:
     """One Kafka broker for tests and the demo; a context manager that starts and stops it.
 
     ``folder`` keeps data and log and is left in place; without one a temporary folder is made, and removed by
     :meth:`stop`. ``settings`` are further lines of ``server.properties`` and win over ours. For each address of
     ``links``, where a proxy listens, there is a listener that sends its clients there: `link_upstreams`. It listens at
-    each of ``hosts``, further addresses of this machine, as well: `host_servers`.
+    each of ``hosts``, further addresses of this machine, as well: `host_servers`. ``replicas``: of each topic, which
+    needs as many brokers (`testbed.joined_broker`).
     """
 
     def __init__(
@@ -59,14 +57,15 @@ class EmbeddedBroker:
         settings: Mapping[str, str] | None = None,
         links: Sequence[str] = (),
         hosts: Sequence[str] = (),
+        replicas: int = 1,
     ) -> None:
         self._given_folder = folder
         self._folder: Path | None = None
         self._heap_mb = heap_mb
-        self._timestamp_type = timestamp_type
-        self._settings = dict(settings or {})
+        self.settings = {"log.message.timestamp.type": str(timestamp_type), **(settings or {})}
         self._links = tuple(links)
         self._hosts = tuple(hosts)
+        self.replicas = replicas
         self._ports: tuple[int, int] | None = None
         self._link_ports: tuple[int, ...] = ()
         self._host_ports: tuple[int, ...] = ()
@@ -88,6 +87,13 @@ class EmbeddedBroker:
     def host_servers(self) -> tuple[str, ...]:
         """``host:port`` at each of the further addresses, from the first start on."""
         return tuple(f"{host}:{port}" for host, port in zip(self._hosts, self._host_ports, strict=False))
+
+    @property
+    def voter(self) -> str:
+        """``id@host:port`` of the cluster's controller. Raises as :attr:`bootstrap_servers` does."""
+        if self._ports is None:
+            raise BrokerError("The embedded broker has no controller before its first start.")
+        return f"{FIRST_ID}@127.0.0.1:{self._ports[1]}"
 
     @property
     def folder(self) -> Path:
@@ -113,7 +119,7 @@ class EmbeddedBroker:
         java, jars = find_java(), resolve(JARS_LOCK)
         if self._folder is None:
             self._folder = self._given_folder or Path(tempfile.mkdtemp(prefix="streamproof-kafka-"))
-            _format(self._folder / "data", java.executable, jars)
+            self._format(self._folder / "data", java.executable, jars)
         new_ports = self._ports is None
         for attempt in range(1, _START_ATTEMPTS + 1):
             if self._ports is None:
@@ -135,6 +141,10 @@ class EmbeddedBroker:
                 break
         return self
 
+    def _format(self, data: Path, java: Path, jars: list[Path]) -> None:
+        """Make ``data`` what the broker starts from, unless it is."""
+        format_storage(data, java, jars)
+
     def _launch(self, java: Path, jars: list[Path]) -> None:
         (self.folder / "server.properties").write_text(self._server_properties(), encoding="utf-8")
         heap = ["-Xms64m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
@@ -151,60 +161,32 @@ class EmbeddedBroker:
         )  # fmt: skip
 
     def _server_properties(self) -> str:
+        """The lines of the file of that name."""
         assert self._ports is not None
-        broker, controller = self._ports
-        settings = {
-            "process.roles": "broker,controller",
-            "node.id": "1",
-            "listeners": f"PLAINTEXT://127.0.0.1:{broker},CONTROLLER://127.0.0.1:{controller}",
-            "controller.listener.names": "CONTROLLER",
-            "controller.quorum.voters": f"1@127.0.0.1:{controller}",
-            # A killed broker may come back only when its old session has ended (9 s otherwise).
-            "broker.session.timeout.ms": "3000",
-            "broker.heartbeat.interval.ms": "500",
-            "log.dirs": str(self.folder / "data"),
-            "log.message.timestamp.type": self._timestamp_type,
-            "log.retention.ms": "-1",  # with CreateTime, records of long ago would go at once
-            "log.cleaner.dedupe.buffer.size": str(8 << 20),  # 128 MiB otherwise, taken from the heap at the start
-            "auto.create.topics.enable": "false",
-            "offsets.topic.replication.factor": "1",
-            "offsets.topic.num.partitions": "2",
-            "transaction.state.log.replication.factor": "1",
-            "transaction.state.log.num.partitions": "2",
-            "transaction.state.log.min.isr": "1",
-            "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
-            "share.coordinator.state.topic.replication.factor": "1",
-            "share.coordinator.state.topic.min.isr": "1",
-            "group.initial.rebalance.delay.ms": "0",
-            **(self._further_listeners(broker) if self._links or self._hosts else {}),
-            **self._settings,
-        }
-        return "".join(f"{name}={value}\n" for name, value in settings.items())
-
-    def _further_listeners(self, broker_port: int) -> dict[str, str]:
-        """Listeners of their own: a client follows what its listener advertises, and so stays on its link or host."""
-        assert self._ports is not None
-        own, controller = f"PLAINTEXT://127.0.0.1:{broker_port}", f"CONTROLLER://127.0.0.1:{self._ports[1]}"
-        hosts = [f"HOST{number}://{address}" for number, address in enumerate(self.host_servers)]
-        links = [f"LINK{number}://127.0.0.1:{port}" for number, port in enumerate(self._link_ports)]
-        to_links = [f"LINK{number}://{link}" for number, link in enumerate(self._links)]
-        names = [listener.partition(":")[0] for listener in (own, controller, *hosts, *links)]
-        return {
-            "listeners": ",".join([own, controller, *hosts, *links]),
-            "advertised.listeners": ",".join([own, *hosts, *to_links]),
-            "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
-        }
+        listeners = Listeners(
+            *self._ports,
+            hosts=self.host_servers,
+            links=tuple(zip(self._links, self._link_ports, strict=False)),
+        )
+        ours = server_properties(listeners, self.folder / "data", replicas=self.replicas)
+        return written({**ours, **self.settings})
 
     def wait_ready(self, timeout_seconds: float = READY_SECONDS_MAX) -> None:
         """Wait until the broker answers for its metadata. Raises :class:`BrokerError` where it ends or is too slow."""
         self._await_metadata(lambda metadata: bool(metadata.brokers), "did not answer", timeout_seconds)
 
+    def await_brokers(self, ids: Collection[int]) -> None:
+        """Wait until this broker tells its clients of those, too. Raises :class:`BrokerError`."""
+        self._await_metadata(lambda metadata: set(ids) <= metadata.brokers.keys(), f"did not tell of brokers {ids}")
+
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Create ``{name: partitions}``, each with ``config``, and return when every partition has its leader.
+        """Create ``{name: partitions}``, each with ``config``, and return when every partition has leader and replicas.
 
         Raises :class:`confluent_kafka.KafkaException` where one exists already or its config is refused.
         """
-        new = [NewTopic(name, partitions, 1, config=dict(config or {})) for name, partitions in topics.items()]
+        new = [
+            NewTopic(name, partitions, self.replicas, config=dict(config or {})) for name, partitions in topics.items()
+        ]
         admin = self._admin()  # kept in a name: a client that is collected fails its own requests
         for done in admin.create_topics(new).values():
             done.result()
@@ -213,7 +195,10 @@ class EmbeddedBroker:
             return all(
                 name in metadata.topics
                 and len(metadata.topics[name].partitions) == partitions
-                and all(partition.leader >= 0 for partition in metadata.topics[name].partitions.values())
+                and all(
+                    partition.leader >= 0 and len(partition.isrs) == self.replicas
+                    for partition in metadata.topics[name].partitions.values()
+                )
                 for name, partitions in topics.items()
             )
 
@@ -283,52 +268,6 @@ class EmbeddedBroker:
     def __exit__(self, *_: object) -> None:
         """Stop the broker."""
         self.stop()
-
-
-def _format(data: Path, java: Path, jars: list[Path]) -> None:
-    """Make ``data`` an empty cluster of its own; a folder that was formatted before stays as it is."""
-    if (data / "meta.properties").exists():
-        return
-    data.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(_bootstrap_records(java, jars), data / "bootstrap.checkpoint")
-    (data / "meta.properties").write_text(
-        f"version=1\nnode.id=1\ncluster.id={_kafka_uuid()}\ndirectory.id={_kafka_uuid()}\n", encoding="utf-8"
-    )
-
-
-def _bootstrap_records(java: Path, jars: list[Path]) -> Path:
-    """The feature levels of a new cluster, as Kafka's own StorageTool writes them.
-
-    They depend on the version of Kafka alone, so the tool (a second of Java) runs once for a lock file, not for every
-    broker. Without these records a cluster falls back to the transaction protocol of Kafka 3.
-    """
-    kept = default_cache().parent / "kafka" / hashlib.sha256(JARS_LOCK.read_bytes()).hexdigest()[:16]
-    records = kept / "bootstrap.checkpoint"
-    if not records.exists():
-        kept.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=kept) as name:
-            folder = Path(name)
-            properties = folder / "server.properties"
-            properties.write_text(
-                "process.roles=broker,controller\nnode.id=1\ncontroller.listener.names=CONTROLLER\n"
-                "listeners=PLAINTEXT://127.0.0.1:1,CONTROLLER://127.0.0.1:2\ncontroller.quorum.voters=1@127.0.0.1:2\n"
-                f"log.dirs={folder / 'data'}\n",
-                encoding="utf-8",
-            )
-            command: list[str | Path] = [java, "-cp", os.pathsep.join(map(str, jars)), "kafka.tools.StorageTool"]
-            command += ["format", "--cluster-id", _kafka_uuid(), "--config", properties]
-            with OwnedProcess(command, log=folder / "format.log", name="Kafka's StorageTool") as process:
-                if process.wait(READY_SECONDS_MAX) != 0:
-                    raise BrokerError(f"Kafka's StorageTool failed:\n{process.last_lines()}")
-            (folder / "data" / "bootstrap.checkpoint").replace(records)
-    return records
-
-
-def _kafka_uuid() -> str:
-    while True:
-        text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):  # the tool would take it for an option
-            return text
 
 
 def free_ports() -> tuple[int, int]:

@@ -52,7 +52,7 @@ class KafkaStreamsEngine(JvmEngine):
             "processing.guarantee": _PROCESSING[settings.guarantee],
             "commit.interval.ms": _ms(times.commit_interval_seconds),
             "num.stream.threads": "1",
-            "replication.factor": "1",
+            "replication.factor": "-1",  # the brokers' own
             "consumer.auto.offset.reset": "earliest",
             "consumer.session.timeout.ms": _ms(times.session_timeout_seconds),
             "consumer.heartbeat.interval.ms": _ms(times.heartbeat_interval_seconds),

@@ -11,28 +11,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from faults.backends.kafka_leaders import Led
 from testbed.broker import EmbeddedBroker
+from testbed.joined_broker import JoinedBroker
 from tests.faults.stage import WITHIN_SECONDS, wait_until
-
-
-class JoinedBroker(EmbeddedBroker):
-    """Broker 2 of the cluster of ``first``, which runs."""
-
-    def __init__(self, first: EmbeddedBroker, folder: Path) -> None:
-        super().__init__(folder=folder)
-        (folder / "data").mkdir(parents=True)
-        known = (first.folder / "data" / "meta.properties").read_text().splitlines()
-        cluster = next(line for line in known if line.startswith("cluster.id="))
-        (folder / "data" / "meta.properties").write_text(f"version=1\nnode.id=2\n{cluster}\n")
-        assert first._ports is not None
-        self._controller_port = first._ports[1]
-
-    def _server_properties(self) -> str:
-        # Of a name that is given twice the last value counts.
-        return super()._server_properties() + (
-            "process.roles=broker\nnode.id=2\n"
-            f"listeners=PLAINTEXT://{self.bootstrap_servers}\n"
-            f"controller.quorum.voters=1@127.0.0.1:{self._controller_port}\n"
-        )
 
 
 @dataclass(frozen=True)
@@ -76,6 +56,4 @@ def cluster_of_two(folder: Path) -> Iterator[Cluster]:
     # Kafka's own balancing, every five minutes, would undo what a test sets up.
     still = {"auto.leader.rebalance.enable": "false"}
     with EmbeddedBroker(folder=folder / "1", settings=still) as first, JoinedBroker(first, folder / "2") as second:
-        made = Cluster(first, second)
-        wait_until(lambda: len(made.admin().list_topics(timeout=5).brokers) == 2, "the second broker has joined")
-        yield made
+        yield Cluster(first, second)

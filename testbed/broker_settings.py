@@ -1,0 +1,88 @@
+"""The ``server.properties`` of an embedded broker, as data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+FIRST_ID = 1
+"""The node id of a broker that is the controller as well."""
+_LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True)
+class Listeners:
+    """Where a broker listens: two ports of 127.0.0.1, and listeners of their own for hosts and links."""
+
+    port: int
+    controller_port: int
+    """Of the controller that the broker is, too."""
+    hosts: tuple[str, ...] = ()
+    """``host:port`` each, at further addresses of this machine."""
+    links: tuple[tuple[str, int], ...] = ()
+    """(where a proxy listens, the port behind it) each."""
+
+    @property
+    def own(self) -> str:
+        """What clients use that are on no link."""
+        return f"PLAINTEXT://{_LOOPBACK}:{self.port}"
+
+
+def server_properties(listeners: Listeners, data: Path, *, replicas: int) -> dict[str, str]:
+    """Of a broker that is the controller of its cluster as well; ``replicas`` are those of every topic."""
+    return {
+        "process.roles": "broker,controller",
+        "node.id": str(FIRST_ID),
+        "listeners": f"{listeners.own},CONTROLLER://{_LOOPBACK}:{listeners.controller_port}",
+        "controller.listener.names": "CONTROLLER",
+        "controller.quorum.voters": f"{FIRST_ID}@{_LOOPBACK}:{listeners.controller_port}",
+        # A killed broker may come back only when its old session has ended (9 s otherwise).
+        "broker.session.timeout.ms": "3000",
+        "broker.heartbeat.interval.ms": "500",
+        "log.dirs": str(data),
+        "log.retention.ms": "-1",  # with CreateTime, records of long ago would go at once
+        "log.cleaner.dedupe.buffer.size": str(8 << 20),  # 128 MiB otherwise, taken from the heap at the start
+        "auto.create.topics.enable": "false",
+        "default.replication.factor": str(replicas),
+        "offsets.topic.replication.factor": str(replicas),
+        "offsets.topic.num.partitions": "2",
+        "transaction.state.log.replication.factor": str(replicas),
+        "transaction.state.log.num.partitions": "2",
+        "transaction.state.log.min.isr": "1",
+        "transaction.abort.timed.out.transaction.cleanup.interval.ms": "1000",
+        "share.coordinator.state.topic.replication.factor": str(replicas),
+        "share.coordinator.state.topic.min.isr": "1",
+        "group.initial.rebalance.delay.ms": "0",
+        **(_further(listeners) if listeners.links or listeners.hosts else {}),
+    }
+
+
+def joined_properties(properties: Mapping[str, str], listeners: Listeners, node_id: int, voter: str) -> dict[str, str]:
+    """``properties`` as those of one more broker, whose controller ``voter`` is another one (``id@host:port``)."""
+    return {
+        **properties,
+        "process.roles": "broker",
+        "node.id": str(node_id),
+        "listeners": listeners.own,
+        "controller.quorum.voters": voter,
+    }
+
+
+def _further(listeners: Listeners) -> dict[str, str]:
+    """Listeners of their own: a client follows what its listener advertises, and so stays on its link or host."""
+    own, controller = listeners.own, f"CONTROLLER://{_LOOPBACK}:{listeners.controller_port}"
+    hosts = [f"HOST{number}://{address}" for number, address in enumerate(listeners.hosts)]
+    links = [f"LINK{number}://{_LOOPBACK}:{port}" for number, (_, port) in enumerate(listeners.links)]
+    to_links = [f"LINK{number}://{link}" for number, (link, _) in enumerate(listeners.links)]
+    names = [listener.partition(":")[0] for listener in (own, controller, *hosts, *links)]
+    return {
+        "listeners": ",".join([own, controller, *hosts, *links]),
+        "advertised.listeners": ",".join([own, *hosts, *to_links]),
+        "listener.security.protocol.map": ",".join(f"{name}:PLAINTEXT" for name in names),
+    }
+
+
+def written(properties: Mapping[str, str]) -> str:
+    """The content of the file."""
+    return "".join(f"{name}={value}\n" for name, value in properties.items())

@@ -1,0 +1,41 @@
+"""One more broker for the cluster of an embedded one, so that partitions can have another leader."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final, Self
+
+from testbed.broker import EmbeddedBroker
+from testbed.broker_settings import FIRST_ID, Listeners, joined_properties, server_properties, written
+from testbed.broker_storage import format_to_join
+
+NODE_ID: Final = 2
+
+
+class JoinedBroker(EmbeddedBroker):
+    """Broker 2 of the cluster of ``first``, which runs and stays the only controller: without it nobody is elected."""
+
+    def __init__(self, first: EmbeddedBroker, folder: Path) -> None:
+        """``folder`` keeps its data and its log."""
+        super().__init__(folder=folder, settings=first.settings, replicas=first.replicas)
+        self._first = first
+
+    def start(self) -> Self:
+        """Start, and return when clients of either broker are told of both; of this one alone where it starts again,
+        since the first may be down. Raises BrokerError."""
+        is_new = self._ports is None
+        super().start()
+        self.await_brokers([FIRST_ID, NODE_ID] if is_new else [NODE_ID])
+        if is_new:
+            self._first.await_brokers([FIRST_ID, NODE_ID])
+        return self
+
+    def _format(self, data: Path, java: Path, jars: list[Path]) -> None:
+        del java, jars
+        format_to_join(data, self._first.folder / "data", NODE_ID)
+
+    def _server_properties(self) -> str:
+        assert self._ports is not None
+        listeners = Listeners(*self._ports)
+        ours = {**server_properties(listeners, self.folder / "data", replicas=self.replicas), **self.settings}
+        return written(joined_properties(ours, listeners, NODE_ID, self._first.voter))
