@@ -109,7 +109,8 @@ def shown(planned: Timeline) -> str:
             lines.append(f"{_clock(at)}  {step.before} for {text_of(step.wait_seconds)}")
         at += step.wait_seconds
         for after, fault in step.parts:
-            told = ", ".join(f"{name} {value}" for name, value in fault.parameters.model_dump(mode="json").items())
+            given = fault.parameters.model_dump(mode="json", exclude_none=True)
+            told = ", ".join(f"{name} {value}" for name, value in given.items())
             together = ", together" if step.others else ""
             shown_fault = f"{fault.kind} on {fault.target_names} for {_length(step.seconds_of(after, fault))}{together}"
             lines.append(f"{_clock(at + after)}  {shown_fault}" + (f" ({told})" if told else ""))
