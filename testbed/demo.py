@@ -15,15 +15,17 @@ import signal
 import sys
 import time
 import webbrowser
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Final
 
 from faults.errors import FaultError
-from testbed import demo_engine
-from testbed.broker import JARS_LOCK, BrokerError, EmbeddedBroker
+from testbed import demo_engine, disk
+from testbed.broker import JARS_LOCK, EmbeddedBroker
 from testbed.checkout import version
+from testbed.demo_answers import Answers
+from testbed.demo_brokers import DemoBrokers
 from testbed.demo_chaos import ChaosDay, sidecar_charge
 from testbed.demo_faults import DemoFault
 from testbed.demo_files import (
@@ -55,6 +57,7 @@ SETTLE_SECONDS_MAX: Final = 110.0
 """After the time in which an answer is waited for. A quiet machine needs a few; a busy one may still be starting Spark
 when a short load ends."""
 ENGINE_READY_SECONDS_MAX: Final = 120.0
+FIRST_ANSWER_SECONDS_MAX: Final = 120.0
 TAIL_WINDOWS: Final = 3
 """Of load after the last recovery phase, so that what the last fault broke is answered."""
 LOOK_SECONDS: Final = 0.5
@@ -75,12 +78,14 @@ def run(given: argparse.Namespace) -> int:
     screen = Screen(sys.stdout)
     screen.write(
         f"streamproof {version()}, demo with seed {plan.seed}: engine {plan.title}, {plan.faults}, "
-        f"{plan.seconds} s of load{'' if plan.day is None else ' and the time that healing takes'}\n"
+        f"{plan.seconds} s of load{_further_time(plan)}\n"
         "The pipeline claims exactly once. Ctrl-C ends the demo and removes all that it started.\n"
     )
     with stop_on_signals() as stop:
         with stop.at_once():
             demo_engine.require(plan)
+            if plan.day is not None and plan.day.needs_disk:
+                disk.enter_own_mounts()
             resolve(JARS_LOCK)
             resolve(SIDECAR_LOCK)
             if plan.is_real:
@@ -117,15 +122,12 @@ class Demo:
             pool = self._pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
             stack.callback(self._stop.event.set)  # the fault's thread waits for nothing any more
             stack.enter_context(self._memory)
-            broker = self._start_broker(stack, pool)
-            engine = self._start_engine(stack, broker)
+            brokers = self._start_brokers(stack, pool)
+            engine = self._start_engine(stack, brokers.first)
             if self._chaos is not None:
-                load = self._chaos_day(stack, pool, broker, engine, self._chaos)
+                load = self._chaos_day(stack, pool, brokers, engine, self._chaos)
             else:
-                load = self._start_load(stack, broker)
-                self._watch_for(self._plan.seconds / 2)
-                fault = DemoFault(self._plan, engine, broker.bootstrap_servers, self._stop.event, self._screen.say)
-                self._stop.result(pool.submit(fault.run), meanwhile=self._look)
+                load = self._one_fault(stack, pool, brokers, engine)
             self._until_load_ends(load)
             self._until_settled()
             if self._chaos is not None:
@@ -135,8 +137,38 @@ class Demo:
                 raise self._fault_error
             return status
 
+    def _one_fault(
+        self, stack: ExitStack, pool: ThreadPoolExecutor, brokers: DemoBrokers, engine: ProcessEngine
+    ) -> OwnedProcess:
+        """The fault half-way through the load: a real engine, which takes its time to heal, has as much after that."""
+        load = self._start_load(stack, brokers.first)
+        self._await_first_answer(brokers.first)
+        self._watch_for(self._plan.seconds / 2)
+        servers = brokers.first.bootstrap_servers
+        fault = DemoFault(self._plan, engine, servers, self._stop.event, self._screen.say)
+        self._stop.result(pool.submit(fault.run), meanwhile=self._look)
+        if self._plan.ends_load:
+            self._watch_for(self._plan.seconds / 2)
+            load.send_signal(signal.SIGTERM)
+        return load
+
+    def _await_first_answer(self, broker: EmbeddedBroker) -> None:
+        """Of a real engine, which takes its time: what comes before is no phase that a fault could be compared with."""
+        if not self._plan.is_real:
+            return
+        deadline = time.monotonic() + FIRST_ANSWER_SECONDS_MAX
+        with Answers(broker.bootstrap_servers, topics(self._plan)["output"]) as answers:
+            while answers.count() == 0:
+                if time.monotonic() > deadline:
+                    raise DemoFailed(
+                        f"{self._plan.engine} gave no answer within {FIRST_ANSWER_SECONDS_MAX:g} s of load."
+                    )
+                self._look()
+                self._stop.pause()
+        self._screen.say(f"{self._plan.engine} has given its first answers")
+
     def _chaos_day(
-        self, stack: ExitStack, pool: ThreadPoolExecutor, broker: EmbeddedBroker, engine: ProcessEngine, chaos: ChaosDay
+        self, stack: ExitStack, pool: ThreadPoolExecutor, brokers: DemoBrokers, engine: ProcessEngine, chaos: ChaosDay
     ) -> OwnedProcess:
         """The faults under load, as soon as the sidecar reports; the load, which was asked to end."""
         while self._report is None:
@@ -144,11 +176,12 @@ class Demo:
             if not (process := self._the_sidecar().process).is_running:  # nobody restarts it yet
                 raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
             self._stop.pause()
-        load = self._start_load(stack, broker)
+        load = self._start_load(stack, brokers.first)
+        self._await_first_answer(brokers.first)
         stack.callback(chaos.end)
         sidecar = sidecar_charge(self._the_sidecar, self._restart_sidecar)
         try:
-            self._stop.result(chaos.start(pool, engine, broker, [sidecar]), meanwhile=self._look)
+            self._stop.result(chaos.start(pool, engine, brokers, [sidecar]), meanwhile=self._look)
         except FaultError as error:
             self._fault_error = error  # the report still says what was broken until then
             self._screen.say(f"the faults ended before their time: {error}")
@@ -158,7 +191,7 @@ class Demo:
         load.send_signal(signal.SIGTERM)
         return load
 
-    def _start_broker(self, stack: ExitStack, pool: ThreadPoolExecutor) -> EmbeddedBroker:
+    def _start_brokers(self, stack: ExitStack, pool: ThreadPoolExecutor) -> DemoBrokers:
         """The broker, its topics, and the sidecar, whose Spark starts meanwhile."""
         self._screen.say("starting a Kafka broker and the sidecar's Spark")
         links, hosts = ((), ()) if self._chaos is None else (self._chaos.links, self._chaos.hosts)
@@ -166,26 +199,29 @@ class Demo:
             stack.callback(self._chaos.end_relay)
             if (relay := self._chaos.start_relay(self._stop)) is not None:
                 self._watched.append(relay)
-        folder = self._folder / "broker"
-        broker = EmbeddedBroker(folder=folder, settings=BROKER_SETTINGS, links=links, hosts=hosts)
-        starting = pool.submit(broker.start)
-        stack.callback(_end_broker, broker, starting)
-        while (address := _address(broker)) is None and not starting.done():
+        are_two = self._plan.day is not None and self._plan.day.has_two_brokers
+        brokers = DemoBrokers(self._folder, BROKER_SETTINGS, links=links, hosts=hosts, are_two=are_two)
+        starting = pool.submit(brokers.start)
+        stack.callback(brokers.end, starting)
+        while (address := brokers.address) is None and not starting.done():
             self._stop.pause(0.02)
         if address is not None:
             self._start_sidecar(stack, address)
         self._stop.result(starting)
+        broker = brokers.first
         if broker.bootstrap_servers != address:  # its port was taken by another, and it moved
             self._start_sidecar(stack, broker.bootstrap_servers)
         broker.create_topics(topics(self._plan))
         if self._chaos is None or not self._chaos.breaks("broker"):
-            self._watched.append(broker.process)
+            self._watched += brokers.processes
         self._screen.say(f"the broker is at {broker.bootstrap_servers}, topics {', '.join(topics(self._plan))}")
-        if self._chaos is not None and (proxy := self._chaos.lead(broker)) is not None:
+        if brokers.second is not None:
+            self._screen.say(f"a second broker is at {brokers.second.bootstrap_servers}; each topic is on both")
+        if self._chaos is not None and (proxy := self._chaos.lead(brokers)) is not None:
             stack.callback(proxy.kill)
             self._watched.append(proxy)
             self._chaos.await_links(proxy, self._stop, self._look)
-        return broker
+        return brokers
 
     def _start_sidecar(self, stack: ExitStack, bootstrap_servers: str) -> None:
         if self._sidecar is not None:
@@ -218,6 +254,7 @@ class Demo:
         engine = demo_engine.make(self._plan, servers, self._folder, node)
         if self._chaos is not None:
             self._chaos.lead_each(engine)
+            self._chaos.give_disk(stack)
         stack.callback(engine.kill)
         engine.start()
         if self._plan.is_real or self._chaos is not None:
@@ -231,14 +268,14 @@ class Demo:
     def _start_load(self, stack: ExitStack, broker: EmbeddedBroker) -> OwnedProcess:
         config = write_load(self._plan, broker.bootstrap_servers, self._folder)
         load = OwnedProcess(
-            streamproof("generate", config) if self._plan.day is None else load_until_asked(config),
+            load_until_asked(config) if self._plan.ends_load else streamproof("generate", config),
             log=self._folder / "load.log",
             name="load generator",
             environment=python_path(),
             folder=self._folder,
         )
         stack.callback(load.kill)
-        length = f"for {self._plan.seconds} s" if self._plan.day is None else "until the day is over"
+        length = f"for {self._plan.seconds} s{_further_time(self._plan)}"
         self._screen.say(f"{EVENTS_PER_SECOND:,} events/s go in {length}; the engine counts them")
         self._start_prometheus(stack)
         return load
@@ -327,19 +364,11 @@ class Demo:
             self._screen.show(self._report)
 
 
-def _address(broker: EmbeddedBroker) -> str | None:
-    with suppress(BrokerError):
-        return broker.bootstrap_servers
-    return None
-
-
-def _end_broker(broker: EmbeddedBroker, starting: Future[EmbeddedBroker]) -> None:
-    """Kill the broker, also where it is being started in another thread; its data is thrown away."""
-    while not starting.done():
-        with suppress(BrokerError):
-            broker.process.kill()
-        time.sleep(0.05)
-    broker.kill()
+def _further_time(plan: DemoPlan) -> str:
+    """What the load lasts beyond its seconds."""
+    if not plan.ends_load:
+        return ""
+    return f"{' from the first answer on' if plan.is_real else ''} and the time that healing takes"
 
 
 def _load_json(path: Path) -> dict[str, Any]:

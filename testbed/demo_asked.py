@@ -13,12 +13,16 @@ import yaml
 from faults.catalogue import ABSENT, KINDS
 from faults.config import expanded
 from faults.errors import FaultConfigError, FaultRefused
-from testbed import node
+from testbed import disk, node
+from testbed.demo_lacks import why_no_target
+from testbed.demo_measures import control_seconds
 from testbed.demo_targets import (
     BROKER,
     MACHINE,
     SIDECAR,
     WORKERS_MAX,
+    disk_folder,
+    disk_name,
     instance_names,
     link_names,
     node_name,
@@ -46,6 +50,8 @@ _PARAMETERS: Final[dict[str, dict[str, object]]] = {
     "namespace_loss": {"percent": 10},
     "memory_pressure": {"bytes": "256MiB"},
     "clock_skew": {"offset": "1m"},
+    "disk_full": {"bytes": disk.SIZE_BYTES, "reserve": 0},  # of a disk that holds nothing else
+    "disk_slow": {"bytes_per_second": 200_000},
 }
 """Of ``--fault KIND``, where the kind must be told something."""
 _LASTS_SECONDS_MAX: Final = 10.0
@@ -95,7 +101,7 @@ def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict
             f"--fault {kind} is no fault of the demo; use kill, pause, none or a kind that `streamproof faults list` "
             "shows, such as net_delay, broker_kill or restart_loop; --faults FILE and --plan NAME have several."
         )
-    control, lasts = seconds / 3, min(seconds / 6, _LASTS_SECONDS_MAX)
+    control, lasts = control_seconds(seconds, is_day=True), min(seconds / 6, _LASTS_SECONDS_MAX)
     fault = {
         "kind": kind,
         "target": _target(kind, engine, inputs),
@@ -116,11 +122,12 @@ def _target(kind: str, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
         "namespace": {"name": node_name(engine)},
         "machine": {"name": MACHINE},
     }
+    if disk_folder(engine, Path()) is not None:
+        fitting["folder"] = {"name": disk_name(engine)}
     wanted = KINDS[kind].target
     if wanted not in fitting:
         raise FaultRefused(
-            f"--fault {kind} needs a target of type {wanted}, and the demo has none; use a kind for "
-            f"{', '.join(fitting)}."
+            f"--fault {kind} needs a target of type {wanted}, and the demo {why_no_target(wanted, engine)}."
         )
     return fitting[wanted]
 

@@ -6,22 +6,36 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
+from faults.backends import faketime
 from faults.command import shown
 from faults.errors import NotHealed
 from faults.healing import Patience
 from faults.runner import run as run_timeline
+from testbed import disk
 from testbed.broker import BrokerError, EmbeddedBroker, free_ports
+from testbed.demo_brokers import DemoBrokers
 from testbed.demo_day import Day
 from testbed.demo_sidecar import DemoSidecar, python_path, streamproof
 from testbed.demo_stop import Stop
 from testbed.demo_supervisor import Charge, Supervisor, charges_of
-from testbed.demo_targets import BROKER, SIDECAR, Places, node_name, pid_file, state_folder
+from testbed.demo_targets import (
+    BROKER,
+    BROKER_2,
+    SIDECAR,
+    Places,
+    clock_file,
+    disk_name,
+    node_name,
+    pid_file,
+    state_folder,
+)
 from testbed.engines.base import EngineError, ProcessEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
-from testbed.engines.settings import Node
+from testbed.engines.settings import Clock, Node
 from testbed.node import PROXY_READY, NodeRelay
 from testbed.processes import OwnedProcess
 from testbed.run_files import write_yaml
@@ -83,14 +97,24 @@ class ChaosDay:
         """Whether targets of a type are hit, so that their end is no failure of the demo."""
         return target_type in self._day.kinds
 
-    def lead(self, broker: EmbeddedBroker) -> OwnedProcess | None:
+    def give_disk(self, stack: ExitStack) -> None:
+        """Put the engine's state on a file system of its own, where a fault fills it, until ``stack`` ends."""
+        if (folder := self._day.disk_folder) is not None:
+            disk.mount(self._folder / folder)
+            stack.callback(disk.unmount, self._folder / folder)
+            size = disk.SIZE_BYTES >> 20
+            self._say(f"{disk_name(self._day.engine)}: the engine's state is on a disk of its own, of {size} MiB")
+
+    def lead(self, brokers: DemoBrokers) -> OwnedProcess | None:
         """Write the fault configuration; start the proxy where there are links, and wait until it serves them."""
+        broker, second = brokers.first, brokers.second
         links = tuple(zip(self.links, broker.link_upstreams, strict=True))
         node = None
         if self._relay is not None:
             (self._engine_servers,) = broker.host_servers
             node = self._relay.target(self._engine_servers)
-        self._places = Places(self._folder, broker.bootstrap_servers, links, node)
+        other = None if second is None else second.bootstrap_servers
+        self._places = Places(self._folder, broker.bootstrap_servers, links, node, other)
         file = write_yaml(self._folder / "faults.yaml", self._day.content(self._places))
         if not links:
             return None
@@ -110,18 +134,28 @@ class ChaosDay:
             self._say(f"{name}: the engine reaches the broker at {upstream} through {listen}")
 
     def lead_each(self, engine: ProcessEngine) -> None:
-        """Give each instance the link of its own, where it has one. Before its start."""
+        """Give each instance the link and the clock of its own, where it has one. Before its start."""
         if isinstance(engine, KafkaStreamsEngine):
             engine.own_servers = tuple(listen for listen, _ in self._links())
+        if self._day.needs_clocks:
+            engine.clocks = dict(enumerate(map(self._clock, self._day.instance_names)))
+
+    def _clock(self, target: str) -> Clock:
+        library = faketime.installed()
+        assert library is not None, "looked for before anything was started"
+        file = clock_file(self._folder, target)
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("+0\n", encoding="utf-8")
+        return Clock(library, file)
 
     def start(
-        self, pool: ThreadPoolExecutor, engine: ProcessEngine, broker: EmbeddedBroker, sidecar: Sequence[Charge]
+        self, pool: ThreadPoolExecutor, engine: ProcessEngine, brokers: DemoBrokers, sidecar: Sequence[Charge]
     ) -> Future[None]:
         """Run the timeline in a thread of ``pool``, once all that it may hit is there."""
         assert self._places is not None
         charges = charges_of(engine, self._day.instance_names, lambda name: pid_file(self._folder, name))
         if self.breaks("broker"):
-            charges.append(_broker_charge(broker, pid_file(self._folder, BROKER)))
+            charges += map(self._broker_charge, (BROKER, BROKER_2), brokers.all)
         if self.breaks("sidecar"):
             charges += sidecar
         self._supervisor = Supervisor(charges, state_folder(self._folder), self._say)
@@ -171,6 +205,15 @@ class ChaosDay:
         if self._supervisor is not None:
             self._supervisor.stop()
 
+    def _broker_charge(self, name: str, broker: EmbeddedBroker) -> Charge:
+        def pid() -> int | None:
+            try:
+                return broker.process.pid if broker.process.is_running else None
+            except BrokerError:
+                return None  # being started again
+
+        return Charge(name, pid, broker.restart, lambda: True, pid_file(self._folder, name))
+
     def _links(self) -> tuple[tuple[str, str], ...]:
         assert self._places is not None
         return self._places.links
@@ -184,13 +227,3 @@ def sidecar_charge(sidecar: Callable[[], DemoSidecar], restart: Callable[[], Non
         return process.pid if process.is_running else None
 
     return Charge(SIDECAR, pid, restart, lambda: True, None)
-
-
-def _broker_charge(broker: EmbeddedBroker, file: Path) -> Charge:
-    def pid() -> int | None:
-        try:
-            return broker.process.pid if broker.process.is_running else None
-        except BrokerError:
-            return None  # being started again
-
-    return Charge(BROKER, pid, broker.restart, lambda: True, file)

@@ -8,29 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from faults.catalogue import KINDS
 from faults.config import FaultConfig, parse
-from faults.errors import FaultConfigError, FaultRefused
+from faults.errors import FaultConfigError
 from faults.fault import Fault, Timeline
 from faults.schedule import timeline
 from faults.targets import LocalProcess
-from testbed import node
 from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS
+from testbed.demo_lacks import check_targets, check_together, needs_two_brokers
 from testbed.demo_targets import (
     STARTED_BY,
     WORKERS,
     Places,
+    disk_folder,
     instance_names,
     link_names,
-    node_name,
     state_folder,
     targets,
 )
-from testbed.demo_workers import overlapping, workers_needed
+from testbed.demo_workers import workers_needed
 
 HEALED_WITHIN: Final = "180s"
 """Unless the file says it: a killed engine is healed when all of it is ready again."""
@@ -38,13 +37,7 @@ _PLANNED: Final = Places(
     Path("demo"), "127.0.0.1:1", (), {"type": "namespace", "namespace": "demo", "device": "e0",
                                       "relay": "198.18.0.0/30", "probe": "127.0.0.1:1"},
 )  # fmt: skip
-_ONE_BROKER: Final = "another broker to lead, and the demo has one"
-_LACKING: Final = {
-    "clock_skew": "processes that were started under libfaketime, and the demo starts none so",
-    "broker_demote": _ONE_BROKER,
-    "leader_move": _ONE_BROKER,
-}
-"""Kind of fault -> what the demo's targets lack for it."""
+_SECOND: Final = "127.0.0.1:2"
 
 
 @dataclass(frozen=True)
@@ -60,6 +53,8 @@ class Day:
     seed: int
     workers: int
     """How many the engine runs, where it runs several."""
+    has_two_brokers: bool
+    """Whether a second one can lead: only where a fault asks for it."""
     timeline: Timeline
     """As the seed gives it, of which a run changes only what the targets are: the plan that was checked is the one."""
 
@@ -67,6 +62,11 @@ class Day:
     def kinds(self) -> frozenset[str]:
         """The types of the targets that are hit."""
         return frozenset(KINDS[fault.kind].target for step in self.timeline.steps for _, fault in step.parts)
+
+    @property
+    def fault_kinds(self) -> frozenset[str]:
+        """The kinds of the faults."""
+        return frozenset(fault.kind for step in self.timeline.steps for _, fault in step.parts)
 
     @property
     def link_names(self) -> tuple[str, ...]:
@@ -98,6 +98,21 @@ class Day:
         """Before the first fault."""
         return self.timeline.steps[0].wait_seconds
 
+    @property
+    def needs_disk(self) -> bool:
+        """Whether the engine's state is put on a file system of its own: only where it is filled."""
+        return "disk_full" in self.fault_kinds
+
+    @property
+    def disk_folder(self) -> Path | None:
+        """Where that is, below the folder of the demo; None where there is none."""
+        return disk_folder(self.engine, Path()) if self.needs_disk else None
+
+    @property
+    def needs_clocks(self) -> bool:
+        """Whether each worker has a clock of its own: only where one is moved."""
+        return "clock_skew" in self.fault_kinds
+
     def content(self, places: Places) -> dict[str, Any]:
         """The whole fault configuration of a run."""
         return _content(self.asked, self.engine, self.inputs, self.seed, places, self.workers)
@@ -114,23 +129,21 @@ def day_of(engine: str, inputs: tuple[str, ...], seed: int, source: str, asked: 
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")
 
-    def with_workers(workers: int) -> dict[str, Any]:
+    def with_workers(workers: int, second_broker: str | None = None) -> FaultConfig:
         names = link_names(engine, workers)
         links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(names))
-        return _content(asked, engine, inputs, own_seed, replace(_PLANNED, links=links), workers)
+        places = replace(_PLANNED, links=links, second_broker=second_broker)
+        return parse(_content(asked, engine, inputs, own_seed, places, workers), source)
 
-    workers = workers_needed(parse(with_workers(WORKERS), source), engine, source)
-    config = parse(with_workers(workers), source)
-    _check_targets(config, engine, source)
+    few = with_workers(WORKERS)
+    workers, are_two = workers_needed(few, engine, source), needs_two_brokers(few)
+    config = with_workers(workers, _SECOND if are_two else None)
+    check_targets(config, engine, source)
     planned = _planned(config, own_seed)
     if not planned.steps:
         raise FaultConfigError(f"{source}: its budgets leave room for no fault; raise length or down_at_most.")
-    day = Day(source, asked, engine, inputs, own_seed, workers, planned)
-    if day.needs_node and day.link_names:
-        raise FaultRefused(
-            f"{source}: a worker in a network of its own reaches the broker past the links; take faults of links or of "
-            f"{node_name(engine)}, not both in one day."
-        )
+    day = Day(source, asked, engine, inputs, own_seed, workers, are_two, planned)
+    check_together(day.kinds, day.fault_kinds, engine, source, has_two_brokers=are_two)
     return day
 
 
@@ -146,29 +159,6 @@ def _content(
         "targets": targets(engine, inputs, places, workers),
         "limits": {"healed_within": HEALED_WITHIN, **limits} if isinstance(limits, dict) else limits,
     }
-
-
-def _check_targets(config: FaultConfig, engine: str, source: str) -> None:
-    """Say what the demo lacks in its own words, before the selectors would."""
-    given = {target.type for target in config.targets.values()}
-    for spec in chain.from_iterable(overlapping(config)):
-        if (wanted := KINDS[spec.kind].target) not in given:
-            raise FaultRefused(
-                f"{source}: {spec.kind} needs a target of type {wanted}, and the demo has none; use a kind for "
-                f"{', '.join(sorted(given))}."
-            )
-        if wanted == "namespace" and (why_not := node.why_not_here()) is not None:
-            raise FaultRefused(
-                f"{source}: {spec.kind} needs a network of its own for a worker, which this host cannot give: "
-                f"{why_not}."
-            )
-        if (lacking := _LACKING.get(spec.kind)) is not None:
-            raise FaultRefused(f"{source}: {spec.kind} needs {lacking}; take another kind.")
-        if spec.target.name is not None and spec.target.name not in config.targets:
-            raise FaultRefused(
-                f"{source}: the demo with {engine} has no target {spec.target.name}; use one of "
-                f"{', '.join(config.targets)}."
-            )
 
 
 def _planned(config: FaultConfig, seed: int) -> Timeline:

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
 
 from testbed.demo_files import EFFECTIVE_FILE, engine_settings, real_settings
 from testbed.demo_options import DemoPlan
-from testbed.demo_targets import roles
+from testbed.demo_targets import ENGINE_FOLDER, roles
 from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine
 from testbed.engines.settings import Node
 from validator.stream.jars import find_java
-
-_FOLDER: Final = "engine"
 
 
 def require(plan: DemoPlan) -> None:
@@ -36,12 +33,12 @@ def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None
     own = {"node": node}
     if plan.is_real:
         settings = real_settings(plan, bootstrap_servers).model_copy(update=own)
-        return make_engine(plan.engine, settings, folder / _FOLDER)
+        return make_engine(plan.engine, settings, folder / ENGINE_FOLDER)
     kind = MutantEngine if plan.engine == "mutant" else ReferenceEngine
     # One alone shows best what a kill breaks; on a chaos day the others go on, as in a real pipeline.
     instances = 1 if plan.day is None else roles(plan.engine, plan.day.workers).count("worker")
     ours = engine_settings(plan, bootstrap_servers, folder).model_copy(update=own)
-    return kind(ours, folder / _FOLDER, instances=instances)
+    return kind(ours, folder / ENGINE_FOLDER, instances=instances)
 
 
 def tell_effective(engine: RealEngine, folder: Path, say: Callable[[str], None]) -> None:

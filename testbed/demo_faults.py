@@ -12,8 +12,9 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Producer
 
+from testbed.demo_answers import Answers
 from testbed.demo_files import TOPICS
 from testbed.demo_options import DemoPlan
 from testbed.engines.base import ProcessEngine
@@ -82,12 +83,11 @@ class DemoFault:
 
     def _await_answer(self) -> None:
         """Return right after an answer, or after a while without one: killed now, an engine has not committed it."""
-        reader = Consumer({"bootstrap.servers": self._bootstrap_servers, "group.id": "demo-fault", "log_level": 0})
-        before = _results(reader)
         deadline = time.monotonic() + ANSWER_SECONDS_MAX
-        while _results(reader) == before and time.monotonic() < deadline and not self._stop.wait(_LOOK_SECONDS):
-            pass
-        reader.close()
+        with Answers(self._bootstrap_servers, TOPICS["output"]) as answers:
+            before = answers.count()
+            while answers.count() == before and time.monotonic() < deadline and not self._stop.wait(_LOOK_SECONDS):
+                pass
 
     def _pause(self) -> None:
         pid = self._engine.instances[0].pid
@@ -130,12 +130,6 @@ class DemoFault:
         self._producer.produce("faults", json.dumps(record), key=self._id)
         if self._producer.flush(_VERIFY_SECONDS_MAX) and not self._stop.is_set():
             raise FaultFailed("The faults topic took no record: the broker does not answer.")
-
-
-def _results(reader: Consumer) -> int:
-    """The end offsets of the output topic, together."""
-    partitions = [TopicPartition("output", p) for p in range(TOPICS["output"])]
-    return sum(reader.get_watermark_offsets(p, timeout=_VERIFY_SECONDS_MAX)[1] for p in partitions)
 
 
 def _is_stopped(pid: int) -> bool:

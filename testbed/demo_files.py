@@ -10,7 +10,7 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from testbed import run_files
+from testbed import demo_measures, run_files
 from testbed.broker import free_ports
 from testbed.demo_options import DemoPlan
 from testbed.demo_targets import WORKERS
@@ -35,6 +35,8 @@ TRANSACTION_SECONDS: Final = 10.0
 """A transaction of the reference engine: a worker that a dead broker caught in one waits so long, and starts anew."""
 ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that answer as soon as a window closes, whenever they commit."""
+FIRST_ANSWER_SECONDS: Final = 20.0
+"""More than a real engine needs for it, under load; the clock of its demo runs from then on."""
 DAY_COMMIT_SECONDS: Final = 5.0
 """On a chaos day, of an engine set to at least once: more than two windows, so that most kills repeat answers."""
 HEARTBEATS: Final = 3
@@ -42,10 +44,8 @@ HEARTBEATS: Final = 3
 BROKER_SETTINGS: Final = {"group.min.session.timeout.ms": "1000"}
 """Of the demo's broker, which would refuse PGVal's sessions."""
 PROMETHEUS_PORT: Final = 9090
-_RATE_WINDOWS: Final = 8
-"""The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
 _LOAD_SECONDS_MAX: Final = 24 * 3600
-"""A chaos day ends its load itself."""
+"""Where the demo ends its load itself."""
 
 
 def topics(plan: DemoPlan) -> dict[str, int]:
@@ -59,8 +59,8 @@ def _workers(plan: DemoPlan) -> int:
 
 
 def window_seconds(plan: DemoPlan) -> int:
-    """Five seconds; shorter in a short demo, so that some windows close before the fault, and on a chaos day."""
-    return 5 if plan.seconds >= 40 and plan.day is None else 2
+    """Of the windows of event time."""
+    return demo_measures.window_seconds(plan.seconds, is_day=plan.day is not None)
 
 
 def commit_seconds(plan: DemoPlan) -> float:
@@ -98,7 +98,8 @@ def real_timeouts(plan: DemoPlan) -> Timeouts:
     answered until then is answered again."""
     changed: dict[str, float] = {}
     if plan.engine in ANSWER_BEFORE_COMMIT and plan.guarantee == "at_least_once":
-        changed["commit_interval_seconds"] = plan.seconds if plan.day is None else DAY_COMMIT_SECONDS
+        until_fault = plan.seconds + FIRST_ANSWER_SECONDS
+        changed["commit_interval_seconds"] = until_fault if plan.day is None else DAY_COMMIT_SECONDS
     if (timeout := _timeout_seconds(plan)) is not None:
         changed |= {"session_timeout_seconds": timeout, "heartbeat_interval_seconds": timeout / HEARTBEATS}
     return LOCAL.model_copy(update=changed)
@@ -139,7 +140,7 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
         workload=plan.workload,
         window_ms=window_seconds(plan) * 1000,
         per_second=EVENTS_PER_SECOND,
-        seconds=plan.seconds if plan.day is None else _LOAD_SECONDS_MAX,
+        seconds=_LOAD_SECONDS_MAX if plan.ends_load else plan.seconds,
         seed=plan.seed,
     )
 
@@ -155,21 +156,14 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
         overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
         missing_after_ms=missing_after_seconds(plan) * 1000,
         effective=EFFECTIVE_FILE if plan.is_real else None,
-        measures=_measures(plan.seconds / 2 if plan.day is None else plan.day.control_seconds, window_seconds(plan)),
+        measures=demo_measures.measures(_control_seconds(plan), window_seconds(plan)),
     ).write(bootstrap_servers, folder)
 
 
-def _measures(control: float, window: int) -> dict[str, object]:
-    """The section of that name: a baseline from a short control phase, a rate over several windows."""
-    # The control phase must hold two rates at least.
-    rate_over = f"{max(2 * window, min(_RATE_WINDOWS * window, control // 3)):g}s"
-    return {
-        # The first answers of a real engine come late: a baseline with them in it would hide what a fault costs.
-        "warm_up": f"{max(1.0, control / 5):g}s",
-        "control_least": f"{max(1.0, min(10.0, control / 2)):g}s",
-        "moving_rate": rate_over,
-        "stable_for": rate_over,
-    }
+def _control_seconds(plan: DemoPlan) -> float:
+    if plan.day is not None:
+        return plan.day.control_seconds
+    return demo_measures.control_seconds(plan.seconds, is_day=False)
 
 
 def start_prometheus(url: str, folder: Path) -> tuple[OwnedProcess, str]:

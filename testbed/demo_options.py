@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, cast
 
 from testbed.demo_asked import named, one, read
 from testbed.demo_day import Day, day_of
+from testbed.demo_measures import least_seconds
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.mutations import Mutation
 from testbed.engines.settings import Guarantee, Workload
@@ -69,6 +70,12 @@ class DemoPlan:
         return self.engine in CATALOGUE
 
     @property
+    def ends_load(self) -> bool:
+        """Whether the load lasts until the demo ends it: ``seconds`` and as long as healing takes, on a day and with a
+        real engine, of which also the first answer comes late."""
+        return self.day is not None or self.is_real
+
+    @property
     def title(self) -> str:
         """The engine in words."""
         kept = self.guarantee.replace("_", " ") + (", joins" if self.workload == "mst" else "")
@@ -96,9 +103,20 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
             f"demo: --seconds {seconds} is too short for a fault and its healing; use {SECONDS_MIN} or more."
         )
     plan = _plan(given, name, details, fault=fault if fault in FAULTS else "none", seconds=seconds)
+    if plan.is_real and fault != "none":
+        _check_baseline(plan, seconds, is_day=fault not in FAULTS)
     if fault in FAULTS:
         return plan
     return _on_a_day(plan, f"--fault {fault}", one(fault, seconds, name, Topics().inputs(plan.workload)))
+
+
+def _check_baseline(plan: DemoPlan, seconds: int, *, is_day: bool) -> None:
+    least = least_seconds(is_day=is_day)
+    if seconds < least:
+        raise DemoRefused(
+            f"demo: --seconds {seconds} leaves too little output of {plan.engine} before the fault to compare it with; "
+            f"use {least} or more."
+        )
 
 
 def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> DemoPlan:

@@ -25,7 +25,17 @@ STARTED_BY: Final[Mapping[str, str]] = {"storm-worker-0": "storm-supervisor"}
 _LEADERS: Final = ("jobmanager", "driver", "nimbus")
 _LINK_OF_EACH: Final = ("kafka_streams",)
 """Engines whose instances can be led to the broker by a link each; the others have one for all that they send."""
+_DISKS: Final[Mapping[str, str]] = {
+    "kafka_streams": "state-0",
+    "flink": "checkpoints",
+    "spark": "checkpoint",
+    "storm": "local",
+}
+"""Engine -> where its first worker keeps its state; that of Flink and Spark is of all of it, that of Storm holds no
+window, but what Nimbus, Supervisor and worker go by. The stand-ins keep nothing on disk."""
+ENGINE_FOLDER: Final = "engine"
 BROKER: Final = "broker"
+BROKER_2: Final = "broker-2"
 SIDECAR: Final = "sidecar"
 MACHINE: Final = "machine"
 
@@ -39,6 +49,8 @@ class Places:
     links: tuple[tuple[str, str], ...]
     node: Mapping[str, object] | None = None
     """The network of the first worker as a target, where it has one of its own."""
+    second_broker: str | None = None
+    """The address of it, on a day with two."""
 
 
 def workers_for(engine: str, hit_at_once: int) -> int:
@@ -74,6 +86,26 @@ def node_name(engine: str) -> str:
     return f"{instance_names(engine)[0]}-node"
 
 
+def disk_name(engine: str) -> str:
+    """The folder of its state: ``flink-disk``."""
+    return f"{engine}-disk"
+
+
+def disk_folder(engine: str, folder: Path) -> Path | None:
+    """Where an engine keeps its state, of a demo in ``folder``; None where it keeps none."""
+    return folder / ENGINE_FOLDER / _DISKS[engine] if engine in _DISKS else None
+
+
+def clock_file(folder: Path, target: str) -> Path:
+    """By which the clock of an instance is moved."""
+    return folder / "clocks" / target
+
+
+def leads(role: str) -> bool:
+    """Whether an instance of that role directs the others."""
+    return role in _LEADERS
+
+
 def pid_file(folder: Path, target: str) -> Path:
     """Where the process id of a target is while it does its part."""
     return folder / "pids" / f"{target}.pid"
@@ -101,18 +133,21 @@ def targets(
             "type": "process",
             "pid_file": str(pid_file(places.folder, name)),
             "supervised": True,
+            "clock_file": str(clock_file(places.folder, name)),
             **_group(name, places.folder),
             "host": f"node-{number}",
-            "leader": role in _LEADERS,
+            "leader": leads(role),
             "labels": {"engine": engine, "role": role},
         }
-    found[BROKER] = {
-        "type": "broker",
-        "address": places.bootstrap_servers,
-        "pid_file": str(pid_file(places.folder, BROKER)),
-        "supervised": True,
-        "labels": {"role": BROKER},
-    }
+    for name, address in ((BROKER, places.bootstrap_servers), (BROKER_2, places.second_broker)):
+        if address is not None:
+            found[name] = {
+                "type": "broker",
+                "address": address,
+                "pid_file": str(pid_file(places.folder, name)),
+                "supervised": True,
+                "labels": {"role": BROKER},
+            }
     found[SIDECAR] = {
         "type": "sidecar",
         "state": str(places.folder / "state"),
@@ -136,5 +171,14 @@ def targets(
             }
     if places.node is not None:
         found[node_name(engine)] = {**places.node, "labels": {"engine": engine, "role": "node"}}
+    if (disk := disk_folder(engine, places.folder)) is not None:
+        owner = instance_names(engine, workers)[0]
+        found[disk_name(engine)] = {
+            "type": "folder",
+            "path": str(disk),
+            "pid_file": str(pid_file(places.folder, STARTED_BY.get(owner, owner))),
+            "group": True,
+            "labels": {"engine": engine, "role": "disk"},
+        }
     found[MACHINE] = {"type": "machine", "labels": {"role": MACHINE}}
     return found

@@ -11,13 +11,14 @@ import signal
 import sys
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final, Protocol, Self
 
 from testbed.engines.job import READY
-from testbed.engines.settings import EngineSettings, Node
+from testbed.engines.settings import Clock, EngineSettings, Node
 from testbed.processes import OwnedProcess
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
@@ -78,6 +79,8 @@ class ProcessEngine(ABC):
     name: str
     node: Node | None = None
     """The network of its own that an instance is started in."""
+    clocks: Mapping[int, Clock] = MappingProxyType({})
+    """Instance -> the clock of its own that it is started with."""
 
     def __init__(self, folder: Path, *, roles: Sequence[str]) -> None:
         """``folder`` takes the configuration and the logs."""
@@ -131,7 +134,7 @@ class ProcessEngine(ABC):
                 [*entry, *self._command(i)],
                 log=log,
                 name=self._log(i).stem,
-                environment=self._environment(i),
+                environment={**self._environment(i), **(self.clocks[i].environment if i in self.clocks else {})},
                 folder=self._working_folder(i),
             )
 

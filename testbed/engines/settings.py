@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
@@ -30,6 +31,25 @@ class Node(BaseModel):
     def entry(self) -> list[str | Path]:
         """What a command line begins with to be run there."""
         return ["nsenter", f"--net=/run/netns/{self.namespace}"]
+
+
+@dataclass(frozen=True)
+class Clock:
+    """A clock of its own for an instance, by libfaketime, so that it can be moved."""
+
+    library: Path
+    file: Path
+    """What the clock is off by: `+0` until a fault writes something else."""
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """What the instance is started with."""
+        return {
+            "LD_PRELOAD": str(self.library),
+            "FAKETIME_TIMESTAMP_FILE": str(self.file),
+            "FAKETIME_NO_CACHE": "1",
+            "DONT_FAKE_MONOTONIC": "1",
+        }
 
 
 class EngineSettings(BaseModel):

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from faults.backends import namespaces, relay
-from testbed import demo
+from faults.backends import block_throttle, namespaces, relay
+from testbed import demo, disk
 from testbed.engines.catalogue import CATALOGUE
 from validator.cli.main import main
 
@@ -116,7 +116,14 @@ def test_without_network_the_jars_of_an_engine_are_told(
 @pytest.fixture
 def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A user who is not root, and whom nothing was found out for before."""
-    found_out = (namespaces.why_not_here, namespaces.why_no_netem, namespaces.why_no_tbf, relay.why_not_here)
+    found_out = (
+        namespaces.why_not_here,
+        namespaces.why_no_netem,
+        namespaces.why_no_tbf,
+        relay.why_not_here,
+        block_throttle.why_not_here,
+        disk.why_not_here,
+    )
     for known in found_out:
         known.cache_clear()
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
@@ -137,6 +144,8 @@ def nobody(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
             ("--fault", "namespace_partition"),
             "namespace_partition needs a network of its own for a worker",
         ),
+        ("flink", ("--fault", "disk_full"), "disk_full needs a disk of its own for flink, since yours is never filled"),
+        ("spark", ("--fault", "disk_slow"), "disk_slow cannot be done on this host"),
     ],
 )
 def test_without_root_what_needs_it_is_refused(

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import yaml
 
-from testbed import node
+from testbed import disk, node
 from testbed.engines.catalogue import CATALOGUE
-from tests.e2e.test_demo import SECONDS_MAX, Demo, assert_nothing_left, demo
+from tests.e2e.test_demo import SECONDS_MAX, Demo, assert_no_process_left, assert_nothing_left, demo, until
 from validator.stream.jars import PrerequisiteError
 
 WORKER = {"labels": {"role": "worker"}}
+WATCHDOG_SECONDS_MAX = 60.0
+DISK = {"bytes": disk.SIZE_BYTES, "reserve": 0}
 
 
 def day(folder: Path, *faults: dict[str, Any], control: str, recovery: str) -> tuple[str, str]:
@@ -100,6 +102,67 @@ def test_one_fault_of_the_catalogue_needs_no_file(tmp_path: Path) -> None:
     assert "no violation after it" in told_of("net-partition", running)
 
 
+@pytest.mark.timeout(600)
+def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
+    arguments = ("--engine", "reference:exactly_once", "--fault", "leader_move", "--seconds", "15")
+    running = ended(tmp_path, *arguments)
+    assert "a second broker is at 127.0.0.1:" in running.said()
+    assert "FAULT failure: leader-move on click is in" in running.said()
+    assert "healed: leader-move on click is gone" in running.said()
+    assert "no violation after it" in told_of("leader-move", running)
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+def test_either_of_two_brokers_is_killed_and_comes_back(tmp_path: Path) -> None:
+    kills = [{"kind": "broker_kill", "target": name, "name": f"kill-{name}"} for name in ("broker-2", "broker")]
+    running = ended(
+        tmp_path, "--engine", "reference:exactly_once", *day(tmp_path, *kills, control="6s", recovery="10s")
+    )
+    for name in ("broker-2", "broker"):
+        assert f"the supervisor starts {name} again" in running.said()
+        assert f"healed: kill-{name} on {name} is gone" in running.said()
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
+@pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
+def test_a_full_disk_stops_the_answers_of_flink_until_it_is_healed(tmp_path: Path) -> None:
+    skip_without("flink")
+    running = ended(tmp_path, "--engine", "flink", "--fault", "disk_full", "--seconds", "36")
+    assert "FAULT failure: disk-full on flink-disk is in, for 6s" in running.said()
+    told = told_of("disk-full", running)
+    assert "no violation after it" in told
+    stopped = re.search(r"stopped the output for ([\d.]+) s", told)
+    # No checkpoint, hence no transaction that is committed.
+    assert stopped is not None, told
+    assert float(stopped[1]) > 4
+    assert not mounted_disks()
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(600)
+@pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
+def test_killed_while_a_disk_is_full_it_leaves_no_mount(tmp_path: Path) -> None:
+    skip_without("kafka_streams")
+    full = {"kind": "disk_full", "target": "kafka_streams-disk", "for": "10m", "parameters": DISK}
+    arguments = ("--engine", "kafka_streams", *day(tmp_path, full, control="2s", recovery="2s"))
+    with demo(tmp_path / "demo", *arguments) as running:
+        running.await_line("FAULT failure: disk-full on kafka_streams-disk is in")
+        assert not mounted_disks(), "nobody but the demo sees it"
+        assert running.end(signal.SIGKILL) == -signal.SIGKILL
+        # The watchdog heals, then waits for a while for the broker that is gone.
+        until(lambda: not running.others(), WATCHDOG_SECONDS_MAX, running.others)
+        assert_no_process_left(running)
+        assert not list(running.folder.rglob(".streamproof-fault-*"))
+    assert not mounted_disks()
+
+
+def mounted_disks() -> list[str]:
+    """Those of demos, as others than the demo see them."""
+    return [line for line in Path("/proc/mounts").read_text().splitlines() if line.startswith("streamproof-demo ")]
+
+
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> None:
@@ -159,7 +222,7 @@ def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, 
     skip_without(engine)
     # Nothing breaks without a kill; after one, those two answer again what they had not committed, if anything.
     statuses = (0, 1) if fault == "kill" and engine in ("spark", "storm") else (0,)
-    running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "20", statuses=statuses)
+    running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "24", statuses=statuses)
     said = " ".join(running.said().split())
     assert re.search(r"at_least_once +pass", said), said
     assert ("process_" in said) is (fault != "none")

@@ -2,22 +2,30 @@
 
 from __future__ import annotations
 
+import os
+import tempfile
+import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from faults.backends import faketime
 from faults.catalogue import KINDS
 from faults.errors import FaultError, FaultRefused
-from faults.targets import LocalProcess
-from testbed import node
+from faults.targets import FolderTarget, LocalProcess
+from testbed import disk, node
 from testbed.broker import EmbeddedBroker
+from testbed.demo_chaos import ChaosDay
 from testbed.demo_day import Day
 from testbed.demo_files import missing_after_seconds, real_settings, write_sidecar
 from testbed.demo_options import DemoPlan, DemoRefused
 from testbed.demo_targets import ROLES, Places, instance_names, link_names, state_folder
+from testbed.engines.base import ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.settings import EngineSettings
 from tests.unit.demo_days import PLACES, in_file, planned
 from validator.config.load import load
 
@@ -126,7 +134,6 @@ def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None
         ),
         ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "it would hit all replicas"),
         ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
-        ({"kind": "clock_skew", "parameters": {"offset": "1m"}}, {}, "the demo starts none so; take another kind"),
     ],
 )
 def test_what_the_demo_cannot_give_is_refused(
@@ -137,19 +144,37 @@ def test_what_the_demo_cannot_give_is_refused(
     assert refused.value.exit_status == 2
 
 
-HERE = {
-    name
-    for name, kind in KINDS.items()
-    if kind.why_not_here is None and (kind.target != "namespace" or node.why_not_here() is None)
-}
-NOT_OF_THE_DEMO = {"clock_skew", "broker_demote", "leader_move"}
-FITTING = {"process", "broker", "sidecar", "topic", "link", "namespace", "machine"}
+def is_here(name: str) -> bool:
+    """Whether this host can do that kind to the demo."""
+    kind = KINDS[name]
+    if name == "disk_slow" and kind.why_not_here is None:
+        return Path("/sys/dev/block", disk_number(tempfile.gettempdir())).exists()
+    if name == "clock_skew":
+        return faketime.installed() is not None
+    own = {"namespace": node.why_not_here, "disk_full": disk.why_not_here}
+    return kind.why_not_here is None and all(own[of]() is None for of in (name, kind.target) if of in own)
+
+
+def disk_number(folder: str) -> str:
+    device = Path(folder).stat().st_dev
+    return f"{os.major(device)}:{os.minor(device)}"
+
+
+HERE = set(filter(is_here, KINDS))
+FITTING = {"process", "broker", "sidecar", "topic", "link", "namespace", "machine", "folder"}
+WITHOUT_DISK = {"reference", "mutant"}
+
+
+def is_of_the_demo(kind: str, engine: str) -> bool:
+    target = KINDS[kind].target
+    lacks = (target == "folder" and engine in WITHOUT_DISK) or (kind == "clock_skew" and engine in CATALOGUE)
+    return target in FITTING and not lacks
 
 
 @pytest.mark.parametrize("engine", ROLES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_the_catalogue_is_a_day_of_one_fault_or_refused_in_one_sentence(engine: str, kind: str) -> None:
-    if KINDS[kind].target not in FITTING or kind in NOT_OF_THE_DEMO or kind not in HERE:
+    if not is_of_the_demo(kind, engine) or kind not in HERE:
         with pytest.raises(FaultRefused, match=kind) as refused:
             planned(engine, fault=kind)
         assert refused.value.exit_status == 2
@@ -165,7 +190,7 @@ def test_a_kind_of_the_catalogue_is_a_day_of_one_fault_or_refused_in_one_sentenc
 def places(day: Day) -> Places:
     links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(day.link_names))
     network = node.NodeRelay(Path("run")).target() if day.needs_node else None
-    return Places(Path("run"), "127.0.0.1:9092", links, network)
+    return Places(Path("run"), "127.0.0.1:9092", links, network, "127.0.0.1:9093" if day.has_two_brokers else None)
 
 
 @pytest.mark.parametrize(
@@ -180,12 +205,129 @@ def places(day: Day) -> Places:
         ("storm", "restart_loop", "storm-worker-0"),
         ("mutant", "process_pause", "mutant-worker-0"),
         ("flink", "sidecar_restart", "sidecar"),
+        ("reference", "leader_move", "click"),
+        ("flink", "broker_demote", "broker"),
     ],
 )
 def test_the_target_of_one_fault_is_what_fits_its_kind(engine: str, kind: str, target: str) -> None:
     day = planned(engine, fault=kind).day
     assert day is not None
     assert day.timeline.steps[0].fault.target_names == target
+
+
+@pytest.mark.skipif(faketime.installed() is None, reason="libfaketime is not installed")
+def test_workers_have_clocks_of_their_own_only_where_one_is_moved(tmp_path: Path) -> None:
+    moved, killed = planned(fault="clock_skew").day, planned(fault="process_kill").day
+    assert moved is not None
+    assert killed is not None
+    assert (moved.needs_clocks, killed.needs_clocks) == (True, False)
+    engine = ReferenceEngine(EngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path)
+    ChaosDay(moved, tmp_path, threading.Event(), print).lead_each(engine)
+    files = [Path(clock.environment["FAKETIME_TIMESTAMP_FILE"]) for clock in engine.clocks.values()]
+    assert [file.read_text() for file in files] == ["+0\n", "+0\n"]
+    (target,) = moved.bound(replace(places(moved), folder=tmp_path))[1].steps[0].fault.targets.values()
+    assert isinstance(target, LocalProcess)
+    assert target.clock_file in files
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [("flink", "under which flink does not start or all but stands still"), ("reference", "which this host lacks")],
+)
+def test_where_no_clock_can_be_moved_it_says_why(engine: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faketime, "installed", lambda: None)
+    with pytest.raises(FaultRefused, match=sentence):
+        planned(engine, fault="clock_skew")
+
+
+LEADER = {"kind": "leader_move", "target": "click", "for": "4s"}
+
+
+@pytest.mark.parametrize(
+    ("fault", "are_two"),
+    [
+        (LEADER, True),
+        ({"kind": "broker_demote", "target": "broker"}, True),
+        ({"kind": "broker_kill", "target": "broker-2"}, True),
+        ({"kind": "broker_kill", "target": "broker"}, False),
+        ({"kind": "process_kill", "target": "reference-worker-0"}, False),
+    ],
+)
+def test_there_is_a_second_broker_only_where_a_fault_needs_it(
+    fault: dict[str, Any], are_two: bool, tmp_path: Path
+) -> None:
+    day = planned(faults=in_file(tmp_path, fault)).day
+    assert day is not None
+    assert day.has_two_brokers is are_two
+    config, _ = day.bound(places(day))
+    assert ("broker-2" in config.targets) is are_two
+
+
+@pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
+def test_an_engine_has_a_disk_of_its_own_only_where_it_is_filled() -> None:
+    full, killed = planned("flink", fault="disk_full").day, planned("flink", fault="process_kill").day
+    assert full is not None
+    assert killed is not None
+    assert (full.disk_folder, killed.disk_folder) == (Path("engine/checkpoints"), None)
+    (target,) = full.bound(places(full))[1].steps[0].fault.targets.values()
+    assert isinstance(target, FolderTarget)
+    assert target.path.parts[-2:] == ("engine", "checkpoints")
+
+
+FULL = {"kind": "disk_full", "target": "flink-disk", "for": "4s", "parameters": {"bytes": "1MiB", "reserve": 0}}
+
+
+@pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
+@pytest.mark.parametrize(
+    ("faults", "sentence"),
+    [
+        (
+            [{**FULL, "parameters": {"bytes": "1MiB"}}],
+            "disk_full leaves 1073741824 bytes free, and the demo's disk has",
+        ),
+        ([FULL, {"kind": "disk_slow", "target": "flink-disk", "parameters": {"bytes_per_second": "1MB"}}], "not both"),
+        ([LEADER, {"kind": "net_reset", "target": "flink-link"}], "lead to one broker; take faults of them or of lead"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(faults: list[dict[str, Any]], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(FaultRefused, match=sentence):
+        planned("flink", faults=in_file(tmp_path, *faults))
+
+
+@pytest.mark.parametrize("kind", ["disk_full", "disk_slow"])
+@pytest.mark.parametrize("engine", sorted(WITHOUT_DISK))
+def test_an_engine_that_keeps_nothing_on_disk_says_so(engine: str, kind: str) -> None:
+    with pytest.raises(FaultRefused, match=rf"{engine}, which keeps .* nothing on disk; take --engine .* or storm\."):
+        planned(engine, fault=kind)
+
+
+def test_what_has_no_room_on_this_machine_names_what_does_the_like() -> None:
+    with pytest.raises(FaultRefused, match="as processes of this machine, in no container; take process_kill"):
+        planned(fault="container_kill")
+
+
+@pytest.mark.parametrize("engine", ["reference", "mutant", "kafka_streams"])
+def test_an_engine_without_a_master_says_so(engine: str) -> None:
+    with pytest.raises(
+        FaultRefused,
+        match=rf"{engine} has none, since its workers are equals; .* take --engine flink, spark or st",
+    ):
+        planned(engine, plan="ospbench-master")
+
+
+@pytest.mark.parametrize(("fault", "least"), [("kill", 24), ("pause", 24), ("net_delay", 36)])
+def test_a_demo_that_leaves_a_real_engine_no_control_phase_names_the_least(fault: str, least: int) -> None:
+    with pytest.raises(DemoRefused, match=f"--seconds {least - 1} leaves too little output of spark .* use {least} or"):
+        planned("spark", fault=fault, seconds=least - 1)
+    assert planned("spark", fault=fault, seconds=least).seconds == least
+    assert planned("spark", fault="none", seconds=10).seconds == 10
+
+
+@pytest.mark.parametrize("seconds", [24, 45, 59, 60, 90])
+def test_a_control_phase_holds_two_rates_after_its_warm_up(seconds: int, tmp_path: Path) -> None:
+    config = load(write_sidecar("127.0.0.1:1", planned("spark", fault="kill", seconds=seconds), tmp_path))
+    measures = config.measures
+    assert seconds / 2 * 1e6 - measures.warm_up >= 2 * measures.moving_rate + 1
 
 
 def test_what_is_no_fault_of_the_demo_is_told_where_faults_are() -> None:

@@ -1,0 +1,31 @@
+"""What the demo's engine has answered, by the ends of the output topic: seen without the sidecar, and at once."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Final, Self
+
+from confluent_kafka import Consumer, TopicPartition
+
+_ANSWER_SECONDS_MAX: Final = 5.0
+
+
+class Answers:
+    """A reader of committed results; a context manager."""
+
+    def __init__(self, bootstrap_servers: str, partitions: int) -> None:
+        """``partitions``: of the topic ``output``."""
+        self._reader = Consumer({"bootstrap.servers": bootstrap_servers, "group.id": "demo-fault", "log_level": 0})
+        self._partitions = [TopicPartition("output", number) for number in range(partitions)]
+
+    def count(self) -> int:
+        """The end offsets together. Raises KafkaException where the broker does not tell them in time."""
+        return sum(self._reader.get_watermark_offsets(p, timeout=_ANSWER_SECONDS_MAX)[1] for p in self._partitions)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._reader.close()

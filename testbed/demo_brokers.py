@@ -1,0 +1,70 @@
+"""The demo's Kafka: one broker, and a second one on days that need another leader."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
+from pathlib import Path
+
+from testbed.broker import BrokerError, EmbeddedBroker
+from testbed.joined_broker import JoinedBroker
+from testbed.processes import OwnedProcess
+
+_LOOK_SECONDS = 0.05
+
+
+class DemoBrokers:
+    """``first`` is all that most demos have. With ``are_two`` each topic is on both, also Kafka's own."""
+
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, str],
+        *,
+        links: tuple[str, ...] = (),
+        hosts: tuple[str, ...] = (),
+        are_two: bool = False,
+    ) -> None:
+        self._folder = folder
+        self._are_two = are_two
+        replicas = 2 if are_two else 1
+        self.first = EmbeddedBroker(
+            folder=folder / "broker", settings=settings, links=links, hosts=hosts, replicas=replicas
+        )
+        self.second: JoinedBroker | None = None
+
+    def start(self) -> None:
+        """Return when all answer, and know each other. Raises BrokerError."""
+        self.first.start()
+        if self._are_two:
+            self.second = JoinedBroker(self.first, self._folder / "broker-2")
+            self.second.start()
+
+    @property
+    def all(self) -> tuple[EmbeddedBroker, ...]:
+        """The first one, and the second where there is one."""
+        return (self.first,) if self.second is None else (self.first, self.second)
+
+    @property
+    def processes(self) -> tuple[OwnedProcess, ...]:
+        """Theirs. Raises BrokerError while one is down."""
+        return tuple(broker.process for broker in self.all)
+
+    @property
+    def address(self) -> str | None:
+        """The bootstrap servers, as soon as they are known: before the broker answers there."""
+        with suppress(BrokerError):
+            return self.first.bootstrap_servers
+        return None
+
+    def end(self, starting: Future[None]) -> None:
+        """Kill them, also where they are being started in another thread; their data is thrown away."""
+        while not starting.done():
+            for broker in self.all:
+                with suppress(BrokerError):
+                    broker.process.kill()
+            time.sleep(_LOOK_SECONDS)
+        for broker in reversed(self.all):
+            broker.kill()

@@ -1,0 +1,127 @@
+"""What a chaos day asks for that the demo or this host cannot give, each in one sentence with the mend.
+
+Said before anything starts, and before the selectors would say it in theirs. Raises FaultRefused.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Collection, Iterable
+from itertools import chain
+from pathlib import Path
+from typing import Final
+
+from faults.backends import block_throttle, faketime
+from faults.catalogue import KINDS
+from faults.config import FaultConfig
+from faults.errors import FaultRefused
+from faults.parameters import DiskParameters
+from faults.spec import FaultSpec
+from testbed import disk, node
+from testbed.demo_targets import BROKER_2, ROLES, disk_folder, leads, node_name
+from testbed.demo_workers import overlapping
+from testbed.engines.catalogue import CATALOGUE
+
+_LEADERSHIP: Final = ("leader_move", "broker_demote")
+
+
+def why_no_target(target_type: str, engine: str) -> str:
+    """Why the demo has no target of a type, and what to take."""
+    where = {"container": "in no container", "pods": "in no cluster"}.get(target_type)
+    if where is not None:
+        return (
+            f"runs its engines as processes of this machine, {where}; take process_kill, process_pause, net_delay or "
+            "namespace_loss, which do the like to those"
+        )
+    disks = _either(name for name in ROLES if disk_folder(name, Path()) is not None)
+    return (
+        f"has none with {engine}, which keeps its windows in memory, its progress on the broker and nothing on disk; "
+        f"take --engine {disks}"
+    )
+
+
+def check_targets(config: FaultConfig, engine: str, source: str) -> None:
+    """Each fault by itself."""
+    given = {target.type for target in config.targets.values()}
+    for spec in chain.from_iterable(overlapping(config)):
+        if (wanted := KINDS[spec.kind].target) not in given:
+            raise FaultRefused(
+                f"{source}: {spec.kind} needs a target of type {wanted}, and the demo {why_no_target(wanted, engine)}."
+            )
+        if (why_not := _why_not_here(spec.kind, engine)) is not None:
+            raise FaultRefused(f"{source}: {spec.kind} needs {why_not}.")
+        if spec.target.name is not None and spec.target.name not in config.targets:
+            raise FaultRefused(
+                f"{source}: the demo with {engine} has no target {spec.target.name}; use one of "
+                f"{', '.join(config.targets)}."
+            )
+        if wanted == "process" and spec.target.pick == "leader" and not _has_master(engine):
+            masters = _either(name for name in ROLES if _has_master(name))
+            raise FaultRefused(
+                f"{source}: {spec.kind} is to hit the master, and {engine} has none, since its workers are equals; hit "
+                f"a worker, as --plan ospbench-worker does, or take --engine {masters}."
+            )
+        _check_size(spec, source)
+
+
+def check_together(
+    target_types: Collection[str], kinds: Collection[str], engine: str, source: str, *, has_two_brokers: bool
+) -> None:
+    """What does not go with each other in one day."""
+    if "namespace" in target_types and "link" in target_types:
+        raise FaultRefused(
+            f"{source}: a worker in a network of its own reaches the broker past the links; take faults of links or of "
+            f"{node_name(engine)}, not both in one day."
+        )
+    if has_two_brokers and not {"namespace", "link"}.isdisjoint(target_types):
+        raise FaultRefused(
+            f"{source}: links and networks of their own lead to one broker; take faults of them or of leaders, not "
+            "both in one day."
+        )
+    if {"disk_full", "disk_slow"} <= set(kinds):
+        raise FaultRefused(
+            f"{source}: what is filled is in memory, and what is slow is a disk; take disk_full or disk_slow, not both "
+            "in one day."
+        )
+
+
+def needs_two_brokers(config: FaultConfig) -> bool:
+    """Whether a fault moves leaders, or names the second broker."""
+    return any(
+        spec.kind in _LEADERSHIP or spec.target.name == BROKER_2 for spec in chain.from_iterable(overlapping(config))
+    )
+
+
+def _why_not_here(kind: str, engine: str) -> str | None:
+    """What this host cannot give that the demo would use; None where it can."""
+    if KINDS[kind].target == "namespace" and (why_not := node.why_not_here()) is not None:
+        return f"a network of its own for a worker, which this host cannot give: {why_not}"
+    if kind == "disk_full" and (why_not := disk.why_not_here()) is not None:
+        return f"a disk of its own for {engine}, since yours is never filled, and this host cannot give one: {why_not}"
+    if kind == "clock_skew" and engine in CATALOGUE:
+        return f"libfaketime, under which {engine} does not start or all but stands still; take --engine reference"
+    if kind == "clock_skew" and faketime.installed() is None:
+        return "libfaketime, which this host lacks (Debian: apt-get install faketime)"
+    if kind == "disk_slow" and KINDS[kind].why_not_here is None:
+        try:
+            block_throttle.disk_of(Path(tempfile.gettempdir()))
+        except FaultRefused as error:
+            return f"the demo's folder on a disk: {str(error).removesuffix('.')}; set TMPDIR to a folder on one"
+    return None
+
+
+def _either(engines: Iterable[str]) -> str:
+    *first, last = engines
+    return f"{', '.join(first)} or {last}"
+
+
+def _has_master(engine: str) -> bool:
+    return any(map(leads, ROLES[engine]))
+
+
+def _check_size(spec: FaultSpec, source: str) -> None:
+    if isinstance(spec.parameters, DiskParameters) and spec.parameters.reserve >= disk.SIZE_BYTES:
+        raise FaultRefused(
+            f"{source}: disk_full leaves {spec.parameters.reserve} bytes free, and the demo's disk has "
+            f"{disk.SIZE_BYTES}; give it parameters: {{bytes: {disk.SIZE_BYTES}, reserve: 0}}."
+        )

@@ -1,0 +1,59 @@
+"""How the demo's phases are measured: a baseline from a control phase that is short, by the length of its windows."""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+_RATE_WINDOWS: Final = 8
+"""The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
+_LONG_SECONDS: Final = 60
+_LEAST_SECONDS: Final = range(10, 3600)
+
+
+def window_seconds(seconds: float, *, is_day: bool) -> int:
+    """Five seconds; shorter in a short demo, so that some windows close before the fault, and on a chaos day."""
+    return 5 if seconds >= _LONG_SECONDS and not is_day else 2
+
+
+def control_seconds(seconds: float, *, is_day: bool) -> float:
+    """Before the fault of a demo of so many seconds; on a day, that of one kind."""
+    return seconds / 3 if is_day else seconds / 2
+
+
+def least_seconds(*, is_day: bool) -> int:
+    """The shortest demo whose control phase holds what a fault is compared with: two rates."""
+    return next(seconds for seconds in _LEAST_SECONDS if _has_baseline(seconds, is_day=is_day))
+
+
+def measures(control: float, window: int) -> dict[str, object]:
+    """The section of that name of the sidecar, for a control phase and windows of so many seconds."""
+    rate_over = f"{_rate_seconds(control, window):g}s"
+    return {
+        # The first answers of a real engine come late: a baseline with them in it would hide what a fault costs.
+        "warm_up": f"{_warm_up_seconds(control):g}s",
+        "control_least": f"{max(1.0, min(10.0, control / 2)):g}s",
+        "moving_rate": rate_over,
+        "stable_for": rate_over,
+    }
+
+
+def _has_baseline(seconds: int, *, is_day: bool) -> bool:
+    """Whether two rates fit."""
+    control, window = control_seconds(seconds, is_day=is_day), window_seconds(seconds, is_day=is_day)
+    return _usable_seconds(control) > 2 * _rate_seconds(control, window)
+
+
+def _rate_seconds(control: float, window: int) -> int:
+    """Whole windows, since each answers in a burst: half of one more or less would look like a change."""
+    windows = (_usable_seconds(control) - 1) // 2 // window
+    return max(2, min(_RATE_WINDOWS, windows)) * window
+
+
+def _usable_seconds(control: float) -> int:
+    """What is left of a control phase after its warm-up, as the sidecar counts whole seconds."""
+    return math.floor(control) - math.ceil(_warm_up_seconds(control))
+
+
+def _warm_up_seconds(control: float) -> float:
+    return max(1.0, control / 5)

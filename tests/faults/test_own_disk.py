@@ -1,0 +1,59 @@
+"""The demo's disk: as small as it says, seen by nobody else, and gone with the process that mounted it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from testbed import disk
+from testbed.demo_sidecar import python_path
+
+pytestmark = pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
+
+# Says how large the folder's file system is, to itself and to a process that it starts, then waits to be killed.
+_OWNER = """
+import os, shutil, subprocess, sys
+from pathlib import Path
+from testbed import disk
+folder = Path(sys.argv[1])
+disk.enter_own_mounts()
+disk.mount(folder)
+print(shutil.disk_usage(folder).total, flush=True)
+subprocess.run([sys.executable, "-c", "import shutil, sys; print(shutil.disk_usage(sys.argv[1]).total)", folder])
+if sys.argv[2] == "unmount":
+    disk.unmount(folder)
+    print(os.path.ismount(folder), flush=True)
+else:
+    (folder / "kept").write_text("x")
+    print("waiting", flush=True)
+    sys.stdin.read()
+"""
+
+
+def owner(folder: Path, how: str) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", _OWNER, str(folder), how]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**python_path(), "PATH": "/usr/bin:/bin:/usr/sbin:/sbin"},
+    )
+
+
+def test_it_is_small_for_all_that_its_owner_starts_and_goes_when_asked(tmp_path: Path) -> None:
+    said, _ = owner(tmp_path / "state", "unmount").communicate(timeout=30)
+    assert said.split() == [str(disk.SIZE_BYTES), str(disk.SIZE_BYTES), "False"]
+
+
+def test_nobody_else_sees_it_and_it_goes_with_a_killed_owner(tmp_path: Path) -> None:
+    folder = tmp_path / "state"
+    with owner(folder, "stay") as running:
+        assert running.stdout is not None
+        assert next(line for line in running.stdout if line.startswith("waiting"))
+        assert list(folder.iterdir()) == []
+        running.kill()
+    folder.rmdir()
