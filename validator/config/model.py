@@ -118,7 +118,8 @@ class Timing(Frozen):
     idle_after: PositiveDuration = 10_000_000
     """A partition without data for so long does not hold the watermark."""
     max_ahead: PositiveDuration = 3_600_000_000
-    """An event further ahead of the clock moves no watermark."""
+    """An event further ahead of the clock moves no watermark. With `late_policy: drop` and in joins what follows it in
+    its partition may rightly have been dropped, and is not called missing."""
     overdue_after: Duration = 30_000_000
     """How long after its window closed an event without an answer is overdue: alertable, no violation."""
     missing_after: PositiveDuration = 120_000_000
