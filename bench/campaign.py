@@ -18,7 +18,7 @@ from testbed.campaign import forms
 from testbed.campaign.command import made
 from testbed.campaign.journal import FILE
 from testbed.campaign.plan import PlanError, load
-from testbed.demo_sidecar import ROOT, python_path, streamproof
+from testbed.checkout import ROOT, python_path, streamproof
 
 PLANS: Final = ROOT / "bench" / "plans"
 DEFAULT: Final = "pgval"

@@ -1,13 +1,27 @@
-"""What a run says of where it comes from: the version with its commit, and the machine."""
+"""This checkout: where it is, how its commands are run, and what a run says of it: version, commit and machine."""
 
 from __future__ import annotations
 
 import os
 import platform
 import subprocess
+import sys
+from pathlib import Path
+from typing import Final
 
-from testbed.demo_sidecar import ROOT
 from validator import __version__
+
+ROOT: Final = Path(__file__).resolve().parents[1]
+
+
+def streamproof(*arguments: str | Path) -> list[str | Path]:
+    """The command line of ``streamproof ARGUMENTS`` in this interpreter."""
+    return [sys.executable, "-m", "validator.cli.main", *arguments]
+
+
+def python_path() -> dict[str, str]:
+    """The environment in which `streamproof` finds this checkout from any folder."""
+    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 def version() -> str:

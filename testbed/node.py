@@ -14,8 +14,8 @@ from typing import Any, Final
 from faults.backends import relay, relay_namespace
 from faults.backends.processes import see
 from faults.errors import FaultRefused
-from testbed.demo_sidecar import python_path, streamproof
-from testbed.demo_stop import Stop
+from testbed.checkout import python_path, streamproof
+from testbed.demo.stop import Stop
 from testbed.engines.settings import Node
 from testbed.processes import OwnedProcess
 from testbed.run_files import write_yaml

@@ -20,7 +20,7 @@ from testbed.campaign.result import RunResult
 from testbed.campaign.stage import Stage
 from testbed.campaign.table import Table, table
 from testbed.checkout import machine, version
-from testbed.demo_stop import Stop, stop_on_signals
+from testbed.demo.stop import Stop, stop_on_signals
 from testbed.engines.catalogue import CATALOGUE
 from validator.model.terminal import plain
 from validator.stream.jars import SIDECAR_LOCK, resolve

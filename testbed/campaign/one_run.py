@@ -21,9 +21,10 @@ from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
 from testbed.campaign.plan import REFERENCE, Plan
 from testbed.campaign.result import ReadBack, RunResult, result_of
-from testbed.demo_files import EFFECTIVE_FILE
-from testbed.demo_sidecar import DemoSidecar, is_settled, python_path, streamproof
-from testbed.demo_stop import Stop
+from testbed.checkout import python_path, streamproof
+from testbed.demo.files import EFFECTIVE_FILE
+from testbed.demo.sidecar import DemoSidecar, is_settled
+from testbed.demo.stop import Stop
 from testbed.engines.base import ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine, RealEngineSettings

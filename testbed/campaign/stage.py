@@ -14,8 +14,8 @@ from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
 from testbed.campaign.plan import DELAYS, Plan
 from testbed.campaign.result import RunResult
-from testbed.demo_folder import DemoFolder
-from testbed.demo_stop import Stop
+from testbed.demo.folder import DemoFolder
+from testbed.demo.stop import Stop
 from testbed.node import NodeRelay
 from validator.publish.atomic import replace_file
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from testbed.demo_sidecar import python_path
+from testbed.checkout import python_path
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig, Effective, client_configs
 from testbed.engines.job import READY

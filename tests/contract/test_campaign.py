@@ -16,7 +16,7 @@ from testbed.campaign import command, forms, journal
 from testbed.campaign.journal import CUT_OFF
 from testbed.campaign.matrix import Run
 from testbed.campaign.result import RunResult
-from testbed.demo_sidecar import ROOT, python_path
+from testbed.checkout import ROOT, python_path
 from tests.unit.campaign_results import PLAN, fake
 from validator.cli.main import main
 

@@ -261,7 +261,7 @@ def test_demo_hands_its_arguments_on(streamproof: Command, monkeypatch: pytest.M
         seen.append(given)
         return 1
 
-    room(monkeypatch, "testbed.demo", run=run)
+    room(monkeypatch, "testbed.demo.command", run=run)
     assert streamproof("demo", "--engine", "mutant", "--seconds", "20", "--open").status == 1
     given = seen[0]
     assert (given.engine, given.fault, given.seconds, given.seed, given.open) == ("mutant", None, 20, 1, True)
@@ -314,7 +314,7 @@ def test_generate_prints_its_summary_as_json(
 
 def test_a_part_that_is_not_installed_is_named(streamproof: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "testbed", None)
-    monkeypatch.delitem(sys.modules, "testbed.demo", raising=False)
+    monkeypatch.delitem(sys.modules, "testbed.demo.command", raising=False)
     ran = streamproof("demo")
     assert ran.status == 2
     assert "the testbed is not part of this installation" in ran.err

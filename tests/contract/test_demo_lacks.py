@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from faults.backends import block_throttle, namespaces, relay
-from testbed import demo, disk
+from testbed import disk
+from testbed.demo import command
 from testbed.engines.catalogue import CATALOGUE
 from validator.cli.main import main
 
@@ -40,7 +41,7 @@ class Host:
         monkeypatch.delenv("JAVA_HOME", raising=False)
         monkeypatch.setenv("XDG_CACHE_HOME", str(self.cache))
         monkeypatch.setattr(tempfile, "tempdir", str(self.temporary))
-        monkeypatch.setattr(demo, "Demo", lambda plan, *_: self.started.append(plan.engine))
+        monkeypatch.setattr(command, "Demo", lambda plan, *_: self.started.append(plan.engine))
 
     def has(self, name: str, script: str) -> Path:
         """Give it a program."""
@@ -105,7 +106,7 @@ def test_without_network_the_jars_of_an_engine_are_told(
 ) -> None:
     host.has("java", JAVA)
     host.has("javac", JAVA)
-    monkeypatch.setattr(demo, "resolve", lambda lock: [])  # those of broker and sidecar are there
+    monkeypatch.setattr(command, "resolve", lambda lock: [])  # those of broker and sidecar are there
     monkeypatch.setattr(sys, "executable", str(host.has("python", PIP)))
     status, line = refused(capsys, host, "--engine", engine)
     assert status == 3

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from testbed.demo_sidecar import python_path, streamproof
+from testbed.checkout import python_path, streamproof
 from testbed.processes import OwnedProcess
 from tests.crash.delta_files import rows_of
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS

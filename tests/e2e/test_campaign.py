@@ -16,8 +16,8 @@ from testbed.campaign import journal
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.plan import load
 from testbed.campaign.result import read
-from testbed.demo_folder import PREFIX
-from testbed.demo_sidecar import python_path, streamproof
+from testbed.checkout import python_path, streamproof
+from testbed.demo.folder import PREFIX
 from tests.e2e.test_demo import marked, until
 
 SECONDS_MAX = 500.0

@@ -15,8 +15,8 @@ from typing import Final
 
 import pytest
 
-from testbed.demo_folder import PREFIX
-from testbed.demo_sidecar import python_path, streamproof
+from testbed.checkout import python_path, streamproof
+from testbed.demo.folder import PREFIX
 
 SECONDS_MAX: Final = 400.0
 LEFT_SECONDS_MAX: Final = 10.0

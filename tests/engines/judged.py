@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from testbed.demo_sidecar import python_path, streamproof
+from testbed.checkout import python_path, streamproof
 from testbed.engines.effective import Effective
 from testbed.processes import OwnedProcess
 from tests.engines.offline_count import Count, count, records

@@ -19,7 +19,7 @@ import pytest
 from testbed import node
 from testbed.broker import EmbeddedBroker
 from testbed.campaign.delay import ABOVE_TIMEOUT, delay
-from testbed.demo_stop import Stop
+from testbed.demo.stop import Stop
 from testbed.engines.real import LOCAL
 from testbed.engines.settings import Guarantee
 from testbed.node import NodeRelay

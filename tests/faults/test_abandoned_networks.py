@@ -13,13 +13,13 @@ import pytest
 
 from faults.backends.processes import see
 from testbed import node
-from testbed.demo_folder import DemoFolder
+from testbed.demo.folder import DemoFolder
 from tests.faults.stage import ROOT, wait_until
 
 _OWNER = """
 import sys, threading
 from pathlib import Path
-from testbed.demo_stop import Stop
+from testbed.demo.stop import Stop
 from testbed.node import NodeRelay
 made = NodeRelay(Path(sys.argv[1]))
 made.start(Stop())

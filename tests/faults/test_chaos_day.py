@@ -15,10 +15,10 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from faults.journal import read
 from testbed.broker import EmbeddedBroker
-from testbed.demo_chaos import ChaosDay
-from testbed.demo_day import day_of
-from testbed.demo_stop import Stop
-from testbed.demo_targets import state_folder
+from testbed.demo.chaos import ChaosDay
+from testbed.demo.day import day_of
+from testbed.demo.stop import Stop
+from testbed.demo.targets import state_folder
 from testbed.engines.base import ProcessEngine
 from tests.faults.stage import WITHIN_SECONDS, is_alive, wait_until
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from testbed import disk
-from testbed.demo_sidecar import python_path
+from testbed.checkout import python_path
 
 pytestmark = pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
 

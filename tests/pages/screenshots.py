@@ -17,12 +17,12 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from testbed.demo import Demo
-from testbed.demo_files import EVENTS_PER_SECOND
-from testbed.demo_folder import DemoFolder
-from testbed.demo_options import DemoPlan
-from testbed.demo_screen import Screen
-from testbed.demo_stop import stop_on_signals
+from testbed.demo.files import EVENTS_PER_SECOND
+from testbed.demo.folder import DemoFolder
+from testbed.demo.options import DemoPlan
+from testbed.demo.pipeline import Demo
+from testbed.demo.screen import Screen
+from testbed.demo.stop import stop_on_signals
 from tests.pages import chromium, picture_sources
 from tests.pages.chromium import Browser
 from validator.publish import history, html

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from testbed.demo_options import DemoPlan, plan_of
-from testbed.demo_targets import Places
+from testbed.demo.options import DemoPlan, plan_of
+from testbed.demo.targets import Places
 
 PLACES = Places(Path("run"), "127.0.0.1:9092", ())
 

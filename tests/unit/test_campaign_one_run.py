@@ -13,7 +13,7 @@ import pytest
 from testbed.campaign import one_run
 from testbed.campaign.matrix import Cell, Run
 from testbed.campaign.one_run import OneRun
-from testbed.demo_stop import Stop
+from testbed.demo.stop import Stop
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.effective import Effective
 from testbed.engines.flink import FlinkEngine

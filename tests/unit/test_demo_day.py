@@ -17,11 +17,11 @@ from faults.errors import FaultError, FaultRefused
 from faults.targets import FolderTarget, LocalProcess
 from testbed import disk, node
 from testbed.broker import EmbeddedBroker
-from testbed.demo_chaos import ChaosDay
-from testbed.demo_day import Day
-from testbed.demo_files import missing_after_seconds, real_settings, write_sidecar
-from testbed.demo_options import DemoPlan, DemoRefused
-from testbed.demo_targets import ROLES, Places, instance_names, link_names, state_folder
+from testbed.demo.chaos import ChaosDay
+from testbed.demo.day import Day
+from testbed.demo.files import missing_after_seconds, real_settings, write_sidecar
+from testbed.demo.options import DemoPlan, DemoRefused
+from testbed.demo.targets import ROLES, Places, instance_names, link_names, state_folder
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.kafka_streams import KafkaStreamsEngine

@@ -10,9 +10,10 @@ import pytest
 from faults.config import PlanName
 from faults.errors import FaultRefused
 from faults.parameters import DelayParameters, NamespaceDelayParameters
-from testbed import demo_engine, node
-from testbed.demo_files import real_settings, topics
-from testbed.demo_targets import ROLES, instance_names, link_names, node_name
+from testbed import node
+from testbed.demo import engine as demo_engine
+from testbed.demo.files import real_settings, topics
+from testbed.demo.targets import ROLES, instance_names, link_names, node_name
 from testbed.engines.catalogue import CATALOGUE
 from tests.unit.demo_days import PLACES, planned
 

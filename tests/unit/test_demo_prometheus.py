@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from testbed import demo_files
-from testbed.demo_files import start_prometheus
+from testbed.demo import files
+from testbed.demo.files import start_prometheus
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def test_a_port_that_is_taken_is_not_told(started: Path, monkeypatch: pytest.Mon
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.create_server((host, 0), family=family, dualstack_ipv6=":" in host) as other:
         port = other.getsockname()[1]
-        monkeypatch.setattr(demo_files, "PROMETHEUS_PORT", port)
+        monkeypatch.setattr(files, "PROMETHEUS_PORT", port)
         url, address = told(started)
     assert url == f"http://{address}/"
     assert not address.endswith(f":{port}")
@@ -46,5 +46,5 @@ def test_a_port_that_is_free_is_taken(started: Path, monkeypatch: pytest.MonkeyP
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    monkeypatch.setattr(demo_files, "PROMETHEUS_PORT", port)
+    monkeypatch.setattr(files, "PROMETHEUS_PORT", port)
     assert told(started) == (f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")

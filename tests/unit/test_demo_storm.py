@@ -16,10 +16,10 @@ from faults.facts import Facts
 from faults.fault import Timeline
 from faults.journal import Journal
 from faults.targets import LocalProcess
-from testbed.demo_day import Day
-from testbed.demo_files import real_settings
-from testbed.demo_supervisor import Charge, Supervisor
-from testbed.demo_targets import Places, instance_names, pid_file
+from testbed.demo.day import Day
+from testbed.demo.files import real_settings
+from testbed.demo.supervisor import Charge, Supervisor
+from testbed.demo.targets import Places, instance_names, pid_file
 from testbed.engines.storm import StormEngine
 from tests.unit.demo_days import PLACES, in_file, planned
 

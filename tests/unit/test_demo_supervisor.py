@@ -14,10 +14,10 @@ from faults.errors import NotHealed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Journal
-from testbed.demo_chaos import ChaosDay
-from testbed.demo_memory import taken_by
-from testbed.demo_supervisor import Charge, Supervisor
-from testbed.demo_targets import pid_file
+from testbed.demo.chaos import ChaosDay
+from testbed.demo.memory import taken_by
+from testbed.demo.supervisor import Charge, Supervisor
+from testbed.demo.targets import pid_file
 from tests.unit.demo_days import in_file, planned
 
 

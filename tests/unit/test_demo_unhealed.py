@@ -14,10 +14,10 @@ import pytest
 from faults.config import FaultConfig
 from faults.errors import NotHealed
 from faults.fault import Timeline
-from testbed.demo_chaos import ChaosDay
-from testbed.demo_day import Day
-from testbed.demo_supervisor import Charge, Supervisor
-from testbed.demo_targets import Places, pid_file, state_folder
+from testbed.demo.chaos import ChaosDay
+from testbed.demo.day import Day
+from testbed.demo.supervisor import Charge, Supervisor
+from testbed.demo.targets import Places, pid_file, state_folder
 from testbed.engines.base import EngineError
 from testbed.processes import OwnedProcess
 from tests.unit.demo_days import in_file, planned

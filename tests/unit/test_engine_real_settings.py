@@ -14,8 +14,8 @@ import yaml
 from pydantic import ValidationError
 
 from generator import config as generator_config
-from testbed.demo_files import engine_settings, real_settings, topics, write_load, write_sidecar
-from testbed.demo_options import DemoRefused, plan_of
+from testbed.demo.files import engine_settings, real_settings, topics, write_load, write_sidecar
+from testbed.demo.options import DemoRefused, plan_of
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine

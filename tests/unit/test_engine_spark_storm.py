@@ -9,8 +9,8 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from testbed.demo_files import real_settings, write_sidecar
-from testbed.demo_options import DemoPlan
+from testbed.demo.files import real_settings, write_sidecar
+from testbed.demo.options import DemoPlan
 from testbed.engines import spark, storm
 from testbed.engines.base import EngineError
 from testbed.engines.effective import ClientConfig

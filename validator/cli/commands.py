@@ -53,7 +53,7 @@ def validate(given: argparse.Namespace) -> int:
 def demo(given: argparse.Namespace) -> int:
     """Run the demonstration; the exit status is its verdict's."""
     mend = "demo: the testbed is not part of this installation; run it from a checkout of streamproof."
-    return int(_room("testbed.demo", mend).run(given))
+    return int(_room("testbed.demo.command", mend).run(given))
 
 
 def generate(given: argparse.Namespace) -> int:

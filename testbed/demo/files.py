@@ -10,10 +10,11 @@ import socket
 from pathlib import Path
 from typing import Final
 
-from testbed import demo_measures, run_files
+from testbed import run_files
 from testbed.broker import free_ports
-from testbed.demo_options import DemoPlan
-from testbed.demo_targets import WORKERS
+from testbed.demo import measures
+from testbed.demo.options import DemoPlan
+from testbed.demo.targets import WORKERS
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.settings import EngineSettings
@@ -60,7 +61,7 @@ def _workers(plan: DemoPlan) -> int:
 
 def window_seconds(plan: DemoPlan) -> int:
     """Of the windows of event time."""
-    return demo_measures.window_seconds(plan.seconds, is_day=plan.day is not None)
+    return measures.window_seconds(plan.seconds, is_day=plan.day is not None)
 
 
 def commit_seconds(plan: DemoPlan) -> float:
@@ -156,14 +157,14 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
         overdue_after_ms=OVERDUE_AFTER_SECONDS * 1000,
         missing_after_ms=missing_after_seconds(plan) * 1000,
         effective=EFFECTIVE_FILE if plan.is_real else None,
-        measures=demo_measures.measures(_control_seconds(plan), window_seconds(plan)),
+        measures=measures.measures(_control_seconds(plan), window_seconds(plan)),
     ).write(bootstrap_servers, folder)
 
 
 def _control_seconds(plan: DemoPlan) -> float:
     if plan.day is not None:
         return plan.day.control_seconds
-    return demo_measures.control_seconds(plan.seconds, is_day=False)
+    return measures.control_seconds(plan.seconds, is_day=False)
 
 
 def start_prometheus(url: str, folder: Path) -> tuple[OwnedProcess, str]:

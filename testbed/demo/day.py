@@ -17,9 +17,9 @@ from faults.errors import FaultConfigError
 from faults.fault import Fault, Timeline
 from faults.schedule import timeline
 from faults.targets import LocalProcess
-from testbed.demo_asked import DELAYS, TIMEOUT_SECONDS
-from testbed.demo_lacks import check_targets, check_together, needs_two_brokers
-from testbed.demo_targets import (
+from testbed.demo.asked import DELAYS, TIMEOUT_SECONDS
+from testbed.demo.lacks import check_targets, check_together, needs_two_brokers
+from testbed.demo.targets import (
     STARTED_BY,
     WORKERS,
     Places,
@@ -29,7 +29,7 @@ from testbed.demo_targets import (
     state_folder,
     targets,
 )
-from testbed.demo_workers import workers_needed
+from testbed.demo.workers import workers_needed
 
 HEALED_WITHIN: Final = "180s"
 """Unless the file says it: a killed engine is healed when all of it is ready again."""
@@ -124,7 +124,7 @@ class Day:
 
 
 def day_of(engine: str, inputs: tuple[str, ...], seed: int, source: str, asked: Mapping[str, Any]) -> Day:
-    """The day that is ``asked`` for (`testbed.demo_asked`), by ``source``; ``seed`` counts where it has none."""
+    """The day that is ``asked`` for (`testbed.demo.asked`), by ``source``; ``seed`` counts where it has none."""
     own_seed = asked.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")

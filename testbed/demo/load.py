@@ -1,7 +1,7 @@
 """The demo's load generator: ``streamproof generate`` that also ends in order when it is asked to.
 
 A chaos day lasts as long as its faults take to heal, so its load cannot know its length. Run as
-``python -m testbed.demo_load CONFIG``; SIGTERM ends the load, closes its windows and writes ``summary.json``.
+``python -m testbed.demo.load CONFIG``; SIGTERM ends the load, closes its windows and writes ``summary.json``.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from validator.model.signals import set_from_handler
 
 def load_until_asked(config: Path) -> list[str | Path]:
     """The command line of this module."""
-    return [sys.executable, "-m", "testbed.demo_load", config]
+    return [sys.executable, "-m", "testbed.demo.load", config]
 
 
 def main() -> int:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from testbed.demo_files import EFFECTIVE_FILE, engine_settings, real_settings
-from testbed.demo_options import DemoPlan
-from testbed.demo_targets import ENGINE_FOLDER, roles
+from testbed.demo.files import EFFECTIVE_FILE, engine_settings, real_settings
+from testbed.demo.options import DemoPlan
+from testbed.demo.targets import ENGINE_FOLDER, roles
 from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine

@@ -5,27 +5,16 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import urllib.error
 import urllib.request
 from pathlib import Path
 from typing import Any, Final
 
+from testbed.checkout import python_path, streamproof
 from testbed.processes import OwnedProcess
 
-ROOT: Final = Path(__file__).resolve().parents[1]
 _ANSWER_SECONDS_MAX: Final = 2.0
 _UNSETTLED: Final = ("overdue", "blocked", "unconsumed", "unresolved")
-
-
-def streamproof(*arguments: str | Path) -> list[str | Path]:
-    """The command line of ``streamproof ARGUMENTS`` in this interpreter."""
-    return [sys.executable, "-m", "validator.cli.main", *arguments]
-
-
-def python_path() -> dict[str, str]:
-    """The environment in which `streamproof` finds this checkout from any folder."""
-    return {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 class DemoSidecar:

@@ -18,8 +18,8 @@ from faults.errors import FaultRefused
 from faults.parameters import DiskParameters
 from faults.spec import FaultSpec
 from testbed import disk, node
-from testbed.demo_targets import BROKER_2, ROLES, disk_folder, leads, node_name
-from testbed.demo_workers import overlapping
+from testbed.demo.targets import BROKER_2, ROLES, disk_folder, leads, node_name
+from testbed.demo.workers import overlapping
 from testbed.engines.catalogue import CATALOGUE
 
 _LEADERSHIP: Final = ("leader_move", "broker_demote")

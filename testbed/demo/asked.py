@@ -14,9 +14,9 @@ from faults.catalogue import ABSENT, KINDS
 from faults.config import expanded
 from faults.errors import FaultConfigError, FaultRefused
 from testbed import disk, node
-from testbed.demo_lacks import why_no_target
-from testbed.demo_measures import control_seconds
-from testbed.demo_targets import (
+from testbed.demo.lacks import why_no_target
+from testbed.demo.measures import control_seconds
+from testbed.demo.targets import (
     BROKER,
     MACHINE,
     SIDECAR,

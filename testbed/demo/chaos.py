@@ -17,12 +17,13 @@ from faults.healing import Patience
 from faults.runner import run as run_timeline
 from testbed import disk
 from testbed.broker import BrokerError, EmbeddedBroker, free_ports
-from testbed.demo_brokers import DemoBrokers
-from testbed.demo_day import Day
-from testbed.demo_sidecar import DemoSidecar, python_path, streamproof
-from testbed.demo_stop import Stop
-from testbed.demo_supervisor import Charge, Supervisor, charges_of
-from testbed.demo_targets import (
+from testbed.checkout import python_path, streamproof
+from testbed.demo.brokers import DemoBrokers
+from testbed.demo.day import Day
+from testbed.demo.sidecar import DemoSidecar
+from testbed.demo.stop import Stop
+from testbed.demo.supervisor import Charge, Supervisor, charges_of
+from testbed.demo.targets import (
     BROKER,
     BROKER_2,
     SIDECAR,

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.journal import read
-from testbed.demo_targets import STARTED_BY
+from testbed.demo.targets import STARTED_BY
 from testbed.engines.base import EngineError, ProcessEngine
 from validator.publish.atomic import replace_file
 

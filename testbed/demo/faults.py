@@ -14,9 +14,9 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from testbed.demo_answers import Answers
-from testbed.demo_files import TOPICS
-from testbed.demo_options import DemoPlan
+from testbed.demo.answers import Answers
+from testbed.demo.files import TOPICS
+from testbed.demo.options import DemoPlan
 from testbed.engines.base import ProcessEngine
 
 DOWN_SECONDS: Final = 1.0

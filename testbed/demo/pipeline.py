@@ -1,18 +1,10 @@
-"""``streamproof demo``: a broker, load, an engine, a fault and the sidecar on this machine, with nothing to set up.
-
-The pipeline claims exactly once. Its engine, the reference one, really works at least once: it commits its progress
-now and then, and killed in between it answers again what it had answered since. The sidecar must tell.
-
-All processes are `OwnedProcess`es and die with this one, also when it is killed; files are in one temporary folder.
-"""
+"""The demo's run: start all of it, break some of it, wait until everything is judged, tell."""
 
 from __future__ import annotations
 
-import argparse
 import json
 import shutil
 import signal
-import sys
 import time
 import webbrowser
 from concurrent.futures import ThreadPoolExecutor
@@ -21,14 +13,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from faults.errors import FaultError
-from testbed import demo_engine, disk
-from testbed.broker import JARS_LOCK, EmbeddedBroker
-from testbed.checkout import version
-from testbed.demo_answers import Answers
-from testbed.demo_brokers import DemoBrokers
-from testbed.demo_chaos import ChaosDay, sidecar_charge
-from testbed.demo_faults import DemoFault
-from testbed.demo_files import (
+from testbed.broker import EmbeddedBroker
+from testbed.checkout import python_path, streamproof
+from testbed.demo import engine as engines
+from testbed.demo.answers import Answers
+from testbed.demo.brokers import DemoBrokers
+from testbed.demo.chaos import ChaosDay, sidecar_charge
+from testbed.demo.faults import DemoFault
+from testbed.demo.files import (
     BROKER_SETTINGS,
     EVENTS_PER_SECOND,
     missing_after_seconds,
@@ -38,19 +30,17 @@ from testbed.demo_files import (
     write_load,
     write_sidecar,
 )
-from testbed.demo_folder import DemoFolder
-from testbed.demo_load import load_until_asked
-from testbed.demo_memory import MemoryPeak
-from testbed.demo_options import DemoPlan, epilogue, plan_of
-from testbed.demo_screen import Screen
-from testbed.demo_sidecar import DemoSidecar, is_settled, python_path, streamproof
-from testbed.demo_stop import Stop, stop_on_signals
+from testbed.demo.load import load_until_asked
+from testbed.demo.memory import MemoryPeak
+from testbed.demo.options import DemoPlan, epilogue
+from testbed.demo.screen import Screen
+from testbed.demo.sidecar import DemoSidecar, is_settled
+from testbed.demo.stop import Stop
 from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
 from testbed.processes import OwnedProcess
 from validator.publish import text
 from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
-from validator.stream.jars import SIDECAR_LOCK, resolve
 
 LOAD_END_SECONDS_MAX: Final = 20.0
 SETTLE_SECONDS_MAX: Final = 110.0
@@ -68,34 +58,6 @@ class DemoFailed(Exception):
     """Something of the demo itself went wrong, so that there is no verdict; the message quotes the log."""
 
     exit_status = 3
-
-
-def run(given: argparse.Namespace) -> int:
-    """Run the demo; the exit status is that of the sidecar's verdict. Raises DemoRefused, DemoFailed and the
-    parts' own errors; KeyboardInterrupt where SIGINT, SIGTERM or SIGHUP came, after everything was removed.
-    """
-    plan = plan_of(given)
-    screen = Screen(sys.stdout)
-    screen.write(
-        f"streamproof {version()}, demo with seed {plan.seed}: engine {plan.title}, {plan.faults}, "
-        f"{plan.seconds} s of load{_further_time(plan)}\n"
-        "The pipeline claims exactly once. Ctrl-C ends the demo and removes all that it started.\n"
-    )
-    with stop_on_signals() as stop:
-        with stop.at_once():
-            demo_engine.require(plan)
-            if plan.day is not None and plan.day.needs_disk:
-                disk.enter_own_mounts()
-            resolve(JARS_LOCK)
-            resolve(SIDECAR_LOCK)
-            if plan.is_real:
-                demo_engine.prepare(plan, screen.say)
-        try:
-            with DemoFolder() as folder:
-                return Demo(plan, folder.path, screen, stop).run()
-        except KeyboardInterrupt:
-            screen.say("interrupted; everything that was started has ended and is removed")
-            raise
 
 
 class Demo:
@@ -251,7 +213,7 @@ class Demo:
             self._screen.say(f"starting {self._plan.engine}")
         servers = broker.bootstrap_servers if self._chaos is None else self._chaos.engine_servers
         node = None if self._chaos is None else self._chaos.node
-        engine = demo_engine.make(self._plan, servers, self._folder, node)
+        engine = engines.make(self._plan, servers, self._folder, node)
         if self._chaos is not None:
             self._chaos.lead_each(engine)
             self._chaos.give_disk(stack)
@@ -262,7 +224,7 @@ class Demo:
             ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
             self._stop.result(ready, meanwhile=self._look)
         if isinstance(engine, RealEngine):
-            demo_engine.tell_effective(engine, self._folder, self._screen.say)
+            engines.tell_effective(engine, self._folder, self._screen.say)
         return engine
 
     def _start_load(self, stack: ExitStack, broker: EmbeddedBroker) -> OwnedProcess:
@@ -275,7 +237,7 @@ class Demo:
             folder=self._folder,
         )
         stack.callback(load.kill)
-        length = f"for {self._plan.seconds} s{_further_time(self._plan)}"
+        length = f"for {self._plan.seconds} s{self._plan.further_time}"
         self._screen.say(f"{EVENTS_PER_SECOND:,} events/s go in {length}; the engine counts them")
         self._start_prometheus(stack)
         return load
@@ -362,13 +324,6 @@ class Demo:
         self._report = self._sidecar.report() or self._report
         if self._report is not None:
             self._screen.show(self._report)
-
-
-def _further_time(plan: DemoPlan) -> str:
-    """What the load lasts beyond its seconds."""
-    if not plan.ends_load:
-        return ""
-    return f"{' from the first answer on' if plan.is_real else ''} and the time that healing takes"
 
 
 def _load_json(path: Path) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from testbed.demo_asked import named, one, read
-from testbed.demo_day import Day, day_of
-from testbed.demo_measures import least_seconds
+from testbed.demo.asked import named, one, read
+from testbed.demo.day import Day, day_of
+from testbed.demo.measures import least_seconds
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.mutations import Mutation
 from testbed.engines.settings import Guarantee, Workload
@@ -74,6 +74,13 @@ class DemoPlan:
         """Whether the load lasts until the demo ends it: ``seconds`` and as long as healing takes, on a day and with a
         real engine, of which also the first answer comes late."""
         return self.day is not None or self.is_real
+
+    @property
+    def further_time(self) -> str:
+        """What the load lasts beyond its seconds, in words."""
+        if not self.ends_load:
+            return ""
+        return f"{' from the first answer on' if self.is_real else ''} and the time that healing takes"
 
     @property
     def title(self) -> str:

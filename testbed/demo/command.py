@@ -1,0 +1,51 @@
+"""``streamproof demo``: a broker, load, an engine, a fault and the sidecar on this machine, with nothing to set up.
+
+The pipeline claims exactly once. Its engine, the reference one, really works at least once: it commits its progress
+now and then, and killed in between it answers again what it had answered since. The sidecar must tell.
+
+All processes are `OwnedProcess`es and die with this one, also when it is killed; files are in one temporary folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from testbed import disk
+from testbed.broker import JARS_LOCK
+from testbed.checkout import version
+from testbed.demo import engine
+from testbed.demo.folder import DemoFolder
+from testbed.demo.options import plan_of
+from testbed.demo.pipeline import Demo
+from testbed.demo.screen import Screen
+from testbed.demo.stop import stop_on_signals
+from validator.stream.jars import SIDECAR_LOCK, resolve
+
+
+def run(given: argparse.Namespace) -> int:
+    """Run the demo; the exit status is that of the sidecar's verdict. Raises DemoRefused, DemoFailed and the
+    parts' own errors; KeyboardInterrupt where SIGINT, SIGTERM or SIGHUP came, after everything was removed.
+    """
+    plan = plan_of(given)
+    screen = Screen(sys.stdout)
+    screen.write(
+        f"streamproof {version()}, demo with seed {plan.seed}: engine {plan.title}, {plan.faults}, "
+        f"{plan.seconds} s of load{plan.further_time}\n"
+        "The pipeline claims exactly once. Ctrl-C ends the demo and removes all that it started.\n"
+    )
+    with stop_on_signals() as stop:
+        with stop.at_once():
+            engine.require(plan)
+            if plan.day is not None and plan.day.needs_disk:
+                disk.enter_own_mounts()
+            resolve(JARS_LOCK)
+            resolve(SIDECAR_LOCK)
+            if plan.is_real:
+                engine.prepare(plan, screen.say)
+        try:
+            with DemoFolder() as folder:
+                return Demo(plan, folder.path, screen, stop).run()
+        except KeyboardInterrupt:
+            screen.say("interrupted; everything that was started has ended and is removed")
+            raise
