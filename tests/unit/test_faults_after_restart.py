@@ -126,3 +126,21 @@ def test_so_many_faults_are_known_and_those_not_healed_first(monkeypatch: pytest
 def test_what_a_plan_expects_is_in_the_table(tmp_path: Path) -> None:
     record(StateTables(tmp_path), KILL, 1)
     assert [json.loads(str(row["expects"])) for row in recorded(StateTables(tmp_path))] == [["missing"]] * 2
+
+
+@pytest.mark.parametrize(
+    ("parameters", "why"),
+    [
+        ({"over_because": "no proxy answers any more."}, "no proxy answers any more."),
+        ({"over_because": ""}, None),
+        ({"over_because": 7}, None),
+        (["over_because"], None),
+        ({}, None),
+    ],
+)
+def test_why_a_fault_was_over_before_its_time_is_in_its_window(parameters: object, why: str | None) -> None:
+    records = FaultRecords()
+    records.take([told("injected", 25, 0), told("heal_started", 27, 1, parameters=json.dumps(parameters))])
+    assert [window.over_because for window in records.windows()] == [why]
+    records.take([told("injected", 25, 2, "2", parameters=json.dumps({"over_because": "of the injection"}))])
+    assert records.windows()[1].over_because is None

@@ -120,6 +120,13 @@ def test_more_output_under_a_fault_than_before_it_is_explained(ratio: float, *, 
     assert ("what was held back came out before the fault was verified gone" in said) is is_explained
 
 
+def test_why_a_fault_was_over_before_its_time_is_told() -> None:
+    known = broken()
+    over = tuple(replace(fault, over_because="no proxy answers any more.") for fault in known.faults)
+    assert of_faults(build(replace(known, faults=over)))[0].count("It was over before its time: no proxy answers") == 1
+    assert "before its time" not in of_faults(build(known))[0]
+
+
 def test_when_healing_began_is_in_the_report() -> None:
     fault = replace(broken().faults[0], heal_started_us=NOON_US - 9 * SECOND, healed_us=NOON_US - 8 * SECOND)
     told = build(replace(broken(), faults=(fault,)))["faults"][0]

@@ -75,6 +75,7 @@ class FaultWindow:
     heal_started_us: int | None
     healed_us: int | None
     expects: frozenset[str] = frozenset()  # of `EXPECTABLE`: what its plan says that it brings
+    over_because: str | None = None  # why it was over before its time, in the words of who injected it
 
 
 @dataclass(frozen=True)

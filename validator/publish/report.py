@@ -196,6 +196,7 @@ def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
         "latency_penalty_ratio": fault_measure(snapshot, fault, "latency_penalty_ratio"),
         "absent_because": list(snapshot.fault_absent_because.get(fault.id, ())),
         "expects": sorted(fault.expects),
+        "over_because": fault.over_because,
         "violations": None if violations is None else dict(violations),
     }
 

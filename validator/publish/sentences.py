@@ -171,8 +171,10 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         # A report of before has no reasons, and says nothing of a plan.
         if fault.get("expects"):
             outcome += f" (its plan expects {listed(fault['expects'])})"
+        # Only a report of today has it.
+        early = f" It was over before its time: {fault['over_because']}" if fault.get("over_because") else ""
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
-        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.{''.join(reasons)}")
+        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.{early}{''.join(reasons)}")
     return lines
 
 

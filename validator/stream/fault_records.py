@@ -93,4 +93,14 @@ def _window(rows: list[Row]) -> FaultWindow:
         heal_started_us=instants.get("heal_started"),
         healed_us=instants.get("healed"),
         expects=frozenset(json.loads(str(first["expects"] or "[]"))),
+        over_because=next((why for row in rows if (why := _over_because(row)) is not None), None),
     )
+
+
+def _over_because(row: Row) -> str | None:
+    """What `faults run` puts among the parameters of a fault that did not last: others may have put anything there."""
+    if row["state"] not in ("heal_started", "healed"):
+        return None
+    parameters = json.loads(str(row["parameters"] or "{}"))
+    why = parameters.get("over_because") if isinstance(parameters, dict) else None
+    return why if isinstance(why, str) and why else None
