@@ -32,7 +32,7 @@ from faults.section import text_of
 from faults.targets import ContainerTarget, LinkTarget, NamespaceTarget, PodsTarget, Target
 from faults.topic import FaultsTopic, tell_again
 from validator import __version__
-from validator.model.signals import set_from_handler
+from validator.model.signals import ending, set_from_handler
 from validator.model.terminal import plain
 
 _PASS: Final = 0
@@ -171,8 +171,7 @@ def _say(line: str) -> None:
 def _stopped_by_signals() -> Iterator[threading.Event]:
     """An event that SIGTERM, SIGINT and SIGHUP set; a second one changes nothing, for healing must come to its end."""
     stop = threading.Event()
-    numbers = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
-    before = {number: signal.signal(number, lambda *_: set_from_handler(stop)) for number in numbers}
+    before = {number: signal.signal(number, lambda *_: set_from_handler(stop)) for number in ending()}
     try:
         yield stop
     finally:

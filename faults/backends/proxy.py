@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from faults.backends.link import Link
 from faults.backends.relay import Relay
 from faults.errors import FaultRefused, Unreachable
 from faults.targets import LinkTarget, NamespaceTarget
+from validator.model.signals import ending
 
 _SOCKET_FILE: Final = "proxy.sock"
 _PATH_BYTES_MAX: Final = 100
@@ -77,7 +77,7 @@ async def serve(
         for name, target in links.items()
     }
     ended = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
+    for number in ending():
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     try:
         for name, link in served.items():

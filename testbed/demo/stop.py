@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Final, TypeVar
 
-from validator.model.signals import set_from_handler
+from validator.model.signals import ending, set_from_handler
 
-_SIGNALS: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _POLL_SECONDS: Final = 0.1
 _Value = TypeVar("_Value")
 
@@ -67,7 +66,7 @@ def stop_on_signals() -> Iterator[Stop]:
     if threading.current_thread() is not threading.main_thread():
         yield stop
         return
-    previous = {number: signal.signal(number, stop.on_signal) for number in _SIGNALS}
+    previous = {number: signal.signal(number, stop.on_signal) for number in ending()}
     try:
         yield stop
     finally:

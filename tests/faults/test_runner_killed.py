@@ -246,6 +246,23 @@ def test_a_runner_whose_terminal_hangs_up_heals_to_the_end(pair: Stage) -> None:
     assert pair.unhealed() == []
 
 
+def test_a_runner_outlives_a_terminal_that_it_is_told_to_outlive(pair: Stage) -> None:
+    """As under nohup, which lets the signal be ignored."""
+    pair.write({"kind": "process_pause", "target": "w0", "for": "1s"})
+    ignored = (
+        "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    runner = subprocess.Popen(
+        [sys.executable, "-c", ignored, *STREAMPROOF, "run", pair.file], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    )
+    assert runner.stdout is not None
+    while "failure:" not in runner.stdout.readline():
+        assert runner.poll() is None
+    runner.send_signal(signal.SIGHUP)
+    assert "healed:" in runner.stdout.read()
+    assert runner.wait(WITHIN_SECONDS) == 0
+
+
 def faults(file: Path, action: str, status: int) -> str:
     ran = subprocess.run(
         [*STREAMPROOF, action, file], cwd=ROOT, capture_output=True, text=True, timeout=WITHIN_SECONDS, check=False

@@ -7,7 +7,14 @@ and SIGTERM would hang the process that it was to end.
 
 from __future__ import annotations
 
+import signal
 import threading
+
+
+def ending() -> tuple[signal.Signals, ...]:
+    """The signals that ask a command to end in order; that of a terminal that hangs up unless it is ignored (nohup)."""
+    asked = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
+    return asked[:2] if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else asked
 
 
 def set_from_handler(event: threading.Event) -> None:
