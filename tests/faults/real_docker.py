@@ -81,7 +81,7 @@ class RealDocker:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.socket = folder / "s"
-        self._group = f"streamproof-{folder.name}"
+        self._group = f"tests-of-containers-{folder.name}"
         self._log = folder / "log"
         self._daemon: subprocess.Popen[bytes] | None = None
         self._client: subprocess.Popen[str] | None = None

@@ -14,7 +14,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from faults.journal import read
-from testbed.broker import EmbeddedBroker
+from testbed.demo.brokers import DemoBrokers
 from testbed.demo.chaos import ChaosDay
 from testbed.demo.day import day_of
 from testbed.demo.stop import Stop
@@ -48,11 +48,12 @@ class Scene:
         self.folder, self.stop, self.said = folder, Stop(), list[str]()
         day = day_of("reference", ("click",), 1, "day.yaml", {"seed": 5, "schedule": {"faults": list(faults)}})
         self.day = ChaosDay(day, folder, self.stop.event, self.said.append)
-        self.broker = EmbeddedBroker(folder=folder / "broker", links=self.day.links)
+        self.brokers = DemoBrokers(folder, {}, links=self.day.links)
+        self.broker = self.brokers.first
         stack.callback(self.broker.kill)
-        self.broker.start()
+        self.brokers.start()
         self.broker.create_topics({"click": 1, "faults": 1})
-        self.proxy = self.day.lead(self.broker)
+        self.proxy = self.day.lead(self.brokers)
         if self.proxy is not None:
             stack.callback(self.proxy.kill)
             self.day.await_links(self.proxy, self.stop, lambda: None)
@@ -60,7 +61,7 @@ class Scene:
         self.engine.start()
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
         stack.callback(self.day.end)
-        self.running = self.day.start(pool, self.engine, self.broker, [])
+        self.running = self.day.start(pool, self.engine, self.brokers, [])
 
     def states_of_the_topic(self) -> list[tuple[str, str]]:
         """(name, state) of each record of the faults topic."""
