@@ -64,28 +64,26 @@ def heal_each(
 ) -> None:
     """Heal all in this order, then wait for the proof of each, for which another one may have to be healed.
 
-    Who gives no answer (a proxy, a container engine or an API server that is away) is asked again, as long as the proof
-    is waited for. Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for those that are not.
+    Who gives no answer (a proxy, a broker, a container engine or an API server that is away) is asked again, as long as
+    the proof is waited for. Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for
+    those that are not.
     """
     failed: list[str] = []
     unanswered: dict[str, Unreachable] = {}
     """Id of a fault -> why it cannot be healed yet."""
 
-    def tried(entry: Entry, is_done: Callable[[], bool]) -> bool:
+    def tried(entry: Entry, do: Callable[[], bool]) -> bool | None:
+        """What it says; None where it failed, which is kept for the end."""
         try:
-            if is_done():
-                return True
-            within = f"within {patience.seconds:g} s"
-            if (lacks := unanswered.get(entry.fault.id)) is not None:
-                why = f"{lacks} It was asked again for {patience.seconds:g} s; {patience.advice}."
-            else:
-                why = f"no probe showed {within} that it is gone; {patience.advice}."
+            return do()
         except NotVerified:
             raise  # another one's, which is held meanwhile
         except (FaultError, OSError) as error:
-            why = str(error)
+            fail(entry, str(error))
+        return None
+
+    def fail(entry: Entry, why: str) -> None:
         failed.append(f"{entry.fault.name} on {entry.fault.target_names} is not healed: {why}")
-        return False
 
     def mended(entry: Entry, injected: Injection) -> bool:
         try:
@@ -106,23 +104,39 @@ def heal_each(
         return True
 
     def proven(entry: Entry, injected: Injection) -> bool:
-        def is_gone() -> bool:
-            try:
-                if entry.fault.id in unanswered:
-                    injected.heal()
-                    del unanswered[entry.fault.id]
-                if injected.is_gone():
-                    return True
-            except Unreachable as error:
-                wait_for_answer(entry, error)
-                time.sleep(_ASK_AGAIN_SECONDS)
-            patience.meanwhile()
-            return False
+        try:
+            if entry.fault.id in unanswered:
+                injected.heal()
+                del unanswered[entry.fault.id]
+            if injected.is_gone():
+                reach(entry, "healed", journal, topic)
+                return True
+        except Unreachable as error:
+            wait_for_answer(entry, error)
+            time.sleep(_ASK_AGAIN_SECONDS)
+        patience.meanwhile()
+        return False
 
-        if not becomes_true(is_gone, patience.seconds):
-            return False
-        reach(entry, "healed", journal, topic)
-        return True
+    def left_of(to_prove: list[tuple[Entry, Injection]]) -> list[tuple[Entry, Injection]]:
+        """Those of which no proof came, so many seconds after the last one that did.
+
+        All are asked in turn: one that waits for an answer must not keep another from being healed, or seen to be.
+        """
+        deadline = time.monotonic() + patience.seconds
+        while to_prove:
+            is_last = time.monotonic() > deadline
+            for pair in tuple(to_prove):
+                is_proven = tried(pair[0], partial(proven, *pair))
+                if is_proven is not False:
+                    to_prove.remove(pair)
+                if is_proven:
+                    healed(pair[0])
+                    is_last, deadline = False, time.monotonic() + patience.seconds
+            if is_last:
+                break
+            if to_prove:
+                time.sleep(POLL_SECONDS)
+        return to_prove
 
     unwritten: list[Entry] = []
     to_prove: list[tuple[Entry, Injection]] = []
@@ -141,11 +155,12 @@ def heal_each(
             except OSError:
                 # The fault may be what fills the disk that the journal is on: heal it first, and write then.
                 unwritten.append(entry)
-    for entry, injected in to_prove:
-        if entry in unwritten and not tried(entry, partial(began, entry)):
-            continue
-        if tried(entry, partial(proven, entry, injected)):
-            healed(entry)
+    to_prove = [pair for pair in to_prove if pair[0] not in unwritten or tried(pair[0], partial(began, pair[0]))]
+    for entry, _ in left_of(to_prove):
+        if (lacks := unanswered.get(entry.fault.id)) is not None:
+            fail(entry, f"{lacks} It was asked again for {patience.seconds:g} s; {patience.advice}.")
+        else:
+            fail(entry, f"no probe showed within {patience.seconds:g} s that it is gone; {patience.advice}.")
     if failed:
         raise NotHealed(" ".join(failed))
 

@@ -91,8 +91,24 @@ def test_the_others_are_healed_before_one_is_waited_for(tmp_path: Path) -> None:
     away, other = Engine(AWAY[:2], []), Engine([], [])
     asked: list[int] = []
     away.is_gone = lambda: asked.append(other.healed) or True  # type: ignore[method-assign, func-returns-value]
-    assert healed(tmp_path, away, other) == ["f0", "f1"]
+    assert healed(tmp_path, away, other) == ["f1", "f0"]
     assert asked == [1]
+
+
+def test_one_that_never_answers_keeps_no_other_from_being_asked_again(tmp_path: Path) -> None:
+    lost, back = Engine([Unreachable("p: no proxy answers.")] * 10_000, []), Engine(AWAY[:2], [])
+    names: list[str] = []
+    with Journal.locked(tmp_path) as journal:
+        pairs = [(_entry(journal, "lost"), lost), (_entry(journal, "back"), back)]
+
+        def nobody_comes() -> None:
+            if names:
+                raise NotHealed("nobody starts the proxy again.")
+
+        patience = Patience(20.0, nobody_comes)
+        with pytest.raises(NotHealed, match=r"^lost on  is not healed: nobody starts the proxy again\.$"):
+            heal_each(pairs, journal, None, patience, lambda entry: names.append(entry.fault.name))
+    assert names == ["back"]
 
 
 def test_of_many_that_cannot_be_mended_one_that_may_be_later_counts() -> None:
