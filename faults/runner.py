@@ -12,7 +12,7 @@ from functools import partial
 from typing import Final
 
 from faults.config import FaultConfig
-from faults.errors import FaultRefused, NotHealed, NotVerified, Unreachable
+from faults.errors import FaultRefused, NotHealed, NotVerified
 from faults.fault import Fault, Step, Timeline
 from faults.healing import POLL_SECONDS, Patience, becomes_true, heal_each, reach
 from faults.journal import Entry, Journal
@@ -33,7 +33,7 @@ def run(
 
     ``patience`` at the end of each step; unless told, that of the configuration.
 
-    Raises FaultRefused before anything is touched, NotVerified, NotHealed, NotTold.
+    Raises FaultRefused before anything is touched; after that NotVerified, NotHealed, NotTold.
     """
     with Journal.locked(config.state) as journal:
         unhealed = journal.open_entries()
@@ -88,7 +88,11 @@ def _one(
     stop: threading.Event,
     patience: Patience,
 ) -> None:
-    ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
+    try:
+        ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
+    except FaultRefused as error:
+        # It could be done when the run began: what happened since, such as an earlier fault, is no mistake of the file.
+        raise NotVerified(f"{error} The run ended before this fault.") from error
     broken: list[tuple[Entry, Injection]] = []
     unseen: NotVerified | None = None
     ends: dict[str, float] = {}
@@ -138,7 +142,7 @@ def _one(
             if step.own_seconds:
                 ends |= {entry.fault.id: ends.get(entry.fault.id, until) for entry, _ in _inside(broken)}
             _hold(broken, max([until, *ends.values()]), ends, stop, heal_early)
-    except (NotVerified, Unreachable) as error:
+    except (NotVerified, FaultRefused) as error:
         unseen = error if isinstance(error, NotVerified) else NotVerified(str(error))
         say(f"over: {error}")  # Healing may have to wait for a person, who needs to know.
         for entry, _ in _inside(broken):

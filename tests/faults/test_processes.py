@@ -194,6 +194,22 @@ def test_what_does_not_run_is_refused_before_anything_is_touched(stage: Stage) -
     (stage.folder / "gone.pid").unlink()
 
 
+def test_what_ended_since_the_run_began_ends_it_and_is_no_mistake_of_the_file(stage: Stage) -> None:
+    for name in ("w0", "w1"):
+        stage.add_worker(name)
+    config = stage.write(*({"kind": "process_pause", "target": name} for name in ("w0", "w1")))
+
+    def say(line: str) -> None:
+        if line.startswith("failure:"):
+            os.kill(stage.pid("w1"), signal.SIGKILL)
+            wait_until(lambda: not is_alive(stage.pid("w1")), "w1 has ended")
+
+    with pytest.raises(NotVerified, match=r"w1: the process .* does not run; .* The run ended before this fault\.$"):
+        run(config, timeline(config), say, threading.Event())
+    assert state_of(stage.pid("w0")) == "S"
+    assert stage.unhealed() == []
+
+
 def test_the_runner_does_not_hit_itself(stage: Stage) -> None:
     stage.targets["me"] = {"type": "process", "pid": os.getpid()}
     with pytest.raises(FaultRefused, match="would hit the fault runner itself"):

@@ -11,7 +11,7 @@ import pytest
 
 from faults import runner
 from faults.config import parse
-from faults.errors import NotVerified
+from faults.errors import FaultRefused, NotVerified
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Entry, read
@@ -110,3 +110,16 @@ def test_one_that_is_lost_while_another_is_proven_ends_the_group(tmp_path: Path,
     made["whole"].loss = lambda: made["early"].is_healed
     with pytest.raises(NotVerified, match="lost before its time"):
         ran(tmp_path, "5s", early="10ms")
+
+
+def test_one_that_cannot_be_done_when_others_are_in_ends_the_group_as_not_verified(
+    tmp_path: Path, made: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise FaultRefused("the container is gone.")
+
+    monkeypatch.setattr(made["whole"], "inject", refuse)
+    with pytest.raises(NotVerified, match=r"^the container is gone\.$"):
+        ran(tmp_path, "30s", early="20s")
+    entries = {entry.fault.name: entry for entry in read(tmp_path).values()}
+    assert {entry.over_because for entry in entries.values()} == {"the container is gone."}
