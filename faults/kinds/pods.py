@@ -81,8 +81,8 @@ class Pods:
             if seen is None or not _holds(seen, "AllInjected"):
                 what = "its object was deleted" if seen is None else "Chaos Mesh no longer says AllInjected"
                 raise NotVerified(
-                    f"{self._fault.name} on {name}: it was gone before its time, since {what}; it was healed, and the "
-                    "run ended."
+                    f"{self._fault.name} on {name}: it was gone before its time, since {what}; the run ends when "
+                    "all is healed."
                 )
 
     def is_in(self) -> bool:
