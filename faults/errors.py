@@ -3,7 +3,7 @@
 FaultError
 ├── FaultConfigError      the file cannot be used as it is                        (exit status 2)
 ├── FaultRefused          it would do more harm than was asked for, or cannot be  (exit status 2)
-│   └── Unreachable       a proxy, an engine or a cluster does not answer now      (exit status 2)
+│   └── Unreachable       a proxy, broker, Docker or cluster does not answer now   (exit status 2)
 ├── NotVerified           a probe did not show that the fault is in               (exit status 3)
 ├── NotHealed             a probe did not show that the fault is gone             (exit status 3)
 └── NotTold               the faults topic took no record                         (exit status 3)
@@ -31,7 +31,7 @@ class FaultRefused(FaultError):
 
 
 class Unreachable(FaultRefused):
-    """A proxy, a container engine or a cluster that has to be asked does not answer now; asked again, it may."""
+    """A proxy, a broker, a container engine or a cluster that has to be asked does not answer now; later it may."""
 
 
 class NotVerified(FaultError):

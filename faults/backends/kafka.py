@@ -9,7 +9,7 @@ from typing import Final, TypeVar
 from confluent_kafka import IsolationLevel, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, Unreachable
 from faults.targets import BrokerTarget, TopicTarget
 
 ANSWER_SECONDS_MAX: Final = 1.0
@@ -72,11 +72,11 @@ class TopicClient:
         self._admin = admin(target.bootstrap_servers, target.options_file)
 
     def partitions(self) -> int:
-        """How many it has. Raises FaultRefused where there is no such topic or no broker answers."""
+        """How many it has. Raises FaultRefused where there is no such topic, Unreachable where no broker answers."""
         try:
             found = self._admin.list_topics(self.target.topic, timeout=LOOK_SECONDS_MAX).topics[self.target.topic]
         except KafkaException as error:
-            raise FaultRefused(f"{self.name}: {self.target.bootstrap_servers} does not answer.") from error
+            raise Unreachable(f"{self.name}: {self.target.bootstrap_servers} does not answer.") from error
         if found.error is not None:
             raise FaultRefused(f"{self.name}: there is no topic {self.target.topic}; create it, or name another.")
         return len(found.partitions)
@@ -91,6 +91,8 @@ class TopicClient:
 
     def _end(self, partition: int, level: IsolationLevel) -> int:
         asked = TopicPartition(self.target.topic, partition)
+        # Offsets are asked of the leader that the client knows, at the epoch that it knows, though both are long over.
+        self._admin.list_topics(self.target.topic, timeout=LOOK_SECONDS_MAX)
         done = self._admin.list_offsets(
             {asked: OffsetSpec.latest()}, isolation_level=level, request_timeout=LOOK_SECONDS_MAX
         )

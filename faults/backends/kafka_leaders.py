@@ -13,7 +13,7 @@ from confluent_kafka.admin import ClusterMetadata
 
 from faults.backends import kafka, kafka_protocol
 from faults.backends.kafka_protocol import Partition
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, Unreachable
 
 _PLAIN: Final = "plaintext"
 
@@ -28,7 +28,10 @@ class Led:
 
 
 class Leaders:
-    """Looks at the partitions of one cluster, and changes who leads them. Raises FaultRefused."""
+    """Looks at the partitions of one cluster, and changes who leads them.
+
+    Raises FaultRefused, and Unreachable where no broker answers.
+    """
 
     def __init__(self, addresses: str, options_file: Path | None) -> None:
         protocol = str(kafka.options(addresses, options_file).get("security.protocol", _PLAIN))
@@ -70,7 +73,7 @@ class Leaders:
         try:
             return self._admin.list_topics(timeout=kafka.LOOK_SECONDS_MAX)
         except KafkaException as error:
-            raise FaultRefused(f"{self._addresses} does not answer.") from error
+            raise Unreachable(f"{self._addresses} does not answer.") from error
 
 
 def _resolved(address: str) -> frozenset[tuple[str, int]]:

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, Unreachable
 
 Partition = tuple[str, int]
 """Topic and number."""
@@ -152,7 +152,7 @@ def _asked(addresses: str, request_of: tuple[int, int], body: bytes) -> _Answer:
         answer.tags()
         answer.int32()  # the throttle time
         return answer
-    raise FaultRefused(f"{addresses}: no broker answered over a plain connection ({why}).")
+    raise Unreachable(f"{addresses}: no broker answered over a plain connection ({why}).")
 
 
 def _framed(connection: socket.socket) -> bytes:

@@ -62,7 +62,7 @@ class LeaderMove:
         )
 
     def heal(self) -> None:
-        """Put the leader of before first; it is elected when it is in sync. Raises FaultRefused."""
+        """Put the leader of before first; it is elected when it is in sync. Raises FaultRefused, Unreachable."""
 
         def restore(name: str) -> None:
             cluster = self._leaders(name)

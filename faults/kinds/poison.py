@@ -13,9 +13,10 @@ from confluent_kafka import KafkaException, Message, Producer
 
 from faults.backends import processes
 from faults.backends.kafka import Options, TopicClient, producer
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, Unreachable
 from faults.facts import Facts, KnownProcess
 from faults.fault import Fault
+from faults.kinds.base import for_each
 from faults.parameters import PoisonParameters
 from faults.targets import TopicTarget
 
@@ -80,12 +81,19 @@ class Poison:
         return all(self.facts.records.get(name, 0) > 0 for name in self._targets) and self._all_are_there()
 
     def heal(self) -> None:
-        """Send no more, and wait for the last acknowledgement. Raises FaultRefused where the broker gives none."""
-        for name, writer in self._producers.items():
-            if writer.flush(_FLUSH_SECONDS_MAX) or self._failed is not None:
-                raise FaultRefused(
-                    f"{name}: the broker did not acknowledge all ({self._failed or 'it does not answer'})"
-                )
+        """Send no more, and wait for the last acknowledgement.
+
+        Raises FaultRefused where the broker took not all, Unreachable where it does not answer.
+        """
+
+        def finish(name: str) -> None:
+            left = self._producers[name].flush(_FLUSH_SECONDS_MAX)
+            if self._failed is not None:
+                raise FaultRefused(f"{name}: the broker did not acknowledge all ({self._failed}).")
+            if left:
+                raise Unreachable(f"{name}: the broker did not acknowledge all (it does not answer).")
+
+        for_each(self._producers, finish)
         self._producers.clear()
 
     def is_gone(self) -> bool:

@@ -12,7 +12,7 @@ from typing import Final
 from confluent_kafka import KafkaException, Message, Producer
 
 from faults.backends.kafka import LOOK_SECONDS_MAX, TopicClient, producer
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
@@ -20,7 +20,6 @@ from faults.parameters import TransactionParameters
 from faults.targets import TopicTarget
 
 _RECORD: Final = b"streamproof transaction_hang: never committed"
-_TAKE_OVER_SECONDS_MAX: Final = 30.0
 
 
 class TransactionHang:
@@ -79,13 +78,15 @@ class TransactionHang:
         return all(self._is_held(name) for name in self._targets)
 
     def heal(self) -> None:
-        """Take the transactional ids over. Raises FaultRefused where no broker answers."""
+        """Take the transactional ids over. Raises FaultRefused, Unreachable where no broker answers."""
 
         def take_over(name: str) -> None:
             try:
-                self._producer(name).init_transactions(_TAKE_OVER_SECONDS_MAX)
+                self._producer(name).init_transactions(LOOK_SECONDS_MAX)
             except KafkaException as error:
-                raise FaultRefused(f"{name}: its transaction could not be ended ({error.args[0].str()})") from error
+                why = error.args[0]
+                kind = Unreachable if why.retriable() else FaultRefused
+                raise kind(f"{name}: its transaction could not be ended ({why.str()}).") from error
 
         for_each(self._targets, take_over)
         self._producers.clear()

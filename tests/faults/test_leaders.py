@@ -122,6 +122,18 @@ def test_a_leader_of_before_that_was_down_meanwhile_leads_again(stage: Stage, cl
     assert are_as(cluster, topic, before)
 
 
+def test_a_transaction_is_seen_to_be_over_though_another_broker_led_meanwhile(
+    stage: Stage, cluster: Cluster, topic: str
+) -> None:
+    def look() -> None:
+        for order in ([2, 1], [1, 2]):
+            kafka_protocol.alter(cluster.bootstrap_servers, {(topic, 0): order})
+            kafka_protocol.elect(cluster.bootstrap_servers, [(topic, 0)])
+            assert are_led_by(cluster, topic, order[0], 2, 1)
+
+    stage.during({"kind": "transaction_hang", "target": "events"}, look, limits={"healed_within": "20s"})
+
+
 def test_a_partition_without_another_replica_in_sync_is_refused(
     stage: Stage, cluster: Cluster, topic: str, topic_names: Names
 ) -> None:

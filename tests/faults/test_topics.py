@@ -118,6 +118,27 @@ def test_the_hanging_transaction_of_a_killed_runner_is_ended(
     assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted") == 2
 
 
+def test_a_transaction_is_ended_when_the_broker_answers_again(
+    stage: Stage, own_broker: EmbeddedBroker, topic: str
+) -> None:
+    config, broker = stage.write({"kind": "transaction_hang", "target": "events"}), own_broker.process.pid
+    lines: list[str] = []
+
+    def say(line: str) -> None:
+        lines.append(line.partition(":")[0])
+        if line.startswith("failure:"):
+            os.kill(broker, signal.SIGSTOP)
+        if line.startswith("waiting"):
+            os.kill(broker, signal.SIGCONT)
+
+    try:
+        run(config, timeline(config), say, Event())
+    finally:
+        os.kill(broker, signal.SIGCONT)
+    assert [line.partition(",")[0] for line in lines] == ["failure", "waiting", "healed"]
+    assert ends(own_broker, topic, "read_committed") == ends(own_broker, topic, "read_uncommitted") == 2
+
+
 def test_a_transaction_that_the_broker_would_end_before_its_time_is_refused(stage: Stage, topic: str) -> None:
     fault = {"kind": "transaction_hang", "target": "events", "for": "10s", "parameters": {"timeout": "10s"}}
     with pytest.raises(FaultRefused, match="the broker ends a transaction after timeout, 10 s"):
