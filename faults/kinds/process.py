@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.backends import processes
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, NotVerified
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
@@ -18,6 +18,8 @@ from faults.parameters import RestartLoopParameters
 from faults.targets import LocalProcess
 
 _DIES_SECONDS: Final = 1.0
+_LOOK_SECONDS: Final = 1.0
+"""By so much the end of a pause's window may come after somebody else ended the pause."""
 
 
 class OnProcesses:
@@ -56,6 +58,32 @@ class OnProcesses:
 
 class Pause(OnProcesses):
     """SIGSTOP and SIGCONT."""
+
+    def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
+        super().__init__(fault, facts, state)
+        self._name = fault.name
+        self._next_look = 0.0
+
+    def prepare(self) -> None:
+        """Find the processes. Raises FaultRefused also where one is stopped already: its end would not be ours."""
+        super().prepare()
+        for known in self.facts.processes:
+            if processes.is_stopped(known):
+                raise FaultRefused(
+                    f"{known.target}: process {known.pid} is stopped already, maybe by another run; let it go on first."
+                )
+
+    def hold(self) -> None:
+        """Look now and then. Raises NotVerified where somebody else let one go on; one that ended is left alone."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        for known in self.facts.processes:
+            if processes.is_alive(known) and not processes.is_stopped(known):
+                raise NotVerified(
+                    f"{self._name} on {known.target}: it was gone before its time, since somebody else let process "
+                    f"{known.pid} go on; the run ends when all is healed."
+                )
 
     def inject(self) -> None:
         """Stop all."""

@@ -55,6 +55,28 @@ def test_a_paused_process_stands_still_and_goes_on(stage: Stage) -> None:
     assert state_of(pid) != "T"
 
 
+def test_a_process_that_is_stopped_already_is_refused(stage: Stage) -> None:
+    stage.add_worker("w0")
+    os.kill(stage.pid("w0"), signal.SIGSTOP)
+    wait_until(lambda: state_of(stage.pid("w0")) == "T", "w0 is stopped")
+    with pytest.raises(FaultRefused, match=r"w0: process \d+ is stopped already, maybe by another run"):
+        _run(stage, {"kind": "process_pause", "target": "w0"})
+    assert state_of(stage.pid("w0")) == "T"
+
+
+def test_a_pause_that_somebody_else_ends_is_over(stage: Stage) -> None:
+    stage.add_worker("w0")
+    config = stage.write({"kind": "process_pause", "target": "w0", "for": "60s"})
+
+    def say(line: str) -> None:
+        if line.startswith("failure:"):
+            os.kill(stage.pid("w0"), signal.SIGCONT)
+
+    with pytest.raises(NotVerified, match=r"on w0: it was gone before its time, since somebody else let process \d+"):
+        run(config, timeline(config), say, threading.Event())
+    assert stage.unhealed() == []
+
+
 def test_a_group_is_paused_as_a_whole(stage: Stage) -> None:
     shell = subprocess.Popen(
         ["/bin/sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True, start_new_session=True
