@@ -61,7 +61,7 @@ class DemoPlan:
         """What is broken, in words."""
         if self.day is None:
             return f"fault {self.fault}"
-        count = len(self.day.timeline.steps)
+        count = sum(len(step.parts) for step in self.day.timeline.steps)
         return f"faults of {self.day.source} ({count} fault{'' if count == 1 else 's'}, seed {self.day.seed})"
 
     @property

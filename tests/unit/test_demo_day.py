@@ -78,6 +78,12 @@ def test_a_variable_in_the_file_is_taken_from_the_environment(tmp_path: Path, mo
     assert (step.fault.target_names, step.lasts_seconds) == ("reference-worker-1", 7)
 
 
+def test_faults_that_are_in_together_are_counted_one_by_one(tmp_path: Path) -> None:
+    kills = [{"kind": "process_kill", "target": f"flink-worker-{number}"} for number in (0, 1)]
+    plan = planned("flink", faults=in_file(tmp_path, {"together": kills, "for": "4s"}))
+    assert "(2 faults, seed 1)" in plan.faults
+
+
 def test_a_worker_may_be_kept_down_although_it_is_supervised(tmp_path: Path) -> None:
     kill = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "4s"}
     day = planned("kafka_streams", faults=in_file(tmp_path, kill, seed=3)).day
