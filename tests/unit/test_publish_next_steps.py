@@ -117,7 +117,8 @@ def test_what_a_fault_did_to_throughput_and_latency_is_told_where_it_is_known() 
 def test_more_output_under_a_fault_than_before_it_is_explained(ratio: float, *, is_explained: bool) -> None:
     said = of_faults(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]
     assert f"throughput {ratio} times that before (TPF" in said
-    assert ("what was held back came out before the fault was verified gone" in said) is is_explained
+    assert ("held back and out before the fault was verified gone" in said) is is_explained
+    assert ("or one burst more in a short phase" in said) is is_explained, "bursts alone give 1.26 in seven seconds"
 
 
 def test_why_a_fault_was_over_before_its_time_is_told() -> None:

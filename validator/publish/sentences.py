@@ -39,7 +39,7 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
 
 PHASES_SHOWN: Final = 20
 _RAISED_LEAST: Final = 1.1
-"""A load that does not change gives up to so much by chance."""
+"""A steady output gives up to so much by chance."""
 
 OUTSTANDING: Final[dict[str, str]] = {
     "pending": "not due yet",
@@ -179,10 +179,11 @@ def of_faults(report: dict[str, Any]) -> list[str]:
 
 
 def _why_above_one(key: str, ratio: float) -> str:
-    """What it means where a fault seems to have raised the throughput: the failure phase ends when it is seen gone."""
+    """What it may mean where a fault seems to have raised the throughput: the failure phase ends when it is seen gone,
+    and answers come in bursts, as those of a window do, of which a short phase may hold one more than its share."""
     if key != "throughput_penalty_ratio" or ratio < _RAISED_LEAST:
         return ""
-    return ": what was held back came out before the fault was verified gone, or more came in"
+    return ": held back and out before the fault was verified gone, more came in, or one burst more in a short phase"
 
 
 def of_phases(report: dict[str, Any]) -> list[str]:
