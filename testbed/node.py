@@ -106,7 +106,7 @@ def remove_abandoned() -> None:
     """Remove the namespaces of processes that do not live any more, where nobody is in them."""
     for path in relay_namespace.FOLDER.glob(f"{_PREFIX}*"):
         pid, _, started = path.name.removeprefix(_PREFIX).partition("-")
-        if pid.isdecimal() and not _lives(int(pid), started):
+        if pid.isdecimal() and not _lives(int(pid), started) and not relay_namespace.remove_if_gone(path.name):
             relay_namespace.remove_if_empty(path.name)
 
 
