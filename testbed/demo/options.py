@@ -193,6 +193,8 @@ def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
         )
     elif report["outcome"] == "pass":
         lines = ("Nothing was lost, counted again or invented: the claim held in this run.",)
+    if broken:
+        lines += ("STATE above is the state folder of a pipeline of yours: the demo's own is removed at its end.",)
     if report["contributions"]["pending"]:
         lines += ("The events that are not due yet were sent last, only to close the windows before them.",)
     better = CATALOGUE[plan.engine].guarantees if plan.is_real else GUARANTEES

@@ -13,6 +13,7 @@ from faults.parameters import DelayParameters, NamespaceDelayParameters
 from testbed import node
 from testbed.demo import engine as demo_engine
 from testbed.demo.files import real_settings, topics
+from testbed.demo.options import DemoPlan, epilogue
 from testbed.demo.targets import ROLES, instance_names, link_names, node_name
 from testbed.engines.catalogue import CATALOGUE
 from tests.unit.demo_days import PLACES, planned
@@ -118,3 +119,9 @@ def test_a_plan_that_hits_more_workers_than_there_are_is_refused_in_one_sentence
         FaultRefused, match=f"--plan vogel-kill-4 hits 4 workers at once, and the demo has {most} of {engine}"
     ):
         planned(engine, plan="vogel-kill-4")
+
+
+@pytest.mark.parametrize(("outcome", "is_said"), [("fail", True), ("pass", False)])
+def test_what_the_commands_of_the_report_call_state_is_not_the_demos(outcome: str, *, is_said: bool) -> None:
+    said = "\n".join(epilogue(DemoPlan(), {"outcome": outcome, "contributions": {"pending": 0}}))
+    assert ("STATE above is the state folder of a pipeline of yours" in said) is is_said
