@@ -184,6 +184,8 @@ def _absent(done: Sequence[RunResult]) -> list[str]:
     for found in done:
         for reason in found.cost.absent_because if found.cost is not None else ():
             by.setdefault(reason.rstrip("."), []).append(found.run)
+        if not found.phases:
+            by.setdefault("no cost, throughput or latency: there are no phases without a fault", []).append(found.run)
     return [f"{reason} ({', '.join(runs)})." for reason, runs in by.items()]
 
 
