@@ -79,7 +79,7 @@ def test_a_fault_that_somebody_else_ends_is_no_longer_told_to_be_in(stage: Stage
             cluster.reconcile(name)
 
     why = "its object was deleted" if who == "deletes" else "Chaos Mesh no longer says AllInjected"
-    with pytest.raises(NotVerified, match=f"pod-failure on workers: it was gone before its time, since {why}; it was"):
+    with pytest.raises(NotVerified, match=f"workers: it was gone before its time, since {why}; the run ends when"):
         during(stage, cluster, look=look, lasts="60s")
     assert stage.unhealed() == []
     assert cluster.objects == {}
