@@ -98,7 +98,7 @@ class FaultSpec(Section):
                 raise ValueError(f"parameters of {kind.name}: {first_problem(error)}") from error
         return {
             **data,
-            "target": {"name": target} if isinstance(target, str) else target or {},
+            "target": {"name": target} if isinstance(target, str) else {} if target is None else target,
             "parameters": parameters,
         }
 

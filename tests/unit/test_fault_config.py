@@ -47,6 +47,7 @@ def test_parameters_are_those_of_the_kind() -> None:
         ({"kind": "process_kill", "for": 90}, "schedule.faults.0.for: a duration is a number with ms, s"),
         ({"kind": "process_kill", "for": {"at_least": 5}}, "schedule.faults.0.for.at_least: a duration is a number"),
         ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is no known key"),
+        ({"kind": "process_kill", "target": []}, "schedule.faults.0.target: Input should be"),
         *(
             ({"kind": "process_kill", "target": {"pick": p}}, "a share from 1% to 100%")
             for p in ("0%", "101%", 0, "two")
