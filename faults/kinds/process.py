@@ -11,7 +11,7 @@ from typing import Final
 
 from faults.backends import processes
 from faults.errors import FaultRefused, NotVerified
-from faults.facts import Facts
+from faults.facts import Facts, KnownProcess
 from faults.fault import Fault
 from faults.kinds.base import for_each
 from faults.parameters import RestartLoopParameters
@@ -19,7 +19,7 @@ from faults.targets import LocalProcess
 
 _DIES_SECONDS: Final = 1.0
 _LOOK_SECONDS: Final = 1.0
-"""By so much the end of a pause's window may come after somebody else ended the pause."""
+"""By twice as much the end of a pause's window may come after somebody else ended the pause."""
 
 
 class OnProcesses:
@@ -63,6 +63,7 @@ class Pause(OnProcesses):
         super().__init__(fault, facts, state)
         self._name = fault.name
         self._next_look = 0.0
+        self._going: set[int] = set()
 
     def prepare(self) -> None:
         """Find the processes. Raises FaultRefused also where one is stopped already: its end would not be ours."""
@@ -78,12 +79,15 @@ class Pause(OnProcesses):
         if time.monotonic() < self._next_look:
             return
         self._next_look = time.monotonic() + _LOOK_SECONDS
+        going = {known.pid for known in self.facts.processes if _goes_on(known)}
         for known in self.facts.processes:
-            if processes.is_alive(known) and not processes.is_stopped(known):
+            # One that was killed is seen for a moment as it ends: one that is seen twice goes on.
+            if known.pid in going & self._going:
                 raise NotVerified(
                     f"{self._name} on {known.target}: it was gone before its time, since somebody else let process "
                     f"{known.pid} go on; the run ends when all is healed."
                 )
+        self._going = going
 
     def inject(self) -> None:
         """Stop all."""
@@ -100,6 +104,11 @@ class Pause(OnProcesses):
     def is_gone(self) -> bool:
         """None is stopped; one that ended meanwhile (a supervisor's doing) is not ours to bring back."""
         return not any(processes.is_stopped(process) for process in self.facts.processes)
+
+
+def _goes_on(known: KnownProcess) -> bool:
+    seen = processes.see(known.pid)
+    return seen is not None and seen.started == known.started and not seen.is_stopped
 
 
 class Kill(OnProcesses):
