@@ -158,7 +158,9 @@ class Partition(_OnLinks):
 
     def _shows(self, status: LinkStatus) -> bool:
         echo = round_trip_seconds(status.probe_port, _PING, _SILENCE_SECONDS)
-        now = next(s for s in self._proxy.status().values() if s.listen == status.listen)
+        now = next((s for s in self._proxy.status().values() if s.listen == status.listen), None)
+        if now is None:
+            return False  # The proxy was started again with another file, which the next look tells.
         has_arrived = now.probe_bytes > status.probe_bytes
         return echo is None and has_arrived is ("to_upstream" not in self.impairment.ways)
 

@@ -18,7 +18,7 @@ from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
-from validator.reconcile.lateness import Lateness, doubting, hole, kept
+from validator.reconcile.lateness import POSSIBLE_MOST, Lateness, doubting, hole, kept
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.committing import frontier_rows, hole_rows, mark_row, replaced_by, replaced_mark
@@ -111,6 +111,18 @@ def test_an_event_too_far_ahead_may_have_made_late_what_its_window_can_prove_pas
     assert judged(event, {**with_reach, "first_offset": 1}) == {"expected": 2, "missing": 2}, "it came after the event"
     [carried] = kept(rows_of(Table.FACTS, [with_reach]), 0)
     assert judged(event, carried) == {"expected": 1, "overdue": 1}
+
+
+def test_a_clock_gone_mad_takes_no_memory_without_bound() -> None:
+    ends = [MINUTE_US * number for number in range(1, 3 * POSSIBLE_MOST)]
+    lateness = Lateness()
+    for number, end in enumerate(ends):
+        lateness.absorb(rows_of(Table.FACTS, [poison(number, end)]))
+    found = lateness.possible["input", 0]
+    assert len(found) <= POSSIBLE_MOST
+    exact = [(end, number) for number, end in enumerate(ends)]
+    for end, offset in exact:  # whatever was doubtful still is
+        assert min(known for at, known in found.items() if at >= end) <= offset
 
 
 @pytest.mark.parametrize("closed_right", [False, True])

@@ -23,6 +23,8 @@ from validator.reconcile.facts import Kind, Side
 Reaches = dict[tuple[str, int], dict[int, int]]
 """(topic, partition) -> window end -> offset; what comes after it found that end past."""
 
+POSSIBLE_MOST: Final = 1_000
+"""Of one partition: a clock gone mad makes a new one with each window, and none of them is ever past."""
 _SAID: Final = ("topic", "partition", "status", "reach_us")
 
 
@@ -40,12 +42,22 @@ class Lateness:
             of_place = reaches.setdefault((row["topic"], row["partition"]), {})
             reach_us, offset = row["reach_us"], row["first_offset_min"]
             of_place[reach_us] = min(offset, of_place.get(reach_us, offset))
+        for place, of_place in self.possible.items():
+            if len(of_place) > POSSIBLE_MOST:
+                self.possible[place] = _coarser(of_place)
 
     def forget(self, until_us: int) -> None:
         """Let go of window ends up to ``until_us``: nobody asks for them again."""
         for reaches in (self.proven, self.possible):
             for place, of_place in reaches.items():
                 reaches[place] = {end: offset for end, offset in of_place.items() if end > until_us}
+
+
+def _coarser(of_place: dict[int, int]) -> dict[int, int]:
+    """The later half as one: all of it may have been past since the first of them. It doubts more, and accuses none."""
+    ends = sorted(of_place)
+    kept_apart, later = ends[: len(ends) // 2], ends[len(ends) // 2 :]
+    return {end: of_place[end] for end in kept_apart} | {later[-1]: min(of_place[end] for end in later)}
 
 
 def doubting(facts: pa.Table, hidden_us: int, latest_us: Callable[[Ints], Ints]) -> pa.Table:

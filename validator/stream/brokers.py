@@ -85,7 +85,11 @@ class Brokers:
         return found
 
     def lookup(self, topics: Mapping[str, Topic]) -> dict[PartitionId, Lookup]:
-        """Log start, high watermark, last stable offset and (with a group) committed offset of every partition."""
+        """Log start, high watermark, last stable offset and (with a group) committed offset of every partition.
+
+        Call `topics` before: asked for offsets alone, the client goes on with the leader that it knew, and fails for
+        good once another one was elected.
+        """
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         if not partitions:
             return {}
