@@ -53,6 +53,14 @@ def test_an_outage_is_measured_whole() -> None:
     assert found.absent_because == ()
 
 
+def test_a_failure_phase_in_which_nothing_was_answered_says_that_it_has_no_latency() -> None:
+    found = cost(outage(range(60, 80), 200), until=200)
+    assert found.latency_penalty_ratio is None
+    (reason,) = found.absent_because
+    assert reason.startswith("no latency penalty: no latency ")
+    assert reason.endswith(" was measured in the failure phase")
+
+
 def test_a_fault_without_effect_costs_nothing() -> None:
     found = cost(map(second, range(200)), until=200)
     assert (found.failure_cost_seconds, found.downtime_seconds, found.recovery_seconds) == (0.0, 0.0, 0.0)

@@ -236,7 +236,11 @@ def _throughput_penalty(
 
 def _latency_penalty(before: Output, failing: Output | None, rules: Rules, reasons: list[str]) -> float | None:
     usual, now = _latency(before, rules), _latency(failing, rules)
-    if usual is None or now is None or usual.mean_us == 0:
-        reasons.append(f"no latency penalty: no latency {rules.latency} was measured in control and failure")
+    if usual is None or now is None:
+        where = "the control phase" if usual is None else "the failure phase"
+        reasons.append(f"no latency penalty: no latency {rules.latency} was measured in {where}")
+        return None
+    if usual.mean_us == 0:
+        reasons.append(f"no latency penalty: latency {rules.latency} was 0 in the control phase")
         return None
     return now.mean_us / usual.mean_us
