@@ -7,13 +7,15 @@ from typing import Final
 
 _RATE_WINDOWS: Final = 8
 """The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
+_RATE_SECONDS_LEAST: Final = 4
 _LONG_SECONDS: Final = 60
 _LEAST_SECONDS: Final = range(10, 3600)
 
 
 def window_seconds(seconds: float, *, is_day: bool) -> int:
-    """Five seconds; shorter in a short demo, so that some windows close before the fault, and on a chaos day."""
-    return 5 if seconds >= _LONG_SECONDS and not is_day else 2
+    """Five seconds; one in a short demo and on a chaos day, so that a rate is over several windows: each is answered in
+    a burst, and one that comes a second late must be no change."""
+    return 5 if seconds >= _LONG_SECONDS and not is_day else 1
 
 
 def control_seconds(seconds: float, *, is_day: bool) -> float:
@@ -47,7 +49,8 @@ def _has_baseline(seconds: int, *, is_day: bool) -> bool:
 def _rate_seconds(control: float, window: int) -> int:
     """Whole windows, since each answers in a burst: half of one more or less would look like a change."""
     windows = (_usable_seconds(control) - 1) // 2 // window
-    return max(2, min(_RATE_WINDOWS, windows)) * window
+    least = max(2, math.ceil(_RATE_SECONDS_LEAST / window))
+    return max(least, min(_RATE_WINDOWS, windows)) * window
 
 
 def _usable_seconds(control: float) -> int:
