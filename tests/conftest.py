@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import re
+import signal
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -48,6 +49,14 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 
     with EmbeddedBroker(folder=tmp_path_factory.mktemp("broker")) as running:
         yield running
+
+
+@pytest.fixture(scope="session")
+def hears_hangups() -> Iterator[None]:
+    """What is started takes SIGHUP as in a terminal, also where the tests run under nohup, which has it ignored."""
+    before = signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is not inherited by another program
+    yield
+    signal.signal(signal.SIGHUP, before)
 
 
 @pytest.fixture

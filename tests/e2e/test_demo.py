@@ -127,6 +127,7 @@ def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
 
 @pytest.mark.extended
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("hears_hangups")
 @pytest.mark.parametrize(
     ("line", "number"),
     [

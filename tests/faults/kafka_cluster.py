@@ -55,5 +55,6 @@ def cluster_of_two(folder: Path) -> Iterator[Cluster]:
     """Both, answering and known to each other."""
     # Kafka's own balancing, every five minutes, would undo what a test sets up.
     still = {"auto.leader.rebalance.enable": "false"}
-    with EmbeddedBroker(folder=folder / "1", settings=still) as first, JoinedBroker(first, folder / "2") as second:
+    first = EmbeddedBroker(folder=folder / "1", settings=still, replicas=2)
+    with first, JoinedBroker(first, folder / "2") as second:
         yield Cluster(first, second)

@@ -162,6 +162,7 @@ def test_a_stopped_runner_heals_what_it_broke(full: Stage, run: Run, kind: str) 
     assert full.unhealed() == []
 
 
+@pytest.mark.usefixtures("hears_hangups")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGHUP])
 def test_a_stopped_runner_heals_before_it_ends(full: Stage, run: Run, number: signal.Signals) -> None:
     runner = run("process_pause")
@@ -230,6 +231,7 @@ def test_a_watchdog_whose_log_cannot_be_written_heals_all_the_same(full: Stage, 
     wait_until(lambda: full.unhealed() == [], "the journal knows it")
 
 
+@pytest.mark.usefixtures("hears_hangups")
 def test_a_runner_whose_terminal_hangs_up_heals_to_the_end(pair: Stage) -> None:
     both = [{"kind": "process_pause", "target": name} for name in ("w0", "w1")]
     pair.write({"together": both, "for": LONG}, limits={"targets_at_once": 2})

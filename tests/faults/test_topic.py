@@ -96,7 +96,7 @@ def test_each_fault_of_a_group_has_a_window_of_its_own(
     assert [(w.name, w.target) for w in (pause, kill)] == [("process-pause", "w0"), ("process-kill", "w1")]
     assert None not in (pause.verified_us, pause.heal_started_us, kill.verified_us, kill.heal_started_us)
     assert (kill.injected_us or 0) - (pause.injected_us or 0) >= 100_000
-    assert (kill.healed_us or 0) < (pause.healed_us or 0)
+    assert (kill.heal_started_us or 0) < (pause.heal_started_us or 0)
     with Journal.locked(stage.folder / "st") as journal:
         assert [entry.is_told for entry in journal.entries.values()] == [True, True]
 
