@@ -144,6 +144,12 @@ class FaultConfig(Section):
 def load(path: str | os.PathLike[str]) -> FaultConfig:
     """Read the YAML file at ``path``; ``${NAME}`` is taken from the environment. Raises FaultConfigError."""
     file = Path(path)
+    data = mapping_in(file, "targets: and schedule: or plan:")
+    return _resolved(parse(data, str(file)), file.resolve().parent)
+
+
+def mapping_in(file: Path, keys: str) -> dict[str, Any]:
+    """What the YAML file holds, unchecked; ``keys`` names in errors what it should. Raises FaultConfigError."""
     try:
         data = yaml.safe_load(expanded(file.read_text(encoding="utf-8"), file))
     except OSError as error:
@@ -151,8 +157,8 @@ def load(path: str | os.PathLike[str]) -> FaultConfig:
     except (yaml.YAMLError, UnicodeDecodeError) as error:
         raise FaultConfigError(f"{file}: is no valid YAML ({' '.join(str(error).split())}).") from error
     if not isinstance(data, dict):
-        raise FaultConfigError(f"{file}: must hold a mapping with targets: and schedule: or plan:.")
-    return _resolved(parse(data, str(file)), file.resolve().parent)
+        raise FaultConfigError(f"{file}: must hold a mapping with {keys}.")
+    return data
 
 
 def parse(data: Mapping[str, object], source: str = "fault configuration") -> FaultConfig:

@@ -50,9 +50,9 @@ class Pods:
                 raise FaultRefused(f"{name}: the cluster knows no {KIND_OF[self._fault.kind]}; install Chaos Mesh.")
             cluster.create(self._collection(name), rendered(self._fault, name, target), _DRY)
             # Nothing is there yet to be changed or deleted, but who may not is told so before that.
-            self._cluster(name).get(self._path(name))
-            self._cluster(name).annotate(self._path(name), {PAUSE: "true"}, _DRY)
-            self._cluster(name).delete(self._path(name), _DRY)
+            cluster.get(self._path(name))
+            cluster.annotate(self._path(name), {PAUSE: "true"}, _DRY)
+            cluster.delete(self._path(name), _DRY)
             ready[name] = self._ready_pods(name)
             if ready[name] == 0:
                 raise FaultRefused(f"{name}: no pod of {target.namespace} that match names is ready; mend that first.")

@@ -8,10 +8,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-import yaml
-
 from faults.catalogue import ABSENT, KINDS
-from faults.config import expanded
+from faults.config import mapping_in
 from faults.errors import FaultConfigError, FaultRefused
 from testbed import disk, node
 from testbed.demo.lacks import why_no_target
@@ -61,14 +59,7 @@ _VERIFIED_WITHIN: Final = "30s"
 
 def read(file: Path) -> dict[str, Any]:
     """The content of the user's file."""
-    try:
-        data = yaml.safe_load(expanded(file.read_text(encoding="utf-8"), file))
-    except OSError as error:
-        raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FaultConfigError(f"{file}: is no valid YAML ({' '.join(str(error).split())}).") from error
-    if not isinstance(data, dict):
-        raise FaultConfigError(f"{file}: must hold a mapping with schedule: or plan:.")
+    data = mapping_in(file, "schedule: or plan:")
     given = [key for key in _OURS if key in data]
     if given:
         raise FaultConfigError(f"{file}: {', '.join(given)}: the demo gives its own; leave it out in a demo's file.")
