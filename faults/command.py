@@ -182,7 +182,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 def _heal(config: FaultConfig, _: int | None) -> int:
     with Journal.locked(config.state) as journal:
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
-        if not journal.open_entries():
+        if not journal.open_entries() and journal.why_not_healed() is None:
             print("Nothing is broken: the journal knows every fault to be healed.")
         heal_all(journal, topic, config.limits, _say)
         tell_again(topic, journal)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
+from faults.asked import Asked
 from faults.config import LimitsSection
 from faults.errors import FaultError, NotHealed, NotVerified, Unreachable
 from faults.fault import State
@@ -19,6 +20,10 @@ from faults.topic import FaultsTopic
 
 POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 0.1
+_ALONE_SECONDS: Final = 1.0
+"""Who has not answered by then is waited for beside the others: each is done before the next, where all is well."""
+_CALL_SECONDS_MAX: Final = 120.0
+"""A healing that has not come back by then is not waited for; each backend gives up sooner, target by target."""
 
 
 @dataclass(frozen=True)
@@ -65,104 +70,187 @@ def heal_each(
     """Heal all in this order, then wait for the proof of each, for which another one may have to be healed.
 
     Who gives no answer (a proxy, a broker, a container engine or an API server that is away) is asked again, as long as
-    the proof is waited for. Tries all, and calls ``healed`` for each that is proven. Raises NotHealed for
-    those that are not.
+    the proof is waited for, and who takes long to answer is waited for beside the others. Tries all, and calls
+    ``healed`` for each that is proven. Raises NotHealed for those that are not.
     """
-    failed: list[str] = []
-    unanswered: dict[str, Unreachable] = {}
-    """Id of a fault -> why it cannot be healed yet."""
+    _Healing(journal, topic, patience, healed).of([_Patient(*pair) for pair in broken])
 
-    def tried(entry: Entry, do: Callable[[], bool]) -> bool | None:
+
+@dataclass(eq=False)
+class _Patient:
+    """A fault that is being healed."""
+
+    entry: Entry
+    injected: Injection
+    is_mended: bool = False
+    """Its healing came back without an error; the proof is another thing."""
+    asked: Asked | None = None
+    """The call that is out: its healing or, when it is mended, its proof."""
+    unanswered: Unreachable | None = None
+    """Why it cannot be mended, or seen to be gone, yet."""
+
+    @property
+    def name(self) -> str:
+        """As a person reads it."""
+        return f"{self.entry.fault.name} on {self.entry.fault.target_names}"
+
+    @property
+    def is_being_mended(self) -> bool:
+        """Whether its first healing is out, and may still come back."""
+        return (
+            self.asked is not None
+            and not self.is_mended
+            and self.unanswered is None
+            and self.asked.seconds < _CALL_SECONDS_MAX
+        )
+
+    def ask(self) -> bool | None:
+        """Mend it or, when it is, look at it: whether it is seen to be gone, None where no answer came yet.
+
+        Raises what the injection raises.
+        """
+        wait_seconds = 0.0
+        if self.asked is None:
+            self.asked = Asked(self.injected.is_gone if self.is_mended else self.injected.heal)
+            wait_seconds = _ALONE_SECONDS
+        if not self.asked.is_back(wait_seconds):
+            return None
+        asked, self.asked = self.asked, None
+        answer = asked.answer()
+        if not self.is_mended:
+            self.is_mended = True
+            return False
+        self.unanswered = None
+        return bool(answer)
+
+
+class _Healing:
+    """One healing of some faults, with what could not be done."""
+
+    def __init__(
+        self, journal: Journal, topic: FaultsTopic | None, patience: Patience, healed: Callable[[Entry], None]
+    ) -> None:
+        self._journal = journal
+        self._topic = topic
+        self._patience = patience
+        self._healed = healed
+        self._failed: list[str] = []
+        self._deadline = 0.0
+
+    def of(self, patients: Sequence[_Patient]) -> None:
+        """Do it. Raises NotHealed."""
+        to_prove: list[_Patient] = []
+        unwritten: list[_Patient] = []
+
+        def mend(patient: _Patient) -> None:
+            if self._tried(patient, partial(self._ask, patient)) is not None:
+                to_prove.append(patient)
+
+        with ExitStack() as mending:
+            # Each is mended, in the order given, also where another one, or telling, fails as nobody thought of.
+            for patient in reversed(patients):
+                mending.callback(mend, patient)
+            for patient in patients:
+                try:
+                    self._begin(patient)
+                except OSError:
+                    # The fault may be what fills the disk that the journal is on: heal it first, and write then.
+                    unwritten.append(patient)
+        for patient in unwritten:
+            if patient in to_prove and self._tried(patient, partial(self._begin, patient)) is None:
+                to_prove.remove(patient)
+        for patient in self._unproven(to_prove):
+            self._fail(patient, f"is not healed: {self._why_unproven(patient)}")
+        if self._failed:
+            raise NotHealed(" ".join(self._failed))
+
+    def _begin(self, patient: _Patient) -> bool:
+        reach(patient.entry, "heal_started", self._journal, self._topic)
+        return True
+
+    def _unproven(self, to_prove: list[_Patient]) -> list[_Patient]:
+        """Those of which no proof came, so many seconds after the last one that did.
+
+        All are asked in turn: one that waits for an answer must not keep another from being healed, or seen to be.
+        """
+        self._be_patient()
+        while to_prove:
+            deadline = self._deadline
+            is_last = time.monotonic() > deadline
+            for patient in tuple(to_prove):
+                is_proven = self._tried(patient, partial(self._is_proven, patient))
+                if is_proven is not False:
+                    to_prove.remove(patient)
+                if is_proven:
+                    self._healed(patient.entry)
+                    self._be_patient()
+            if is_last and self._deadline == deadline and not any(patient.is_being_mended for patient in to_prove):
+                break
+            if to_prove:
+                time.sleep(POLL_SECONDS)
+        return to_prove
+
+    def _be_patient(self) -> None:
+        self._deadline = time.monotonic() + self._patience.seconds
+
+    def _is_proven(self, patient: _Patient) -> bool | None:
+        """Whether it is; None where it is and cannot be written down, which is kept for the end."""
+        if self._ask(patient):
+            try:
+                reach(patient.entry, "healed", self._journal, self._topic)
+            except OSError as error:
+                self._fail(
+                    patient,
+                    f"is gone, which could not be written down: {error}; mend that, then run "
+                    "`streamproof faults heal CONFIG`.",
+                )
+                return None
+            return True
+        if patient.unanswered is not None:
+            time.sleep(_ASK_AGAIN_SECONDS)
+        self._patience.meanwhile()
+        return False
+
+    def _ask(self, patient: _Patient) -> bool:
+        """Whether it is seen to be gone. Raises what cannot be tried again."""
+        was_out, was_mended = patient.asked is not None, patient.is_mended
+        try:
+            answer = patient.ask()
+        except Unreachable as error:
+            if patient.unanswered is None:
+                self._say_waiting(patient, str(error))
+            patient.unanswered = error
+            patient.is_mended = False  # what was told to one that is away may be lost with it
+            return False
+        if answer is None and not was_out and not was_mended:
+            self._say_waiting(patient, "what heals it has not answered yet.")
+        if answer is not None and was_out and not was_mended and patient.unanswered is None:
+            self._be_patient()  # the proof is waited for from here on
+        return answer is True
+
+    def _say_waiting(self, patient: _Patient, why: str) -> None:
+        self._patience.say(f"waiting, {self._patience.seconds:g} s at most: {patient.name} cannot be healed yet: {why}")
+
+    def _tried(self, patient: _Patient, do: Callable[[], bool | None]) -> bool | None:
         """What it says; None where it failed, which is kept for the end."""
         try:
             return do()
         except NotVerified:
             raise  # another one's, which is held meanwhile
         except (FaultError, OSError) as error:
-            fail(entry, str(error))
+            self._fail(patient, f"is not healed: {error}")
         return None
 
-    def fail(entry: Entry, why: str) -> None:
-        failed.append(f"{entry.fault.name} on {entry.fault.target_names} is not healed: {why}")
+    def _fail(self, patient: _Patient, what: str) -> None:
+        self._failed.append(f"{patient.name} {what}")
 
-    def mended(entry: Entry, injected: Injection) -> bool:
-        try:
-            injected.heal()
-        except Unreachable as error:
-            wait_for_answer(entry, error)
-        return True
-
-    def wait_for_answer(entry: Entry, error: Unreachable) -> None:
-        is_new = entry.fault.id not in unanswered
-        unanswered[entry.fault.id] = error
-        if is_new:
-            where = f"{entry.fault.name} on {entry.fault.target_names}"
-            patience.say(f"waiting, {patience.seconds:g} s at most: {where} cannot be healed yet: {error}")
-
-    def began(entry: Entry) -> bool:
-        reach(entry, "heal_started", journal, topic)
-        return True
-
-    def proven(entry: Entry, injected: Injection) -> bool:
-        try:
-            if entry.fault.id in unanswered:
-                injected.heal()
-                del unanswered[entry.fault.id]
-            if injected.is_gone():
-                reach(entry, "healed", journal, topic)
-                return True
-        except Unreachable as error:
-            wait_for_answer(entry, error)
-            time.sleep(_ASK_AGAIN_SECONDS)
-        patience.meanwhile()
-        return False
-
-    def left_of(to_prove: list[tuple[Entry, Injection]]) -> list[tuple[Entry, Injection]]:
-        """Those of which no proof came, so many seconds after the last one that did.
-
-        All are asked in turn: one that waits for an answer must not keep another from being healed, or seen to be.
-        """
-        deadline = time.monotonic() + patience.seconds
-        while to_prove:
-            is_last = time.monotonic() > deadline
-            for pair in tuple(to_prove):
-                is_proven = tried(pair[0], partial(proven, *pair))
-                if is_proven is not False:
-                    to_prove.remove(pair)
-                if is_proven:
-                    healed(pair[0])
-                    is_last, deadline = False, time.monotonic() + patience.seconds
-            if is_last:
-                break
-            if to_prove:
-                time.sleep(POLL_SECONDS)
-        return to_prove
-
-    unwritten: list[Entry] = []
-    to_prove: list[tuple[Entry, Injection]] = []
-
-    def mend(entry: Entry, injected: Injection) -> None:
-        if tried(entry, partial(mended, entry, injected)):
-            to_prove.append((entry, injected))
-
-    with ExitStack() as mending:
-        # Each is mended, in the order given, also where another one, or telling, fails as nobody thought of.
-        for entry, injected in reversed(broken):
-            mending.callback(mend, entry, injected)
-        for entry, _ in broken:
-            try:
-                began(entry)
-            except OSError:
-                # The fault may be what fills the disk that the journal is on: heal it first, and write then.
-                unwritten.append(entry)
-    to_prove = [pair for pair in to_prove if pair[0] not in unwritten or tried(pair[0], partial(began, pair[0]))]
-    for entry, _ in left_of(to_prove):
-        if (lacks := unanswered.get(entry.fault.id)) is not None:
-            fail(entry, f"{lacks} It was asked again for {patience.seconds:g} s; {patience.advice}.")
-        else:
-            fail(entry, f"no probe showed within {patience.seconds:g} s that it is gone; {patience.advice}.")
-    if failed:
-        raise NotHealed(" ".join(failed))
+    def _why_unproven(self, patient: _Patient) -> str:
+        seconds, advice = f"{self._patience.seconds:g} s", self._patience.advice
+        if patient.unanswered is not None:
+            return f"{patient.unanswered} It was asked again for {seconds}; {advice}."
+        if patient.asked is not None:
+            return f"who was asked has not answered for {patient.asked.seconds:.0f} s; {advice}."
+        return f"no probe showed within {seconds} that it is gone; {advice}."
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:
@@ -172,4 +260,12 @@ def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection,
     def healed(entry: Entry) -> None:
         say(f"{entry.fault.name} on {entry.fault.target_names}: healed, and seen to be gone.")
 
-    heal_each(broken, journal, topic, Patience(limits.healed_within, say=say), healed)
+    failed = []
+    try:
+        heal_each(broken, journal, topic, Patience(limits.healed_within, say=say), healed)
+    except NotHealed as error:
+        failed.append(str(error))
+    if (unread := journal.why_not_healed()) is not None:
+        failed.append(unread)
+    if failed:
+        raise NotHealed(" ".join(failed))

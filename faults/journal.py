@@ -3,7 +3,8 @@
 JSON lines, append-only, each synced to disk before the next step. ``begun`` holds the whole fault with the facts that
 its healing needs; ``facts`` adds to them; ``over`` says why it ended before its time; ``state`` has the records of the
 faults topic; ``told`` says that the topic has them all. A line that a crash cut off is the last one, and nothing was
-done on its account yet.
+done on its account yet. A line that this version cannot read, since another one wrote it, keeps nothing else from being
+healed; what it began is not known to be gone (``Unread``).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final, Literal, Self
+from typing import Any, Final, Literal, Self
+
+from pydantic import ValidationError
 
 from faults.errors import FaultRefused
 from faults.facts import Facts
@@ -48,13 +51,38 @@ class Entry:
         return "healed" in self.states
 
 
+@dataclass(frozen=True)
+class Unread:
+    """A fault with a line that cannot be read: it may be in, and who wrote the line knows how to heal it."""
+
+    line: int
+    """Its number in the journal, from 1."""
+    why: str
+
+    def __str__(self) -> str:
+        """One sentence for a person, without the name of the journal."""
+        return f"line {self.line} is of another version or damaged ({self.why})"
+
+
+@dataclass
+class _Contents:
+    """What a journal says."""
+
+    entries: dict[str, Entry] = field(default_factory=dict)
+    """Fault id -> entry, in the order in which they began."""
+    unread: dict[str, Unread] = field(default_factory=dict)
+    """Fault id, or the line's number where it has none -> what cannot be read of a fault that is not healed."""
+
+
 class Journal:
     """The journal of one state folder, held under its lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._path = folder / JOURNAL_FILE
-        self.entries = read(folder)
+        contents = _contents(folder)
+        self.entries = contents.entries
+        self._unread = contents.unread
         self._path.touch()
         _sync_folder(folder)
 
@@ -75,6 +103,16 @@ class Journal:
     def open_entries(self) -> list[Entry]:
         """The faults that are not known to be gone, newest first: healing goes backwards."""
         return [entry for entry in reversed(self.entries.values()) if not entry.is_healed]
+
+    def why_not_healed(self) -> str | None:
+        """None where this version can read of every fault whether it is gone; else what to do about the others."""
+        if not self._unread:
+            return None
+        lines = ", ".join(str(unread) for unread in self._unread.values())
+        return (
+            f"{self._path}: {lines}; what it began may be broken still. Heal it with the streamproof that wrote it, or "
+            "see to its target yourself and then move the journal away."
+        )
 
     def begin(self, fault: Fault, facts: Facts) -> Entry:
         """Write the fault down; only then it may be injected."""
@@ -109,13 +147,17 @@ class Journal:
         self._append({"what": "told", "id": entry.fault.id})
 
     def _append(self, line: dict[str, str]) -> None:
-        with self._path.open("ab+") as file:
-            size = file.seek(0, os.SEEK_END)
-            # A line that a crash or a full disk cut off must not take the next one with it.
-            cut_off = size > 0 and (file.seek(size - 1), file.read(1))[1] != b"\n"
-            file.write((b"\n" if cut_off else b"") + json.dumps(line).encode() + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+        try:
+            with self._path.open("ab+") as file:
+                size = file.seek(0, os.SEEK_END)
+                # A line that a crash or a full disk cut off must not take the next one with it.
+                cut_off = size > 0 and (file.seek(size - 1), file.read(1))[1] != b"\n"
+                file.write((b"\n" if cut_off else b"") + json.dumps(line).encode() + b"\n")
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as error:
+            # A write does not say which file; who reads this has other disks, too.
+            raise OSError(error.errno, error.strerror, str(self._path)) from error
 
 
 def _sync_folder(folder: Path) -> None:
@@ -134,32 +176,80 @@ def names_in(folder: Path) -> frozenset[str]:
 
 def read(folder: Path) -> dict[str, Entry]:
     """Fault id -> entry, in the order of the journal in ``folder``; empty where there is none."""
-    entries: dict[str, Entry] = {}
+    return _contents(folder).entries
+
+
+def _contents(folder: Path) -> _Contents:
+    contents = _Contents()
     try:
         # Lost power may leave anything in the place of the last lines; what is before them must still be healed.
         lines = (folder / JOURNAL_FILE).read_text(encoding="utf-8", errors="replace").splitlines()
     except FileNotFoundError:
-        return entries
-    for text in lines:
+        return contents
+    for number, text in enumerate(lines, start=1):
         try:
             line = json.loads(text)
         except ValueError:
             continue
-        what = line.get("what") if isinstance(line, dict) else None
-        if what == "begun":
-            fault = Fault.from_json(line["fault"])
-            entries[fault.id] = Entry(fault, Facts.model_validate_json(line["facts"]))
-            continue
-        entry = entries.get(line.get("id")) if what in ("facts", "over", "state", "told") else None
-        if entry is None:
-            # Nobody of ours wrote it; what was begun must still be healed.
-            continue
-        if what == "facts":
-            entry.facts = Facts.model_validate_json(line["facts"])
-        elif what == "over":
-            entry.over_because = str(line["because"])
-        elif what == "told":
-            entry.is_told = True
-        elif line["state"] in STATES:
-            entry.states[line["state"]] = datetime.fromisoformat(line["time"])
-    return entries
+        if isinstance(line, dict):
+            _take(contents, number, line)
+    return contents
+
+
+def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
+    what = line.get("what")
+    if what == "begun":
+        _begin(contents, number, line)
+        return
+    fault_id = str(line.get("id"))
+    if fault_id in contents.unread:
+        if what == "state" and line.get("state") == "healed":
+            del contents.unread[fault_id]  # who wrote it has seen it to be gone
+        return
+    entry = contents.entries.get(fault_id)
+    if entry is None or what not in ("facts", "over", "state", "told"):
+        # Nobody of ours wrote it; what was begun must still be healed.
+        return
+    try:
+        _add(entry, what, line)
+    except (ValueError, LookupError, TypeError) as error:
+        # With half of its facts it could be healed wrongly, and be taken for gone.
+        contents.unread[fault_id] = Unread(number, _said_by(error))
+        del contents.entries[fault_id]
+
+
+def _begin(contents: _Contents, number: int, line: dict[str, Any]) -> None:
+    try:
+        fault = Fault.from_json(line["fault"])
+        facts = Facts.model_validate_json(line["facts"])
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        contents.unread[_id_of(line) or f"line {number}"] = Unread(number, _said_by(error))
+        return
+    contents.entries[fault.id] = Entry(fault, facts)
+
+
+def _add(entry: Entry, what: str, line: dict[str, Any]) -> None:
+    if what == "facts":
+        entry.facts = Facts.model_validate_json(line["facts"])
+    elif what == "over":
+        entry.over_because = str(line["because"])
+    elif what == "told":
+        entry.is_told = True
+    elif line["state"] in STATES:
+        entry.states[line["state"]] = datetime.fromisoformat(line["time"])
+
+
+def _id_of(line: dict[str, Any]) -> str | None:
+    """The id of a fault that cannot be read as a whole."""
+    try:
+        return str(json.loads(line["fault"])["id"])
+    except (ValueError, LookupError, TypeError):
+        return None
+
+
+def _said_by(error: Exception) -> str:
+    """The first thing that is wrong, in one line."""
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}".removeprefix(": ")
+    return f"no {error}" if isinstance(error, KeyError) else str(error)

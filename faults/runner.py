@@ -43,6 +43,8 @@ def run(
                 f"{last.name} on {last.target_names} of an earlier run is not known to be healed; "
                 "run `streamproof faults heal CONFIG` first."
             )
+        if (why := journal.why_not_healed()) is not None:
+            raise FaultRefused(why)
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
         if topic is not None:
             topic.check()

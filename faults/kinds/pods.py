@@ -7,7 +7,6 @@ pods are ready as before.
 from __future__ import annotations
 
 import math
-import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -17,11 +16,11 @@ from faults.errors import FaultRefused, NotVerified, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
+from faults.kinds.looks import Looks
 from faults.parameters import PodParameters
 from faults.targets import PodsTarget
 
 _WATCH_SECONDS: Final = 1
-_LOOK_SECONDS: Final = 1.0
 _DRY: Final = {"dryRun": "All"}
 
 
@@ -35,7 +34,7 @@ class Pods:
         assert isinstance(fault.parameters, PodParameters)
         self._pods = fault.parameters.pods
         self._clusters: dict[str, Kubernetes] = {}
-        self._next_look = 0.0
+        self._looks = Looks()
 
     def prepare(self) -> None:
         """Let the server check the objects and our rights without making them, and count the pods that are ready.
@@ -70,9 +69,8 @@ class Pods:
 
     def hold(self) -> None:
         """Look now and then: somebody else may delete or pause the object. Raises NotVerified."""
-        if time.monotonic() < self._next_look:
+        if not self._looks.are_due():
             return
-        self._next_look = time.monotonic() + _LOOK_SECONDS
         for name in self._targets:
             try:
                 seen = self._cluster(name).get(self._path(name))

@@ -14,12 +14,11 @@ from faults.errors import FaultRefused, NotVerified
 from faults.facts import Facts, KnownProcess
 from faults.fault import Fault
 from faults.kinds.base import for_each
+from faults.kinds.looks import Looks
 from faults.parameters import RestartLoopParameters
 from faults.targets import LocalProcess
 
 _DIES_SECONDS: Final = 1.0
-_LOOK_SECONDS: Final = 1.0
-"""By twice as much the end of a pause's window may come after somebody else ended the pause."""
 
 
 class OnProcesses:
@@ -62,7 +61,7 @@ class Pause(OnProcesses):
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         self._name = fault.name
-        self._next_look = 0.0
+        self._looks = Looks()
         self._going: set[int] = set()
 
     def prepare(self) -> None:
@@ -75,10 +74,12 @@ class Pause(OnProcesses):
                 )
 
     def hold(self) -> None:
-        """Look now and then. Raises NotVerified where somebody else let one go on; one that ended is left alone."""
-        if time.monotonic() < self._next_look:
+        """Look now and then. Raises NotVerified where somebody else let one go on, two looks after it at most.
+
+        One that ended is left alone.
+        """
+        if not self._looks.are_due():
             return
-        self._next_look = time.monotonic() + _LOOK_SECONDS
         going = {known.pid for known in self.facts.processes if _goes_on(known)}
         for known in self.facts.processes:
             # One that was killed is seen for a moment as it ends: one that is seen twice goes on.

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from typing import Final
 
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import ProxyControl
 from faults.errors import NotVerified, Unreachable
-
-_LOOK_SECONDS: Final = 1.0
-"""By so much the end of the window may come after the end of the fault."""
+from faults.kinds.looks import Looks
 
 
 class Kept:
@@ -21,16 +17,15 @@ class Kept:
         """``fault``: its name, for the message."""
         self._fault = fault
         self._proxy = proxy
-        self._next_look = 0.0
+        self._looks = Looks()
 
     def look(self, names: Iterable[str], is_kept: Callable[[str, LinkStatus], bool]) -> None:
         """Raise NotVerified where links or relays do not what they were told any more, or no proxy serves them.
 
         ``is_kept``: whether the fault is in on a link or relay, by its name and as the proxy sees it.
         """
-        if time.monotonic() < self._next_look:
+        if not self._looks.are_due():
             return
-        self._next_look = time.monotonic() + _LOOK_SECONDS
         try:
             served = self._proxy.status()
         except Unreachable:

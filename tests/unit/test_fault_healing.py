@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import errno
+import threading
+import time
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from faults import healing
 from faults.errors import FaultRefused, NotHealed, Unreachable
 from faults.facts import Facts
-from faults.fault import Fault
+from faults.fault import Fault, State
 from faults.healing import Patience, heal_each
 from faults.journal import Entry, Journal
 from faults.kinds.base import for_each
@@ -109,6 +114,79 @@ def test_one_that_never_answers_keeps_no_other_from_being_asked_again(tmp_path: 
         with pytest.raises(NotHealed, match=r"^lost on  is not healed: nobody starts the proxy again\.$"):
             heal_each(pairs, journal, None, patience, lambda entry: names.append(entry.fault.name))
     assert names == ["back"]
+
+
+def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither while it is mended nor while it is looked at; each goes on where its answer came late."""
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    slow_to_mend, slow_to_show, other = Engine([], []), Engine([], []), Engine([], [])
+    mend, others_gone = slow_to_mend.heal, threading.Event()
+    threads: list[str] = []
+
+    def mend_late() -> None:
+        others_gone.wait(20)
+        threads.append("mended")
+        mend()
+
+    def show_late() -> bool:
+        others_gone.wait(20)
+        threads.append("shown")
+        return True
+
+    slow_to_mend.heal = mend_late  # type: ignore[method-assign]
+    slow_to_show.is_gone = show_late  # type: ignore[method-assign]
+    said: list[str] = []
+    names: list[str] = []
+    with Journal.locked(tmp_path) as journal:
+        pairs = [(_entry(journal, f"f{n}"), engine) for n, engine in enumerate((slow_to_mend, slow_to_show, other))]
+
+        def healed_one(entry: Entry) -> None:
+            names.append(entry.fault.name)
+            if entry.fault.name == "f2":
+                assert threads == []
+                others_gone.set()
+
+        heal_each(pairs, journal, None, Patience(20.0, say=said.append), healed_one)
+    assert names[0] == "f2"
+    assert sorted(names[1:]) == ["f0", "f1"]
+    assert said == ["waiting, 20 s at most: f0 on  cannot be healed yet: what heals it has not answered yet."]
+
+
+def test_one_that_hangs_for_good_is_told_as_not_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(healing, "_CALL_SECONDS_MAX", 0.1)
+    hung, other, end = Engine([], []), Engine([], []), threading.Event()
+    hung.heal = lambda: end.wait(20) and None  # type: ignore[method-assign, return-value]
+    with pytest.raises(NotHealed, match=r"^f0 on  is not healed: who was asked has not answered for 0 s; look\.$"):
+        healed(tmp_path, hung, other, seconds=0.05)
+    end.set()
+    assert other.healed == 1
+
+
+def test_the_proof_of_what_is_mended_late_is_waited_for_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    late = Engine([], [])
+    mend, shows = late.heal, iter([False, False, True])
+    late.heal = lambda: (time.sleep(0.5), mend())[1]  # type: ignore[method-assign, func-returns-value]
+    late.is_gone = lambda: next(shows)  # type: ignore[method-assign]
+    assert healed(tmp_path, late, seconds=0.4) == ["f0"]
+
+
+def test_what_is_gone_and_cannot_be_written_down_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reached = Journal.reach
+
+    def full_at_the_end(journal: Journal, entry: Entry, state: State) -> datetime:
+        if state == "healed":
+            raise OSError(errno.ENOSPC, "No space left on device", str(journal.folder))
+        return reached(journal, entry, state)
+
+    monkeypatch.setattr(Journal, "reach", full_at_the_end)
+    with pytest.raises(
+        NotHealed, match=r"^f0 on  is gone, which could not be written down: .*No space left.*; mend that"
+    ):
+        healed(tmp_path, Engine([], []))
 
 
 def test_of_many_that_cannot_be_mended_one_that_may_be_later_counts() -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import errno
 import json
+import os
+import threading
 from pathlib import Path
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from faults.config import KafkaSection, parse
-from faults.errors import FaultRefused, NotTold
+from faults import healing
+from faults.config import KafkaSection, LimitsSection, parse
+from faults.errors import FaultRefused, NotHealed, NotTold
 from faults.facts import Facts, KnownProcess
-from faults.fault import STATES, Fault, State
-from faults.healing import heal
+from faults.fault import STATES, Fault, State, Timeline
+from faults.healing import heal, heal_all
 from faults.journal import JOURNAL_FILE, Entry, Journal, read
 from faults.kinds.base import for_each
+from faults.runner import run
 from faults.schedule import timeline
 from faults.topic import FaultsTopic, tell_again
 from validator.stream.faults_topic import _row
@@ -23,10 +27,31 @@ from validator.stream.faults_topic import _row
 FACTS = Facts(processes=(KnownProcess(target="link", pid=5, started="77"),))
 
 
+LINK = {"type": "link", "listen": "127.0.0.1:19092", "upstream": "127.0.0.1:9092"}
+SLOW = {"kind": "net_delay", "target": "link", "name": "slow", "parameters": {"delay": "1.5s", "jitter": "100ms"}}
+
+
 def fault() -> Fault:
-    link = {"type": "link", "listen": "127.0.0.1:19092", "upstream": "127.0.0.1:9092"}
-    spec = {"kind": "net_delay", "target": "link", "name": "slow", "parameters": {"delay": "1.5s", "jitter": "100ms"}}
-    return timeline(parse({"seed": 3, "targets": {"link": link}, "schedule": {"faults": [spec]}})).steps[0].fault
+    return timeline(parse({"seed": 3, "targets": {"link": LINK}, "schedule": {"faults": [SLOW]}})).steps[0].fault
+
+
+class Mended:
+    """Healed as soon as it is asked."""
+
+    facts = Facts()
+    is_mended = False
+
+    def prepare(self) -> None: ...
+    def inject(self) -> None: ...
+    def hold(self) -> None: ...
+    def is_in(self) -> bool:
+        return not self.is_mended
+
+    def heal(self) -> None:
+        self.is_mended = True
+
+    def is_gone(self) -> bool:
+        return self.is_mended
 
 
 def test_a_begun_fault_is_open_until_it_is_healed(tmp_path: Path) -> None:
@@ -121,26 +146,13 @@ def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path
         def flush(self) -> None:
             pass
 
-    class Healthy:
-        facts = Facts()
-
-        def prepare(self) -> None: ...
-        def inject(self) -> None: ...
-        def hold(self) -> None: ...
-        def heal(self) -> None: ...
-        def is_in(self) -> bool:
-            return False
-
-        def is_gone(self) -> bool:
-            return True
-
     topic = Topic()
     with Journal.locked(tmp_path) as journal:
         begun, injected = journal.begin(fault(), Facts()), journal.begin(fault(), Facts())
         journal.reach(injected, "injected")
-        heal(begun, Healthy(), journal, topic, 0.0)
+        heal(begun, Mended(), journal, topic, 0.0)
         assert topic.told == []
-        heal(injected, Healthy(), journal, topic, 0.0)
+        heal(injected, Mended(), journal, topic, 0.0)
         assert topic.told == ["heal_started", "healed"]
         topic.told.clear()
         tell_again(topic, journal)
@@ -151,26 +163,10 @@ def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path
 def test_a_fault_that_fills_the_journals_disk_is_healed_before_that_is_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Filling:
-        facts = Facts()
-        is_full = True
-
-        def prepare(self) -> None: ...
-        def inject(self) -> None: ...
-        def hold(self) -> None: ...
-        def is_in(self) -> bool:
-            return self.is_full
-
-        def heal(self) -> None:
-            self.is_full = False
-
-        def is_gone(self) -> bool:
-            return not self.is_full
-
-    filling, append = Filling(), Journal._append
+    filling, append = Mended(), Journal._append
 
     def on_a_full_disk(journal: Journal, line: dict[str, str]) -> None:
-        if filling.is_full:
+        if not filling.is_mended:
             raise OSError(errno.ENOSPC, "No space left on device")
         append(journal, line)
 
@@ -179,7 +175,7 @@ def test_a_fault_that_fills_the_journals_disk_is_healed_before_that_is_written(
         journal.reach(entry, "injected")
         monkeypatch.setattr(Journal, "_append", on_a_full_disk)
         heal(entry, filling, journal, None, 0.0)
-    assert not filling.is_full
+    assert filling.is_mended
     (again,) = read(tmp_path).values()
     assert set(again.states) == {"injected", "heal_started", "healed"}
 
@@ -208,6 +204,67 @@ def test_what_lost_power_left_at_the_end_hides_nothing_before_it(tmp_path: Path,
     assert read(tmp_path)[entry.fault.id].is_healed
 
 
+def _begun_by_another_version(change: dict[str, object]) -> dict[str, str]:
+    begun = json.loads(fault().model_dump_json()) | {"id": "other"} | change
+    return {"what": "begun", "fault": json.dumps(begun), "facts": "{}"}
+
+
+UNREADABLE: list[tuple[list[dict[str, object]], str]] = [
+    ([_begun_by_another_version({"kind": "sun_flare"})], "sun_flare"),
+    ([_begun_by_another_version({"mood": "sad"})], "mood: Extra inputs"),
+    ([_begun_by_another_version({}) | {"facts": '{"moons": 2}'}], "moons: Extra inputs"),
+    ([{"what": "begun", "fault": "{"}], "Expecting"),
+    ([{"what": "begun"}], "no 'fault'"),
+    ([_begun_by_another_version({}), {"what": "facts", "id": "other", "facts": '{"moons": 2}'}], "moons: Extra"),
+    ([_begun_by_another_version({}), {"what": "state", "id": "other", "state": "verified", "time": "noon"}], "noon"),
+]
+
+
+@pytest.mark.parametrize(("lines", "why"), UNREADABLE)
+def test_what_another_version_wrote_keeps_nothing_else_from_being_healed(
+    tmp_path: Path, lines: list[dict[str, object]], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(healing, "injection", lambda *_: Mended())
+    with Journal.locked(tmp_path) as journal:
+        journal.begin(fault(), FACTS)
+    with (tmp_path / JOURNAL_FILE).open("a") as file:
+        file.writelines(json.dumps(line) + "\n" for line in lines)
+    with Journal.locked(tmp_path) as journal:
+        after = journal.begin(fault(), FACTS)
+        journal.reach(after, "injected")
+    number = len(lines) + 1
+    with Journal.locked(tmp_path) as journal:
+        assert len(journal.open_entries()) == 2
+        with pytest.raises(NotHealed, match=rf"journal\.jsonl: line {number} is .*{why}.* may be broken still"):
+            heal_all(journal, None, LimitsSection(), lambda _: None)
+        assert journal.open_entries() == []
+
+
+def test_a_run_is_refused_where_another_version_may_have_left_a_fault(tmp_path: Path) -> None:
+    (tmp_path / JOURNAL_FILE).write_text(json.dumps(UNREADABLE[0][0][0]) + "\n")
+    config = parse({"state": str(tmp_path), "targets": {"link": LINK}, "schedule": {"faults": [SLOW]}})
+    with pytest.raises(FaultRefused, match=r"line 1 is of another version or damaged .*then move the journal away\.$"):
+        run(config, Timeline("p", 1, (), 0.0), lambda _: None, threading.Event())
+
+
+def test_what_the_other_version_healed_is_no_more_in_the_way(tmp_path: Path) -> None:
+    lines = [*UNREADABLE[1][0], {"what": "state", "id": "other", "state": "healed", "time": "2026-01-01T00:00:00Z"}]
+    (tmp_path / JOURNAL_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    with Journal.locked(tmp_path) as journal:
+        assert journal.why_not_healed() is None
+        assert journal.open_entries() == []
+
+
+def test_a_full_disk_is_told_with_the_name_of_the_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with Journal.locked(tmp_path) as journal:
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match=r"No space left on device: '.*journal\.jsonl'$"):
+            journal.begin(fault(), FACTS)
+
+
 def test_one_that_cannot_be_mended_keeps_none_behind_it() -> None:
     mended: list[str] = []
 
@@ -225,22 +282,6 @@ def test_a_producer_that_takes_no_record_does_not_keep_a_fault_from_being_healed
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As one that has failed for good does, which a broker that lost its records can bring about."""
-
-    class Mended:
-        facts = Facts()
-        is_mended = False
-
-        def prepare(self) -> None: ...
-        def inject(self) -> None: ...
-        def hold(self) -> None: ...
-        def is_in(self) -> bool:
-            return not self.is_mended
-
-        def heal(self) -> None:
-            self.is_mended = True
-
-        def is_gone(self) -> bool:
-            return self.is_mended
 
     class Failed:
         def produce(self, *_: object, **__: object) -> None:

@@ -18,7 +18,7 @@ from faults.errors import NotVerified, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault, Timeline
 from faults.journal import Journal
-from faults.kinds import proxied
+from faults.kinds import looks
 from faults.kinds.base import Injection
 from faults.kinds.makers import injection
 from faults.schedule import timeline
@@ -59,7 +59,7 @@ class Proxy:
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
     made = Proxy()
     monkeypatch.setattr(ProxyControl, "status", made.status)
-    monkeypatch.setattr(proxied, "_LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(looks, "LOOK_SECONDS", 0.0)
     return made
 
 
@@ -117,7 +117,7 @@ def test_a_relay_whose_device_was_deleted_is_no_slow_one(tmp_path: Path, proxy: 
 
 
 def test_the_proxy_is_asked_now_and_then(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proxied, "_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(looks, "LOOK_SECONDS", 60.0)
     injected: Any = injection(fault(tmp_path, FAULTS[0]), tmp_path)
     proxy.impairments = {"link": injected.impairment}
     for _ in range(10):
