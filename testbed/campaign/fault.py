@@ -1,7 +1,8 @@
 """The fault of one run: one worker is delayed, paused or killed, seen to be so, mended, seen to be mended, and told.
 
 PGVal delays the packets of one worker by less and by more than the timeout (`testbed.campaign.delay`), or takes it
-away. A pause needs no root: below the timeout the worker is slow for the others, above it is taken for dead.
+away. A pause needs no root: below the timeout the worker is slow for the others, above it is taken for dead. Where
+nothing is done a fault is told all the same: what its phases and costs show is what the measures show of nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +29,12 @@ READY_SECONDS_MAX: Final = 120.0
 _VERIFY_SECONDS_MAX: Final = 10.0
 _POLL_SECONDS: Final = 0.02
 _WORKER: Final = 0
-_KIND: Final = {"pause_below_timeout": "process_pause", "pause_above_timeout": "process_pause", "crash": "process_kill"}
+_KIND: Final = {
+    "none": "none",
+    "pause_below_timeout": "process_pause",
+    "pause_above_timeout": "process_pause",
+    "crash": "process_kill",
+}
 
 
 class FaultFailed(Exception):
@@ -64,8 +70,8 @@ class RunFault:
         """Inject, verify, hold, heal, verify, tell. Raises FaultFailed, EngineError, FaultError."""
         fault = self._run.cell.fault
         if fault == "none":
-            return
-        if fault == "crash":
+            self._sham()
+        elif fault == "crash":
             self._crash()
         elif fault == "delay_above_timeout":
             self._delay(ABOVE_TIMEOUT * self._timeout)
@@ -77,6 +83,15 @@ class RunFault:
             self._pause(PAUSED_SHARE * self._timeout, PAUSED_SHARE * self._timeout)
         if not self._stop.is_set():
             self._topic.flush()
+
+    def _sham(self) -> None:
+        """The window of a fault, and nothing done."""
+        self._tell("injected")
+        self._tell("verified")
+        self._stop.wait(self._lasts)
+        if not self._stop.is_set():
+            self._tell("heal_started")
+            self._tell("healed")
 
     def _crash(self) -> None:
         """Kill the worker, and what would bring it back at once, for the whole failure phase."""

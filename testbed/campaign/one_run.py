@@ -19,7 +19,7 @@ from typing import Any, Final
 from testbed.broker import EmbeddedBroker
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
-from testbed.campaign.plan import REFERENCE, Plan
+from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, Plan
 from testbed.campaign.result import ReadBack, RunResult, result_of
 from testbed.checkout import python_path, streamproof
 from testbed.demo.files import EFFECTIVE_FILE
@@ -43,11 +43,6 @@ OVERDUE_AFTER_SECONDS: Final = 5.0
 TRIGGER_MS: Final = 2000
 """Nobody waits for a verdict in the middle of a run, and the processors are the engine's."""
 _LOOK_SECONDS: Final = 0.5
-_RATE_WINDOWS: Final = 8
-"""The recovery detector's rate is the mean over so many windows: their results come in bursts, and one burst more or
-less must stay within its band of 15 %."""
-
-
 _TOPICS: Final = ("click", "output", "late", "faults", "update", "late-updates")
 
 
@@ -107,7 +102,7 @@ class OneRun:
 
     def _start_sidecar(self, stack: ExitStack) -> DemoSidecar:
         plan, cell = self._plan, self._run.cell
-        rate_over = _RATE_WINDOWS * plan.window
+        rate_over = RATE_WINDOWS * plan.window
         file = SidecarFile(
             pipeline=self._run.name,
             guarantee=cell.guarantee,

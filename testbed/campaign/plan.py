@@ -29,6 +29,12 @@ ENGINES: Final = (REFERENCE, *CATALOGUE)
 ABOVE_TIMEOUT_LEAST: Final = 1.5
 """What is above the timeout must last so many timeouts, or a slow look at it decides whether it was seen."""
 
+RATE_WINDOWS: Final = 8
+"""The recovery detector's rate is the mean over so many windows: their results come in bursts, and one burst more or
+less must stay within its band of 15 %."""
+CONTROL_WINDOWS_LEAST: Final = RATE_WINDOWS + 2
+"""Two such rates; the results of the first window come after its end."""
+
 _Item = TypeVar("_Item")
 
 
@@ -108,8 +114,11 @@ class Plan(Section):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
-        if self.phases.control < 2 * self.window:
-            raise ValueError("phases.control is shorter than two windows and would be no baseline; lengthen it")
+        if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
+            raise ValueError(
+                f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and would be no baseline: the rate "
+                f"that recovery is told by is over {RATE_WINDOWS}; lengthen it"
+            )
         if self.rate * self.window < PAGES:
             raise ValueError(f"rate leaves a window without an event of each of {PAGES} pages; raise it")
         if "mst" in self.workloads and self.rate * self.window * UPDATE_PERCENT / 100 < PAGES:

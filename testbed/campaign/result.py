@@ -100,8 +100,8 @@ class RunResult(_Record):
     incorrect: int | None
     late: int | None
     coverage_complete: bool
-    cost: FaultMeasure | None
-    """None: no fault."""
+    cost: FaultMeasure
+    """Without a fault, what the measures show of nothing."""
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
     """None: a stand-in of ours, which has nothing to read back."""
@@ -111,12 +111,11 @@ def result_of(
     run: Run, report: Mapping[str, Any], *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None,
 ) -> RunResult:  # fmt: skip
-    """From the ``report`` that the sidecar of ``run`` wrote last. Raises ValueError where it tells of no fault that
-    was done, or of more than one.
+    """From the ``report`` that the sidecar of ``run`` wrote last. Raises ValueError where it tells of no fault, or
+    of more than one.
     """
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
-    faults = report["faults"]
-    if len(faults) != int(cell.fault != "none"):
+    if len(faults := report["faults"]) != 1:
         raise ValueError(f"the report of {run.name} tells of {len(faults)} faults")
     return RunResult(
         run=run.name, engine=cell.engine, workload=cell.workload, guarantee=cell.guarantee, fault=cell.fault,
@@ -125,7 +124,7 @@ def result_of(
         handled_ratio=ratios["handled_ratio"], exact_ratio=ratios["exact_ratio"],
         duplicate=counts["duplicate"], missing=counts["missing"], incorrect=counts["incorrect"], late=counts["late"],
         coverage_complete=report["coverage"]["complete"],
-        cost=_cost(faults[0]) if faults else None,
+        cost=_cost(faults[0]),
         phases=_phases(report["phases"]),
         read_back=read_back,
     )  # fmt: skip

@@ -39,7 +39,7 @@ class Column:
 
 def _cost(name: str) -> Callable[[RunResult], float | None]:
     def of(found: RunResult) -> float | None:
-        value = None if found.cost is None else getattr(found.cost, name)
+        value = getattr(found.cost, name)
         return None if value is None else float(value)
 
     return of
@@ -182,10 +182,8 @@ def _findings(done: Sequence[RunResult]) -> list[str]:
 def _absent(done: Sequence[RunResult]) -> list[str]:
     by: dict[str, list[str]] = {}
     for found in done:
-        for reason in found.cost.absent_because if found.cost is not None else ():
+        for reason in found.cost.absent_because:
             by.setdefault(reason.rstrip("."), []).append(found.run)
-        if not found.phases:
-            by.setdefault("no cost, throughput or latency: there are no phases without a fault", []).append(found.run)
     return [f"{reason} ({', '.join(runs)})." for reason, runs in by.items()]
 
 

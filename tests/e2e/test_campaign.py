@@ -24,7 +24,7 @@ SECONDS_MAX = 500.0
 PLAN = {
     "engines": ["reference"],
     "guarantees": ["at_least_once"],
-    "faults": ["pause_below_timeout", "crash"],
+    "faults": ["pause_below_timeout", "crash", "none"],
     "repetitions": 1,
     "phases": {"warm_up": "2s", "control": "12s", "failure": "5s", "recovery": "12s"},
     "rate": 1200,
@@ -61,7 +61,7 @@ def test_a_killed_campaign_is_resumed_and_its_table_tells_what_the_crash_did(tmp
     scratch.mkdir()
     plan.write_text(yaml.safe_dump(PLAN), encoding="utf-8")
     loaded = load(plan)
-    first, second = runs(matrix(loaded).cells, loaded)
+    first, second, third = runs(matrix(loaded).cells, loaded)
 
     def said() -> str:
         return (tmp_path / "said.log").read_text(errors="replace")
@@ -78,20 +78,24 @@ def test_a_killed_campaign_is_resumed_and_its_table_tells_what_the_crash_did(tmp
     assert left(scratch) == []
     assert list(scratch.glob(PREFIX + "*")) == []
 
-    paused, crashed = read(loaded.results, first), read(loaded.results, second)
+    paused, crashed, calm = (read(loaded.results, run) for run in (first, second, third))
     assert paused is not None
     assert crashed is not None
-    for found in (paused, crashed):
+    assert calm is not None
+    for found in (paused, crashed, calm):
         assert found.settled
         assert (found.missing, found.incorrect, found.verdicts["at_least_once"]) == (0, 0, "pass")
         assert found.handled_ratio == 1.0
-        assert found.cost is not None
         assert {phase.phase for phase in found.phases} >= {"control", "failure"}
     # Answers come before commits: a kill repeats what was answered since the last one, a short pause repeats nothing.
     assert paused.duplicate == 0
-    assert crashed.cost is not None
     assert crashed.cost.failure_cost_seconds is not None
     assert crashed.cost.failure_cost_seconds > 1.0, "its pages were not answered for the whole failure phase"
+    assert calm.duplicate == 0
+    assert calm.cost.failure_cost_seconds is not None
+    assert calm.cost.failure_cost_seconds < crashed.cost.failure_cost_seconds
+    rates = {phase.phase: phase.throughput_per_second or 0.0 for phase in calm.phases}
+    assert rates["failure"] == pytest.approx(rates["control"], rel=0.5)
     (failure,) = journal.failures(journal.read_lines(loaded.results))
     assert (failure.run, failure.reason) == (first.name, journal.CUT_OFF)
-    assert (loaded.results / "table.md").read_text().startswith("Complete: all 2 runs are done; 1 attempt failed")
+    assert (loaded.results / "table.md").read_text().startswith("Complete: all 3 runs are done; 1 attempt failed")

@@ -147,7 +147,7 @@ def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:
 
 def test_a_report_that_does_not_tell_of_the_fault_gives_no_result() -> None:
     struck = next(run for run in RUNS if run.cell.fault == "crash")
-    told = {**report(struck), "faults": []}
+    told = {**report(), "faults": []}
     with pytest.raises(ValueError, match="tells of 0 faults"):
         result_of(struck, told, started="", seconds=1, sent=1, settled=True, read_back=None)
 

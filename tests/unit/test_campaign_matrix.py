@@ -23,7 +23,7 @@ ROOT = Path(__file__).parents[2]
         ({"engines": ["flink", "flink"]}, "names something twice"),
         ({"faults": ["drought"]}, "faults.0: Input should be 'none'"),
         ({"repetition": 3}, "repetition: is no known key; docs/campaigns.md lists them"),
-        ({"phases": {"control": "1s"}}, "phases.control is shorter than two windows"),
+        ({"phases": {"control": "9s"}}, "phases.control is shorter than 10 windows and would be no baseline"),
         ({"phases": {"control": 30}}, "phases.control: a duration is a number with ms, s, m or h"),
         (
             {"faults": ["pause_above_timeout"], "phases": {"failure": "8s"}},

@@ -76,16 +76,6 @@ def test_a_cell_without_a_run_is_a_row_of_nothing_and_not_of_zeros() -> None:
     assert "| flink | sst | exactly_once | crash | 0 of 3 | – | – | – | – | – |" in forms.markdown(made([]))
 
 
-def test_a_run_without_a_fault_says_why_it_has_no_measures() -> None:
-    done = runs(matrix(calm := plan(faults=["none"], engines=["flink"], repetitions=1)).cells, calm)
-    found = table(
-        done, {run.name: fake(run) for run in done}, left_out=[], failures=(), headings=[], settings=calm.same_in_all
-    )
-    said = f"- no cost, throughput or latency: there are no phases without a fault ({', '.join(r.name for r in done)})."
-    assert said in forms.markdown(found)
-    assert "without a fault" not in forms.markdown(made(ALL))
-
-
 def test_csv_and_markdown_have_the_same_numbers() -> None:
     results = [fake(FLINK[0], duplicate=0, **cost(2.0)), fake(FLINK[1], duplicate=3000, **cost(4.0))]
     found = made(results, (FAILURE,))
