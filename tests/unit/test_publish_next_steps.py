@@ -13,7 +13,7 @@ import pytest
 from tests.pages.story import story
 from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config, violation
 from validator.cli.main import main
-from validator.model.snapshot import Snapshot, ViolationRecord
+from validator.model.snapshot import FaultWindow, Snapshot, ViolationRecord
 from validator.publish import html, junit, text
 from validator.publish.next_steps import acknowledging, acknowledging_all, extent, runnable
 from validator.publish.publisher import Publisher
@@ -126,6 +126,22 @@ def test_why_a_fault_was_over_before_its_time_is_told() -> None:
     over = tuple(replace(fault, over_because="no proxy answers any more.") for fault in known.faults)
     assert of_faults(build(replace(known, faults=over)))[0].count("It was over before its time: no proxy answers") == 1
     assert "before its time" not in of_faults(build(known))[0]
+
+
+def test_faults_that_were_in_together_are_told_to_share_their_figures() -> None:
+    def fault(name: str, from_s: int, to_s: int | None) -> FaultWindow:
+        healed = None if to_s is None else NOON_US + to_s * SECOND
+        return FaultWindow(name, name, "process_kill", "w", NOON_US + from_s * SECOND, None, None, healed)
+
+    faults = (fault("a", 0, 10), fault("b", 2, 4), fault("c", 4, 6), fault("d", 10, None), fault("e", 20, 30))
+    said = of_faults(build(replace(broken(), faults=faults)))
+    shared = [line.partition(" What ")[2].partition(" did at the same time")[0] for line in said]
+    assert shared == ["b, c", "a", "a", "e", "d"]
+    five = tuple(fault(name, 0, 1) for name in "abcde")
+    assert (
+        "What b, c, d and 1 more did at the same time is in its figures, too."
+        in of_faults(build(replace(broken(), faults=five)))[0]
+    )
 
 
 def test_when_healing_began_is_in_the_report() -> None:

@@ -9,6 +9,7 @@ from tests.unit.publish_snapshots import config
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Frontier, PartitionId
+from validator.model.snapshot import FaultWindow
 from validator.publish.report import build
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.recorded_violations import Move
@@ -83,6 +84,25 @@ def test_a_loss_that_was_told_stays_in_the_report_though_it_is_overdue_by_now(tm
     shown = snapshot_of(config(tmp_path), Books(TimeRules(0, 0)), sums, RunRecord(confirmed_now={"missing": 2}))
     assert shown.violations["confirmed"]["missing"] == 2
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] is Verdict.FAIL
+
+
+def test_poison_is_named_where_records_could_not_be_decoded(tmp_path: Path) -> None:
+    frontier = Frontier("input", "input", 0, "t", 0, 9, 0, 9, 9, 20, records=9, undecodable=5)
+    books = Books(TimeRules(0, 0), batch=1, lookup_us=20, frontiers={PartitionId("input", 0): frontier})
+    kill, planned = (
+        FaultWindow("1", "kill", "process_kill", "w", 1, 1, 2, 3),
+        FaultWindow("2", "later", "poison", "t", *[None] * 4),
+    )
+    poison = [FaultWindow(f"p{number}", f"dirt-{number}", "poison", "t", 5, 6, 7, 8) for number in (1, 2, 3)]
+
+    def doubt(*faults: FaultWindow) -> str:
+        shown = snapshot_of(config(tmp_path), books, Sums.empty(), RunRecord(faults=faults))
+        (said,) = [reason for reason in shown.reasons if "could not be decoded" in reason]
+        return said
+
+    assert doubt(kill, planned).endswith("is not known")
+    assert doubt(kill, poison[0]).endswith("is not known (fault dirt-1 wrote such records)")
+    assert doubt(*poison).endswith("is not known (fault dirt-1 and 2 more wrote such records)")
 
 
 def test_what_retention_took_while_it_was_suspected_is_a_failure_that_no_alert_counts(tmp_path: Path) -> None:

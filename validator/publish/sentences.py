@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any, Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
@@ -38,6 +39,7 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
 """Class -> the sentence for one contribution or result, and for several."""
 
 PHASES_SHOWN: Final = 20
+_TOGETHER_SHOWN: Final = 3
 _RAISED_LEAST: Final = 1.1
 """A steady output gives up to so much by chance."""
 
@@ -118,8 +120,13 @@ def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
 
 def some_ids(record: Mapping[str, Any], most: int) -> str:
     """A sample of the ids of a violation, at most ``most``, and how many more there are; nothing where none is told."""
-    shown = record["ids"][:most]
-    more = record["count"] - len(shown)
+    return some(record["ids"], most, record["count"])
+
+
+def some(names: Sequence[str], most: int, count: int | None = None) -> str:
+    """At most ``most`` of the names, and how many more there are of the ``count`` (None: of the names)."""
+    shown = names[:most]
+    more = (len(names) if count is None else count) - len(shown)
     return ", ".join(shown) + (f" and {number(more)} more" if shown and more > 0 else "")
 
 
@@ -143,6 +150,7 @@ def outstanding(report: dict[str, Any]) -> list[str]:
 def of_faults(report: dict[str, Any]) -> list[str]:
     """A sentence for each fault: when, what it cost, what it broke."""
     lines = []
+    together = _together(report["faults"])
     for fault in report["faults"]:
         until = f"healed {clock(fault['healed'])}" if fault["healed"] else "not healed"
         parts = [f"{fault['name'] or fault['kind']} ({fault['kind']} on {fault['target']})", f"{clock(fault['start'])}"]
@@ -174,8 +182,24 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         # Only a report of today has it.
         early = f" It was over before its time: {fault['over_because']}" if fault.get("over_because") else ""
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
-        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {'; '.join([*costs, outcome])}.{early}{''.join(reasons)}")
+        others = together.get(fault["id"], [])
+        shared = f" What {some(others, _TOGETHER_SHOWN)} did at the same time is in its figures, too." if others else ""
+        told = "; ".join([*costs, outcome])
+        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {told}.{shared}{early}{''.join(reasons)}")
     return lines
+
+
+def _together(faults: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Id of a fault -> names of those that were in while it was. RFC 3339 in UTC, of one length: sorted as text."""
+    found: dict[str, list[str]] = {}
+    struck = sorted((fault for fault in faults if fault["start"]), key=lambda fault: str(fault["start"]))
+    for number_, fault in enumerate(struck):
+        for later in islice(struck, number_ + 1, None):
+            if fault["healed"] and later["start"] >= fault["healed"]:
+                break
+            found.setdefault(fault["id"], []).append(later["name"] or later["kind"])
+            found.setdefault(later["id"], []).append(fault["name"] or fault["kind"])
+    return found
 
 
 def _why_above_one(key: str, ratio: float) -> str:

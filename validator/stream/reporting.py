@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 from validator.config.model import Config
 from validator.model.books import Books
 from validator.model.classes import Guarantee, Verdict
 from validator.model.grading import grade, reasons
-from validator.model.snapshot import PartitionCoverage, Snapshot
+from validator.model.snapshot import FaultWindow, PartitionCoverage, Snapshot
 from validator.reconcile.judge import VIOLATIONS
 from validator.stream.judging import Sums
 from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
+
+_POISON: Final = "poison"
+"""The kind of fault (docs/faults.md)."""
 
 
 def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> Snapshot:
@@ -186,10 +190,12 @@ def doubts_of(books: Books, record: RunRecord, sums: Sums) -> tuple[str, ...]:
     """Why the validator cannot vouch, as sentences; empty where it can."""
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
+    poison = _poison(record.faults)
     for side in ("input", "late", "rejected"):
         count = books.undecodable(side)
         if count:
-            said.append(f"{count} {side} records could not be decoded, so what they would explain is not known")
+            wrote = f" ({poison} wrote such records)" if poison else ""
+            said.append(f"{count} {side} records could not be decoded, so what they would explain is not known{wrote}")
     said.extend(
         f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
         "known: every cell is out of scope until it does"
@@ -217,6 +223,13 @@ def doubts_of(books: Books, record: RunRecord, sums: Sums) -> tuple[str, ...]:
     if sums.cells_settled == 0:
         said.append("nothing has settled yet: no cell is closed and judged")
     return tuple(said)
+
+
+def _poison(faults: Iterable[FaultWindow]) -> str:
+    """The faults that write what cannot be decoded, the first by its name; nothing where none struck."""
+    names = [fault.name for fault in faults if fault.kind == _POISON and fault.injected_us is not None]
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"fault {names[0]}{more}" if names else ""
 
 
 def _coverage(books: Books) -> list[PartitionCoverage]:
