@@ -14,7 +14,7 @@ from faults.config import LimitsSection
 from faults.errors import FaultError, NotHealed, NotVerified, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
-from faults.kinds.base import Injection
+from faults.kinds.base import Injection, why_not
 from faults.kinds.makers import injection
 from faults.topic import FaultsTopic
 
@@ -250,7 +250,7 @@ class _Healing:
             return f"{patient.unanswered} It was asked again for {seconds}; {advice}."
         if patient.asked is not None:
             return f"who was asked has not answered for {patient.asked.seconds:.0f} s; {advice}."
-        return f"no probe showed within {seconds} that it is gone; {advice}."
+        return f"no probe showed within {seconds} that it is gone{why_not(patient.injected)}; {advice}."
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:

@@ -16,7 +16,7 @@ from faults.errors import FaultRefused, NotHealed, NotVerified
 from faults.fault import Fault, Step, Timeline
 from faults.healing import POLL_SECONDS, Patience, becomes_true, heal_each, reach
 from faults.journal import Entry, Journal
-from faults.kinds.base import Injection
+from faults.kinds.base import Injection, why_not
 from faults.kinds.makers import injection
 from faults.section import text_of
 from faults.topic import FaultsTopic
@@ -128,8 +128,8 @@ def _one(
             journal.add_facts(entry, injected.facts)
             if not becomes_true(partial(_shows, broken), config.limits.verified_within):
                 unseen = NotVerified(
-                    f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s; it was healed, "
-                    "and the run ended, since it would measure nothing."
+                    f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s"
+                    f"{why_not(injected)}; it was healed, and the run ended, since it would measure nothing."
                 )
                 break
             reach(entry, "verified", journal, topic)

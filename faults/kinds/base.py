@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, runtime_checkable
 
 from faults.errors import FaultError, FaultRefused, Unreachable
 from faults.facts import Facts
@@ -51,6 +51,20 @@ class Injection(Protocol):
 
     def is_gone(self) -> bool:
         """Measured: whether all is as before. Raises Unreachable to be mended and asked again."""
+
+
+@runtime_checkable
+class Explains(Protocol):
+    """An injection that is told by another one why it is not in, or not gone."""
+
+    def why_not(self) -> str:
+        """What was said last, in one line; nothing where nothing was."""
+
+
+def why_not(injected: Injection) -> str:
+    """What it has to say about a probe that shows nothing, in brackets after a space; or nothing."""
+    said = injected.why_not() if isinstance(injected, Explains) else ""
+    return f" ({said})" if said else ""
 
 
 class Maker(Protocol):

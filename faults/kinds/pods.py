@@ -22,6 +22,8 @@ from faults.targets import PodsTarget
 
 _WATCH_SECONDS: Final = 1
 _DRY: Final = {"dryRun": "All"}
+_DONE_PHASE: Final = {"Apply": "Injected", "Recover": "Not Injected"}
+_TROUBLE_LETTERS_MAX: Final = 400
 
 
 class Pods:
@@ -35,6 +37,7 @@ class Pods:
         self._pods = fault.parameters.pods
         self._clusters: dict[str, Kubernetes] = {}
         self._looks = Looks()
+        self._why_not: dict[str, str] = {}
 
     def prepare(self) -> None:
         """Let the server check the objects and our rights without making them, and count the pods that are ready.
@@ -103,6 +106,10 @@ class Pods:
             self._ready_pods(name) >= self.facts.ready_pods.get(name, 1) for name in self._targets
         )
 
+    def why_not(self) -> str:
+        """What Chaos Mesh says in the objects that are not yet as they should be."""
+        return "; ".join(f"{name}: Chaos Mesh says {said}" for name, said in self._why_not.items() if said)
+
     def _would_hit(self, ready: int) -> int:
         if isinstance(self._pods, int):
             return self._pods
@@ -112,6 +119,7 @@ class Pods:
 
     def _is_removed(self, name: str) -> bool:
         seen = self._cluster(name).get(self._path(name))
+        self._why_not[name] = _trouble(seen, "Recover")
         if seen is None:
             return True
         is_over = self._fault.kind in ONE_SHOT or not _holds(seen, "Selected") or _holds(seen, "AllRecovered")
@@ -123,6 +131,7 @@ class Pods:
 
     def _says(self, name: str, condition: str) -> bool:
         seen = self._cluster(name).get(self._path(name))
+        self._why_not[name] = _trouble(seen, "Apply")
         if seen is None:
             return False
         if not _holds(seen, condition):
@@ -160,3 +169,21 @@ class Pods:
 def _holds(seen: dict[str, Any], condition: str) -> bool:
     conditions = (seen.get("status") or {}).get("conditions") or []
     return any(said.get("type") == condition and said.get("status") == "True" for said in conditions)
+
+
+def _trouble(seen: dict[str, Any] | None, operation: str) -> str:
+    """Why ``operation``, Apply or Recover, is not done on all pods: the newest failure of each where it is not, cut and
+    in one line; nothing where none is told."""
+    records = (((seen or {}).get("status") or {}).get("experiment") or {}).get("containerRecords") or []
+    done = _DONE_PHASE[operation]
+    failures = [
+        " ".join(str(failed[-1].get("message", "")).split())
+        for record in records
+        if record.get("phase") != done
+        and (failed := [e for e in record.get("events") or [] if _is_failure(e, operation)])
+    ]
+    return ", ".join(dict.fromkeys(failures))[:_TROUBLE_LETTERS_MAX]
+
+
+def _is_failure(event: dict[str, Any], operation: str) -> bool:
+    return (event.get("operation"), event.get("type")) == (operation, "Failed")

@@ -38,6 +38,8 @@ class Cluster:
     has_chaos_mesh: bool = True
     is_selecting: bool = True
     ready_pods: int = 3
+    failing: dict[str, str] = field(default_factory=dict)
+    """Operation of Chaos Mesh -> why it fails on the second pod."""
     forbidden: frozenset[str] = frozenset()
     """Verbs on Chaos Mesh's objects that the caller may not use."""
     is_away: Callable[[str], bool] = lambda _: False
@@ -114,12 +116,15 @@ class Cluster:
     def reconcile(self, name: str) -> dict[str, Any]:
         """What Chaos Mesh does next with the object; the event of the watch."""
         pods = [f"shop/worker-{number}" for number in range(self.ready_pods if self.is_selecting else 0)]
-        made = after_a_pass(self.objects[name], lambda _: pods, lambda _operation, _pod: None)
+        made = after_a_pass(self.objects[name], lambda _: pods, self._act)
         if "deletionTimestamp" in made["metadata"] and not made["metadata"]["finalizers"]:
             del self.objects[name]
             return {"type": "DELETED", "object": made}
         self.objects[name] = made
         return {"type": "MODIFIED", "object": self._changed(made)}
+
+    def _act(self, operation: str, pod: str) -> str | None:
+        return self.failing.get(operation) if pod == "shop/worker-1" else None
 
 
 class _Server(http.server.ThreadingHTTPServer):

@@ -25,8 +25,8 @@ def holds(seen: Mapping[str, Any], condition: str) -> bool:
     return any((said["type"], said["status"]) == (condition, "True") for said in found)
 
 
-def after_a_pass(seen: Object, select: Select, act: Callable[[str, str], None]) -> Object:
-    """The object as a pass leaves it; ``act`` gets ``Apply`` or ``Recover`` and a pod's id.
+def after_a_pass(seen: Object, select: Select, act: Callable[[str, str], str | None]) -> Object:
+    """The object as a pass leaves it; ``act`` gets ``Apply`` or ``Recover`` and a pod's id, and says why it failed.
 
     Deleted and without a finalizer it is to be forgotten, which an API server does by itself.
     """
@@ -42,16 +42,27 @@ def after_a_pass(seen: Object, select: Select, act: Callable[[str, str], None]) 
     records = experiment.get("containerRecords") or _selected(made["spec"], select)
     for record in records:
         if experiment["desiredPhase"] == "Run" and record["phase"] != "Injected":
-            act("Apply", record["id"])
-            record.update(phase="Injected", injectedCount=record["injectedCount"] + 1)
+            _do("Apply", record, act, phase="Injected", injectedCount=record["injectedCount"] + 1)
         elif experiment["desiredPhase"] == "Stop" and record["phase"] != "Not Injected":
-            act("Recover", record["id"])
-            record.update(phase="Not Injected", recoveredCount=record["recoveredCount"] + 1)
+            _do("Recover", record, act, phase="Not Injected", recoveredCount=record["recoveredCount"] + 1)
     if records:
         experiment["containerRecords"] = records
     if is_deleted and all(record["phase"] == "Not Injected" for record in records):
         metadata["finalizers"] = []
     return made
+
+
+def _do(operation: str, record: Object, act: Callable[[str, str], str | None], **done: Any) -> None:
+    """What failed changes nothing but the events, which say why."""
+    why = act(operation, record["id"])
+    told = {
+        "operation": operation,
+        "type": "Succeeded" if why is None else "Failed",
+        "timestamp": "2026-11-21T10:00:00Z",
+    }
+    record["events"] = [*record.get("events", []), told if why is None else {**told, "message": why}]
+    if why is None:
+        record.update(done)
 
 
 def _shall_run(made: Object) -> bool:

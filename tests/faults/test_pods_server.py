@@ -85,6 +85,26 @@ def test_a_fault_that_somebody_else_ends_is_no_longer_told_to_be_in(stage: Stage
     assert cluster.objects == {}
 
 
+@pytest.mark.parametrize("operation", ["Apply", "Recover"])
+def test_why_chaos_mesh_cannot_inject_or_recover_is_told(stage: Stage, cluster: Cluster, operation: str) -> None:
+    cluster.failing[operation] = "rpc error: code = Unavailable\n desc = no chaos-daemon on node-2"
+    limits = {"healed_within": "3s", "verified_within": "3s"}
+    why = r" \(workers: Chaos Mesh says rpc error: code = Unavailable desc = no chaos-daemon on node-2\); "
+    error, said = (
+        (NotVerified, "no probe showed it within 3 s")
+        if operation == "Apply"
+        else (NotHealed, "no probe showed within 3 s that it is gone")
+    )
+    with pytest.raises(error, match=said + why):
+        during(stage, cluster, limits=limits)
+    if operation == "Recover":
+        assert stage.unhealed() == ["pod-failure"]
+        cluster.failing.clear()
+        heal(stage)
+    assert stage.unhealed() == []
+    assert cluster.objects == {}
+
+
 @pytest.mark.parametrize("refusing", [0, 1])
 def test_a_cluster_that_refuses_does_not_keep_another_from_being_healed(
     stage: Stage, cluster: Cluster, refusing: int
