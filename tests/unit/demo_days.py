@@ -12,6 +12,9 @@ from testbed.demo.options import DemoPlan, plan_of
 from testbed.demo.targets import Places
 
 PLACES = Places(Path("run"), "127.0.0.1:9092", ())
+LEADER = {"kind": "leader_move", "target": "click", "for": "4s"}
+WITHOUT_DISK = {"reference", "mutant"}
+WORKER = {"labels": {"role": "worker"}}
 
 
 def planned(engine: str = "reference", **given: Any) -> DemoPlan:

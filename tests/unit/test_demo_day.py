@@ -20,13 +20,13 @@ from testbed.broker import EmbeddedBroker
 from testbed.demo.chaos import ChaosDay
 from testbed.demo.day import Day
 from testbed.demo.files import missing_after_seconds, real_settings, write_sidecar
-from testbed.demo.options import DemoPlan, DemoRefused
+from testbed.demo.options import DemoPlan
 from testbed.demo.targets import ROLES, Places, instance_names, link_names, state_folder
 from testbed.engines.base import ReferenceEngine
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.settings import EngineSettings
-from tests.unit.demo_days import PLACES, in_file, planned
+from tests.unit.demo_days import LEADER, PLACES, WITHOUT_DISK, WORKER, in_file, planned
 from validator.config.load import load
 
 
@@ -127,29 +127,6 @@ def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None
     assert lines["advertised.listeners"] == "PLAINTEXT://127.0.0.1:20002,LINK0://127.0.0.1:20001"
 
 
-@pytest.mark.parametrize(
-    ("fault", "more", "sentence"),
-    [
-        ({"kind": "process_kill"}, {"targets": {}}, "targets: the demo gives its own; leave it out"),
-        ({"kind": "container_kill", "target": "web"}, {}, "container_kill needs a target of type container"),
-        ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
-        (
-            {"kind": "process_kill", "target": {"pick": 3}},
-            {},
-            "it hits 3 workers at once; 4 would do, of which one is left, and the demo has 3 of reference at most",
-        ),
-        ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "it would hit all replicas"),
-        ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
-    ],
-)
-def test_what_the_demo_cannot_give_is_refused(
-    tmp_path: Path, fault: dict[str, Any], more: dict[str, Any], sentence: str
-) -> None:
-    with pytest.raises(FaultError, match=sentence) as refused:
-        planned(faults=in_file(tmp_path, fault, **more))
-    assert refused.value.exit_status == 2
-
-
 def is_here(name: str) -> bool:
     """Whether this host can do that kind to the demo."""
     kind = KINDS[name]
@@ -168,7 +145,6 @@ def disk_number(folder: str) -> str:
 
 HERE = set(filter(is_here, KINDS))
 FITTING = {"process", "broker", "sidecar", "topic", "link", "namespace", "machine", "folder"}
-WITHOUT_DISK = {"reference", "mutant"}
 
 
 def is_of_the_demo(kind: str, engine: str) -> bool:
@@ -237,19 +213,6 @@ def test_workers_have_clocks_of_their_own_only_where_one_is_moved(tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("engine", "sentence"),
-    [("flink", "under which flink does not start or all but stands still"), ("reference", "which this host lacks")],
-)
-def test_where_no_clock_can_be_moved_it_says_why(engine: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(faketime, "installed", lambda: None)
-    with pytest.raises(FaultRefused, match=sentence):
-        planned(engine, fault="clock_skew")
-
-
-LEADER = {"kind": "leader_move", "target": "click", "for": "4s"}
-
-
-@pytest.mark.parametrize(
     ("fault", "are_two"),
     [
         (LEADER, True),
@@ -280,84 +243,11 @@ def test_an_engine_has_a_disk_of_its_own_only_where_it_is_filled() -> None:
     assert target.path.parts[-2:] == ("engine", "checkpoints")
 
 
-FULL = {"kind": "disk_full", "target": "flink-disk", "for": "4s", "parameters": {"bytes": "1MiB", "reserve": 0}}
-
-
-@pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
-@pytest.mark.parametrize(
-    ("faults", "sentence"),
-    [
-        (
-            [{**FULL, "parameters": {"bytes": "1MiB"}}],
-            "disk_full leaves 1073741824 bytes free, and the demo's disk has",
-        ),
-        ([FULL, {"kind": "disk_slow", "target": "flink-disk", "parameters": {"bytes_per_second": "1MB"}}], "not both"),
-        ([LEADER, {"kind": "net_reset", "target": "flink-link"}], "lead to one broker; take faults of them or of lead"),
-    ],
-)
-def test_what_does_not_go_together_is_refused(faults: list[dict[str, Any]], sentence: str, tmp_path: Path) -> None:
-    with pytest.raises(FaultRefused, match=sentence):
-        planned("flink", faults=in_file(tmp_path, *faults))
-
-
-@pytest.mark.parametrize("kind", ["disk_full", "disk_slow"])
-@pytest.mark.parametrize("engine", sorted(WITHOUT_DISK))
-def test_an_engine_that_keeps_nothing_on_disk_says_so(engine: str, kind: str) -> None:
-    with pytest.raises(FaultRefused, match=rf"{engine}, which keeps .* nothing on disk; take --engine .* or storm\."):
-        planned(engine, fault=kind)
-
-
-def test_what_has_no_room_on_this_machine_names_what_does_the_like() -> None:
-    with pytest.raises(FaultRefused, match="as processes of this machine, in no container; take process_kill"):
-        planned(fault="container_kill")
-
-
-@pytest.mark.parametrize("engine", ["reference", "mutant", "kafka_streams"])
-def test_an_engine_without_a_master_says_so(engine: str) -> None:
-    with pytest.raises(
-        FaultRefused,
-        match=rf"{engine} has none, since its workers are equals; .* take --engine flink, spark or st",
-    ):
-        planned(engine, plan="ospbench-master")
-
-
-@pytest.mark.parametrize(("fault", "least"), [("kill", 24), ("pause", 24), ("net_delay", 36)])
-def test_a_demo_that_leaves_a_real_engine_no_control_phase_names_the_least(fault: str, least: int) -> None:
-    with pytest.raises(DemoRefused, match=f"--seconds {least - 1} leaves too little output of spark .* use {least} or"):
-        planned("spark", fault=fault, seconds=least - 1)
-    assert planned("spark", fault=fault, seconds=least).seconds == least
-    assert planned("spark", fault="none", seconds=10).seconds == 10
-
-
 @pytest.mark.parametrize("seconds", [24, 45, 59, 60, 90])
 def test_a_control_phase_holds_two_rates_after_its_warm_up(seconds: int, tmp_path: Path) -> None:
     config = load(write_sidecar("127.0.0.1:1", planned("spark", fault="kill", seconds=seconds), tmp_path))
     measures = config.measures
     assert seconds / 2 * 1e6 - measures.warm_up >= 2 * measures.moving_rate + 1
-
-
-def test_what_is_no_fault_of_the_demo_is_told_where_faults_are() -> None:
-    with pytest.raises(FaultRefused, match=r"use kill, pause, none or a kind that `streamproof faults list` shows, .*"
-                       r"--faults FILE and --plan NAME have several\."):  # fmt: skip
-        planned(fault="earthquake")
-    with pytest.raises(FaultRefused, match="--fault net_loss is not built: a link is a proxy of bytes"):
-        planned(fault="net_loss")
-    with pytest.raises(DemoRefused, match="--seconds 3 is too short"):
-        planned(fault="net_delay", seconds=3)
-
-
-@pytest.mark.parametrize(
-    ("given", "sentence"),
-    [
-        ({"plan": "pgval-crash", "fault": "kill"}, "--fault does not go with --faults or --plan"),
-        ({"plan": "pgval-crash", "seconds": 30}, "--seconds does not go with --faults or --plan"),
-        ({"plan": "pgval-crash", "faults": "day.yaml"}, "--plan and --faster do not go with --faults"),
-        ({"faster": 2.0}, "--faster shortens a plan"),
-    ],
-)
-def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], sentence: str) -> None:
-    with pytest.raises(DemoRefused, match=sentence):
-        planned(**given)
 
 
 def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
@@ -367,9 +257,6 @@ def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
     config = load(write_sidecar("127.0.0.1:1", plan, tmp_path))
     assert config.timing.missing_after == 30_000_000
     assert config.measures.moving_rate * 2 <= 9_000_000
-
-
-WORKER = {"labels": {"role": "worker"}}
 
 
 @pytest.mark.parametrize(
@@ -394,15 +281,3 @@ def test_a_group_that_hits_two_workers_leaves_a_third(
         assert day.workers == workers
         (step,) = day.timeline.steps
         assert len({name for _, fault in step.parts for name in fault.targets}) == 2
-
-
-@pytest.mark.parametrize(("engine", "pick", "hit", "most"), [("flink", 2, 3, 3), ("storm", "one", 2, 1)])
-def test_a_group_that_leaves_no_worker_is_refused_with_the_number_that_would_do(
-    engine: str, pick: int | str, hit: int, most: int, tmp_path: Path
-) -> None:
-    pause = {"kind": "process_pause", "target": {**WORKER, "pick": pick}}
-    group = {"together": [pause, {"kind": "process_kill", "target": WORKER}], "for": "4s"}
-    with pytest.raises(
-        FaultRefused, match=f"it hits {hit} workers at once; {hit + 1} would do, .* demo has {most} of {engine} at most"
-    ):
-        planned(engine, faults=in_file(tmp_path, group))

@@ -1,0 +1,132 @@
+"""A chaos day or demo that cannot be had is refused before anything starts, in one sentence that says what lacks."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.backends import faketime
+from faults.errors import FaultError, FaultRefused
+from testbed import disk
+from testbed.demo.options import DemoRefused
+from tests.unit.demo_days import LEADER, WITHOUT_DISK, WORKER, in_file, planned
+
+
+@pytest.mark.parametrize(
+    ("fault", "more", "sentence"),
+    [
+        ({"kind": "process_kill"}, {"targets": {}}, "targets: the demo gives its own; leave it out"),
+        ({"kind": "container_kill", "target": "web"}, {}, "container_kill needs a target of type container"),
+        ({"kind": "process_kill", "target": "web"}, {}, "the demo with reference has no target web; use one of refer"),
+        (
+            {"kind": "process_kill", "target": {"pick": 3}},
+            {},
+            "it hits 3 workers at once; 4 would do, of which one is left, and the demo has 3 of reference at most",
+        ),
+        ({"kind": "process_kill", "target": {"pick": "100%"}}, {}, "it would hit all replicas"),
+        ({"kind": "clock_jump"}, {}, "clock_jump is not built"),
+    ],
+)
+def test_what_the_demo_cannot_give_is_refused(
+    tmp_path: Path, fault: dict[str, Any], more: dict[str, Any], sentence: str
+) -> None:
+    with pytest.raises(FaultError, match=sentence) as refused:
+        planned(faults=in_file(tmp_path, fault, **more))
+    assert refused.value.exit_status == 2
+
+
+@pytest.mark.parametrize(
+    ("engine", "sentence"),
+    [("flink", "under which flink does not start or all but stands still"), ("reference", "which this host lacks")],
+)
+def test_where_no_clock_can_be_moved_it_says_why(engine: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(faketime, "installed", lambda: None)
+    with pytest.raises(FaultRefused, match=sentence):
+        planned(engine, fault="clock_skew")
+
+
+FULL = {"kind": "disk_full", "target": "flink-disk", "for": "4s", "parameters": {"bytes": "1MiB", "reserve": 0}}
+
+
+@pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
+@pytest.mark.parametrize(
+    ("faults", "sentence"),
+    [
+        (
+            [{**FULL, "parameters": {"bytes": "1MiB"}}],
+            "disk_full leaves 1073741824 bytes free, and the demo's disk has",
+        ),
+        ([FULL, {"kind": "disk_slow", "target": "flink-disk", "parameters": {"bytes_per_second": "1MB"}}], "not both"),
+        ([LEADER, {"kind": "net_reset", "target": "flink-link"}], "lead to one broker; take faults of them or of lead"),
+    ],
+)
+def test_what_does_not_go_together_is_refused(faults: list[dict[str, Any]], sentence: str, tmp_path: Path) -> None:
+    with pytest.raises(FaultRefused, match=sentence):
+        planned("flink", faults=in_file(tmp_path, *faults))
+
+
+@pytest.mark.parametrize("kind", ["disk_full", "disk_slow"])
+@pytest.mark.parametrize("engine", sorted(WITHOUT_DISK))
+def test_an_engine_that_keeps_nothing_on_disk_says_so(engine: str, kind: str) -> None:
+    with pytest.raises(FaultRefused, match=rf"{engine}, which keeps .* nothing on disk; take --engine .* or storm\."):
+        planned(engine, fault=kind)
+
+
+def test_what_has_no_room_on_this_machine_names_what_does_the_like() -> None:
+    with pytest.raises(FaultRefused, match="as processes of this machine, in no container; take process_kill"):
+        planned(fault="container_kill")
+
+
+@pytest.mark.parametrize("engine", ["reference", "mutant", "kafka_streams"])
+def test_an_engine_without_a_master_says_so(engine: str) -> None:
+    with pytest.raises(
+        FaultRefused,
+        match=rf"{engine} has none, since its workers are equals; .* take --engine flink, spark or st",
+    ):
+        planned(engine, plan="ospbench-master")
+
+
+@pytest.mark.parametrize(("fault", "least"), [("kill", 24), ("pause", 24), ("net_delay", 36)])
+def test_a_demo_that_leaves_a_real_engine_no_control_phase_names_the_least(fault: str, least: int) -> None:
+    with pytest.raises(DemoRefused, match=f"--seconds {least - 1} leaves too little output of spark .* use {least} or"):
+        planned("spark", fault=fault, seconds=least - 1)
+    assert planned("spark", fault=fault, seconds=least).seconds == least
+    assert planned("spark", fault="none", seconds=10).seconds == 10
+
+
+def test_what_is_no_fault_of_the_demo_is_told_where_faults_are() -> None:
+    with pytest.raises(FaultRefused, match=r"use kill, pause, none or a kind that `streamproof faults list` shows, .*"
+                       r"--faults FILE and --plan NAME have several\."):  # fmt: skip
+        planned(fault="earthquake")
+    with pytest.raises(FaultRefused, match="--fault net_loss is not built: a link is a proxy of bytes"):
+        planned(fault="net_loss")
+    with pytest.raises(DemoRefused, match="--seconds 3 is too short"):
+        planned(fault="net_delay", seconds=3)
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"plan": "pgval-crash", "fault": "kill"}, "--fault does not go with --faults or --plan"),
+        ({"plan": "pgval-crash", "seconds": 30}, "--seconds does not go with --faults or --plan"),
+        ({"plan": "pgval-crash", "faults": "day.yaml"}, "--plan and --faster do not go with --faults"),
+        ({"faster": 2.0}, "--faster shortens a plan"),
+    ],
+)
+def test_options_that_contradict_each_other_are_refused(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(DemoRefused, match=sentence):
+        planned(**given)
+
+
+@pytest.mark.parametrize(("engine", "pick", "hit", "most"), [("flink", 2, 3, 3), ("storm", "one", 2, 1)])
+def test_a_group_that_leaves_no_worker_is_refused_with_the_number_that_would_do(
+    engine: str, pick: int | str, hit: int, most: int, tmp_path: Path
+) -> None:
+    pause = {"kind": "process_pause", "target": {**WORKER, "pick": pick}}
+    group = {"together": [pause, {"kind": "process_kill", "target": WORKER}], "for": "4s"}
+    with pytest.raises(
+        FaultRefused, match=f"it hits {hit} workers at once; {hit + 1} would do, .* demo has {most} of {engine} at most"
+    ):
+        planned(engine, faults=in_file(tmp_path, group))
