@@ -1,8 +1,8 @@
-"""Fault of processes: their wall clock is off, by libfaketime, which they were started with.
+"""Fault of processes: their wall clock is off, by what they were started with: libfaketime, or in a JVM our agent.
 
-The library reads its file at each look at the clock, so that a line in the file moves the clock of a running process,
-and another one puts it right. The probe is a process of our own with the same library and file; that the target has
-both is read from the system. What the target itself saw, no other process can see.
+Both read a file, so that a line in it moves the clock of a running process, and another one puts it right. The agent
+tells what the process sees. libfaketime does not: there the probe is a process of our own with the same library and
+file, and that the target has both is read from the system. A JVM under libfaketime all but stands still.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ import time
 from pathlib import Path
 from typing import Final
 
-from faults.backends import processes
+from faults.backends import jvm_clock, processes
 from faults.backends.faketime import LIBRARY
 from faults.errors import FaultRefused
-from faults.facts import Facts
+from faults.facts import Facts, KnownProcess
 from faults.fault import Fault
 from faults.kinds.base import for_each
 from faults.kinds.process import OnProcesses
@@ -28,10 +28,12 @@ _KNOWN: Final = (_FILE_VARIABLE, "FAKETIME_NO_CACHE", "FAKETIME_CACHE_DURATION",
 _SWITCHES: Final = {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
 _NOW: Final = "import time; print(time.time())"
 _SLACK_SECONDS: Final = 0.1
+_AGENT_SLACK_SECONDS: Final = 0.4
+"""A JVM may be stopped for a moment between its look at the clock and its writing of it."""
 
 
 class ClockSkew(OnProcesses):
-    """The offset in the file of each target, and none to heal."""
+    """The offset in the file of each target, and none to heal. One without a library in the facts has the agent."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -40,36 +42,51 @@ class ClockSkew(OnProcesses):
         self._libraries = dict(facts.libraries)
 
     def prepare(self) -> None:
-        """Find the processes. Raises FaultRefused where one was not started with the library and the target's file."""
+        """Find the processes. Raises FaultRefused where one was started neither with the library and the target's file
+        nor with the agent."""
         super().prepare()
-        for known in self.facts.processes:
-            target = self._targets[known.target]
+        for name, target in self._targets.items():
             if target.clock_file is None:
-                raise FaultRefused(f"{known.target}: give the target clock_file, the file that its libfaketime reads.")
+                raise FaultRefused(f"{name}: give the target clock_file, the file that its agent or libfaketime reads.")
+        jvms = [known for known in self.facts.processes if jvm_clock.has_told(self._file_of(known), known.pid)]
+        with_agent = {known.target for known in jvms}
+        others = [known for known in self.facts.processes if known.target not in with_agent]
+        for known in others:
             library, variables = processes.mapped(known.pid, LIBRARY), processes.environment(known.pid)
-            others = sorted(name for name in variables if name.startswith("FAKETIME") and name not in _KNOWN)
-            if others:
+            winning = sorted(name for name in variables if name.startswith("FAKETIME") and name not in _KNOWN)
+            if winning:
                 raise FaultRefused(
-                    f"{known.target}: it was started with {', '.join(others)}, which its clock follows instead of the "
+                    f"{known.target}: it was started with {', '.join(winning)}, which its clock follows instead of the "
                     "file; start it without."
                 )
-            wanted = {_FILE_VARIABLE: str(target.clock_file), **_SWITCHES}
+            wanted = {_FILE_VARIABLE: str(self._file_of(known)), **_SWITCHES}
             if library is None or any(variables.get(name) != value for name, value in wanted.items()):
                 told = " ".join(f"{name}={value}" for name, value in wanted.items())
-                raise FaultRefused(f"{known.target}: start it with LD_PRELOAD=(path of libfaketimeMT.so.1) {told}.")
-            if not target.clock_file.is_file():
-                raise FaultRefused(f"{known.target}: there is no {target.clock_file}; make it, with +0 in it.")
+                raise FaultRefused(
+                    f"{known.target}: start it with LD_PRELOAD=(path of libfaketimeMT.so.1) {told}; a JVM with our "
+                    "agent (docs/faults.md), and give it a second."
+                )
             self._libraries[known.target] = library
+        for name, target in self._targets.items():
+            if target.clock_file is not None and not target.clock_file.is_file():
+                raise FaultRefused(f"{name}: there is no {target.clock_file}; make it, with +0 in it.")
+        # What is no JVM in the group of one keeps its clock.
+        self.facts = self.facts.model_copy(update={"processes": (*jvms, *others), "libraries": self._libraries})
+        for known in jvms:
+            if jvm_clock.offset_seconds(self._file_of(known), known.pid) is None:
+                raise FaultRefused(
+                    f"{known.target}: process {known.pid} has not told its clock for {jvm_clock.FRESH_SECONDS:g} s; "
+                    "is it stopped?"
+                )
         if not self._is_off_by(0.0):
             raise FaultRefused("clock_skew: a clock is off already; write +0 into its clock_file first.")
-        self.facts = self.facts.model_copy(update={"libraries": self._libraries})
 
     def inject(self) -> None:
         """Move the clocks."""
         self._write(self._offset_seconds)
 
     def is_in(self) -> bool:
-        """The clock of a process with the same library and file is off by the offset, and all processes run."""
+        """The clock is off by the offset: of each JVM, or of a process with the same library and file. All run."""
         alive = all(processes.is_alive(process) for process in self.facts.processes)
         return alive and self._is_off_by(self._offset_seconds)
 
@@ -78,7 +95,7 @@ class ClockSkew(OnProcesses):
         self._write(0.0)
 
     def is_gone(self) -> bool:
-        """The clock of such a process is right."""
+        """The clock is right: of each JVM that is left, or of such a process."""
         return self._is_off_by(0.0)
 
     def _write(self, offset_seconds: float) -> None:
@@ -90,7 +107,24 @@ class ClockSkew(OnProcesses):
 
         for_each((target.clock_file for target in self._targets.values()), write)
 
+    def _file_of(self, known: KnownProcess) -> Path:
+        file = self._targets[known.target].clock_file
+        assert file is not None, "refused without"
+        return file
+
     def _is_off_by(self, seconds: float) -> bool:
+        return self._jvms_are_off_by(seconds) and self._others_are_off_by(seconds)
+
+    def _jvms_are_off_by(self, seconds: float) -> bool:
+        for known in self.facts.processes:
+            if known.target in self._libraries or not processes.is_alive(known):
+                continue
+            off = jvm_clock.offset_seconds(self._file_of(known), known.pid)
+            if off is None or abs(off - seconds) > _AGENT_SLACK_SECONDS:
+                return False
+        return True
+
+    def _others_are_off_by(self, seconds: float) -> bool:
         for name, library in self._libraries.items():
             variables = {_FILE_VARIABLE: str(self._targets[name].clock_file), **_SWITCHES, "LD_PRELOAD": library}
             before = time.time()

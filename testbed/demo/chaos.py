@@ -34,8 +34,10 @@ from testbed.demo.targets import (
     pid_file,
     state_folder,
 )
+from testbed.engines import clock_agent
 from testbed.engines.base import EngineError, ProcessEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.real import RealEngine
 from testbed.engines.settings import Clock, Node
 from testbed.node import PROXY_READY, NodeRelay
 from testbed.processes import OwnedProcess
@@ -139,15 +141,15 @@ class ChaosDay:
         if isinstance(engine, KafkaStreamsEngine):
             engine.own_servers = tuple(listen for listen, _ in self._links())
         if self._day.needs_clocks:
-            engine.clocks = dict(enumerate(map(self._clock, self._day.instance_names)))
+            by = clock_agent.jar() if isinstance(engine, RealEngine) else faketime.installed()
+            assert by is not None, "looked for before anything was started"
+            engine.clocks = {n: self._clock(by, name) for n, name in enumerate(self._day.instance_names)}
 
-    def _clock(self, target: str) -> Clock:
-        library = faketime.installed()
-        assert library is not None, "looked for before anything was started"
+    def _clock(self, by: Path, target: str) -> Clock:
         file = clock_file(self._folder, target)
         file.parent.mkdir(exist_ok=True)
         file.write_text("+0\n", encoding="utf-8")
-        return Clock(library, file)
+        return Clock(by, file)
 
     def start(
         self, pool: ThreadPoolExecutor, engine: ProcessEngine, brokers: DemoBrokers, sidecar: Sequence[Charge]

@@ -21,6 +21,8 @@ from testbed import disk, node
 from testbed.demo.targets import BROKER_2, ROLES, disk_folder, leads, node_name
 from testbed.demo.workers import overlapping
 from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.java_build import find_javac
+from validator.stream.jars import PrerequisiteError
 
 _LEADERSHIP: Final = ("leader_move", "broker_demote")
 
@@ -98,15 +100,24 @@ def _why_not_here(kind: str, engine: str) -> str | None:
         return f"a network of its own for a worker, which this host cannot give: {why_not}"
     if kind == "disk_full" and (why_not := disk.why_not_here()) is not None:
         return f"a disk of its own for {engine}, since yours is never filled, and this host cannot give one: {why_not}"
-    if kind == "clock_skew" and engine in CATALOGUE:
-        return f"libfaketime, under which {engine} does not start or all but stands still; take --engine reference"
-    if kind == "clock_skew" and faketime.installed() is None:
-        return "libfaketime, which this host lacks (Debian: apt-get install faketime)"
+    if kind == "clock_skew":
+        return _why_no_clock(engine)
     if kind == "disk_slow" and KINDS[kind].why_not_here is None:
         try:
             block_throttle.disk_of(Path(tempfile.gettempdir()))
         except FaultRefused as error:
             return f"the demo's folder on a disk: {str(error).removesuffix('.')}; set TMPDIR to a folder on one"
+    return None
+
+
+def _why_no_clock(engine: str) -> str | None:
+    """What lacks for a clock of its own: of a real engine the agent of its JVM, which is compiled."""
+    if engine not in CATALOGUE:
+        return None if faketime.installed() else "libfaketime, which this host lacks (Debian: apt-get install faketime)"
+    try:
+        find_javac()
+    except PrerequisiteError as error:
+        return f"an agent for the JVM of {engine}. {str(error).removesuffix('.')}"
     return None
 
 

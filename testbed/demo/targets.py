@@ -97,8 +97,8 @@ def disk_folder(engine: str, folder: Path) -> Path | None:
 
 
 def clock_file(folder: Path, target: str) -> Path:
-    """By which the clock of an instance is moved."""
-    return folder / "clocks" / target
+    """By which the clock of an instance is moved; who starts another one shares it with that."""
+    return folder / "clocks" / STARTED_BY.get(target, target)
 
 
 def leads(role: str) -> bool:

@@ -21,6 +21,8 @@ from validator.stream.jars import PrerequisiteError, default_cache, find_java
 JAVA_RELEASE: Final = 17
 """The oldest Java that the project runs on."""
 _COMPILE_SECONDS_MAX: Final = 180
+_JAR: Final = "{jar}"
+"""In a manifest, the place of the jar's own name."""
 _ZIP_TIME: Final = (1980, 1, 1, 0, 0, 0)
 """The same classes give the same jar, byte for byte."""
 
@@ -56,9 +58,21 @@ def job_jar(source: Path, lock: Path, jars: Sequence[Path], *, cache: Path | Non
 
     Raises JavacNotFoundError, JavaNotFoundError, CompileError.
     """
+    return _compiled(source, jars, named_by=source.read_bytes() + lock.read_bytes(), cache=cache)
+
+
+def agent_jar(source: Path, main: str, *, cache: Path | None = None) -> Path:
+    """The jar of a JVM's agent that needs no other jars; all class loaders see its classes. ``main``: its class.
+
+    Raises as `job_jar` does.
+    """
+    manifest = f"Premain-Class: {main}\nBoot-Class-Path: {_JAR}\nCan-Retransform-Classes: true\n"
+    return _compiled(source, (), named_by=source.read_bytes() + manifest.encode(), manifest=manifest, cache=cache)
+
+
+def _compiled(source: Path, jars: Sequence[Path], *, named_by: bytes, cache: Path | None, manifest: str = "") -> Path:
     cache = default_cache().parent / "engines" if cache is None else cache
-    digest = hashlib.sha256(source.read_bytes() + lock.read_bytes()).hexdigest()[:16]
-    jar = cache / f"{source.stem}-{digest}.jar"
+    jar = cache / f"{source.stem}-{hashlib.sha256(named_by).hexdigest()[:16]}.jar"
     if jar.exists():
         return jar
     javac = find_javac()
@@ -66,7 +80,7 @@ def job_jar(source: Path, lock: Path, jars: Sequence[Path], *, cache: Path | Non
     with tempfile.TemporaryDirectory(prefix=".compile-", dir=cache) as name:
         classes = Path(name, "classes")
         command: list[str | Path] = [javac, "-proc:none", "--release", str(JAVA_RELEASE), "-encoding", "UTF-8"]
-        command += ["-cp", os.pathsep.join(map(str, jars)), "-d", classes, source]
+        command += ["-cp", os.pathsep.join(map(str, jars)) or ".", "-d", classes, source]
         try:
             run = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_COMPILE_SECONDS_MAX)
         except subprocess.TimeoutExpired as error:
@@ -74,12 +88,14 @@ def job_jar(source: Path, lock: Path, jars: Sequence[Path], *, cache: Path | Non
         if run.returncode != 0:
             raise CompileError(f"{javac} does not compile {source.name}:\n{run.stderr}{run.stdout}")
         packed = Path(name, jar.name)
-        _pack(classes, packed)
+        _pack(classes, packed, manifest.replace(_JAR, jar.name))
         packed.replace(jar)  # two processes at once place equal files
     return jar
 
 
-def _pack(classes: Path, jar: Path) -> None:
+def _pack(classes: Path, jar: Path, manifest: str) -> None:
     with zipfile.ZipFile(jar, "w", zipfile.ZIP_DEFLATED) as archive:
+        if manifest:
+            archive.writestr(zipfile.ZipInfo("META-INF/MANIFEST.MF", _ZIP_TIME), f"Manifest-Version: 1.0\n{manifest}")
         for path in sorted(classes.rglob("*.class")):
             archive.writestr(zipfile.ZipInfo(path.relative_to(classes).as_posix(), _ZIP_TIME), path.read_bytes())

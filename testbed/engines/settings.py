@@ -35,17 +35,20 @@ class Node(BaseModel):
 
 @dataclass(frozen=True)
 class Clock:
-    """A clock of its own for an instance, by libfaketime, so that it can be moved."""
+    """A clock of its own for an instance, so that it can be moved: of a JVM by our agent, else by libfaketime."""
 
-    library: Path
+    by: Path
+    """The agent's jar, or the library."""
     file: Path
     """What the clock is off by: `+0` until a fault writes something else."""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What the instance is started with."""
+        """What the instance is started with; the JVMs that it starts have it, too."""
+        if self.by.suffix == ".jar":
+            return {"JAVA_TOOL_OPTIONS": f"-javaagent:{self.by}={self.file}"}
         return {
-            "LD_PRELOAD": str(self.library),
+            "LD_PRELOAD": str(self.by),
             "FAKETIME_TIMESTAMP_FILE": str(self.file),
             "FAKETIME_NO_CACHE": "1",
             "DONT_FAKE_MONOTONIC": "1",

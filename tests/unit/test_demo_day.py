@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 import threading
 from dataclasses import replace
@@ -128,7 +129,7 @@ def test_a_broker_sends_the_clients_of_a_link_back_to_it(tmp_path: Path) -> None
 
 
 def is_here(name: str) -> bool:
-    """Whether this host can do that kind to the demo."""
+    """Whether this host can do that kind to the demo with the reference engine."""
     kind = KINDS[name]
     if name == "disk_slow" and kind.why_not_here is None:
         return Path("/sys/dev/block", disk_number(tempfile.gettempdir())).exists()
@@ -149,14 +150,15 @@ FITTING = {"process", "broker", "sidecar", "topic", "link", "namespace", "machin
 
 def is_of_the_demo(kind: str, engine: str) -> bool:
     target = KINDS[kind].target
-    lacks = (target == "folder" and engine in WITHOUT_DISK) or (kind == "clock_skew" and engine in CATALOGUE)
-    return target in FITTING and not lacks
+    return target in FITTING and not (target == "folder" and engine in WITHOUT_DISK)
 
 
 @pytest.mark.parametrize("engine", ROLES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_the_catalogue_is_a_day_of_one_fault_or_refused_in_one_sentence(engine: str, kind: str) -> None:
-    if not is_of_the_demo(kind, engine) or kind not in HERE:
+    # The clock of a real engine's JVM is moved without libfaketime.
+    is_possible = kind in HERE or (kind == "clock_skew" and engine in CATALOGUE)
+    if not is_of_the_demo(kind, engine) or not is_possible:
         with pytest.raises(FaultRefused, match=kind) as refused:
             planned(engine, fault=kind)
         assert refused.value.exit_status == 2
@@ -210,6 +212,25 @@ def test_workers_have_clocks_of_their_own_only_where_one_is_moved(tmp_path: Path
     (target,) = moved.bound(replace(places(moved), folder=tmp_path))[1].steps[0].fault.targets.values()
     assert isinstance(target, LocalProcess)
     assert target.clock_file in files
+
+
+def test_the_clocks_of_a_real_engine_are_its_jvms(tmp_path: Path) -> None:
+    moved = planned("storm", fault="clock_skew").day
+    assert moved is not None
+    engine = CATALOGUE["storm"].make(
+        real_settings(DemoPlan(engine="storm", guarantee="at_least_once"), "x:1"), tmp_path
+    )
+    ChaosDay(moved, tmp_path, threading.Event(), print).lead_each(engine)
+    agents = [clock.environment["JAVA_TOOL_OPTIONS"] for clock in engine.clocks.values()]
+    assert all(re.fullmatch(r"-javaagent:.*/ClockAgent-[0-9a-f]+\.jar=.*", agent) for agent in agents)
+    worker, supervisor = (
+        moved.bound(replace(places(moved), folder=tmp_path))[0].targets[f"storm-{name}"]
+        for name in ("worker-0", "supervisor")
+    )
+    assert isinstance(worker, LocalProcess)
+    assert isinstance(supervisor, LocalProcess)
+    assert worker.clock_file == supervisor.clock_file, "the Supervisor starts the worker with what it was started with"
+    assert any(agent.endswith(f"={worker.clock_file}") for agent in agents)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,9 @@ import pytest
 from faults.backends import faketime
 from faults.errors import FaultError, FaultRefused
 from testbed import disk
+from testbed.demo import lacks
 from testbed.demo.options import DemoRefused
+from testbed.engines.java_build import JavacNotFoundError
 from tests.unit.demo_days import LEADER, WITHOUT_DISK, WORKER, in_file, planned
 
 
@@ -37,12 +39,20 @@ def test_what_the_demo_cannot_give_is_refused(
     assert refused.value.exit_status == 2
 
 
+def no_compiler() -> None:
+    raise JavacNotFoundError("The Java at /java has no compiler (javac), which this engine needs.")
+
+
 @pytest.mark.parametrize(
     ("engine", "sentence"),
-    [("flink", "under which flink does not start or all but stands still"), ("reference", "which this host lacks")],
+    [
+        ("flink", "an agent for the JVM of flink. The Java at .* has no compiler"),
+        ("reference", "which this host lacks"),
+    ],
 )
 def test_where_no_clock_can_be_moved_it_says_why(engine: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faketime, "installed", lambda: None)
+    monkeypatch.setattr(lacks, "find_javac", no_compiler)
     with pytest.raises(FaultRefused, match=sentence):
         planned(engine, fault="clock_skew")
 

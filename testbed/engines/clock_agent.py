@@ -1,0 +1,36 @@
+"""The agent that gives a JVM a clock of its own, which `clock_skew` moves: ``python -m testbed.engines.clock_agent``.
+
+Prints its jar, compiled when first used; a JVM is started with ``-javaagent:JAR=FILE``, and FILE is the ``clock_file``
+of its target (docs/faults.md). Exit status 2 where it cannot be had.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Final
+
+from testbed.engines.java_build import agent_jar
+from validator.stream.jars import PrerequisiteError
+
+_SOURCE: Final = Path(__file__).parent / "java" / "ClockAgent.java"
+_MAIN: Final = "streamproof.ClockAgent"
+
+
+def jar() -> Path:
+    """The jar. Raises JavacNotFoundError, JavaNotFoundError, CompileError."""
+    return agent_jar(_SOURCE, _MAIN)
+
+
+def main() -> int:
+    """Print where it is; the exit status."""
+    try:
+        print(jar())
+    except PrerequisiteError as error:
+        print(f"clock_agent: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,204 @@
+package streamproof;
+
+import java.io.ByteArrayOutputStream;
+import java.io.DataOutputStream;
+import java.io.IOException;
+import java.lang.instrument.ClassFileTransformer;
+import java.lang.instrument.Instrumentation;
+import java.lang.instrument.UnmodifiableClassException;
+import java.lang.invoke.MethodHandle;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.MethodType;
+import java.math.BigDecimal;
+import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.nio.file.StandardCopyOption;
+import java.security.ProtectionDomain;
+import java.util.Arrays;
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * A clock of its own for a JVM: {@code -javaagent:JAR=FILE}, where FILE holds by how many seconds it is off.
+ *
+ * <p>All classes, the JDK's too, get the time of day from here: in their constant pools the methods that tell it are
+ * led to ours of the same names. {@code System.nanoTime} and what waits by it stay as they are. FILE.PID holds the time
+ * that a class like any other sees, in milliseconds, written anew ten times a second: the proof that it is so.
+ */
+public final class ClockAgent {
+    private static final long LOOK_MILLIS = 100;
+    private static final String OURS = "streamproof/ClockAgent";
+    /** Class and method that tell the time of day, as the constant pool has them. */
+    private static final Map<String, String> TELLERS =
+            Map.of("java/lang/System", "currentTimeMillis()J", "jdk/internal/misc/VM", "getNanoTimeAdjustment(J)J");
+
+    private static volatile long offsetMillis;
+
+    private ClockAgent() {}
+
+    /** Called by the JVM before the program starts; {@code file} is what follows {@code =}. */
+    public static void premain(String file, Instrumentation instrumentation) {
+        Module ours = ClockAgent.class.getModule();
+        instrumentation.redefineModule(
+                Object.class.getModule(), Set.of(ours), Map.of("jdk.internal.misc", Set.of(ours)), Map.of(), Set.of(),
+                Map.of());
+        currentTimeMillis();
+        getNanoTimeAdjustment(0);
+        instrumentation.addTransformer(new Redirecting(), true);
+        for (Class<?> loaded : instrumentation.getAllLoadedClasses()) {
+            if (instrumentation.isModifiableClass(loaded)) {
+                try {
+                    instrumentation.retransformClasses(loaded);
+                } catch (UnmodifiableClassException | LinkageError | InternalError left) {
+                    // It keeps the machine's clock, and the proof is by another class.
+                }
+            }
+        }
+        Path clock = Path.of(file);
+        look(clock);
+        Thread thread = new Thread(() -> watch(clock), "streamproof-clock");
+        thread.setDaemon(true);
+        thread.start();
+    }
+
+    /** In the place of {@link System#currentTimeMillis}. */
+    public static long currentTimeMillis() {
+        return System.currentTimeMillis() + offsetMillis;
+    }
+
+    /** In the place of the JDK's own, which {@code Instant.now} is made of; -1 says that {@code seconds} are too far. */
+    public static long getNanoTimeAdjustment(long seconds) {
+        try {
+            long nanos = (long) Finer.ADJUSTMENT.invokeExact(seconds);
+            return nanos == -1 ? nanos : nanos + offsetMillis * 1_000_000;
+        } catch (Throwable impossible) {
+            throw new AssertionError(impossible);
+        }
+    }
+
+    private static void watch(Path clock) {
+        Path seen = clock.resolveSibling(clock.getFileName() + "." + ProcessHandle.current().pid());
+        Path fresh = seen.resolveSibling(seen.getFileName() + ".new");
+        seen.toFile().deleteOnExit();
+        while (true) {
+            look(clock);
+            try {
+                Files.writeString(fresh, Probe.now() + "\n");
+                Files.move(fresh, seen, StandardCopyOption.ATOMIC_MOVE, StandardCopyOption.REPLACE_EXISTING);
+            } catch (IOException full) {
+                // Without the proof nobody takes the clock for moved, or for right.
+            }
+            try {
+                Thread.sleep(LOOK_MILLIS);
+            } catch (InterruptedException end) {
+                return;
+            }
+        }
+    }
+
+    private static void look(Path clock) {
+        try {
+            offsetMillis = new BigDecimal(Files.readString(clock).strip()).movePointRight(3).longValue();
+        } catch (IOException | NumberFormatException unreadable) {
+            // What was read last stays.
+        }
+    }
+
+    /** Looked up when the package is open to us. */
+    private static final class Finer {
+        static final MethodHandle ADJUSTMENT;
+
+        static {
+            try {
+                ADJUSTMENT = MethodHandles.lookup().findStatic(
+                        Class.forName("jdk.internal.misc.VM"), "getNanoTimeAdjustment",
+                        MethodType.methodType(long.class, long.class));
+            } catch (ReflectiveOperationException other) {
+                throw new ExceptionInInitializerError(other);
+            }
+        }
+    }
+
+    /** A class like those of the program: it is led to our clock as they are. */
+    static final class Probe {
+        static long now() {
+            return System.currentTimeMillis();
+        }
+    }
+
+    private static final class Redirecting implements ClassFileTransformer {
+        @Override
+        public byte[] transform(
+                ClassLoader loader, String name, Class<?> loaded, ProtectionDomain domain, byte[] code) {
+            boolean isOurs = name != null && name.startsWith(OURS) && !name.endsWith("$Probe");
+            return isOurs ? null : redirected(code);
+        }
+    }
+
+    /** The class file with the tellers of time led to {@link ClockAgent}; null where it names none. */
+    private static byte[] redirected(byte[] code) {
+        ByteBuffer file = ByteBuffer.wrap(code);
+        int count = file.getShort(8) & 0xffff;
+        int[] at = new int[count];
+        int end = 10;
+        for (int i = 1; i < count; i++) {
+            at[i] = end;
+            int tag = code[end];
+            switch (tag) {
+                case 1 -> end += 3 + (file.getShort(end + 1) & 0xffff);
+                case 3, 4, 9, 10, 11, 12, 17, 18 -> end += 5;
+                case 5, 6 -> {
+                    end += 9;
+                    i++; // a long or a double takes two places
+                }
+                case 7, 8, 16, 19, 20 -> end += 3;
+                case 15 -> end += 4;
+                default -> {
+                    return null;
+                }
+            }
+        }
+        byte[] changed = null;
+        for (int i = 1; i < count; i++) {
+            if (at[i] == 0 || code[at[i]] != 10) {
+                continue;
+            }
+            int owner = at[file.getShort(at[i] + 1) & 0xffff];
+            int named = at[file.getShort(at[i] + 3) & 0xffff];
+            String teller = TELLERS.get(text(file, at, owner + 1));
+            if (teller != null && teller.equals(text(file, at, named + 1) + text(file, at, named + 3))) {
+                changed = changed == null ? code.clone() : changed;
+                ByteBuffer.wrap(changed).putShort(at[i] + 1, (short) (count + 1));
+            }
+        }
+        return changed == null || count + 2 > 0xffff ? null : withOurs(changed, count, end);
+    }
+
+    /** The text that the two bytes at {@code where} refer to. */
+    private static String text(ByteBuffer file, int[] at, int where) {
+        int start = at[file.getShort(where) & 0xffff];
+        int length = file.getShort(start + 1) & 0xffff;
+        return new String(file.array(), start + 3, length, StandardCharsets.UTF_8);
+    }
+
+    /** Two more constants behind the last: the name of our class, and the class. */
+    private static byte[] withOurs(byte[] code, int count, int end) {
+        try {
+            ByteArrayOutputStream made = new ByteArrayOutputStream(code.length + 64);
+            DataOutputStream out = new DataOutputStream(made);
+            out.write(code, 0, 8);
+            out.writeShort(count + 2);
+            out.write(code, 10, end - 10);
+            out.writeByte(1);
+            out.writeUTF(OURS);
+            out.writeByte(7);
+            out.writeShort(count);
+            out.write(Arrays.copyOfRange(code, end, code.length));
+            return made.toByteArray();
+        } catch (IOException impossible) {
+            throw new AssertionError(impossible);
+        }
+    }
+}

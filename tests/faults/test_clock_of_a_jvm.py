@@ -1,0 +1,112 @@
+"""The clock of a JVM that was started with our agent, as the program in it writes it."""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from faults.errors import FaultRefused
+from testbed.engines import clock_agent
+from testbed.processes import OwnedProcess
+from tests.faults.stage import HEALERS, Stage, abandoned, wait_until
+from validator.stream.jars import find_java
+
+# The ways in which a program asks for the time of day, and what a wait of 20 ms took by the clock that stays.
+TELLS = """
+import java.nio.file.*;
+import java.time.*;
+import java.util.Date;
+import java.util.function.LongSupplier;
+
+class Tells {
+    public static void main(String[] told) throws Exception {
+        Path shown = Path.of(told[0]), fresh = Path.of(told[0] + ".new");
+        LongSupplier referred = System::currentTimeMillis;
+        while (true) {
+            long before = System.nanoTime();
+            Thread.sleep(20);
+            double waited = (System.nanoTime() - before) / 1e6;
+            Files.writeString(fresh, String.join(" ", "" + System.currentTimeMillis(), "" + new Date().getTime(),
+                "" + Instant.now().toEpochMilli(), "" + Clock.systemUTC().millis(), "" + referred.getAsLong(),
+                "" + ZonedDateTime.now().toInstant().toEpochMilli(), "" + waited));
+            Files.move(fresh, shown, StandardCopyOption.ATOMIC_MOVE);
+        }
+    }
+}
+"""
+
+
+class Program:
+    """A JVM that writes the times that it sees; a target of the stage."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.clock_file, self._shown = stage.folder / "clock", stage.folder / "shown"
+        self.clock_file.write_text("+0\n")
+        source = stage.folder / "Tells.java"
+        source.write_text(TELLS)
+        agent = f"-javaagent:{clock_agent.jar()}={self.clock_file}"
+        command = [find_java().executable, agent, "-Xmx64m", "-XX:+UseSerialGC", source, self._shown]
+        self.process = OwnedProcess(command, log=stage.folder / "tells.log", name="program", folder=stage.folder)
+        (stage.folder / "c.pid").write_text(str(self.process.pid))
+        stage.targets["c"] = {"type": "process", "pid_file": "c.pid", "clock_file": "clock"}
+        wait_until(self._shown.exists, "it tells the time")
+
+    def off_by(self) -> list[float]:
+        """By how many seconds each way of asking is off, of what is written from now on."""
+        before = self._shown.stat().st_mtime_ns
+        wait_until(lambda: self._shown.stat().st_mtime_ns > before, "it tells the time again")
+        *millis, waited_ms = map(float, self._shown.read_text().split())
+        assert 19 < waited_ms < 5000, "what waits is not moved"
+        return [each / 1000 - self._shown.stat().st_mtime_ns / 1e9 for each in millis]
+
+
+@pytest.fixture
+def program(stage: Stage) -> Iterator[Program]:
+    made = Program(stage)
+    yield made
+    made.process.kill()
+
+
+def skew(offset: str) -> dict[str, Any]:
+    return {"kind": "clock_skew", "target": "c", "parameters": {"offset": offset}}
+
+
+@pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
+def test_all_ways_of_asking_see_another_time_until_it_is_healed(
+    stage: Stage, program: Program, offset: str, seconds: float
+) -> None:
+    seen: list[list[float]] = []
+    stage.during(skew(offset), lambda: seen.append(program.off_by()))
+    assert seen == [[pytest.approx(seconds, abs=5)] * 6]
+    assert program.off_by() == [pytest.approx(0, abs=5)] * 6
+    assert program.process.is_running
+
+
+@pytest.mark.parametrize("healer", HEALERS)
+def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, program: Program, healer: str) -> None:
+    abandoned(stage, skew("10m"), healer, lambda: program.off_by()[0] > 500)
+    assert program.off_by() == [pytest.approx(0, abs=5)] * 6
+
+
+def test_a_jvm_that_is_killed_meanwhile_has_no_clock_that_is_off(stage: Stage, program: Program) -> None:
+    stage.during(skew("10m"), program.process.kill)
+    assert stage.unhealed() == []
+
+
+def test_one_that_does_not_tell_its_clock_is_refused(stage: Stage, program: Program) -> None:
+    told = Path(f"{program.clock_file}.{program.process.pid}")
+    wait_until(told.exists, "the agent tells")
+    program.process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: time.time() - told.stat().st_mtime > 2, "it has not told for two seconds")
+    with pytest.raises(
+        FaultRefused, match=rf"c: process {program.process.pid} has not told its clock for .* is it stop"
+    ):
+        stage.during(skew("10m"), lambda: None)
+    program.process.send_signal(signal.SIGCONT)
+    wait_until(lambda: time.time() - told.stat().st_mtime < 1, "it tells again")
+    stage.during(skew("10m"), lambda: None)
