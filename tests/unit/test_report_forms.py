@@ -158,6 +158,13 @@ def test_the_live_table_writes_plain_lines_elsewhere_and_only_news() -> None:
     assert lines[1].startswith("2026-01-31T12:00:00 exactly_once=fail expected=1,000 processed=987")
 
 
+def test_the_live_table_before_the_first_batch_has_no_time_rather_than_1970() -> None:
+    before = build(replace(clean(), taken_us=0, batches=0))
+    assert live.render_line(before).startswith("no batch yet        exactly_once=")
+    assert "no batch yet" in live.render(before)
+    assert "1970" not in live.render(before)
+
+
 @pytest.mark.parametrize(
     ("value", "shown"),
     [(15_000.4, "15,000"), (999.96, "1,000"), (1_234.5, "1,234"), (12.345, "12.35"), (0.00012, "0.00012"), (None, "-")],

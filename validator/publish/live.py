@@ -12,6 +12,7 @@ from validator.publish.sentences import number
 COLOURS: Final = {"pass": "32", "fail": "31", "unknown": "33"}
 COLUMNS: Final = 5
 """Counts side by side: with names and numbers of twelve characters they fit a terminal of 80."""
+_TIME_LETTERS: Final = 19
 SHOWN: Final = (
     "expected",
     "processed",
@@ -28,7 +29,7 @@ SHOWN: Final = (
 def render(report: dict[str, Any]) -> str:
     """``report`` as a table of a few lines, without colours."""
     report = plain_values(report)
-    lines = [f"{report['pipeline']}  {str(report['time'] or '')[:19]}  batch {number(report['validator']['batches'])}"]
+    lines = [f"{report['pipeline']}  {_when(report)}  batch {number(report['validator']['batches'])}"]
     lines += ["  ".join(f"{name} {verdict.upper()}" for name, verdict in report["verdicts"].items())]
     counts = [(name, number(report["contributions"][name])) for name in SHOWN]
     width = max(len(text) for pair in counts for text in pair) + 2
@@ -49,7 +50,13 @@ def render(report: dict[str, Any]) -> str:
 def render_line(report: dict[str, Any]) -> str:
     """``report`` as one line, for logs."""
     counts = " ".join(f"{name}={number(report['contributions'][name])}" for name in SHOWN)
-    return f"{str(report['time'] or '')[:19]} {report['guarantee']}={report['outcome']} {counts}"
+    return f"{_when(report)} {report['guarantee']}={report['outcome']} {counts}"
+
+
+def _when(report: dict[str, Any]) -> str:
+    """The time of the report, always as wide as one; a report before the first batch has none but 1970."""
+    told = str(report["time"] or "")[:_TIME_LETTERS] if report["validator"]["batches"] else "no batch yet"
+    return told.ljust(_TIME_LETTERS)
 
 
 def coloured(table: str) -> str:
@@ -74,9 +81,9 @@ class LiveTable:
         """Replace the table on a terminal; write a line elsewhere, unless nothing but the time changed."""
         if not self._in_place:
             line = render_line(report)
-            if line[19:] != self._last:
+            if line[_TIME_LETTERS:] != self._last:
                 self._stream.write(line + "\n")
-                self._last = line[19:]
+                self._last = line[_TIME_LETTERS:]
         else:
             # A line that the terminal wraps would be two lines to erase.
             columns = shutil.get_terminal_size().columns - 1
