@@ -105,9 +105,10 @@ def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
     tempfile.tempdir = str(scratch)
     log_settings = folder / "log4j2.properties"
     log_settings.write_text(_LOG + "".join(_log_at_info(name) for name in CLIENT_LOGGERS), encoding="utf-8")
-    options = (*JAVA_OPTIONS, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
-    # Options of ours only: a collector chosen elsewhere, besides this one, would keep the JVM from starting.
-    os.environ.pop("JAVA_TOOL_OPTIONS", None)
+    # Options of ours only: a collector chosen elsewhere, besides this one, would keep the JVM from starting. An agent
+    # that gives it a clock of its own is ours, too.
+    agents = [told for told in os.environ.pop("JAVA_TOOL_OPTIONS", "").split() if told.startswith("-javaagent:")]
+    options = (*JAVA_OPTIONS, *agents, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
     os.environ["JDK_JAVA_OPTIONS"] = " ".join(options)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(f"local[{settings.parallelism}]").appName(settings.group)

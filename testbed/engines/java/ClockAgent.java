@@ -19,20 +19,24 @@ import java.security.ProtectionDomain;
 import java.util.Arrays;
 import java.util.Map;
 import java.util.Set;
+import java.util.concurrent.locks.LockSupport;
 
 /**
  * A clock of its own for a JVM: {@code -javaagent:JAR=FILE}, where FILE holds by how many seconds it is off.
  *
  * <p>All classes, the JDK's too, get the time of day from here: in their constant pools the methods that tell it are
- * led to ours of the same names. {@code System.nanoTime} and what waits by it stay as they are. FILE.PID holds the time
- * that a class like any other sees, in milliseconds, written anew ten times a second: the proof that it is so.
+ * led to ours of the same names, and so is what waits until an instant. {@code System.nanoTime} and what waits by it
+ * stay as they are. FILE.PID holds the time that a class like any other sees, in milliseconds, written anew ten times a
+ * second: the proof that it is so.
  */
 public final class ClockAgent {
     private static final long LOOK_MILLIS = 100;
     private static final String OURS = "streamproof/ClockAgent";
-    /** Class and method that tell the time of day, as the constant pool has them. */
-    private static final Map<String, String> TELLERS =
-            Map.of("java/lang/System", "currentTimeMillis()J", "jdk/internal/misc/VM", "getNanoTimeAdjustment(J)J");
+    /** Class and methods that tell the time of day, or wait until one, as the constant pool has them. */
+    private static final Map<String, Set<String>> TELLERS = Map.of(
+            "java/lang/System", Set.of("currentTimeMillis()J"),
+            "jdk/internal/misc/VM", Set.of("getNanoTimeAdjustment(J)J"),
+            "java/util/concurrent/locks/LockSupport", Set.of("parkUntil(J)V", "parkUntil(Ljava/lang/Object;J)V"));
 
     private static volatile long offsetMillis;
 
@@ -44,8 +48,7 @@ public final class ClockAgent {
         instrumentation.redefineModule(
                 Object.class.getModule(), Set.of(ours), Map.of("jdk.internal.misc", Set.of(ours)), Map.of(), Set.of(),
                 Map.of());
-        currentTimeMillis();
-        getNanoTimeAdjustment(0);
+        getNanoTimeAdjustment(0); // found before any class is led here
         instrumentation.addTransformer(new Redirecting(), true);
         for (Class<?> loaded : instrumentation.getAllLoadedClasses()) {
             if (instrumentation.isModifiableClass(loaded)) {
@@ -76,6 +79,16 @@ public final class ClockAgent {
         } catch (Throwable impossible) {
             throw new AssertionError(impossible);
         }
+    }
+
+    /** In the place of {@link LockSupport#parkUntil(long)}: an instant of our clock, waited for by the machine's. */
+    public static void parkUntil(long deadlineMillis) {
+        LockSupport.parkUntil(deadlineMillis - offsetMillis);
+    }
+
+    /** In the place of {@link LockSupport#parkUntil(Object, long)}. */
+    public static void parkUntil(Object blocker, long deadlineMillis) {
+        LockSupport.parkUntil(blocker, deadlineMillis - offsetMillis);
     }
 
     private static void watch(Path clock) {
@@ -167,8 +180,8 @@ public final class ClockAgent {
             }
             int owner = at[file.getShort(at[i] + 1) & 0xffff];
             int named = at[file.getShort(at[i] + 3) & 0xffff];
-            String teller = TELLERS.get(text(file, at, owner + 1));
-            if (teller != null && teller.equals(text(file, at, named + 1) + text(file, at, named + 3))) {
+            Set<String> tellers = TELLERS.getOrDefault(text(file, at, owner + 1), Set.of());
+            if (!tellers.isEmpty() && tellers.contains(text(file, at, named + 1) + text(file, at, named + 3))) {
                 changed = changed == null ? code.clone() : changed;
                 ByteBuffer.wrap(changed).putShort(at[i] + 1, (short) (count + 1));
             }
