@@ -15,6 +15,7 @@ from faults.catalogue import KINDS
 from faults.config import FaultConfig, parse
 from faults.errors import FaultConfigError
 from faults.fault import Fault, Timeline
+from faults.parameters import ClockParameters
 from faults.schedule import timeline
 from faults.targets import LocalProcess
 from testbed.demo.asked import DELAYS, TIMEOUT_SECONDS
@@ -90,8 +91,15 @@ class Day:
 
     @property
     def longest_seconds(self) -> float:
-        """What the longest fault or group of faults lasts."""
-        return max(step.seconds for step in self.timeline.steps)
+        """How long a fault or a group of faults may keep an answer back."""
+        return max(step.seconds for step in self.timeline.steps) + self._clock_jump_seconds
+
+    @property
+    def _clock_jump_seconds(self) -> float:
+        """By how much a clock jumps: what waits for an instant of it waits so much longer when it jumps back."""
+        parameters = (fault.parameters for step in self.timeline.steps for _, fault in step.parts)
+        jumps = (abs(told.offset_seconds) for told in parameters if isinstance(told, ClockParameters))
+        return max(jumps, default=0.0)
 
     @property
     def control_seconds(self) -> float:

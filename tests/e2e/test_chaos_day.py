@@ -216,6 +216,19 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
+def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) -> None:
+    """Foretold: it waits for the instant of its next batch by the time of day, and loses nothing."""
+    skew = {"kind": "clock_skew", "target": "spark-driver", "for": "10s", "parameters": {"offset": "30s"}}
+    running = ended(tmp_path, "--engine", "spark", *day(tmp_path, skew, control="15s", recovery="40s"))
+    told = told_of("clock-skew", running)
+    assert "no violation after it" in told
+    stopped = re.search(r"stopped the output for ([\d.]+) s", told)
+    assert stopped is not None, told
+    assert 15 < float(stopped[1]) < 60, told
+
+
+@pytest.mark.extended
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ["kill", "pause", "none"])
 @pytest.mark.parametrize("engine", CATALOGUE)
 def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, fault: str) -> None:

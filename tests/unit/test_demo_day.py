@@ -277,6 +277,10 @@ def test_the_sidecar_waits_as_long_as_the_longest_fault(tmp_path: Path) -> None:
     assert missing_after_seconds(plan) == missing_after_seconds(DemoPlan()) + 20
     config = load(write_sidecar("127.0.0.1:1", plan, tmp_path))
     assert config.timing.missing_after == 30_000_000
+    # Spark starts its next batch when its clock is where it was.
+    skew = {"kind": "clock_skew", "target": "spark-driver", "for": "20s", "parameters": {"offset": "-2m"}}
+    jumps, before = planned("spark", faults=in_file(tmp_path, skew)), DemoPlan(engine="spark", guarantee="exactly_once")
+    assert missing_after_seconds(jumps) == missing_after_seconds(before) + 20 + 120
     assert config.measures.moving_rate * 2 <= 9_000_000
 
 
