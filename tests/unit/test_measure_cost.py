@@ -192,3 +192,16 @@ def test_what_is_final_does_not_change(until: int) -> None:
     before = cost([output for output in run if output.start_s < BEGIN + until], until=until)
     if before.is_final:
         assert before == cost(run, until=200)
+
+
+@pytest.mark.parametrize("slow", [64, 66, 69])
+def test_what_recovered_at_once_is_final_when_all_of_it_was_looked_at(slow: int) -> None:
+    """A stable time shorter than one rate: the slow answer comes after the first and before the end of the second."""
+    rules = Rules(detector=Detector(moving_seconds=10, stable_seconds=2), give_up_seconds=60)
+    run = [second(at, latency=9.0 if at == slow else 1.0) for at in range(200)]
+    brief = fault("kill", 60, 60.5)
+    whole = cost(run, brief, until=200, rules=rules)
+    assert (whole.failure_cost_seconds, whole.recovery_seconds) == (8.0, 0.0)
+    for until in range(61, 75):
+        early = cost([output for output in run if output.start_s < BEGIN + until], brief, until=until, rules=rules)
+        assert early == whole if early.is_final else until < 70

@@ -86,8 +86,10 @@ def cost_of(
     ]
     next_s = min((second_after(instant) for instant in later if instant is not None), default=None)
     last_s = None if healed_s is None else healed_s + rules.give_up_seconds
-    over_s = None if last_s is None else min(last_s + rules.detector.stable_seconds, next_s or last_s + until_s)
-    is_final = over_s is not None and until_s >= over_s
+    # What recovered at once is still looked at for as long as one rate.
+    least_s = start_s + rules.detector.moving_seconds
+    over_s = None if last_s is None else max(last_s + rules.detector.stable_seconds, least_s)
+    is_final = _is_past(until_s, over_s, next_s)
     control = _control(window, struck, series, rules, recovered_us)
     if control is None:
         least = rules.control_seconds_least
@@ -101,8 +103,7 @@ def cost_of(
     mark_s, recovered = _recovery(extent, series, rules, reasons, is_final=is_final, next_s=next_s)
     reached_us = None if mark_s is None else max(mark_s * SECOND_US, window.injected_us)
     over = max(mark_s, healed_s) if mark_s is not None and healed_s is not None else last_s
-    # What recovered at once is still looked at for as long as one rate.
-    measured_s = end_s if over is None else min(end_s, max(over, start_s + rules.detector.moving_seconds))
+    measured_s = end_s if over is None else min(end_s, max(over, least_s))
     before = series.total(extent.control_s, extent.control_end_s)
     assert before is not None, "a control phase has output"
     after = series.total(start_s, measured_s)
@@ -116,9 +117,15 @@ def cost_of(
         throughput_penalty_ratio=_throughput_penalty(extent, before, failing, failing_end_s, reasons),
         latency_penalty_ratio=_latency_penalty(before, failing, rules, reasons),
         recovered_us=reached_us,
-        is_final=is_final or (mark_s is not None and healed_s is not None and until_s >= healed_s),
+        is_final=is_final
+        or (mark_s is not None and over is not None and _is_past(until_s, max(over, least_s), next_s)),
         absent_because=tuple(reasons),
     )
+
+
+def _is_past(until_s: int, over_s: int | None, next_s: int | None) -> bool:
+    """Whether the output is known through ``over_s`` (None: it lasts), or through the next fault."""
+    return over_s is not None and until_s >= (over_s if next_s is None else min(over_s, next_s))
 
 
 def _control(
