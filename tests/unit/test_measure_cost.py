@@ -205,3 +205,13 @@ def test_what_recovered_at_once_is_final_when_all_of_it_was_looked_at(slow: int)
     for until in range(61, 75):
         early = cost([output for output in run if output.start_s < BEGIN + until], brief, until=until, rules=rules)
         assert early == whole if early.is_final else until < 70
+
+
+@pytest.mark.parametrize(("strikes", "because"), [(100, "the next fault struck"), (150, "within 60 s of healing")])
+def test_a_fault_after_the_wait_was_over_did_not_end_it(strikes: int, because: str) -> None:
+    slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
+    found = cost(slow, others=[fault("next", strikes, strikes + 5)], until=200)
+    assert found.recovered is False
+    assert because in " ".join(found.absent_because)
+    if strikes > 140:  # 70 s and the wait of 60 s, and 10 s in which it had to stay
+        assert found == cost(slow, until=strikes - 1), "told before that fault struck"

@@ -182,7 +182,8 @@ def _recovery(
     if not is_final:
         reasons.append(f"no recovery yet: the rate was not in the band for {detector.stable_seconds} s")
         return None, None
-    if next_s is not None and extent.end_s == next_s:
+    # One that struck after the wait was over ended nothing: told by then or not, the answer is the same.
+    if next_s is not None and extent.last_s is not None and next_s < extent.last_s + detector.stable_seconds:
         reasons.append("not recovered: the next fault struck before")
     else:
         reasons.append(f"not recovered: the rate was not back within {rules.give_up_seconds} s of healing")
