@@ -1,0 +1,186 @@
+"""What faults cost, from single results and by the words of SEMANTICS section 6 and docs/report.md alone. It shares no
+code with `validator.measure`, adds up nothing and keeps nothing, and takes its time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, pstdev
+from typing import NamedTuple
+
+S = 1_000_000
+"""A second; all instants and latencies are microseconds, phases and parameters whole seconds."""
+
+
+class Result(NamedTuple):
+    """One result: broker time, ids in it, and its latency where its input is known."""
+
+    at_us: int
+    contributions: int
+    latency_us: int | None
+
+
+class Fault(NamedTuple):
+    """When it was injected, and healed (None: it lasts)."""
+
+    injected_us: int
+    healed_us: int | None
+
+
+class Measures(NamedTuple):
+    """The section `measures` of the configuration."""
+
+    warm_up: int = 0
+    control_least: int = 10
+    control_most: int = 180
+    moving_rate: int = 5
+    band_ratio: float = 0.15
+    stable_for: int = 40
+    give_up_after: int = 300
+
+
+class Cost(NamedTuple):
+    """Seconds and ratios; None where it cannot be had."""
+
+    failure_cost: float | None = None
+    downtime: float | None = None
+    recovery: float | None = None
+    recovered: bool | None = None
+    throughput_penalty: float | None = None
+    latency_penalty: float | None = None
+
+
+def costs(results: Sequence[Result], faults: Sequence[Fault], until_us: int, given: Measures) -> list[Cost]:
+    """What each of ``faults`` cost; they come by injection. Output, and its absence, are known until ``until_us``."""
+    found: list[Cost] = []
+    back: dict[int, int] = {}
+    for i in range(len(faults)):
+        control = _control(results, faults[: i + 1], back, given)
+        found.append(Cost() if control is None else _cost(results, faults, i, control, until_us, given))
+        recovery = found[-1].recovery
+        if recovery is not None:
+            back[i] = faults[i].injected_us + round(recovery * S)
+    return found
+
+
+def _ceil(instant_us: int) -> int:
+    """A second is of the phase in which it begins."""
+    return -(-instant_us // S)
+
+
+def _control(
+    results: Sequence[Result], faults: Sequence[Fault], back: dict[int, int], given: Measures
+) -> tuple[int, int] | None:
+    """The newest control phase before the last of ``faults``. ``back``: fault -> when it had recovered."""
+    if not results:
+        return None
+    first = min(r.at_us for r in results) // S + given.warm_up
+    earlier, strikes = list(enumerate(faults[:-1])), _ceil(faults[-1].injected_us)
+    over = {k: max(f.healed_us, back[k]) for k, f in earlier if f.healed_us is not None and k in back}
+    instants = [t for _, f in earlier for t in (f.injected_us, f.healed_us) if t is not None]
+    edges = sorted({first, strikes, *(e for t in (*instants, *over.values()) if first < (e := _ceil(t)) < strikes)})
+
+    def is_control(second: int) -> bool:
+        before = [(k, f.healed_us) for k, f in earlier if _ceil(f.injected_us) <= second]
+        healed = [(t, k) for k, t in before if t is not None and _ceil(t) <= second]
+        if len(healed) < len(before):
+            return False
+        return not healed or _ceil(over.get(max(healed)[1], 2**62)) <= second
+
+    for a, b in reversed(list(pairwise(edges))):
+        if b - a >= given.control_least and is_control(a) and _within(results, a, b):
+            return a, b
+    return None
+
+
+def _cost(
+    results: Sequence[Result], faults: Sequence[Fault], i: int, control: tuple[int, int], until_us: int, given: Measures
+) -> Cost:
+    start, healed_us = _ceil(faults[i].injected_us), faults[i].healed_us
+    healed = None if healed_us is None else _ceil(healed_us)
+    # A fault that strikes while this one lasts overlaps it; one that strikes later ends its recovery.
+    later = [f.injected_us for k, f in enumerate(faults) if k != i and healed_us is not None]
+    ends = min([_ceil(until_us), *(_ceil(t) for t in later if healed_us is not None and t >= healed_us)])
+    mark, recovered = _recovery(results, control, (start, healed, ends), until_us, given)
+    stop = ends
+    if healed is not None:
+        over = healed + given.give_up_after if mark is None else max(mark, healed)
+        stop = min(ends, max(over, start + given.moving_rate))
+    failed = stop if healed is None else min(healed, stop)
+    usual, failing = _latencies(results, *control), _latencies(results, start, failed)
+    worst = _latencies(results, start, stop)
+    pause = _longest(_pauses(_within(results, *control)))
+    rate, rate_failing = _rate(results, *control), _rate(results, start, failed)
+    return Cost(
+        max(0, max(worst) - max(usual)) / S if usual and worst else None,
+        _downtime(results, control, (start, stop), until_us),
+        None if mark is None else max(0, mark * S - faults[i].injected_us) / S,
+        recovered,
+        rate_failing / rate if rate and rate_failing is not None and (failed - start) * S >= pause else None,
+        fmean(failing) / fmean(usual) if failing and usual and any(usual) else None,
+    )
+
+
+def _recovery(
+    results: Sequence[Result],
+    control: tuple[int, int],
+    fault: tuple[int, int | None, int],
+    until_us: int,
+    given: Measures,
+) -> tuple[int | None, bool | None]:
+    """The first second from which all rates are in the band, until the fault is healed and for `stable_for` after."""
+    start, healed, ends = fault
+    over = given.moving_rate
+    since = max(control[0], control[1] - given.control_most) + over - 1
+    base = [_rate(results, s - over + 1, s + 1) or 0.0 for s in range(since, control[1])]
+    if len(base) < 2 or not any(base) or pstdev(base) > given.band_ratio * fmean(base):
+        return None, None
+    known = min(ends, until_us // S)
+    rates = [_rate(results, s - over + 1, s + 1) or 0.0 for s in range(start, known)]
+    inside = [abs(rate - fmean(base)) <= given.band_ratio * fmean(base) for rate in rates]
+    for mark in range(start, known):
+        held = known if healed is None else max(mark, healed) + given.stable_for
+        is_long = held <= known and held - mark >= given.stable_for
+        if is_long and all(inside[mark - start : held - start]):
+            return (mark, True) if healed is None or mark <= healed + given.give_up_after else (None, False)
+    if healed is None:
+        return None, None
+    last = max(healed + given.give_up_after + given.stable_for, start + over)
+    is_over = until_us // S >= last or (ends < _ceil(until_us) and until_us // S >= ends)
+    return None, False if is_over else None
+
+
+def _downtime(
+    results: Sequence[Result], control: tuple[int, int], measured: tuple[int, int], until_us: int
+) -> float | None:
+    calm = [r.at_us for r in _within(results, *control)]
+    usual = _longest(_pauses(_within(results, *control)))
+    if 2 * max(usual, min(calm) - control[0] * S, control[1] * S - max(calm)) > (control[1] - control[0]) * S:
+        return None
+    end = min(measured[1] * S, until_us)
+    pauses = [(a, min(b, end)) for a, b in _pauses(results) if b >= measured[0] * S and a < measured[1] * S]
+    last = max(r.at_us for r in results)
+    if last < measured[1] * S:
+        pauses.append((last, end))
+    return max(0, _longest(pauses) - usual) / S
+
+
+def _within(results: Sequence[Result], a: int, b: int) -> list[Result]:
+    return [r for r in results if a * S <= r.at_us < b * S]
+
+
+def _latencies(results: Sequence[Result], a: int, b: int) -> list[int]:
+    return [r.latency_us for r in _within(results, a, b) if r.latency_us is not None]
+
+
+def _rate(results: Sequence[Result], a: int, b: int) -> float | None:
+    return sum(r.contributions for r in _within(results, a, b)) / (b - a) if b > a else None
+
+
+def _pauses(results: Sequence[Result]) -> list[tuple[int, int]]:
+    """Between neighbours; those inside one second are not seen."""
+    return [(a, b) for a, b in pairwise(sorted(r.at_us for r in results)) if a // S != b // S]
+
+
+def _longest(pauses: Sequence[tuple[int, int]]) -> int:
+    return max((b - a for a, b in pauses), default=0)
