@@ -107,3 +107,19 @@ def test_output_of_before_the_oldest_kept_second_is_not_guessed() -> None:
     ledger.series.thin(BEGIN + 100_000, None, ())
     found, _ = ledger.measure((fault("old", 10, 20), fault("new", 99_000, 99_010)), RULES, until_us=us(100_000))
     assert [phase.is_known for phase in found] == [False, True, True] or found[0].stretch.start_us >= us(13_600)
+
+
+def test_the_end_of_the_warm_up_stays_told_apart() -> None:
+    """A control phase long ago: a minute that reached across its beginning would be missing from it."""
+    rules = replace(RULES, warm_up_seconds=5)
+    late = fault("late", 2_300, 2_340)
+    whole = Ledger(series(RUN))
+    _, expected = whole.measure((late,), rules, until_us=us(2_390))
+    ledger = Ledger()
+    for until in range(0, 2_400, 30):
+        fed(ledger, until - 30, until)
+        ledger.measure((), rules, until_us=us(until))
+    fed(ledger, 2_370, 2_390)
+    _, costs = ledger.measure((late,), rules, until_us=us(2_390))
+    assert expected["late"].throughput_penalty_ratio is not None
+    assert costs["late"].throughput_penalty_ratio == expected["late"].throughput_penalty_ratio

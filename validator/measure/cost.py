@@ -123,6 +123,13 @@ def cost_of(
     )
 
 
+def baseline_from(series: Series, rules: Rules) -> int | None:
+    """The first second that a control phase may have; None where there was no output yet."""
+    if series.since_s is None or series.cut_s is not None:
+        return series.since_s
+    return series.since_s + rules.warm_up_seconds
+
+
 def _is_past(until_s: int, over_s: int | None, next_s: int | None) -> bool:
     """Whether the output is known through ``over_s`` (None: it lasts), or through the next fault."""
     return over_s is not None and until_s >= (over_s if next_s is None else min(over_s, next_s))
@@ -132,9 +139,9 @@ def _control(
     window: FaultWindow, struck: Sequence[FaultWindow], series: Series, rules: Rules, recovered_us: Mapping[str, int]
 ) -> tuple[int, int] | None:
     """The newest control phase before the fault that is long enough and has output, as (first second, end)."""
-    if series.since_s is None:
+    since_s = baseline_from(series, rules)
+    if since_s is None:
         return None
-    since_s = series.since_s if series.cut_s is not None else series.since_s + rules.warm_up_seconds
     earlier = struck[: struck.index(window)]
     if not earlier:
         stretches = [(since_s, second_after(window.injected_us or 0))]

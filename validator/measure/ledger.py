@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, Self
 
-from validator.measure.cost import FaultCost, Rules, cost_of
+from validator.measure.cost import FaultCost, Rules, baseline_from, cost_of
 from validator.measure.output import SECOND_US, Output, second_after
 from validator.measure.phases import Stretch, injected, phases
 from validator.measure.series import Series
@@ -73,6 +73,8 @@ class Ledger:
         found = [self._measured(stretch, until_us) for stretch in stretches]
         if until_us is not None:
             edges = [second_after(stretch.start_us) for stretch in stretches]
+            # The first control phase begins where the warm-up ends: no stretch may reach across that either.
+            edges += [edge for edge in (baseline_from(self.series, rules),) if edge is not None]
             self.series.thin(until_us // SECOND_US, min(open_from_s, default=None), edges)
         return found, costs
 
