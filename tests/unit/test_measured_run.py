@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Row
 
-from tests.unit.measure_series import BEGIN, fault, us
+from tests.unit.measure_series import BEGIN, fault, second, series, us
 from tests.unit.publish_snapshots import config
 from validator.config.model import Config
 from validator.measure.latency import EVERY_RESULT
 from validator.measure.ledger import Ledger
 from validator.measure.output import SECOND_US
+from validator.measure.series import COARSE_SECONDS, FINE_SECONDS
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
 from validator.stream import counters, measuring
@@ -150,6 +151,13 @@ def test_what_is_published_of_a_fault(tmp_path: Path) -> None:
     assert failure.throughput_per_second == pytest.approx(20.0)
     assert recovery.contributions == {"missing": 0, "duplicate": 5, "misplaced": 0, "unknown_id": 0}
     assert (after.phase, after.contributions) == ("control", {}), "violations of a later control are not told apart"
+
+
+def test_without_a_fault_the_output_that_is_kept_stays_bounded(tmp_path: Path) -> None:
+    record = RunRecord(ledger=Ledger(series(second(at) for at in range(7_200))))
+    assert measuring.measured(settings(tmp_path), books((7_200, 7_200)), record) == measuring.Measured()
+    assert record.ledger is not None
+    assert len(record.ledger.series.outputs) < FINE_SECONDS + 7_200 // COARSE_SECONDS + COARSE_SECONDS
 
 
 def test_faults_of_one_name_share_no_violations(tmp_path: Path) -> None:

@@ -131,8 +131,11 @@ def known_until_us(books: Books, clock_skew_us: int) -> int | None:
 
 
 def measured(config: Config, books: Books, record: RunRecord) -> Measured:
-    """What is published of phases and faults after the batch that ``books`` stand at."""
-    if not record.faults or record.ledger is None:
+    """What is published of phases and faults after the batch that ``books`` stand at.
+
+    The ledger forgets what is old with each, also while no fault is known.
+    """
+    if record.ledger is None:
         return Measured()
     if not record.has_broker_time:
         told = phases(record.faults, {}, record.first_batch_us)
