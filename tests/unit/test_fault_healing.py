@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import threading
 import time
 from datetime import datetime
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from faults import healing
+from faults.asked import Asked
 from faults.errors import FaultRefused, NotHealed, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault, State
@@ -198,3 +200,31 @@ def test_of_many_that_cannot_be_mended_one_that_may_be_later_counts() -> None:
     with pytest.raises(FaultRefused, match=r"^a\.$") as caught:
         for_each([FaultRefused("a.")], mend)
     assert not isinstance(caught.value, Unreachable)
+
+
+def test_where_no_thread_is_to_be_had_all_are_healed_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pressure on the machine, or a limit of its processes, may leave none."""
+
+    def none_left(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", none_left)
+    assert healed(tmp_path, Engine([], []), Engine(AWAY[:1], [])) == ["f0", "f1"]
+
+
+def test_a_call_is_out_though_waiting_for_it_was_interrupted() -> None:
+    end = threading.Event()
+    asked = Asked(lambda: end.wait(20))
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            asked.is_back(20.0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert not asked.is_back(0.0)
+    end.set()
+    assert asked.is_back(20.0)
+    assert asked.answer() is True
