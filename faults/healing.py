@@ -23,7 +23,10 @@ _ASK_AGAIN_SECONDS: Final = 0.1
 _ALONE_SECONDS: Final = 1.0
 """Who has not answered by then is waited for beside the others: each is done before the next, where all is well."""
 _CALL_SECONDS_MAX: Final = 120.0
-"""A healing that has not come back by then is not waited for; each backend gives up sooner, target by target."""
+"""A call that has not come back by then is not waited for; each backend gives up sooner, target by target."""
+_out: Final[dict[str, Asked]] = {}
+"""Id of a fault -> the call that is out for it, also when the healing that made it has given up: never two at a time,
+which could undo one another or be refused."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +88,9 @@ class _Patient:
     is_mended: bool = False
     """Its healing came back without an error; the proof is another thing."""
     asked: Asked | None = None
-    """The call that is out: its healing or, when it is mended, its proof."""
+    """The call that is out: its healing or, when it is mended, its proof; first that of an earlier healing."""
+    is_asked_before: bool = False
+    """Whether the call that is out is that of an earlier healing, which says nothing to this one."""
     unanswered: Unreachable | None = None
     """Why it cannot be mended, or seen to be gone, yet."""
 
@@ -111,11 +116,18 @@ class _Patient:
         """
         wait_seconds = 0.0
         if self.asked is None:
-            self.asked = Asked(self.injected.is_gone if self.is_mended else self.injected.heal)
+            self.asked = _out.get(self.entry.fault.id)
+            self.is_asked_before = self.asked is not None
             wait_seconds = _ALONE_SECONDS
+        if self.asked is None:
+            self.asked = Asked(self.injected.is_gone if self.is_mended else self.injected.heal)
+            _out[self.entry.fault.id] = self.asked
         if not self.asked.is_back(wait_seconds):
             return None
+        del _out[self.entry.fault.id]
         asked, self.asked = self.asked, None
+        if self.is_asked_before:
+            return self.ask()
         answer = asked.answer()
         if not self.is_mended:
             self.is_mended = True

@@ -228,3 +228,39 @@ def test_a_call_is_out_though_waiting_for_it_was_interrupted() -> None:
     end.set()
     assert asked.is_back(20.0)
     assert asked.answer() is True
+
+
+@pytest.mark.parametrize("out", ["heal", "is_gone"])
+def test_who_has_not_answered_an_earlier_healing_is_not_asked_twice_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
+) -> None:
+    """A group heals early and once more at its end; a process may run `heal` after a run that gave up."""
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(healing, "_CALL_SECONDS_MAX", 0.1)
+    hung, end = Engine([], []), threading.Event()
+    real, at_work, most = {"heal": hung.heal, "is_gone": hung.is_gone}, [0], [0]
+
+    def call(name: str) -> object:
+        at_work[0] += 1
+        most[0] = max(most[0], at_work[0])
+        if name == out:
+            end.wait(20)
+        at_work[0] -= 1
+        return real[name]()
+
+    hung.heal = lambda: call("heal")  # type: ignore[method-assign, return-value]
+    hung.is_gone = lambda: call("is_gone")  # type: ignore[method-assign, return-value]
+    names: list[str] = []
+    with Journal.locked(tmp_path) as journal:
+        pairs = [(_entry(journal, f"slow-{out}"), hung)]
+
+        def again(seconds: float) -> None:
+            heal_each(pairs, journal, None, Patience(seconds), lambda entry: names.append(entry.fault.name))
+
+        for _ in range(2):
+            with pytest.raises(NotHealed, match="has not answered for"):
+                again(0.05)
+        threading.Timer(0.3, end.set).start()
+        again(20.0)
+    assert names == [f"slow-{out}"]
+    assert most == [1]
