@@ -39,6 +39,8 @@ class Patience:
     advice: str = "look at the target, then run `streamproof faults heal CONFIG`"
     say: Callable[[str], None] = lambda _: None
     """Told at once what only a person can bring back."""
+    awaits_calls: bool = True
+    """Whether a call that is out when the time is over is waited for; else the next healing of the fault does that."""
 
 
 def becomes_true(probe: Callable[[], bool], within_seconds: float) -> bool:
@@ -99,15 +101,13 @@ class _Patient:
         """As a person reads it."""
         return f"{self.entry.fault.name} on {self.entry.fault.target_names}"
 
-    @property
-    def is_being_mended(self) -> bool:
-        """Whether its first healing is out, and may still come back."""
-        return (
-            self.asked is not None
-            and not self.is_mended
-            and self.unanswered is None
-            and self.asked.seconds < _CALL_SECONDS_MAX
-        )
+    def is_out_since(self, instant: float) -> bool:
+        """Whether a call is out that was made until then."""
+        return self.asked is not None and self.asked.began <= instant
+
+    def may_answer(self, instant: float) -> bool:
+        """Whether such a call may still come back."""
+        return self.asked is not None and self.is_out_since(instant) and self.asked.seconds < _CALL_SECONDS_MAX
 
     def ask(self) -> bool | None:
         """Mend it or, when it is, look at it: whether it is seen to be gone, None where no answer came yet.
@@ -196,11 +196,15 @@ class _Healing:
                 if is_proven:
                     self._healed(patient.entry)
                     self._be_patient()
-            if is_last and self._deadline == deadline and not any(patient.is_being_mended for patient in to_prove):
+            if is_last and self._deadline == deadline and not self._is_awaited(to_prove):
                 break
             if to_prove:
                 time.sleep(POLL_SECONDS)
         return to_prove
+
+    def _is_awaited(self, to_prove: list[_Patient]) -> bool:
+        """Whether one was asked in time, and its answer may come."""
+        return self._patience.awaits_calls and any(patient.may_answer(self._deadline) for patient in to_prove)
 
     def _be_patient(self) -> None:
         self._deadline = time.monotonic() + self._patience.seconds
@@ -260,7 +264,7 @@ class _Healing:
         seconds, advice = f"{self._patience.seconds:g} s", self._patience.advice
         if patient.unanswered is not None:
             return f"{patient.unanswered} It was asked again for {seconds}; {advice}."
-        if patient.asked is not None:
+        if patient.asked is not None and patient.is_out_since(self._deadline):
             return f"who was asked has not answered for {patient.asked.seconds:.0f} s; {advice}."
         return f"no probe showed within {seconds} that it is gone{why_not(patient.injected)}; {advice}."
 

@@ -107,9 +107,9 @@ def _one(
         say(f"healed: {_where(entry.fault)} is gone")
 
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
-        # What is gone only once the others are healed is tried again with them.
+        # What is gone only once the others are healed is tried again with them, and so is who does not answer.
         with suppress(NotHealed):
-            waits = Patience(within_seconds, partial(_hold_once, broken), say=say)
+            waits = Patience(within_seconds, partial(_hold_once, broken), say=say, awaits_calls=False)
             heal_each(pairs[::-1], journal, topic, waits, healed)
 
     started = 0.0

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from faults import healing
+from faults import healing, runner
 from faults.asked import Asked
+from faults.config import parse
 from faults.errors import FaultRefused, NotHealed, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault, State
@@ -20,6 +21,7 @@ from faults.healing import Patience, heal_each
 from faults.journal import Entry, Journal
 from faults.kinds.base import for_each
 from faults.parameters import NO_PARAMETERS
+from faults.schedule import timeline
 
 
 class Engine:
@@ -264,3 +266,40 @@ def test_who_has_not_answered_an_earlier_healing_is_not_asked_twice_at_a_time(
         again(20.0)
     assert names == [f"slow-{out}"]
     assert most == [1]
+
+
+def test_a_probe_that_began_in_time_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    slow = Engine([], [])
+    slow.is_gone = lambda: (time.sleep(0.5), True)[1]  # type: ignore[method-assign]
+    assert healed(tmp_path, slow, seconds=0.2) == ["f0"]
+
+
+def test_probes_that_take_long_are_not_told_as_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    slow = Engine([], [])
+    slow.is_gone = lambda: (time.sleep(0.3), False)[1]  # type: ignore[method-assign]
+    with pytest.raises(NotHealed, match=r"no probe showed within 0\.2 s that it is gone; look"):
+        healed(tmp_path, slow, seconds=0.2)
+
+
+def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, second_healed = Engine([], []), Engine([], []), threading.Event()
+    ready, mend = iter((first, second)), second.heal
+    answers: list[bool] = []
+    first.heal = lambda: answers.append(second_healed.wait(10))  # type: ignore[method-assign]
+    first.is_gone = second_healed.is_set  # type: ignore[method-assign]
+    second.heal = lambda: (second_healed.set(), mend())[1]  # type: ignore[method-assign, func-returns-value]
+    monkeypatch.setattr(runner, "injection", lambda *_: next(ready))
+    parts = [{"kind": "process_pause", "target": t, "for": lasts} for t, lasts in (("a", "200ms"), ("b", "1s"))]
+    content = {
+        "state": str(tmp_path),
+        "targets": {name: {"type": "process", "pid_file": f"/nowhere/{name}"} for name in ("a", "b")},
+        "limits": {"targets_at_once": 2},
+        "schedule": {"faults": [{"together": parts}]},
+    }
+    (step,) = timeline(config := parse(content)).steps
+    with Journal.locked(tmp_path) as journal:
+        runner._one(step, config, journal, None, lambda _: None, threading.Event(), Patience(20.0))
+        assert journal.open_entries() == []
+    assert answers[0]
