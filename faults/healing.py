@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
@@ -95,6 +95,8 @@ class _Patient:
     """Whether the call that is out is that of an earlier healing, which says nothing to this one."""
     unanswered: Unreachable | None = None
     """Why it cannot be mended, or seen to be gone, yet."""
+    unwritten: OSError | None = None
+    """Why the journal does not know yet that it is gone."""
 
     @property
     def name(self) -> str:
@@ -152,7 +154,6 @@ class _Healing:
     def of(self, patients: Sequence[_Patient]) -> None:
         """Do it. Raises NotHealed."""
         to_prove: list[_Patient] = []
-        unwritten: list[_Patient] = []
 
         def mend(patient: _Patient) -> None:
             if self._tried(patient, partial(self._ask, patient)) is not None:
@@ -163,22 +164,24 @@ class _Healing:
             for patient in reversed(patients):
                 mending.callback(mend, patient)
             for patient in patients:
-                try:
+                # The fault may be what fills the disk that the journal is on: heal it first, and write then.
+                with suppress(OSError):
                     self._begin(patient)
-                except OSError:
-                    # The fault may be what fills the disk that the journal is on: heal it first, and write then.
-                    unwritten.append(patient)
-        for patient in unwritten:
-            if patient in to_prove and self._tried(patient, partial(self._begin, patient)) is None:
-                to_prove.remove(patient)
+        for patient in patients:
+            with suppress(OSError):
+                self._begin_if_unwritten(patient)
         for patient in self._unproven(to_prove):
-            self._fail(patient, f"is not healed: {self._why_unproven(patient)}")
+            self._fail(patient, self._why_unproven(patient))
         if self._failed:
             raise NotHealed(" ".join(self._failed))
 
-    def _begin(self, patient: _Patient) -> bool:
+    def _begin(self, patient: _Patient) -> None:
+        patient.entry.is_being_healed = True
         reach(patient.entry, "heal_started", self._journal, self._topic)
-        return True
+
+    def _begin_if_unwritten(self, patient: _Patient) -> None:
+        if "heal_started" not in patient.entry.states:
+            self._begin(patient)
 
     def _unproven(self, to_prove: list[_Patient]) -> list[_Patient]:
         """Those of which no proof came, so many seconds after the last one that did.
@@ -190,7 +193,8 @@ class _Healing:
             deadline = self._deadline
             is_last = time.monotonic() > deadline
             for patient in tuple(to_prove):
-                is_proven = self._tried(patient, partial(self._is_proven, patient))
+                is_alone = all(other.unwritten is not None for other in to_prove if other is not patient)
+                is_proven = self._tried(patient, partial(self._is_proven, patient, is_alone=is_alone))
                 if is_proven is not False:
                     to_prove.remove(patient)
                 if is_proven:
@@ -209,19 +213,25 @@ class _Healing:
     def _be_patient(self) -> None:
         self._deadline = time.monotonic() + self._patience.seconds
 
-    def _is_proven(self, patient: _Patient) -> bool | None:
-        """Whether it is; None where it is and cannot be written down, which is kept for the end."""
-        if self._ask(patient):
+    def _is_proven(self, patient: _Patient, *, is_alone: bool) -> bool | None:
+        """Whether it is; None where it is and cannot be written down, which is kept for the end.
+
+        ``is_alone``: no other is left whose healing might make room for that.
+        """
+        is_gone = self._ask(patient)
+        if is_gone:
             try:
+                self._begin_if_unwritten(patient)
                 reach(patient.entry, "healed", self._journal, self._topic)
             except OSError as error:
-                self._fail(
-                    patient,
-                    f"is gone, which could not be written down: {error}; mend that, then run "
-                    "`streamproof faults heal CONFIG`.",
-                )
-                return None
-            return True
+                patient.unwritten = error
+            else:
+                return True
+        if is_gone and is_alone:
+            self._fail(patient, self._why_unproven(patient))
+            return None
+        if not is_gone and patient.asked is None:
+            patient.unwritten = None
         if patient.unanswered is not None:
             time.sleep(_ASK_AGAIN_SECONDS)
         self._patience.meanwhile()
@@ -262,11 +272,16 @@ class _Healing:
 
     def _why_unproven(self, patient: _Patient) -> str:
         seconds, advice = f"{self._patience.seconds:g} s", self._patience.advice
+        if patient.unwritten is not None:
+            return (
+                f"is gone, which could not be written down: {patient.unwritten}; mend that, then run "
+                "`streamproof faults heal CONFIG`."
+            )
         if patient.unanswered is not None:
-            return f"{patient.unanswered} It was asked again for {seconds}; {advice}."
+            return f"is not healed: {patient.unanswered} It was asked again for {seconds}; {advice}."
         if patient.asked is not None and patient.is_out_since(self._deadline):
-            return f"who was asked has not answered for {patient.asked.seconds:.0f} s; {advice}."
-        return f"no probe showed within {seconds} that it is gone{why_not(patient.injected)}; {advice}."
+            return f"is not healed: who was asked has not answered for {patient.asked.seconds:.0f} s; {advice}."
+        return f"is not healed: no probe showed within {seconds} that it is gone{why_not(patient.injected)}; {advice}."
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:

@@ -39,6 +39,8 @@ class Entry:
     is_told: bool = False
     over_because: str | None = None
     """Why it ended before its time; None: it did not, or nobody saw it."""
+    is_being_healed: bool = False
+    """Whether its healing has begun in this process, also where that could not be written down."""
 
     @property
     def was_injected(self) -> bool:

@@ -180,7 +180,7 @@ def _shows(broken: Sequence[tuple[Entry, Injection]]) -> bool:
 def _hold_once(broken: Sequence[tuple[Entry, Injection]]) -> None:
     """Hold each that is in; one that was healed early and is not proven to be gone must not be brought back."""
     for entry, injected in broken:
-        if "heal_started" not in entry.states:
+        if not entry.is_being_healed:
             injected.hold()
 
 

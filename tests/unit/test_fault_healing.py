@@ -18,8 +18,8 @@ from faults.errors import FaultRefused, NotHealed, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault, State
 from faults.healing import Patience, heal_each
-from faults.journal import Entry, Journal
-from faults.kinds.base import for_each
+from faults.journal import Entry, Journal, read
+from faults.kinds.base import Injection, for_each
 from faults.parameters import NO_PARAMETERS
 from faults.schedule import timeline
 
@@ -303,3 +303,28 @@ def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypat
         runner._one(step, config, journal, None, lambda _: None, threading.Event(), Patience(20.0))
         assert journal.open_entries() == []
     assert answers[0]
+
+
+def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_made_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To remove a large file takes a while; what is healed beside it must not be brought back meanwhile."""
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    filling, other, append = Engine([], []), Engine([], []), Journal._append
+    mend, held = filling.heal, list[int]()
+    filling.heal = lambda: (time.sleep(0.5), mend())[1]  # type: ignore[method-assign, func-returns-value]
+    other.hold = lambda: held.append(1)  # type: ignore[method-assign]
+
+    def on_a_full_disk(journal: Journal, line: dict[str, str]) -> None:
+        if not filling.healed:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        append(journal, line)
+
+    with Journal.locked(tmp_path) as journal:
+        pairs: list[tuple[Entry, Injection]] = [(_entry(journal, "other"), other), (_entry(journal, "fills"), filling)]
+        monkeypatch.setattr(Journal, "_append", on_a_full_disk)
+        patience = Patience(20.0, lambda: runner._hold_once(pairs))
+        heal_each(pairs, journal, None, patience, lambda _: None)
+        assert journal.open_entries() == []
+    assert all(list(entry.states) == ["injected", "heal_started", "healed"] for entry in read(tmp_path).values())
+    assert held == []
