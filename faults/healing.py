@@ -149,10 +149,12 @@ class _Healing:
         self._patience = patience
         self._healed = healed
         self._failed: list[str] = []
+        self._defect: Exception | None = None
+        """What nobody thought of, and a fault said: it goes on to the caller when the others are seen to."""
         self._deadline = 0.0
 
     def of(self, patients: Sequence[_Patient]) -> None:
-        """Do it. Raises NotHealed."""
+        """Do it. Raises NotHealed, and what a fault raises that nobody thought of."""
         to_prove: list[_Patient] = []
 
         def mend(patient: _Patient) -> None:
@@ -172,6 +174,9 @@ class _Healing:
                 self._begin_if_unwritten(patient)
         for patient in self._unproven(to_prove):
             self._fail(patient, self._why_unproven(patient))
+        if self._defect is not None:
+            self._defect.add_note(" ".join(self._failed))
+            raise self._defect
         if self._failed:
             raise NotHealed(" ".join(self._failed))
 
@@ -248,6 +253,11 @@ class _Healing:
             patient.unanswered = error
             patient.is_mended = False  # what was told to one that is away may be lost with it
             return False
+        except (FaultError, OSError):
+            raise
+        except Exception as error:
+            self._defect = self._defect or error
+            raise NotHealed(f"{type(error).__name__}: {error}.") from error
         if answer is None and not was_out and not was_mended:
             self._say_waiting(patient, "what heals it has not answered yet.")
         if answer is not None and was_out and not was_mended and patient.unanswered is None:

@@ -328,3 +328,14 @@ def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_mad
         assert journal.open_entries() == []
     assert all(list(entry.states) == ["injected", "heal_started", "healed"] for entry in read(tmp_path).values())
     assert held == []
+
+
+@pytest.mark.parametrize("fails", ["heal", "is_gone"])
+def test_what_nobody_thought_of_keeps_no_other_from_being_proven(tmp_path: Path, fails: str) -> None:
+    """It goes on to the caller, for whom the watchdog heals, and has to say of which fault it is."""
+    defect, other = Engine([], []), Engine([], AWAY[:1])
+    setattr(defect, fails, lambda: 1 / 0)
+    with pytest.raises(ZeroDivisionError) as raised:
+        healed(tmp_path, defect, other)
+    assert raised.value.__notes__ == ["f0 on  is not healed: ZeroDivisionError: division by zero."]
+    assert {name: entry.is_healed for name, entry in read(tmp_path).items()} == {"f0": False, "f1": True}
