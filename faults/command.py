@@ -30,7 +30,7 @@ from faults.runner import run as run_timeline
 from faults.schedule import timeline
 from faults.section import text_of
 from faults.targets import ContainerTarget, LinkTarget, NamespaceTarget, PodsTarget, Target
-from faults.topic import FaultsTopic, tell_again
+from faults.topic import FaultsTopic
 from validator import __version__
 from validator.model.signals import ending, set_from_handler
 from validator.model.terminal import plain
@@ -185,7 +185,6 @@ def _heal(config: FaultConfig, _: int | None) -> int:
         if not journal.open_entries() and journal.why_not_healed() is None:
             print("Nothing is broken: the journal knows every fault to be healed.")
         heal_all(journal, topic, config.limits, _say)
-        tell_again(topic, journal)
     for name, target in config.targets.items():
         # One that a proxy serves has a device that is up.
         if _is_relayed(target) and relay_namespace.remove_if_ours(target.namespace):

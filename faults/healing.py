@@ -11,12 +11,12 @@ from typing import Final
 
 from faults.asked import Asked
 from faults.config import LimitsSection
-from faults.errors import FaultError, NotHealed, NotVerified, Unreachable
+from faults.errors import FaultError, NotHealed, NotTold, NotVerified, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection, why_not
 from faults.kinds.makers import injection
-from faults.topic import FaultsTopic
+from faults.topic import FaultsTopic, tell_again
 
 POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 0.1
@@ -295,7 +295,9 @@ class _Healing:
 
 
 def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection, say: Callable[[str], None]) -> None:
-    """Heal all that the journal does not know to be gone; tries each. Raises NotHealed."""
+    """Heal all that the journal does not know to be gone; tries each. Then tell what the faults topic may lack, also
+    where one is not healed: that may be so for long. Raises NotHealed, NotTold.
+    """
     broken = [(entry, injection(entry.fault, journal.folder, entry.facts)) for entry in journal.open_entries()]
 
     def healed(entry: Entry) -> None:
@@ -308,5 +310,11 @@ def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection,
         failed.append(str(error))
     if (unread := journal.why_not_healed()) is not None:
         failed.append(unread)
+    try:
+        tell_again(topic, journal)
+    except NotTold as error:
+        if not failed:
+            raise
+        failed.append(str(error))
     if failed:
         raise NotHealed(" ".join(failed))

@@ -41,7 +41,7 @@ def _heal(orders: bytes) -> int:
     from faults.errors import FaultError
     from faults.healing import heal_all
     from faults.journal import Journal
-    from faults.topic import FaultsTopic, tell_again
+    from faults.topic import FaultsTopic
     from faults.watchdog import Orders
     from validator.model.terminal import plain
 
@@ -53,7 +53,6 @@ def _heal(orders: bytes) -> int:
         with Journal.locked(Path(given.state), wait="wait") as journal:
             topic = None if given.kafka is None else FaultsTopic(given.kafka)
             heal_all(journal, topic, given.limits, say)
-            tell_again(topic, journal)
     except FaultError as error:
         say(str(error))
         return error.exit_status

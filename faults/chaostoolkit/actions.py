@@ -13,7 +13,7 @@ from faults.healing import heal_all
 from faults.journal import Journal, names_in
 from faults.runner import run
 from faults.schedule import name_of, timeline
-from faults.topic import FaultsTopic, tell_again
+from faults.topic import FaultsTopic
 
 __all__ = ["heal", "run_fault", "wait_until_judged"]
 
@@ -45,7 +45,6 @@ def heal(config: str) -> int:
         topic = None if read.kafka is None else FaultsTopic(read.kafka)
         found = len(journal.open_entries())
         heal_all(journal, topic, read.limits, _LOG.info)
-        tell_again(topic, journal)
     return found
 
 

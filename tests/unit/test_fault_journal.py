@@ -240,6 +240,30 @@ def test_what_another_version_wrote_keeps_nothing_else_from_being_healed(
         assert journal.open_entries() == []
 
 
+def test_what_is_healed_is_told_though_another_fault_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A line that nobody can read stays until a person moves the journal: no window is to wait for that."""
+    told: list[str] = []
+
+    class Topic(FaultsTopic):
+        def __init__(self) -> None: ...
+        def write(self, fault_id: str, record: str) -> None:
+            told.append(json.loads(record)["state"])
+
+        def flush(self) -> None:
+            told.append("flushed")
+
+    monkeypatch.setattr(healing, "injection", lambda *_: Mended())
+    with Journal.locked(tmp_path) as journal:
+        journal.reach(journal.begin(fault(), FACTS), "injected")
+    with (tmp_path / JOURNAL_FILE).open("a") as file:
+        file.write(json.dumps(UNREADABLE[0][0][0]) + "\n")
+    with Journal.locked(tmp_path) as journal:
+        with pytest.raises(NotHealed, match="may be broken still"):
+            heal_all(journal, Topic(), LimitsSection(), lambda _: None)
+        assert [entry.is_told for entry in journal.entries.values()] == [True]
+    assert told == ["heal_started", "healed", "injected", "heal_started", "healed", "flushed"]
+
+
 def test_a_run_is_refused_where_another_version_may_have_left_a_fault(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).write_text(json.dumps(UNREADABLE[0][0][0]) + "\n")
     config = parse({"state": str(tmp_path), "targets": {"link": LINK}, "schedule": {"faults": [SLOW]}})
