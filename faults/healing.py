@@ -258,7 +258,7 @@ class _Healing:
         except Exception as error:
             self._defect = self._defect or error
             raise NotHealed(f"{type(error).__name__}: {error}.") from error
-        if answer is None and not was_out and not was_mended:
+        if answer is None and not was_out and not was_mended and patient.unanswered is None:
             self._say_waiting(patient, "what heals it has not answered yet.")
         if answer is not None and was_out and not was_mended and patient.unanswered is None:
             self._be_patient()  # the proof is waited for from here on

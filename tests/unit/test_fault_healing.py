@@ -339,3 +339,19 @@ def test_what_nobody_thought_of_keeps_no_other_from_being_proven(tmp_path: Path,
         healed(tmp_path, defect, other)
     assert raised.value.__notes__ == ["f0 on  is not healed: ZeroDivisionError: division by zero."]
     assert {name: entry.is_healed for name, entry in read(tmp_path).items()} == {"f0": False, "f1": True}
+
+
+def test_who_takes_long_to_say_that_it_cannot_answer_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a proxy that is stopped does, which is asked again every few seconds."""
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    away, mend, said = Engine(AWAY[:], []), Engine.heal, list[str]()
+    away.heal = lambda: (time.sleep(0.1), mend(away))[1]  # type: ignore[method-assign, func-returns-value]
+    with Journal.locked(tmp_path) as journal:
+        pairs = [(_entry(journal, "away"), away)]
+        heal_each(pairs, journal, None, Patience(20.0, say=said.append), lambda _: None)
+    assert [line.partition("cannot be healed yet: ")[2] for line in said] == [
+        "what heals it has not answered yet.",
+        "s: nobody answers.",
+    ]
