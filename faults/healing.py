@@ -244,7 +244,7 @@ class _Healing:
 
     def _ask(self, patient: _Patient) -> bool:
         """Whether it is seen to be gone. Raises what cannot be tried again."""
-        was_out, was_mended = patient.asked is not None, patient.is_mended
+        was_out, was_mended, was_before = patient.asked is not None, patient.is_mended, patient.is_asked_before
         try:
             answer = patient.ask()
         except Unreachable as error:
@@ -258,6 +258,9 @@ class _Healing:
         except Exception as error:
             self._defect = self._defect or error
             raise NotHealed(f"{type(error).__name__}: {error}.") from error
+        finally:
+            if was_before and not patient.is_asked_before:
+                self._be_patient()  # only now it was asked at all
         if answer is None and not was_out and not was_mended and patient.unanswered is None:
             self._say_waiting(patient, "what heals it has not answered yet.")
         if answer is not None and was_out and not was_mended and patient.unanswered is None:
@@ -289,7 +292,7 @@ class _Healing:
             )
         if patient.unanswered is not None:
             return f"is not healed: {patient.unanswered} It was asked again for {seconds}; {advice}."
-        if patient.asked is not None and patient.is_out_since(self._deadline):
+        if patient.asked is not None and (not patient.is_mended or patient.is_out_since(self._deadline)):
             return f"is not healed: who was asked has not answered for {patient.asked.seconds:.0f} s; {advice}."
         return f"is not healed: no probe showed within {seconds} that it is gone{why_not(patient.injected)}; {advice}."
 

@@ -355,3 +355,21 @@ def test_who_takes_long_to_say_that_it_cannot_answer_is_told_once(
         "what heals it has not answered yet.",
         "s: nobody answers.",
     ]
+
+
+def test_who_could_be_asked_late_only_is_waited_for_from_then_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the call of an earlier healing, which was out until then."""
+    monkeypatch.setattr(healing, "_ALONE_SECONDS", 0.01)
+    slow, mend, end = Engine([], []), Engine.heal, threading.Event()
+    slow.heal = lambda: (end.wait(20), time.sleep(0.2), mend(slow))[2]  # type: ignore[method-assign, func-returns-value]
+    names: list[str] = []
+    with Journal.locked(tmp_path) as journal:
+        pairs = [(_entry(journal, "late"), slow)]
+        with pytest.raises(NotHealed, match="who was asked has not answered for 0 s"):
+            heal_each(pairs, journal, None, Patience(0.05, awaits_calls=False), lambda _: None)
+        threading.Timer(0.5, end.set).start()
+        heal_each(pairs, journal, None, Patience(0.3), lambda entry: names.append(entry.fault.name))
+    assert names == ["late"]
+    assert slow.healed == 2
