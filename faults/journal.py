@@ -209,6 +209,9 @@ def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
             del contents.unread[fault_id]  # who wrote it has seen it to be gone
         return
     entry = contents.entries.get(fault_id)
+    if entry is None and (what, line.get("state")) == ("state", "injected"):
+        contents.unread[fault_id] = Unread(number, "the line that began this fault cannot be read")
+        return
     if entry is None or what not in ("facts", "over", "state", "told"):
         # Nobody of ours wrote it; what was begun must still be healed.
         return

@@ -264,6 +264,20 @@ def test_what_is_healed_is_told_though_another_fault_is_not(tmp_path: Path, monk
     assert told == ["heal_started", "healed", "injected", "heal_started", "healed", "flushed"]
 
 
+@pytest.mark.parametrize("is_healed", [False, True])
+def test_a_fault_whose_first_line_is_damaged_is_not_forgotten(tmp_path: Path, is_healed: bool) -> None:
+    with Journal.locked(tmp_path) as journal:
+        entry = journal.begin(fault(), FACTS)
+        states: tuple[State, ...] = ("injected", "healed") if is_healed else ("injected",)
+        for state in states:
+            journal.reach(entry, state)
+    file = tmp_path / JOURNAL_FILE
+    file.write_bytes(b"\0" * 20 + file.read_bytes()[20:])
+    with Journal.locked(tmp_path) as journal:
+        why = journal.why_not_healed()
+    assert why is None if is_healed else "line 2 is of another version or damaged (the line that began" in str(why)
+
+
 def test_a_run_is_refused_where_another_version_may_have_left_a_fault(tmp_path: Path) -> None:
     (tmp_path / JOURNAL_FILE).write_text(json.dumps(UNREADABLE[0][0][0]) + "\n")
     config = parse({"state": str(tmp_path), "targets": {"link": LINK}, "schedule": {"faults": [SLOW]}})
