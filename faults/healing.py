@@ -9,24 +9,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
-from faults.asked import Asked
 from faults.config import LimitsSection
 from faults.errors import FaultError, NotHealed, NotTold, NotVerified, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection, why_not
 from faults.kinds.makers import injection
+from faults.patient import Patient
 from faults.topic import FaultsTopic, tell_again
 
 POLL_SECONDS: Final = 0.02
 _ASK_AGAIN_SECONDS: Final = 0.1
-_ALONE_SECONDS: Final = 1.0
-"""Who has not answered by then is waited for beside the others: each is done before the next, where all is well."""
-_CALL_SECONDS_MAX: Final = 120.0
-"""A call that has not come back by then is not waited for; each backend gives up sooner, target by target."""
-_out: Final[dict[str, Asked]] = {}
-"""Id of a fault -> the call that is out for it, also when the healing that made it has given up: never two at a time,
-which could undo one another or be refused."""
 
 
 @dataclass(frozen=True)
@@ -78,64 +71,7 @@ def heal_each(
     the proof is waited for, and who takes long to answer is waited for beside the others. Tries all, and calls
     ``healed`` for each that is proven. Raises NotHealed for those that are not.
     """
-    _Healing(journal, topic, patience, healed).of([_Patient(*pair) for pair in broken])
-
-
-@dataclass(eq=False)
-class _Patient:
-    """A fault that is being healed."""
-
-    entry: Entry
-    injected: Injection
-    is_mended: bool = False
-    """Its healing came back without an error; the proof is another thing."""
-    asked: Asked | None = None
-    """The call that is out: its healing or, when it is mended, its proof; first that of an earlier healing."""
-    is_asked_before: bool = False
-    """Whether the call that is out is that of an earlier healing, which says nothing to this one."""
-    unanswered: Unreachable | None = None
-    """Why it cannot be mended, or seen to be gone, yet."""
-    unwritten: OSError | None = None
-    """Why the journal does not know yet that it is gone."""
-
-    @property
-    def name(self) -> str:
-        """As a person reads it."""
-        return f"{self.entry.fault.name} on {self.entry.fault.target_names}"
-
-    def is_out_since(self, instant: float) -> bool:
-        """Whether a call is out that was made until then."""
-        return self.asked is not None and self.asked.began <= instant
-
-    def may_answer(self, instant: float) -> bool:
-        """Whether such a call may still come back."""
-        return self.asked is not None and self.is_out_since(instant) and self.asked.seconds < _CALL_SECONDS_MAX
-
-    def ask(self) -> bool | None:
-        """Mend it or, when it is, look at it: whether it is seen to be gone, None where no answer came yet.
-
-        Raises what the injection raises.
-        """
-        wait_seconds = 0.0
-        if self.asked is None:
-            self.asked = _out.get(self.entry.fault.id)
-            self.is_asked_before = self.asked is not None
-            wait_seconds = _ALONE_SECONDS
-        if self.asked is None:
-            self.asked = Asked(self.injected.is_gone if self.is_mended else self.injected.heal)
-            _out[self.entry.fault.id] = self.asked
-        if not self.asked.is_back(wait_seconds):
-            return None
-        del _out[self.entry.fault.id]
-        asked, self.asked = self.asked, None
-        if self.is_asked_before:
-            return self.ask()
-        answer = asked.answer()
-        if not self.is_mended:
-            self.is_mended = True
-            return False
-        self.unanswered = None
-        return bool(answer)
+    _Healing(journal, topic, patience, healed).of([Patient(*pair) for pair in broken])
 
 
 class _Healing:
@@ -153,11 +89,11 @@ class _Healing:
         """What nobody thought of, and a fault said: it goes on to the caller when the others are seen to."""
         self._deadline = 0.0
 
-    def of(self, patients: Sequence[_Patient]) -> None:
+    def of(self, patients: Sequence[Patient]) -> None:
         """Do it. Raises NotHealed, and what a fault raises that nobody thought of."""
-        to_prove: list[_Patient] = []
+        to_prove: list[Patient] = []
 
-        def mend(patient: _Patient) -> None:
+        def mend(patient: Patient) -> None:
             if self._tried(patient, partial(self._ask, patient)) is not None:
                 to_prove.append(patient)
 
@@ -180,15 +116,15 @@ class _Healing:
         if self._failed:
             raise NotHealed(" ".join(self._failed))
 
-    def _begin(self, patient: _Patient) -> None:
+    def _begin(self, patient: Patient) -> None:
         patient.entry.is_being_healed = True
         reach(patient.entry, "heal_started", self._journal, self._topic)
 
-    def _begin_if_unwritten(self, patient: _Patient) -> None:
+    def _begin_if_unwritten(self, patient: Patient) -> None:
         if "heal_started" not in patient.entry.states:
             self._begin(patient)
 
-    def _unproven(self, to_prove: list[_Patient]) -> list[_Patient]:
+    def _unproven(self, to_prove: list[Patient]) -> list[Patient]:
         """Those of which no proof came, so many seconds after the last one that did.
 
         All are asked in turn: one that waits for an answer must not keep another from being healed, or seen to be.
@@ -211,14 +147,14 @@ class _Healing:
                 time.sleep(POLL_SECONDS)
         return to_prove
 
-    def _is_awaited(self, to_prove: list[_Patient]) -> bool:
+    def _is_awaited(self, to_prove: list[Patient]) -> bool:
         """Whether one was asked in time, and its answer may come."""
         return self._patience.awaits_calls and any(patient.may_answer(self._deadline) for patient in to_prove)
 
     def _be_patient(self) -> None:
         self._deadline = time.monotonic() + self._patience.seconds
 
-    def _is_proven(self, patient: _Patient, *, is_alone: bool) -> bool | None:
+    def _is_proven(self, patient: Patient, *, is_alone: bool) -> bool | None:
         """Whether it is; None where it is and cannot be written down, which is kept for the end.
 
         ``is_alone``: no other is left whose healing might make room for that.
@@ -242,7 +178,7 @@ class _Healing:
         self._patience.meanwhile()
         return False
 
-    def _ask(self, patient: _Patient) -> bool:
+    def _ask(self, patient: Patient) -> bool:
         """Whether it is seen to be gone. Raises what cannot be tried again."""
         was_out, was_mended, was_before = patient.asked is not None, patient.is_mended, patient.is_asked_before
         try:
@@ -267,10 +203,10 @@ class _Healing:
             self._be_patient()  # the proof is waited for from here on
         return answer is True
 
-    def _say_waiting(self, patient: _Patient, why: str) -> None:
+    def _say_waiting(self, patient: Patient, why: str) -> None:
         self._patience.say(f"waiting, {self._patience.seconds:g} s at most: {patient.name} cannot be healed yet: {why}")
 
-    def _tried(self, patient: _Patient, do: Callable[[], bool | None]) -> bool | None:
+    def _tried(self, patient: Patient, do: Callable[[], bool | None]) -> bool | None:
         """What it says; None where it failed, which is kept for the end."""
         try:
             return do()
@@ -280,10 +216,10 @@ class _Healing:
             self._fail(patient, f"is not healed: {error}")
         return None
 
-    def _fail(self, patient: _Patient, what: str) -> None:
+    def _fail(self, patient: Patient, what: str) -> None:
         self._failed.append(f"{patient.name} {what}")
 
-    def _why_unproven(self, patient: _Patient) -> str:
+    def _why_unproven(self, patient: Patient) -> str:
         seconds, advice = f"{self._patience.seconds:g} s", self._patience.advice
         if patient.unwritten is not None:
             return (
