@@ -7,6 +7,7 @@ from decimal import Decimal
 from typing import Annotated, Final
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, PlainSerializer, ValidationError
+from pydantic_core import ErrorDetails
 
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _TAGS: Final = ("fault", "group", "duration", "range")
@@ -82,9 +83,42 @@ def with_port(value: str) -> str:
 
 def first_problem(error: ValidationError) -> str:
     """What a person reads of it: where, what, and how many more."""
-    first = error.errors()[0]
-    where = ".".join(str(part) for part in first["loc"] if part not in _TAGS) or "as a whole"
-    reason = first["msg"].removeprefix("Value error, ").rstrip(".")
-    if first["type"] == "extra_forbidden":
-        reason = "is no known key; docs/faults.md lists them"
-    return f"{where}: {reason}" + (f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else "")
+    problems = problems_of(error)
+    first = problems[0]
+    where = ".".join(_in_the_file(first["loc"])) or "as a whole"
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{where}: {_reason(first)}{more}"
+
+
+def problems_of(error: ValidationError) -> list[ErrorDetails]:
+    """What is wrong in the file. A list with a wrong entry is told as too short besides, which it is not."""
+    found = error.errors()
+    return [
+        one
+        for one in found
+        if one["type"] != "too_short"
+        or not any(
+            len(other["loc"]) > len(one["loc"]) and other["loc"][: len(one["loc"])] == one["loc"] for other in found
+        )
+    ]
+
+
+def _in_the_file(loc: tuple[int | str, ...]) -> list[str]:
+    """``loc`` without what the file does not have: after a target's name comes its type."""
+    if loc[:1] == ("targets",):
+        return [str(part) for part in (*loc[:2], *loc[3:])]
+    return [str(part) for part in loc if part not in _TAGS]
+
+
+def _reason(problem: ErrorDetails) -> str:
+    told = problem.get("ctx", {})
+    match problem["type"]:
+        case "extra_forbidden":
+            return "is no known key; docs/faults.md lists them"
+        case "too_short":
+            return f"has {told['actual_length']} of the {told['min_length']} that it takes at least"
+        case "union_tag_not_found":
+            return "has no type; docs/faults.md shows which there are, such as process or link"
+        case "union_tag_invalid":
+            return f"{told['tag']!r} is no type of target; use one of {told['expected_tags']}"
+    return problem["msg"].removeprefix("Value error, ").rstrip(".")

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
-from faults.section import Seconds, Section
+from faults.section import Seconds, Section, problems_of
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
 from testbed.engines.settings import Guarantee, Workload
@@ -166,10 +166,11 @@ def parse(data: Mapping[str, object], source: str = "plan") -> Plan:
     try:
         return Plan.model_validate(data)
     except ValidationError as error:
-        first = error.errors()[0]
+        problems = problems_of(error)
+        first = problems[0]
         where = ".".join(str(part) for part in first["loc"])
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
             reason = "is no known key; docs/campaigns.md lists them"
-        more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise PlanError(f"{source}: {where + ': ' if where else ''}{reason}{more}.") from error

@@ -44,6 +44,12 @@ def test_a_plan_that_cannot_be_used_is_refused_in_one_sentence(changes: dict[str
     assert "\n" not in str(refused.value)
 
 
+def test_one_wrong_fault_of_a_plan_is_told_as_one() -> None:
+    with pytest.raises(PlanError) as refused:
+        plan(faults=["drought"])
+    assert "more)" not in str(refused.value)
+
+
 def test_results_lie_beside_the_plan_under_its_name(tmp_path: Path) -> None:
     path = tmp_path / "night.yaml"
     path.write_text("engines: [reference]\nguarantees: [exactly_once]\nfaults: [none]\n", encoding="utf-8")

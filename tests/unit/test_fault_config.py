@@ -73,7 +73,7 @@ KILL = {"kind": "process_kill", "target": "w"}
 @pytest.mark.parametrize(
     ("fault", "words"),
     [
-        ({"together": [KILL]}, "schedule.faults.0.together: Tuple should have at least 2 items"),
+        ({"together": [KILL]}, "schedule.faults.0.together: has 1 of the 2 that it takes at least"),
         ({"together": [KILL, {**KILL, "for": {"at_least": "1s", "at_most": "5s"}}]}, "in a group is one duration"),
         ({"together": [{**KILL, "for": "5s"}] * 2, "for": "9s"}, "has its own for; leave out that of the group"),
         ({"together": [{**KILL, "after": "1s"}] * 2}, "a group starts with its first fault; leave out the after"),
@@ -107,20 +107,34 @@ def test_a_backend_that_is_not_built_is_refused(backend: str) -> None:
         ({"type": "process", "pid": 1}, "greater than 1"),
         ({"type": "process", "pid": 5, "start": ["x"]}, "start needs pid_file"),
         ({"type": "process", "pid_file": "p", "start": ["x"], "supervised": True}, "exclude each other"),
-        ({"type": "link", "listen": "here", "upstream": "127.0.0.1:1"}, "targets.t.link.listen"),
+        ({"type": "link", "listen": "here", "upstream": "127.0.0.1:1"}, "targets.t.listen"),
         ({"type": "link", "listen": "127.0.0.1:99999", "upstream": "127.0.0.1:1"}, "a port is a number from 1 to"),
         ({"type": "sidecar"}, "one of state, pid_file and pid"),
         ({"type": "sidecar", "state": "s", "pid_file": "p"}, "one of state, pid_file and pid"),
         ({"type": "sidecar", "pid": 5, "start": ["x"]}, "start needs state or pid_file"),
         ({"type": "sidecar", "state": "s", "start": ["x"], "supervised": True}, "exclude each other"),
-        ({"type": "broker", "pid": 5, "address": "here"}, "targets.t.broker.address"),
-        ({"type": "pods", "namespace": "shop", "match": {}}, "targets.t.pods.match"),
-        ({"type": "pods", "namespace": "shop", "match": {"a": "b"}, "server": "shop:6443"}, "targets.t.pods.server"),
-        ({"type": "pod"}, "targets.t"),
+        ({"type": "broker", "pid": 5, "address": "here"}, "targets.t.address"),
+        ({"type": "pods", "namespace": "shop", "match": {}}, "targets.t.match: has 0 of the 1 that it takes at least"),
+        ({"type": "pods", "namespace": "shop", "match": {"a": "b"}, "server": "shop:6443"}, "targets.t.server"),
+        ({"type": "pod"}, "targets.t: 'pod' is no type of target; use one of 'process', 'broker'"),
+        ({"pid": 5}, "targets.t: has no type; docs/faults.md shows which there are"),
     ],
 )
 def test_a_wrong_target_is_refused(target: dict[str, Any], words: str) -> None:
     assert words in complaint({"kind": "process_kill"}, targets={"t": target})
+
+
+def test_a_target_is_named_as_the_file_names_it() -> None:
+    said = complaint({"kind": "process_kill"}, targets={"fault": {"type": "process", "pid": 1}})
+    assert said == "fault configuration: targets.fault.pid: Input should be greater than 1."
+
+
+def test_one_wrong_entry_of_a_list_is_told_as_one() -> None:
+    assert "more)" not in complaint({"kind": "earthquake"})
+    assert "more)" not in complaint({"together": [KILL, {"kind": "earthquake"}]})
+    assert complaint({"kind": "process_kill", "for": 5, "size": 1}).endswith("(and 1 more).")
+    said = complaint({"kind": "process_kill"}, schedule={"faults": []})
+    assert said == "fault configuration: schedule.faults: has 0 of the 1 that it takes at least."
 
 
 def test_a_plan_and_a_schedule_exclude_each_other() -> None:
