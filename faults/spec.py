@@ -36,6 +36,15 @@ class Selector(Section):
     pick: Pick = "one"
     """``one``, a number, a share (``50%``, rounded up), ``all``, or ``leader``; the seed draws which."""
 
+    @model_validator(mode="before")
+    @classmethod
+    def _name_alone(cls, data: object) -> object:
+        if isinstance(data, str):
+            return {"name": data}
+        if not isinstance(data, Mapping | Selector):
+            raise ValueError("write a name, or a mapping with labels, input and pick")
+        return data
+
     @model_validator(mode="after")
     def _one_way(self) -> Self:
         if self.name is not None and (self.labels or self.input is not None or self.pick != "one"):
@@ -98,7 +107,7 @@ class FaultSpec(Section):
                 raise ValueError(f"parameters of {kind.name}: {first_problem(error)}") from error
         return {
             **data,
-            "target": {"name": target} if isinstance(target, str) else {} if target is None else target,
+            "target": {} if target is None else target,
             "parameters": parameters,
         }
 

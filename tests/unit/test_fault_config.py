@@ -47,7 +47,7 @@ def test_parameters_are_those_of_the_kind() -> None:
         ({"kind": "process_kill", "for": 90}, "schedule.faults.0.for: a duration is a number with ms, s"),
         ({"kind": "process_kill", "for": {"at_least": 5}}, "schedule.faults.0.for.at_least: a duration is a number"),
         ({"kind": "process_kill", "parameters": {"signal": 9}}, "signal: is no known key"),
-        ({"kind": "process_kill", "target": []}, "schedule.faults.0.target: Input should be"),
+        ({"kind": "process_kill", "target": []}, "schedule.faults.0.target: write a name, or a mapping with"),
         *(
             ({"kind": "process_kill", "target": {"pick": p}}, "a share from 1% to 100%")
             for p in ("0%", "101%", 0, "two")
@@ -135,6 +135,12 @@ def test_one_wrong_entry_of_a_list_is_told_as_one() -> None:
     assert complaint({"kind": "process_kill", "for": 5, "size": 1}).endswith("(and 1 more).")
     said = complaint({"kind": "process_kill"}, schedule={"faults": []})
     assert said == "fault configuration: schedule.faults: has 0 of the 1 that it takes at least."
+
+
+def test_a_named_plan_takes_a_name_for_its_target_too() -> None:
+    config = parse({"targets": {"w": WORKER}, "plan": {"name": "pgval-crash", "target": "w"}})
+    assert config.plan is not None
+    assert config.plan.target.name == "w"
 
 
 def test_a_plan_and_a_schedule_exclude_each_other() -> None:
