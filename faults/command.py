@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from datetime import timedelta
 from itertools import count
 from typing import Final, TypeGuard
 
@@ -37,6 +36,7 @@ from validator.model.terminal import plain
 
 _PASS: Final = 0
 _INTERRUPTED: Final = 130
+_CLOCK_WIDTH: Final = len("0:01:30.500")
 
 
 def run(given: argparse.Namespace) -> int:
@@ -102,22 +102,25 @@ def _plan(config: FaultConfig, seed: int | None) -> int:
 
 def shown(planned: Timeline) -> str:
     """The timeline as a table; times are from the start, if injecting and healing take no time."""
-    lines = [f"plan {planned.plan}, seed {planned.seed}, {text_of(planned.seconds)} and the time that healing takes"]
+    title = f"plan {planned.plan}, seed {planned.seed}, {text_of(planned.seconds)} and the time that healing takes"
+    rows: list[tuple[str, str]] = []
     at = 0.0
     for step in planned.steps:
         if step.wait_seconds:
-            lines.append(f"{_clock(at)}  {step.before} for {text_of(step.wait_seconds)}")
+            rows.append((_clock(at), f"{step.before} for {text_of(step.wait_seconds)}"))
         at += step.wait_seconds
         for after, fault in step.parts:
             given = fault.parameters.model_dump(mode="json", exclude_none=True)
             told = ", ".join(f"{name} {value}" for name, value in given.items())
             together = ", together" if step.others else ""
             shown_fault = f"{fault.kind} on {fault.target_names} for {_length(step.seconds_of(after, fault))}{together}"
-            lines.append(f"{_clock(at + after)}  {shown_fault}" + (f" ({told})" if told else ""))
+            rows.append((_clock(at + after), shown_fault + (f" ({told})" if told else "")))
         at += step.seconds
     if planned.recovery_seconds:
-        lines.append(f"{_clock(at)}  recovery for {text_of(planned.recovery_seconds)}")
-    return "\n".join(plain(line) for line in [*lines, f"{_clock(planned.seconds)}  end"])
+        rows.append((_clock(at), f"recovery for {text_of(planned.recovery_seconds)}"))
+    rows.append((_clock(planned.seconds), "end"))
+    width = max(_CLOCK_WIDTH, *(len(clock) for clock, _ in rows))
+    return "\n".join(plain(line) for line in [title, *(f"{clock:<{width}}  {what}" for clock, what in rows)])
 
 
 def objects_of(planned: Timeline) -> str:
@@ -141,13 +144,17 @@ def _length(seconds: float) -> str:
 
 
 def _clock(seconds: float) -> str:
-    return f"{str(timedelta(seconds=round(seconds, 3)))[:11]:<11}"
+    """Hours, which go on after a day, minutes and seconds."""
+    minutes, thousandths = divmod(round(seconds * 1000), 60_000)
+    rest = f"{thousandths // 1000:02}" + (f".{thousandths % 1000:03}" if thousandths % 1000 else "")
+    return f"{minutes // 60}:{minutes % 60:02}:{rest}"
 
 
 def _run(config: FaultConfig, seed: int | None) -> int:
     planned = timeline(config, seed, taken=names_in(config.state))
     started = time.monotonic()
-    length = f"{sum(len(step.parts) for step in planned.steps)} faults, about {text_of(planned.seconds)}"
+    faults = sum(len(step.parts) for step in planned.steps)
+    length = f"{faults} fault{'' if faults == 1 else 's'}, about {text_of(planned.seconds)}"
     print(f"streamproof {__version__}, plan {planned.plan}, seed {planned.seed}: {length}", flush=True)
 
     def say(line: str) -> None:

@@ -65,13 +65,15 @@ Bytes = Annotated[int, BeforeValidator(_bytes), Field(ge=0)]
 
 
 def text_of(seconds: float) -> str:
-    """``seconds`` as a person reads them: ``5m 30s``, ``90s``, ``500ms``."""
+    """``seconds`` as a person reads them: ``100h 5m``, ``5m 30s``, ``90s``, ``500ms``."""
     if 0 < seconds < 1:
         return f"{seconds * 1000:g}ms"
     if seconds < 120:
         return f"{round(seconds, 3):g}s"
     minutes, rest = divmod(round(seconds, 3), 60)
-    return f"{minutes:g}m {round(rest, 3):g}s" if rest else f"{minutes:g}m"
+    hours, minutes = divmod(minutes, 60) if minutes >= 120 else (0, minutes)
+    parts = [f"{hours:g}h" if hours else "", f"{minutes:g}m" if minutes else "", f"{round(rest, 3):g}s" if rest else ""]
+    return " ".join(filter(None, parts))
 
 
 def with_port(value: str) -> str:

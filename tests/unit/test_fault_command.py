@@ -71,6 +71,19 @@ def test_a_plan_shows_each_fault_of_a_group_at_its_time(file: Path, capsys: pyte
     )
 
 
+def test_the_clock_of_a_plan_of_days_is_whole(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(FILE.replace("control: 90s", "control: 100h"))
+    assert main(["faults", "plan", str(file)]) == 0
+    assert capsys.readouterr().out.splitlines()[1:] == [
+        "0:00:00        control for 100h",
+        "100:00:00      process_kill on w1 for 500ms",
+        "100:00:00.500  recovery and control for 100h 5m",
+        "200:05:00.500  net_delay on kafka for 60s (delay 0.5s, jitter 0.05s, direction to_upstream)",
+        "200:06:00.500  recovery for 5m",
+        "200:11:00.500  end",
+    ]
+
+
 def test_the_seed_of_the_command_wins(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     outputs = set()
     for seed in range(8):
