@@ -59,6 +59,11 @@ def timeline(
         steps.append(step := Step(before, wait, faults[0], lasts, tuple(parts[1:]), own))
         for after, fault in parts:
             _check(fault, step.seconds_of(after, fault))
+    if not steps:
+        raise FaultRefused(
+            f"random: seed {seed} draws no fault, since the first one is over length or down_at_most; make these "
+            "larger, or for: and gap: shorter."
+        )
     return Timeline(plan, seed, tuple(steps), schedule.recovery, schedule.periodic)
 
 

@@ -59,6 +59,13 @@ def test_random_faults_stay_within_their_budgets(seed: int) -> None:
     assert made == planned(configured({"warm_up": "10s", "random": budget, "faults": [{**KILL, "for": lasts}]}), seed)
 
 
+@pytest.mark.parametrize("budget", [{"length": "20s", "down_at_most": "90s"}, {"length": "90s", "down_at_most": "20s"}])
+def test_a_budget_that_holds_no_fault_is_refused(budget: dict[str, Any]) -> None:
+    given = {"faults_at_most": 8, "gap": {"at_least": "1s", "at_most": "5s"}} | budget
+    with pytest.raises(FaultRefused, match="random: seed 3 draws no fault, since the first one is over length"):
+        planned(configured({"random": given, "faults": [{**KILL, "for": "30s"}]}), 3)
+
+
 ONE = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}}
 SLOW = {"kind": "net_delay", "target": "link0", "parameters": {"delay": "1s"}}
 
