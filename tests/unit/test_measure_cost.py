@@ -123,7 +123,9 @@ def test_warm_up_is_no_control() -> None:
     slow_start = [second(at, latency=30.0 if at < 10 else 1.0) for at in range(100)]
     hot = [replace(o, latency=second(0, latency=5.0).latency) if o.start_s == BEGIN + 65 else o for o in slow_start]
     assert cost(hot, until=100).failure_cost_seconds == 0.0
-    assert cost(hot, until=100, rules=replace(RULES, warm_up_seconds=10)).failure_cost_seconds == 4.0
+    warm = cost(hot, until=100, rules=replace(RULES, warm_up_seconds=10))
+    assert warm.failure_cost_seconds == 4.0
+    assert (warm.control_start_us, warm.control_end_us) == ((BEGIN + 10) * 1_000_000, (BEGIN + 60) * 1_000_000)
 
 
 def test_a_fault_whose_injection_was_never_told_has_no_cost() -> None:

@@ -113,6 +113,17 @@ def test_what_a_fault_did_to_throughput_and_latency_is_told_where_it_is_known() 
     assert "TPF" not in of_faults(build(broken()))[0]
 
 
+def test_what_a_fault_is_compared_with_is_told() -> None:
+    control = {"control_start_us": NOON_US - 60 * SECOND, "control_end_us": NOON_US - 30 * SECOND}
+    known = build(replace(broken(), fault_measures={"f-1": {"failure_cost_seconds": 4.0, **control}}))
+    assert known["faults"][0]["control_start"] == "2026-01-31T11:59:00.000000Z"
+    assert known["faults"][0]["control_end"] == "2026-01-31T11:59:30.000000Z"
+    assert "Compared with control from 2026-01-31 11:59:00 to 2026-01-31 11:59:30." in of_faults(known)[0]
+    without = build(broken())
+    assert without["faults"][0]["control_start"] is None
+    assert "Compared with" not in of_faults(without)[0]
+
+
 @pytest.mark.parametrize(("ratio", "is_explained"), [(1.05, False), (1.6, True)])
 def test_more_output_under_a_fault_than_before_it_is_explained(ratio: float, *, is_explained: bool) -> None:
     said = of_faults(build(replace(broken(), fault_measures={"f-1": {"throughput_penalty_ratio": ratio}})))[0]

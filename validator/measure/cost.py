@@ -35,7 +35,8 @@ class Rules:
 @dataclass(frozen=True)
 class FaultCost:
     """The measures of one fault. ``recovered``: None while that is open or cannot be told. ``is_final``: more output
-    changes nothing. ``absent_because``: why a measure is None."""
+    changes nothing. ``absent_because``: why a measure is None. ``control_start_us``, ``control_end_us``: the control
+    phase that it is compared with, without the warm-up."""
 
     failure_cost_seconds: float | None = None
     downtime_seconds: float | None = None
@@ -46,6 +47,8 @@ class FaultCost:
     recovered_us: int | None = None
     is_final: bool = False
     absent_because: tuple[str, ...] = ()
+    control_start_us: int | None = None
+    control_end_us: int | None = None
 
 
 @dataclass(frozen=True)
@@ -120,6 +123,8 @@ def cost_of(
         is_final=is_final
         or (mark_s is not None and over is not None and _is_past(until_s, max(over, least_s), next_s)),
         absent_because=tuple(reasons),
+        control_start_us=extent.control_s * SECOND_US,
+        control_end_us=extent.control_end_s * SECOND_US,
     )
 
 

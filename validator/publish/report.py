@@ -194,11 +194,17 @@ def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
         "recovered": None if recovered is None else bool(recovered),
         "throughput_penalty_ratio": fault_measure(snapshot, fault, "throughput_penalty_ratio"),
         "latency_penalty_ratio": fault_measure(snapshot, fault, "latency_penalty_ratio"),
+        "control_start": _instant(fault_measure(snapshot, fault, "control_start_us")),
+        "control_end": _instant(fault_measure(snapshot, fault, "control_end_us")),
         "absent_because": list(snapshot.fault_absent_because.get(fault.id, ())),
         "expects": sorted(fault.expects),
         "over_because": fault.over_because,
         "violations": None if violations is None else dict(violations),
     }
+
+
+def _instant(micros: float | None) -> str | None:
+    return None if micros is None else rfc3339(round(micros))
 
 
 def _sums(partitions: tuple[PartitionCoverage, ...]) -> Report:

@@ -185,8 +185,16 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         others = together.get(fault["id"], [])
         shared = f" What {some(others, _TOGETHER_SHOWN)} did at the same time is in its figures, too." if others else ""
         told = "; ".join([*costs, outcome])
-        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {told}.{shared}{early}{''.join(reasons)}")
+        lines.append(
+            f"{parts[0]}, from {parts[1]}, {until}; {told}.{_baseline(fault)}{shared}{early}{''.join(reasons)}"
+        )
     return lines
+
+
+def _baseline(fault: dict[str, Any]) -> str:
+    """What its figures are compared with: not always the whole phase before it. A report of before says nothing."""
+    start, end = fault.get("control_start"), fault.get("control_end")
+    return f" Compared with control from {clock(start)} to {clock(end)}." if start and end else ""
 
 
 def _together(faults: list[dict[str, Any]]) -> dict[str, list[str]]:

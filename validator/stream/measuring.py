@@ -159,6 +159,8 @@ def _values(cost: FaultCost) -> dict[str, float | None]:
         "recovered": None if cost.recovered is None else float(cost.recovered),
         "throughput_penalty_ratio": cost.throughput_penalty_ratio,
         "latency_penalty_ratio": cost.latency_penalty_ratio,
+        "control_start_us": cost.control_start_us,
+        "control_end_us": cost.control_end_us,
     }
 
 
