@@ -34,6 +34,12 @@ def test_the_text_fits_and_says_what_broke_in_sentences() -> None:
     assert all(line == line.rstrip() for line in shown.splitlines())
 
 
+def test_the_rate_at_which_inputs_are_read_is_told_as_that_of_the_newest_batch() -> None:
+    # At the end of a run it is that of what came last, which is little, and no rate of the run.
+    (line,) = [line for line in text.render(build(clean())).splitlines() if "inputs read" in line]
+    assert " ".join(line.split()).startswith("inputs read, newest batch, 1/s 500 ")
+
+
 def test_the_text_of_a_clean_run_says_so() -> None:
     shown = text.render(build(clean()))
     assert shown.startswith("Pipeline clickstream keeps its guarantee, exactly once.\n")
