@@ -30,7 +30,7 @@ MAXIMA: Final = (
     "expected_us",
     "observed_us",
     "last_input_time_us",
-    "last_result_time_us",
+    "last_answer_time_us",
     "closed_us",
     "rest_us",
     "epoch",
@@ -85,10 +85,10 @@ class Cells:
     Per side: count of contributions and two additive hashes. ``first_batch``: oldest batch with a fact of the cell.
     ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
     ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
-    Times ``*_time_us`` are broker times. ``x_*``: `EXPANSION_FIELDS`, absent before a comparison. ``epoch``: newest one
-    with its facts. What the derived tables say of the cell: ``told_digest``, hash of its verdict; and of each class of
-    violations ``told_*``, contributions in it, ``confirmed_*``, how many of them are confirmed, ``began_*``, since when
-    it has any.
+    Times ``*_time_us`` are broker times; an answer is a result, a late or a rejected record. ``x_*``:
+    `EXPANSION_FIELDS`, absent before a comparison. ``epoch``: newest one with its facts. What the derived tables say of
+    the cell: ``told_digest``, hash of its verdict; and of each class of violations ``told_*``, contributions in it,
+    ``confirmed_*``, how many of them are confirmed, ``began_*``, since when it has any.
     """
 
     def __init__(self, told: Sequence[str]) -> None:
@@ -149,11 +149,10 @@ class Cells:
             np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
             if side is Side.OUTPUT:
                 np.add.at(self["results"], where, ints(facts["records"], 0)[mine])
+            last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
+            np.maximum.at(self[last], where, ints(facts["last_time_us"])[mine])
             if side in _TIMED:
-                of = _TIMED[side]
-                firsts, lasts = ints(facts["first_time_us"], NEVER), ints(facts["last_time_us"])
-                np.minimum.at(self[f"first_{of}_time_us"], where, firsts[mine])
-                np.maximum.at(self[f"last_{of}_time_us"], where, lasts[mine])
+                np.minimum.at(self[f"first_{_TIMED[side]}_time_us"], where, ints(facts["first_time_us"], NEVER)[mine])
 
     def drop(self, goes: Bools) -> None:
         """Forget the cells for which ``goes`` holds; all row numbers change."""

@@ -131,7 +131,8 @@ def _happened_us(cells: Cells, rows: Ints, name: str, rules: Rules, *, has_broke
         known, last_us, after_us = closed, cells["last_input_time_us"][rows], rules.window_us
     else:
         observed = cells["observed_us"][rows]
-        known, last_us, after_us = np.where(observed == ABSENT, closed, observed), cells["last_result_time_us"][rows], 0
+        # Late records too: an engine that reads again what it has answered calls it late.
+        known, last_us, after_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"][rows], 0
     if not has_broker_time:
         return known
     return np.where(last_us == ABSENT, known, np.minimum(known, last_us + after_us))
