@@ -40,7 +40,10 @@ class FaultsTopic:
         try:
             metadata = self._producer.list_topics(self._kafka.topic, timeout=_LOOK_SECONDS_MAX)
         except KafkaException as error:
-            raise NotTold(f"kafka.bootstrap_servers: {self._kafka.bootstrap_servers} does not answer.") from error
+            raise NotTold(
+                f"kafka.bootstrap_servers: {self._kafka.bootstrap_servers} does not answer; start the broker, name "
+                "another address, or leave kafka: out to keep windows in the journal only."
+            ) from error
         if metadata.topics[self._kafka.topic].error is not None:
             raise FaultConfigError(
                 f"kafka.topic: there is no topic {self._kafka.topic}; create it, or leave kafka: out to keep windows "

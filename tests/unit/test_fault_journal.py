@@ -339,3 +339,10 @@ def test_a_producer_that_takes_no_record_does_not_keep_a_fault_from_being_healed
         with pytest.raises(NotTold, match="the faults topic took not all records"):
             tell_again(topic, journal)
         assert not entry.is_told
+
+
+def test_a_broker_that_does_not_answer_is_told_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("faults.topic._LOOK_SECONDS_MAX", 0.2)
+    topic = FaultsTopic(KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults"))
+    with pytest.raises(NotTold, match=r"127\.0\.0\.1:1 does not answer; start the broker, name another address, or"):
+        topic.check()
