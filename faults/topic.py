@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import KafkaException, Message, Producer
 
 from faults.config import KafkaSection
-from faults.errors import FaultConfigError, NotTold
+from faults.errors import FaultConfigError, NotTold, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
 
@@ -36,11 +36,11 @@ class FaultsTopic:
         )
 
     def check(self) -> None:
-        """Raise FaultConfigError where there is no such topic, and NotTold where no broker answers."""
+        """Raise FaultConfigError where there is no such topic, and Unreachable where no broker answers."""
         try:
             metadata = self._producer.list_topics(self._kafka.topic, timeout=_LOOK_SECONDS_MAX)
         except KafkaException as error:
-            raise NotTold(
+            raise Unreachable(
                 f"kafka.bootstrap_servers: {self._kafka.bootstrap_servers} does not answer; start the broker, name "
                 "another address, or leave kafka: out to keep windows in the journal only."
             ) from error
