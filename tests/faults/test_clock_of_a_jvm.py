@@ -32,15 +32,18 @@ class Tells {
             long before = System.nanoTime();
             Thread.sleep(20);
             double slept = (System.nanoTime() - before) / 1e6;
-            double parked = 0;
+            double parked = 0, blocked = 0;
             for (int i = 0; i < 3; i++) { // one may come back early for no reason
                 long began = System.nanoTime();
                 LockSupport.parkUntil(System.currentTimeMillis() + 20);
                 parked = Math.max(parked, (System.nanoTime() - began) / 1e6);
+                began = System.nanoTime();
+                LockSupport.parkUntil(shown, System.currentTimeMillis() + 20);
+                blocked = Math.max(blocked, (System.nanoTime() - began) / 1e6);
             }
             Files.writeString(fresh, String.join(" ", "" + System.currentTimeMillis(), "" + new Date().getTime(),
                 "" + Instant.now().toEpochMilli(), "" + Clock.systemUTC().millis(), "" + referred.getAsLong(),
-                "" + ZonedDateTime.now().toInstant().toEpochMilli(), "" + slept, "" + parked));
+                "" + ZonedDateTime.now().toInstant().toEpochMilli(), "" + slept, "" + parked, "" + blocked));
             Files.move(fresh, shown, StandardCopyOption.ATOMIC_MOVE);
         }
     }
@@ -51,13 +54,13 @@ class Tells {
 class Program:
     """A JVM that writes the times that it sees; a target of the stage."""
 
-    def __init__(self, stage: Stage) -> None:
+    def __init__(self, stage: Stage, java: Path) -> None:
         self.clock_file, self._shown = stage.folder / "clock", stage.folder / "shown"
         self.clock_file.write_text("+0\n")
         source = stage.folder / "Tells.java"
         source.write_text(TELLS)
         agent = f"-javaagent:{clock_agent.jar()}={self.clock_file}"
-        command = [find_java().executable, agent, "-Xmx64m", "-XX:+UseSerialGC", source, self._shown]
+        command = [java, agent, "-Xmx64m", "-XX:+UseSerialGC", source, self._shown]
         self.process = OwnedProcess(command, log=stage.folder / "tells.log", name="program", folder=stage.folder)
         (stage.folder / "c.pid").write_text(str(self.process.pid))
         stage.targets["c"] = {"type": "process", "pid_file": "c.pid", "clock_file": "clock"}
@@ -67,15 +70,26 @@ class Program:
         """By how many seconds each way of asking is off, of what is written from now on."""
         before = self._shown.stat().st_mtime_ns
         wait_until(lambda: self._shown.stat().st_mtime_ns > before, "it tells the time again")
-        *millis, slept_ms, parked_ms = map(float, self._shown.read_text().split())
+        *millis, slept_ms, parked_ms, blocked_ms = map(float, self._shown.read_text().split())
         assert 19 < slept_ms < 5000, "what waits is not moved"
         assert 18 < parked_ms < 5000, "nor what waits until an instant of that clock"
+        assert 18 < blocked_ms < 5000, "nor where it names what it waits for"
         return [each / 1000 - self._shown.stat().st_mtime_ns / 1e9 for each in millis]
 
 
 @pytest.fixture
-def program(stage: Stage) -> Iterator[Program]:
-    made = Program(stage)
+def java(request: pytest.FixtureRequest) -> Path:
+    """Ours; or one that is installed beside it."""
+    ours = find_java().executable
+    if not hasattr(request, "param"):
+        return ours
+    others = {found.resolve() for found in ours.resolve().parents[2].glob("*/bin/java")} - {ours.resolve()}
+    return max(others) if others else pytest.skip(f"there is no other Java beside {ours.resolve().parents[1]}")
+
+
+@pytest.fixture
+def program(stage: Stage, java: Path) -> Iterator[Program]:
+    made = Program(stage, java)
     yield made
     made.process.kill()
 
@@ -93,6 +107,15 @@ def test_all_ways_of_asking_see_another_time_until_it_is_healed(
     assert seen == [[pytest.approx(seconds, abs=5)] * 6]
     assert program.off_by() == [pytest.approx(0, abs=5)] * 6
     assert program.process.is_running
+
+
+@pytest.mark.parametrize("java", ["beside"], indirect=True)
+@pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
+def test_so_they_do_in_another_java(stage: Stage, program: Program, offset: str, seconds: float) -> None:
+    """From Java 21 on, one wait until an instant calls the other."""
+    seen: list[list[float]] = []
+    stage.during(skew(offset), lambda: seen.append(program.off_by()))
+    assert seen == [[pytest.approx(seconds, abs=5)] * 6]
 
 
 @pytest.mark.parametrize("healer", HEALERS)

@@ -38,6 +38,10 @@ public final class ClockAgent {
             "jdk/internal/misc/VM", Set.of("getNanoTimeAdjustment(J)J"),
             "java/util/concurrent/locks/LockSupport", Set.of("parkUntil(J)V", "parkUntil(Ljava/lang/Object;J)V"));
 
+    /** What LockSupport waits by, from Java 21 on by calls of these very methods: it is told the machine's instant. */
+    private static final Set<String> WAITERS =
+            Set.of("java/util/concurrent/locks/LockSupport", "jdk/internal/misc/VirtualThreads");
+
     private static volatile long offsetMillis;
 
     private ClockAgent() {}
@@ -146,7 +150,7 @@ public final class ClockAgent {
         public byte[] transform(
                 ClassLoader loader, String name, Class<?> loaded, ProtectionDomain domain, byte[] code) {
             boolean isOurs = name != null && name.startsWith(OURS) && !name.endsWith("$Probe");
-            return isOurs ? null : redirected(code);
+            return isOurs || name != null && WAITERS.contains(name) ? null : redirected(code);
         }
     }
 
