@@ -9,13 +9,20 @@ import time
 from pathlib import Path
 from typing import Final
 
+from faults.backends import processes
+
 FRESH_SECONDS: Final = 2.0
 """The agent writes ten times a second; one that has not for so long tells nothing, stopped or stalled as it may be."""
 
 
 def has_told(clock_file: Path, pid: int) -> bool:
-    """Whether that process has the agent: it has written what it sees."""
-    return _told_by(clock_file, pid).exists()
+    """Whether that process has the agent: it has written what it sees. A JVM that was killed leaves its file, which a
+    later process with its id has not written."""
+    seen = processes.see(pid)
+    try:
+        return seen is not None and not processes.started_after(_told_by(clock_file, pid), seen)
+    except FileNotFoundError:
+        return False
 
 
 def offset_seconds(clock_file: Path, pid: int) -> float | None:

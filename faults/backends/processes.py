@@ -140,12 +140,12 @@ def _why_another(target: LocalProcess, seen: Seen) -> str | None:
     if told is not None and sys.platform == "linux":
         if told[1] != seen.started:
             return f"started at another time than {target.pid_file} tells, so that it is another one"
-    elif _started_after(target.pid_file, seen):
+    elif started_after(target.pid_file, seen):
         return f"started after {target.pid_file} was written, so that it is another one, unless the clock was set since"
     return None
 
 
-def _started_after(file: Path, seen: Seen) -> bool:
+def started_after(file: Path, seen: Seen) -> bool:
     """Whether the file is older than the process, by the wall clock as it is now."""
     if sys.platform == "linux":
         up_seconds = time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -86,6 +86,17 @@ def test_a_process_without_the_library_is_refused_with_how_to_start_it(stage: St
     clock.process.wait()
 
 
+def test_what_a_killed_jvm_with_the_same_id_has_told_is_not_told_by_this_process(stage: Stage) -> None:
+    clock = Clock(stage)
+    left = stage.folder / f"clock.{clock.process.pid}"
+    left.write_text("1700000000000\n")
+    os.utime(left, (1_700_000_000, 1_700_000_000))
+    with pytest.raises(FaultRefused, match="c: start it with LD_PRELOAD="):
+        stage.during({"kind": "clock_skew", "target": "c", "parameters": {"offset": "10m"}}, lambda: None)
+    clock.process.kill()
+    clock.process.wait()
+
+
 @pytest.mark.parametrize("variable", ["FAKETIME", "FAKETIME_START_AFTER_SECONDS"])
 def test_a_clock_that_does_not_follow_its_file_is_refused(stage: Stage, variable: str) -> None:
     clock = Clock(stage, **{variable: "+0"})
