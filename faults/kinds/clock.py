@@ -103,6 +103,7 @@ class ClockSkew(OnProcesses):
             assert file is not None
             new = file.with_name(f"{file.name}.new")
             new.write_text(f"{offset_seconds:+.3f}\n", encoding="utf-8")
+            new.chmod(0o644)  # whoever is hit reads it, whatever our umask says
             new.replace(file)  # at no moment it is empty
 
         for_each((target.clock_file for target in self._targets.values()), write)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -127,6 +128,15 @@ def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, program: Progra
 def test_a_jvm_that_is_killed_meanwhile_has_no_clock_that_is_off(stage: Stage, program: Program) -> None:
     stage.during(skew("10m"), program.process.kill)
     assert stage.unhealed() == []
+
+
+def test_a_jvm_of_another_user_can_read_what_is_written(stage: Stage, program: Program) -> None:
+    before = os.umask(0o077)
+    try:
+        stage.during(skew("10m"), lambda: None)
+    finally:
+        os.umask(before)
+    assert program.clock_file.stat().st_mode & 0o444 == 0o444
 
 
 def test_one_that_does_not_tell_its_clock_is_refused(stage: Stage, program: Program) -> None:
