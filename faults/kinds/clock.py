@@ -91,16 +91,18 @@ class ClockSkew(OnProcesses):
         return alive and self._is_off_by(self._offset_seconds)
 
     def heal(self) -> None:
-        """Put the clocks right."""
-        self._write(0.0)
+        """Put the clocks right. A folder that is gone hides none: what still runs, `is_gone` asks."""
+        self._write(0.0, may_be_gone=True)
 
     def is_gone(self) -> bool:
         """The clock is right: of each JVM that is left, or of such a process."""
         return self._is_off_by(0.0)
 
-    def _write(self, offset_seconds: float) -> None:
+    def _write(self, offset_seconds: float, *, may_be_gone: bool = False) -> None:
         def write(file: Path | None) -> None:
             assert file is not None
+            if may_be_gone and not file.parent.exists():
+                return
             new = file.with_name(f"{file.name}.new")
             new.write_text(f"{offset_seconds:+.3f}\n", encoding="utf-8")
             new.chmod(0o644)  # whoever is hit reads it, whatever our umask says

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from faults.errors import FaultRefused
+from faults.errors import FaultRefused, NotHealed
 from testbed.engines import clock_agent
 from testbed.processes import OwnedProcess
-from tests.faults.stage import HEALERS, Stage, abandoned, wait_until
+from tests.faults.stage import HEALERS, Stage, abandoned, heal, wait_until
 from validator.stream.jars import find_java
 
 # The ways in which a program asks for the time of day, and what waits of 20 ms took by the clock that stays.
@@ -56,7 +56,8 @@ class Program:
     """A JVM that writes the times that it sees; a target of the stage."""
 
     def __init__(self, stage: Stage, java: Path) -> None:
-        self.clock_file, self._shown = stage.folder / "clock", stage.folder / "shown"
+        self.clock_file, self._shown = stage.folder / "clocks" / "c", stage.folder / "shown"
+        self.clock_file.parent.mkdir()
         self.clock_file.write_text("+0\n")
         source = stage.folder / "Tells.java"
         source.write_text(TELLS)
@@ -64,7 +65,7 @@ class Program:
         command = [java, agent, "-Xmx64m", "-XX:+UseSerialGC", source, self._shown]
         self.process = OwnedProcess(command, log=stage.folder / "tells.log", name="program", folder=stage.folder)
         (stage.folder / "c.pid").write_text(str(self.process.pid))
-        stage.targets["c"] = {"type": "process", "pid_file": "c.pid", "clock_file": "clock"}
+        stage.targets["c"] = {"type": "process", "pid_file": "c.pid", "clock_file": "clocks/c"}
         wait_until(self._shown.exists, "it tells the time")
 
     def off_by(self) -> list[float]:
@@ -128,6 +129,25 @@ def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, program: Progra
 def test_a_jvm_that_is_killed_meanwhile_has_no_clock_that_is_off(stage: Stage, program: Program) -> None:
     stage.during(skew("10m"), program.process.kill)
     assert stage.unhealed() == []
+
+
+@pytest.mark.parametrize("is_left", [False, True])
+def test_where_its_folder_is_gone_a_clock_is_off_only_of_a_jvm_that_is_left(
+    stage: Stage, program: Program, *, is_left: bool
+) -> None:
+    def lose() -> None:
+        if not is_left:
+            program.process.kill()
+        program.clock_file.parent.rename(stage.folder / "gone")
+
+    if is_left:
+        with pytest.raises(NotHealed, match="clock-skew on c is not healed"):
+            stage.during(skew("10m"), lose, limits={"healed_within": "2s"})
+        (stage.folder / "gone").rename(program.clock_file.parent)
+        heal(stage)
+        assert program.off_by()[0] == pytest.approx(0, abs=5)
+    else:
+        stage.during(skew("10m"), lose)
 
 
 def test_a_jvm_of_another_user_can_read_what_is_written(stage: Stage, program: Program) -> None:
