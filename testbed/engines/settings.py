@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
@@ -46,7 +47,8 @@ class Clock:
     def environment(self) -> dict[str, str]:
         """What the instance is started with; the JVMs that it starts have it, too."""
         if self.by.suffix == ".jar":
-            return {"JAVA_TOOL_OPTIONS": f"-javaagent:{self.by}={self.file}"}
+            # A JVM takes quotes there as a shell does.
+            return {"JAVA_TOOL_OPTIONS": shlex.quote(f"-javaagent:{self.by}={self.file}")}
         return {
             "LD_PRELOAD": str(self.by),
             "FAKETIME_TIMESTAMP_FILE": str(self.file),

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import sys
 import tempfile
@@ -107,9 +108,10 @@ def start_session(settings: SparkSettings, folder: Path) -> SparkSession:
     log_settings.write_text(_LOG + "".join(_log_at_info(name) for name in CLIENT_LOGGERS), encoding="utf-8")
     # Options of ours only: a collector chosen elsewhere, besides this one, would keep the JVM from starting. An agent
     # that gives it a clock of its own is ours, too.
-    agents = [told for told in os.environ.pop("JAVA_TOOL_OPTIONS", "").split() if told.startswith("-javaagent:")]
+    given = shlex.split(os.environ.pop("JAVA_TOOL_OPTIONS", ""))
+    agents = [told for told in given if told.startswith("-javaagent:")]
     options = (*JAVA_OPTIONS, *agents, f"-Djava.io.tmpdir={scratch}", f"-Dlog4j2.configurationFile={log_settings}")
-    os.environ["JDK_JAVA_OPTIONS"] = " ".join(options)
+    os.environ["JDK_JAVA_OPTIONS"] = shlex.join(options)
     os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
     builder = SparkSession.builder.master(f"local[{settings.parallelism}]").appName(settings.group)
     for name, value in spark_options(settings, kafka_jars(), scratch).items():

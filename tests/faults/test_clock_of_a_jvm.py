@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
+import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +15,7 @@ import pytest
 
 from faults.errors import FaultRefused, NotHealed
 from testbed.engines import clock_agent
+from testbed.engines.settings import Clock
 from testbed.processes import OwnedProcess
 from tests.faults.stage import HEALERS, Stage, abandoned, heal, wait_until
 from validator.stream.jars import find_java
@@ -118,6 +121,21 @@ def test_so_they_do_in_another_java(stage: Stage, program: Program, offset: str,
     seen: list[list[float]] = []
     stage.during(skew(offset), lambda: seen.append(program.off_by()))
     assert seen == [[pytest.approx(seconds, abs=5)] * 6]
+
+
+@pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
+def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
+    file = tmp_path / "a clock's =file"
+    file.write_text("-3600\n")
+    source = tmp_path / "Says.java"
+    source.write_text(
+        "class Says { public static void main(String[] a) { System.out.print(System.currentTimeMillis()); } }"
+    )
+    told = Clock(clock_agent.jar(), file).environment["JAVA_TOOL_OPTIONS"]
+    # Spark's driver reads it and passes it on in the other variable.
+    environment = os.environ | {variable: told if variable == "JAVA_TOOL_OPTIONS" else shlex.join(shlex.split(told))}
+    said = subprocess.check_output([find_java().executable, source], env=environment, text=True)
+    assert int(said) / 1000 == pytest.approx(time.time() - 3600, abs=30)
 
 
 @pytest.mark.parametrize("healer", HEALERS)
