@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -15,6 +16,7 @@ import pytest
 
 from faults.errors import FaultRefused, NotHealed
 from testbed.engines import clock_agent
+from testbed.engines.java_build import find_javac
 from testbed.engines.settings import Clock
 from testbed.processes import OwnedProcess
 from tests.faults.stage import HEALERS, Stage, abandoned, heal, wait_until
@@ -136,6 +138,29 @@ def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
     environment = os.environ | {variable: told if variable == "JAVA_TOOL_OPTIONS" else shlex.join(shlex.split(told))}
     said = subprocess.check_output([find_java().executable, source], env=environment, text=True)
     assert int(said) / 1000 == pytest.approx(time.time() - 3600, abs=30)
+
+
+def test_what_it_tells_is_removed_also_after_a_program_that_ends_at_once(tmp_path: Path) -> None:
+    """As Spark's launcher may. Where the agent's thread was to see to it, it came too late, and said so on stderr."""
+    file = tmp_path / "clock"
+    file.write_text("+0\n")
+    source = tmp_path / "Ends.java"
+    source.write_text(
+        """
+        class Ends {
+            public static void main(String[] told) throws Exception {
+                var files = Class.forName("java.io.DeleteOnExitHook").getDeclaredField("files");
+                files.setAccessible(true);
+                System.out.print(files.get(null));
+            }
+        }
+        """
+    )
+    subprocess.run([find_javac(), "-d", tmp_path, source], check=True)
+    opened = ["--add-opens", "java.base/java.io=ALL-UNNAMED"]
+    command = [find_java().executable, f"-javaagent:{clock_agent.jar()}={file}", *opened, "-cp", tmp_path, "Ends"]
+    said = subprocess.check_output(command, text=True)
+    assert re.fullmatch(rf"\[{re.escape(str(file))}\.\d+\]", said), said
 
 
 @pytest.mark.parametrize("healer", HEALERS)

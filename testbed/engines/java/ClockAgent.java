@@ -65,7 +65,9 @@ public final class ClockAgent {
         }
         Path clock = Path.of(file);
         look(clock);
-        Thread thread = new Thread(() -> watch(clock), "streamproof-clock");
+        Path seen = clock.resolveSibling(clock.getFileName() + "." + ProcessHandle.current().pid());
+        seen.toFile().deleteOnExit(); // here, since a program may have ended before the thread runs
+        Thread thread = new Thread(() -> watch(clock, seen), "streamproof-clock");
         thread.setDaemon(true);
         thread.start();
     }
@@ -95,8 +97,7 @@ public final class ClockAgent {
         LockSupport.parkUntil(blocker, deadlineMillis - offsetMillis);
     }
 
-    private static void watch(Path clock) {
-        Path seen = clock.resolveSibling(clock.getFileName() + "." + ProcessHandle.current().pid());
+    private static void watch(Path clock, Path seen) {
         Path fresh = seen.resolveSibling(seen.getFileName() + ".new");
         seen.toFile().deleteOnExit();
         while (true) {
