@@ -42,7 +42,7 @@ class LocalProcess(Selectable):
     ready: Address | None = None
     """After a kill it counts as healed only when this address takes a connection."""
     clock_file: Path | None = None
-    """The file that its libfaketime reads, for clock_skew."""
+    """The file that its agent or libfaketime reads, for clock_skew."""
     folder: Path = Path()
     """Where ``start`` runs; default: the folder of the configuration."""
     host: str | None = None
