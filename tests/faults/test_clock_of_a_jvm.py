@@ -163,6 +163,14 @@ def test_what_it_tells_is_removed_also_after_a_program_that_ends_at_once(tmp_pat
     assert re.fullmatch(rf"\[{re.escape(str(file))}\.\d+\]", said), said
 
 
+@pytest.mark.parametrize("rest", ["", "="])
+def test_without_its_file_the_agent_says_how_it_is_told(rest: str) -> None:
+    command = [str(find_java().executable), f"-javaagent:{clock_agent.jar()}{rest}", "-version"]
+    ran = subprocess.run(command, check=False, capture_output=True, text=True)
+    assert ran.returncode != 0
+    assert "The clock agent needs its file: -javaagent:JAR=FILE, with +0 in FILE." in ran.stderr
+
+
 @pytest.mark.parametrize("healer", HEALERS)
 def test_the_clock_of_a_killed_runner_is_put_right(stage: Stage, program: Program, healer: str) -> None:
     abandoned(stage, skew("10m"), healer, lambda: program.off_by()[0] > 500)

@@ -48,6 +48,9 @@ public final class ClockAgent {
 
     /** Called by the JVM before the program starts; {@code file} is what follows {@code =}. */
     public static void premain(String file, Instrumentation instrumentation) {
+        if (file == null || file.isEmpty()) {
+            throw new IllegalArgumentException("The clock agent needs its file: -javaagent:JAR=FILE, with +0 in FILE.");
+        }
         Module ours = ClockAgent.class.getModule();
         instrumentation.redefineModule(
                 Object.class.getModule(), Set.of(ours), Map.of("jdk.internal.misc", Set.of(ours)), Map.of(), Set.of(),
