@@ -57,13 +57,11 @@ public final class ClockAgent {
                 Map.of());
         getNanoTimeAdjustment(0); // found before any class is led here
         instrumentation.addTransformer(new Redirecting(), true);
-        for (Class<?> loaded : instrumentation.getAllLoadedClasses()) {
-            if (instrumentation.isModifiableClass(loaded)) {
-                try {
-                    instrumentation.retransformClasses(loaded);
-                } catch (UnmodifiableClassException | LinkageError | InternalError left) {
-                    // It keeps the machine's clock, and the proof is by another class.
-                }
+        Class<?>[] loaded = Arrays.stream(instrumentation.getAllLoadedClasses())
+                .filter(instrumentation::isModifiableClass).toArray(Class<?>[]::new);
+        if (!isRedirected(instrumentation, loaded)) { // all at once: one by one takes three times as long
+            for (Class<?> each : loaded) {
+                isRedirected(instrumentation, each); // one that is not keeps the machine's clock
             }
         }
         Path clock = Path.of(file);
@@ -73,6 +71,15 @@ public final class ClockAgent {
         Thread thread = new Thread(() -> watch(clock, seen), "streamproof-clock");
         thread.setDaemon(true);
         thread.start();
+    }
+
+    private static boolean isRedirected(Instrumentation instrumentation, Class<?>... loaded) {
+        try {
+            instrumentation.retransformClasses(loaded);
+            return true;
+        } catch (UnmodifiableClassException | LinkageError | InternalError left) {
+            return false;
+        }
     }
 
     /** In the place of {@link System#currentTimeMillis}. */
@@ -102,7 +109,6 @@ public final class ClockAgent {
 
     private static void watch(Path clock, Path seen) {
         Path fresh = seen.resolveSibling(seen.getFileName() + ".new");
-        seen.toFile().deleteOnExit();
         while (true) {
             look(clock);
             try {
