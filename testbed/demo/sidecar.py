@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import signal
 import urllib.error
 import urllib.request
@@ -27,7 +28,7 @@ class DemoSidecar:
         scratch = folder / "tmp"
         scratch.mkdir(exist_ok=True)
         # A run of a minute never earns back what the optimising compiler costs on two cores.
-        java = f"-Djava.io.tmpdir={scratch} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+        java = f"{shlex.quote(f'-Djava.io.tmpdir={scratch}')} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         self.process = OwnedProcess(
             streamproof("validate", config),
             log=folder / "sidecar.log",

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from testbed.engines.java_build import agent_jar
+from testbed.engines.java_build import CompileError, agent_jar
 from validator.stream.jars import PrerequisiteError
 
 _SOURCE: Final = Path(__file__).parent / "java" / "ClockAgent.java"
@@ -26,7 +26,7 @@ def main() -> int:
     """Print where it is; the exit status."""
     try:
         print(jar())
-    except PrerequisiteError as error:
+    except (PrerequisiteError, CompileError) as error:
         print(f"clock_agent: {error}", file=sys.stderr)
         return 2
     return 0
