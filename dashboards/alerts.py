@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboards.canary import canary
 from dashboards.promql import breaking, error_ratio, select
-from dashboards.rules import Alert, Group, Recording, seconds_of
+from dashboards.rules import Alert, Group, Recording, by_number, seconds_of
 from dashboards.settings import Settings
 from validator.measure.expected import MINUTE_US, UNHEALED_US
 
@@ -68,10 +68,11 @@ def _guarantee(settings: Settings) -> tuple[Alert, ...]:
             "StreamproofGuaranteeViolated",
             "critical",
             f"{OPEN} > 0",
-            "{{ .Labels.pipeline }} breaks its guarantee",
-            "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }} confirmed violations of class"
-            " {{ .Labels.class }} that nobody acknowledged and no planned fault explains; the guarantee that it"
-            " declares does not tolerate them.",
+            "{{ .Labels.pipeline }} breaks its guarantee: {{ .Labels.class }}",
+            "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }} confirmed"
+            f" {by_number('violation', 'violations')} of class {{{{ .Labels.class }}}} that"
+            f" {by_number('is', 'are')} not acknowledged and that no planned fault explains; the guarantee that the"
+            f" pipeline declares does not tolerate {by_number('it', 'them')}.",
             waits="0s",
             keeps="5m",  # a sidecar that restarts serves nothing for a minute: the alert must not come and go with it
         ),
@@ -97,7 +98,7 @@ def _burn(
         "StreamproofErrorBudgetBurn",
         "critical" if severity == "critical" else "warning",
         f"{ratio_name(long)} > {limit}\nand\n{ratio_name(short)} > {limit}",
-        "{{ .Labels.pipeline }} burns its error budget",
+        f"{{{{ .Labels.pipeline }}}} burns its error budget more than {rate:g} times too fast over {long}",
         f"Pipeline {{{{ .Labels.pipeline }}}} broke the guarantee that it declares on"
         f" {{{{ .Value | humanizePercentage }}}} of its contributions over {long}, and still does over {short}: more"
         f" than {rate:g} times what its objective of {settings.objective_ratio:.12g} allows. Of which class, what"
@@ -120,19 +121,35 @@ def _pipeline() -> tuple[Alert, ...]:
             f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '2m')})) > 0\n"
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "{{ .Labels.pipeline }} answers late, and ever later",
-            "Pipeline {{ .Labels.pipeline }} owes answers for {{ .Value | humanize }} contributions of class overdue,"
-            " and their number has just grown; they become missing when timing.missing_after has passed, unless"
-            " a record that could not be read may have made them late, or answers are gone.",
+            "Pipeline {{ .Labels.pipeline }} owes"
+            f" {by_number('an answer', 'answers')} for {{{{ .Value | humanize }}}}"
+            f" {by_number('contribution', 'contributions')} of class overdue, and the number has just grown."
+            " Overdue becomes missing when timing.missing_after has passed, unless a record that could not be read may"
+            " have made the event late, or answers are gone.",
             # Before missing_after (120 s unless set) has passed too: later it would warn of nothing.
             waits="30s",
             keeps="10m",
+        ),
+        Alert(
+            "StreamproofInputUnconsumed",
+            "critical",
+            f"sum by (pipeline) ({select('unconsumed_overdue_events')}) > 0\n"
+            f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
+            "the engine of {{ .Labels.pipeline }} is down or behind",
+            "Pipeline {{ .Labels.pipeline }} owes"
+            f" {by_number('an answer', 'answers')} for {{{{ .Value | humanize }}}}"
+            f" {by_number('contribution', 'contributions')} of class unconsumed for longer than timing.missing_after:"
+            " the engine's consumer group has not read the input that far. No loss is proven, and at-least-once and"
+            " exactly-once cannot be judged.",
+            waits="5m",
+            keeps="5m",
         ),
         Alert(
             "StreamproofVerdictUnknown",
             "warning",
             f"max by (pipeline, guarantee) ({unknown}) == 1\nand on (pipeline, guarantee)\n"
             f"{select('guarantee_declared')} == 1",
-            "{{ .Labels.pipeline }} cannot be judged",
+            "{{ .Labels.pipeline }} cannot be judged: {{ .Labels.guarantee }} is unknown",
             "The verdict on {{ .Labels.guarantee }} of pipeline {{ .Labels.pipeline }} has been unknown: the validator"
             " cannot say whether a violation of any class went unseen; the reasons are in its report.",
             waits="30m",
@@ -149,7 +166,9 @@ def _not_healed() -> tuple[Alert, ...]:
     """
     active = f"max by (pipeline, fault, kind, target) (last_over_time({select('fault_active', over=GAP)})) == 1"
     mutes = f"max by (pipeline) (last_over_time({select('fault_expects', over=GAP)})) == 1"
-    summary = "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed"
+    summary = (
+        "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed ({{ .Labels.kind }} on {{ .Labels.target }})"
+    )
     told = (
         "Fault {{ .Labels.fault }} ({{ .Labels.kind }} on {{ .Labels.target }}) of pipeline {{ .Labels.pipeline }}"
         " was injected, and no healing was told on the faults topic"

@@ -6,7 +6,7 @@ A pipeline without a canary has none of its series, so none of these fires for i
 from __future__ import annotations
 
 from dashboards.promql import select
-from dashboards.rules import Alert
+from dashboards.rules import Alert, by_number
 from validator.publish.canary import RECALL_LEAST
 
 
@@ -32,8 +32,10 @@ def canary() -> tuple[Alert, ...]:
             "warning",
             f"max by (pipeline) ({wrong}) > 0",
             "the sidecar of {{ .Labels.pipeline }} accuses what is right",
-            "The sidecar of pipeline {{ .Labels.pipeline }} called {{ .Value | humanize }} contributions of its canary"
-            " violations of a class that they are not: what it says of the pipeline may be a false alarm too.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} called {{ .Value | humanize }}"
+            f" {by_number('contribution', 'contributions')} of its canary"
+            f" {by_number('a violation of a class that it is not', 'violations of a class that they are not')}: what it"
+            " says of the pipeline may be a false alarm too.",
             waits="1m",
             keeps="5m",
             labels={"cause": "false_alarm"},

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from dashboards.alerts import groups, recordings
-from dashboards.rules import VALUE, Alert, Group, annotations_of, dump
+from dashboards.rules import Alert, Group, annotations_of, dump
 from dashboards.settings import Settings
 
 EXPRESSION: Final = "__expr__"
@@ -92,7 +92,8 @@ def provisioning_file(settings: Settings, datasource_uid: str) -> str:
 def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
     told = annotations_of(alert, settings)
     # In Grafana `.Value` is a text of all values; the number is that of the query.
-    told["description"] = VALUE.sub(rf"{{{{ .Values.{QUERY}.Value | \1 }}}}", told["description"])
+    for name in ("summary", "description"):
+        told[name] = re.sub(r"(?<= )\.Value(?= )", f".Values.{QUERY}.Value", told[name])
     return {
         "uid": uid_of(alert),
         "title": alert.title,

@@ -30,6 +30,7 @@ RUNBOOKS: Final = (
     "StreamproofGuaranteeViolated",
     "StreamproofErrorBudgetBurn",
     "StreamproofOverdueGrowing",
+    "StreamproofInputUnconsumed",
     "StreamproofVerdictUnknown",
 )
 DEFINITION: Final = Variable("definition", "latency from", "custom", ",".join(DEFINITIONS))

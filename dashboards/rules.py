@@ -31,6 +31,13 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 VALUE: Final = re.compile(r"{{ \.Value \| (humanize\w*) }}")
 """The number in a text, and the function that writes it: `1.235M`, `2%`, `7m 29s`; as it is, `1.234567e+06`."""
+NUMBERED: Final = re.compile(r"{{ if eq \.Value 1\.0 }}(.*?){{ else }}(.*?){{ end }}")
+"""Words that depend on whether the number is 1: :func:`by_number`."""
+
+
+def by_number(one: str, several: str) -> str:
+    """A template of ``one`` where the alert's value is 1, and of ``several`` elsewhere."""
+    return f"{{{{ if eq .Value 1.0 }}}}{one}{{{{ else }}}}{several}{{{{ end }}}}"
 
 
 @dataclass(frozen=True)
@@ -50,6 +57,7 @@ class Alert:
     hold, ``keeps`` how long the alert outlives it where it may flap. ``labels`` tell apart rules of one name.
     ``summary`` and ``description`` are Prometheus templates that use `.Labels` and `.Value` only, the value through a
     function that Grafana has too (`humanize` and its like): a `$` would be taken for a variable by its provisioning.
+    The summary names every label in which alerts of one pipeline may differ.
     """
 
     name: str

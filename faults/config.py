@@ -6,12 +6,10 @@ Raises FaultConfigError with one sentence that names the file, the field and the
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import Field, ValidationError, field_validator, model_validator
 
 from faults.catalogue import ABSENT_BACKENDS
@@ -19,6 +17,9 @@ from faults.errors import FaultConfigError
 from faults.section import Seconds, Section, first_problem
 from faults.spec import Expects, Range, Selector, Spec
 from faults.targets import Target
+from validator.model import documents
+from validator.model.kafka_options import OptionsRefused, librdkafka_options
+from validator.model.references import ReferencesUnresolved, expanded
 
 PlanName = Literal[
     "pgval-delay-below-timeout",
@@ -100,7 +101,16 @@ class KafkaSection(Section):
     bootstrap_servers: str
     topic: str = "faults"
     options: dict[str, str | int | float | bool] = Field(default_factory=dict)
-    """librdkafka producer options, security included."""
+    """librdkafka producer options, security included (docs/security.md)."""
+
+    @field_validator("options")
+    @classmethod
+    def _fits(cls, options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        try:
+            librdkafka_options(options)
+        except OptionsRefused as error:
+            raise ValueError(f"{error.problem}; {error.mend}") from None
+        return options
 
 
 class LimitsSection(Section):
@@ -151,11 +161,13 @@ def load(path: str | os.PathLike[str]) -> FaultConfig:
 def mapping_in(file: Path, keys: str) -> dict[str, Any]:
     """What the YAML file holds, unchecked; ``keys`` names in errors what it should. Raises FaultConfigError."""
     try:
-        data = yaml.safe_load(expanded(file.read_text(encoding="utf-8"), file))
+        data = expanded(documents.parse(documents.read(file)), os.environ, file.parent)
     except OSError as error:
         raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise FaultConfigError(f"{file}: is no valid YAML ({' '.join(str(error).split())}).") from error
+    except documents.DocumentRefused as error:
+        raise FaultConfigError(f"{file}: is not accepted as YAML ({error}).") from error
+    except ReferencesUnresolved as error:
+        raise FaultConfigError(f"{file}: {error}") from error
     if not isinstance(data, dict):
         raise FaultConfigError(f"{file}: must hold a mapping with {keys}.")
     return data
@@ -167,17 +179,6 @@ def parse(data: Mapping[str, object], source: str = "fault configuration") -> Fa
         return FaultConfig.model_validate(data)
     except ValidationError as error:
         raise FaultConfigError(f"{source}: {first_problem(error)}.") from error
-
-
-def expanded(text: str, file: Path) -> str:
-    """``text`` with each ``${NAME}`` taken from the environment. Raises FaultConfigError, which names ``file``."""
-
-    def value_of(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise FaultConfigError(f"{file}: the environment has no {match[1]}, which ${{{match[1]}}} refers to.")
-        return os.environ[match[1]]
-
-    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", value_of, text)
 
 
 def _resolved(config: FaultConfig, folder: Path) -> FaultConfig:

@@ -18,6 +18,7 @@ from faults.healing import POLL_SECONDS, Patience, becomes_true, heal_each, reac
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection, why_not
 from faults.kinds.makers import injection
+from faults.kinds.process import Pause
 from faults.section import text_of
 from faults.topic import FaultsTopic
 from faults.watchdog import Watchdog
@@ -104,7 +105,8 @@ def _one(
         (injected,) = (injected for known, injected in broken if known is entry)
         if injected.facts != entry.facts:
             journal.add_facts(entry, injected.facts)
-        say(f"healed: {_where(entry.fault)} is gone")
+        said = injected.why_not() if isinstance(injected, Pause) else ""
+        say(f"healed: {_where(entry.fault)} is gone" + (f"; {said}" if said else ""))
 
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
         # What is gone only once the others are healed is tried again with them, and so is who does not answer.

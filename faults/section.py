@@ -12,7 +12,7 @@ from pydantic_core import ErrorDetails
 _UNITS: Final = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600)}
 _TAGS: Final = ("fault", "group", "duration", "range")
 """What pydantic calls a choice in the place of an error, and the file does not."""
-_SIZES: Final = {"B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+_SIZES: Final = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 
 class Section(BaseModel):
@@ -23,7 +23,7 @@ class Section(BaseModel):
 
 def seconds_of(value: object) -> float:
     """A duration as it is written, ``90s``, in seconds. Raises ValueError."""
-    if value == 0 and not isinstance(value, bool):
+    if value in (0, "0") and not isinstance(value, bool):
         return 0.0
     matched = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)\s*(ms|s|m|h)", value) if isinstance(value, str) else None
     if matched is None:
@@ -34,7 +34,7 @@ def seconds_of(value: object) -> float:
 def _bytes(value: object) -> object:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
-    matched = re.fullmatch(r"([0-9]+)\s*(B|KB|MB|GB|KiB|MiB|GiB)", value) if isinstance(value, str) else None
+    matched = re.fullmatch(r"([0-9]+)\s*(B|KB|MB|GB|KiB|MiB|GiB|)", value) if isinstance(value, str) else None
     if matched is None:
         raise ValueError("a size is a whole number of bytes, or one with KB, MB, GB, KiB, MiB or GiB, as in 64MiB")
     return int(matched[1]) * _SIZES[matched[2]]

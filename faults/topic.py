@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
-from confluent_kafka import KafkaException, Message, Producer
+from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from faults.config import KafkaSection
 from faults.errors import FaultConfigError, NotTold, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
+from validator.model.kafka_options import librdkafka_options
+from validator.model.kafka_refusals import TRANSIENT, Heard, missing_right, refusal
 
 _FLUSH_SECONDS_MAX: Final = 30.0
 _LOOK_SECONDS_MAX: Final = 10.0
@@ -21,7 +23,8 @@ class FaultsTopic:
     def __init__(self, kafka: KafkaSection) -> None:
         self._kafka = kafka
         self._failed: str | None = None
-        options = dict(kafka.options)
+        options = librdkafka_options(kafka.options)
+        self._options, self._heard = options, Heard()
         self._producer = Producer(
             {
                 "acks": "all",
@@ -29,7 +32,7 @@ class FaultsTopic:
                 "linger.ms": 0,
                 "reconnect.backoff.max.ms": 500,
                 "message.timeout.ms": 24 * 3600 * 1000,
-                "log_level": 0,
+                **self._heard.options(),
                 **options,
                 "bootstrap.servers": kafka.bootstrap_servers,
             }
@@ -40,11 +43,19 @@ class FaultsTopic:
         try:
             metadata = self._producer.list_topics(self._kafka.topic, timeout=_LOOK_SECONDS_MAX)
         except KafkaException as error:
+            self._producer.poll(0)
+            why = refusal(self._heard.texts, self._options)
+            if why is not None and why.kind not in TRANSIENT:
+                raise FaultConfigError(f"kafka: the brokers cannot be used: {why}.") from error
             raise Unreachable(
                 f"kafka.bootstrap_servers: {self._kafka.bootstrap_servers} does not answer; start the broker, name "
                 "another address, or leave kafka: out to keep windows in the journal only."
             ) from error
-        if metadata.topics[self._kafka.topic].error is not None:
+        problem = metadata.topics[self._kafka.topic].error
+        if problem is not None and problem.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            lack = ": ".join(missing_right("WRITE", f"topic {self._kafka.topic}", self._options))
+            raise FaultConfigError(f"kafka.topic: {lack}.")
+        if problem is not None:
             raise FaultConfigError(
                 f"kafka.topic: there is no topic {self._kafka.topic}; create it, or leave kafka: out to keep windows "
                 "in the journal only."

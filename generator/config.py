@@ -6,12 +6,10 @@ Raises ``GeneratorConfigError`` (a ``ValueError``) with one sentence that names 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import Field, ValidationError, model_validator
 
 from generator.sections import (
@@ -30,6 +28,8 @@ from generator.sections import (
     Section,
 )
 from generator.workloads import mst, sst
+from validator.model import documents
+from validator.model.references import ReferencesUnresolved, expanded
 
 
 class GeneratorConfigError(ValueError):
@@ -112,15 +112,19 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
     """
     file = Path(path)
     try:
-        data = yaml.safe_load(_expand(file.read_text(encoding="utf-8"), file))
+        data = documents.parse(documents.read(file))
     except OSError as error:
         raise GeneratorConfigError(f"{file}: cannot be read ({error.strerror}).") from error
-    except yaml.YAMLError as error:
-        raise GeneratorConfigError(f"{file}: is no valid YAML ({' '.join(str(error).split())}).") from error
+    except documents.DocumentRefused as error:
+        raise GeneratorConfigError(f"{file}: is not accepted as YAML ({error}).") from error
     if not isinstance(data, dict):
         raise GeneratorConfigError(f"{file}: must hold a mapping that starts with kafka: and topic:.")
     for dotted, value in _pairs(overrides):
         _put(data, dotted, value)
+    try:
+        data = expanded(data, os.environ, file.parent)
+    except ReferencesUnresolved as error:
+        raise GeneratorConfigError(f"{file}: {error}") from error
     config = parse(data, str(file))
     if config.journal is not None and not config.journal.is_absolute():
         config = config.model_copy(update={"journal": file.parent / config.journal})
@@ -141,15 +145,6 @@ def parse(data: Mapping[str, object], source: str = "generator configuration") -
         raise GeneratorConfigError(f"{source}: {where}: {reason}{more}.") from error
 
 
-def _expand(text: str, file: Path) -> str:
-    def value_of(match: re.Match[str]) -> str:
-        if match[1] not in os.environ:
-            raise GeneratorConfigError(f"{file}: the environment has no {match[1]}, which ${{{match[1]}}} refers to.")
-        return os.environ[match[1]]
-
-    return re.sub(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}", value_of, text)
-
-
 def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[str, object]]:
     if isinstance(overrides, Mapping):
         yield from overrides.items()
@@ -158,7 +153,10 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
         dotted, equals, value = text.partition("=")
         if not equals:
             raise GeneratorConfigError(f"{text}: an override is written path.to.key=value.")
-        yield dotted, yaml.safe_load(value)
+        try:
+            yield dotted, documents.parse(value)
+        except documents.DocumentRefused as error:
+            raise GeneratorConfigError(f"{dotted}: its value is not accepted as YAML ({error}).") from error
 
 
 def _put(data: dict[str, Any], dotted: str, value: object) -> None:

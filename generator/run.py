@@ -14,14 +14,16 @@ from multiprocessing.sharedctypes import Synchronized
 from multiprocessing.synchronize import Event as ProcessEvent
 from typing import Any, Final
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
 from generator import journal, wire
 from generator.clock import Clock, SystemClock
-from generator.config import GeneratorConfig
+from generator.config import GeneratorConfig, GeneratorConfigError
 from generator.producer import Counters, Totals, flush_windows, produce
 from generator.sender import Target
+from validator.model.kafka_options import librdkafka_options
+from validator.model.kafka_refusals import TRANSIENT, Heard, missing_right, refusal
 
 PROGRESS_SECONDS: Final = 0.5
 METADATA_TIMEOUT_SECONDS: Final = 10.0
@@ -120,14 +122,26 @@ def _target(config: GeneratorConfig) -> Target:
 
 def _partitions(config: GeneratorConfig, topic: str) -> int:
     """The number of partitions of the topic. Raises GeneratorRunError where broker or topic cannot be found."""
-    options = {"bootstrap.servers": config.kafka.bootstrap_servers, **_connection_options(config.kafka.options)}
+    options = librdkafka_options(config.kafka.options)
+    heard = Heard()
+    connecting = {"bootstrap.servers": config.kafka.bootstrap_servers, **_connection_options(options)}
     try:
-        topics = AdminClient(options).list_topics(timeout=METADATA_TIMEOUT_SECONDS).topics
+        admin = AdminClient(connecting | heard.options())
+        topics = admin.list_topics(topic, timeout=METADATA_TIMEOUT_SECONDS).topics
     except KafkaException as error:
+        admin.poll(0)
+        why = refusal(heard.texts, options)
+        if why is not None and why.kind not in TRANSIENT:
+            raise GeneratorRunError(
+                f"The brokers at {config.kafka.bootstrap_servers} cannot be used: {why}."
+            ) from error
         raise GeneratorRunError(
             f"No broker answered at {config.kafka.bootstrap_servers} ({error.args[0].name()}); check that it runs."
         ) from error
     found = topics.get(topic)
+    if found is not None and found.error is not None and found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        lack = ": ".join(missing_right("WRITE", f"topic {topic}", options))
+        raise GeneratorRunError(f"{lack}.")
     if found is None or found.error is not None or not found.partitions:
         raise GeneratorRunError(f"Topic {topic} does not exist at {config.kafka.bootstrap_servers}; create it first.")
     return len(found.partitions)
@@ -138,9 +152,16 @@ def _connection_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clear(config: GeneratorConfig) -> None:
-    """Remove the journals of an earlier run from the folder: read together they would be no one's truth."""
+    """Remove the journals of an earlier run from the folder: read together they would be no one's truth.
+
+    Raises GeneratorConfigError where the folder has a summary that belongs to no such journal.
+    """
     assert config.journal is not None
     config.journal.mkdir(parents=True, exist_ok=True)
+    if (config.journal / "summary.json").exists() and not any(config.journal.glob("producer-*" + journal.SUFFIX)):
+        raise GeneratorConfigError(
+            f"journal: {config.journal} holds a summary.json that is not the generator's; name another folder."
+        )
     for pattern in ("producer-*" + journal.SUFFIX, "flush*" + journal.SUFFIX, "summary.json"):
         for old in config.journal.glob(pattern):
             old.unlink()

@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
 from generator import shapes
+from validator.model.kafka_options import OptionsRefused, librdkafka_options
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -20,6 +21,9 @@ def _duration_ms(value: object) -> object:
 
 
 def _share(value: object) -> object:
+    # A text is what a reference `${NAME}` stands for.
+    if isinstance(value, str) and re.fullmatch(r"[0-9]*\.?[0-9]+", value):
+        value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
         raise ValueError("a share is a number from 0 to 1")
     return float(value)
@@ -43,7 +47,16 @@ class KafkaSection(Section):
 
     bootstrap_servers: str
     options: dict[str, str | int | float | bool] = {}
-    """librdkafka producer options, security included; they win over what the generator sets."""
+    """librdkafka producer options, security included (docs/security.md); they win over what the generator sets."""
+
+    @field_validator("options")
+    @classmethod
+    def _fits(cls, options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+        try:
+            librdkafka_options(options)
+        except OptionsRefused as error:
+            raise ValueError(f"{error.problem}; {error.mend}") from None
+        return options
 
 
 class KeysSection(Section):

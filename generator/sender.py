@@ -14,6 +14,7 @@ from generator.config import GeneratorConfig
 from generator.outcomes import Ledger
 from generator.partitioning import partition_of
 from generator.workloads import sst
+from validator.model.kafka_options import librdkafka_options
 
 BLOCKED_WAIT_SECONDS: Final = 0.02
 """How long to wait for room in the client's queue before trying again."""
@@ -60,7 +61,7 @@ def client_options(config: GeneratorConfig) -> dict[str, str | int | float | boo
         "batch.size": 900_000,
         "queue.buffering.max.messages": 200_000,
         "queue.buffering.max.kbytes": 262_144,
-        **config.kafka.options,
+        **librdkafka_options(config.kafka.options),
     }
 
 

@@ -11,6 +11,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from faults.errors import FaultRefused, Unreachable
 from faults.targets import BrokerTarget, TopicTarget
+from validator.model.kafka_options import OptionsRefused, librdkafka_options
 
 ANSWER_SECONDS_MAX: Final = 1.0
 """A broker that takes longer for its metadata does not answer."""
@@ -34,7 +35,11 @@ def options(bootstrap_servers: str, file: Path | None) -> Options:
                 if not equals:
                     raise FaultRefused(f"options_file: line {number} of {file} is not name=value; mend it.")
                 read[name.strip()] = value.strip()
-    return {"log_level": 0, "reconnect.backoff.max.ms": 500, **read, "bootstrap.servers": bootstrap_servers}
+    try:
+        ready = librdkafka_options(read)
+    except OptionsRefused as error:
+        raise FaultRefused(f"options_file: {file}: {error.problem}; {error.mend}.") from error
+    return {"log_level": 0, "reconnect.backoff.max.ms": 500, **ready, "bootstrap.servers": bootstrap_servers}
 
 
 def admin(bootstrap_servers: str, file: Path | None) -> AdminClient:

@@ -19,6 +19,8 @@ from faults.parameters import RestartLoopParameters
 from faults.targets import LocalProcess
 
 _DIES_SECONDS: Final = 1.0
+_STAYS_SECONDS: Final = 0.2
+"""A process that lost its session while it was paused ends soon after it goes on: that is no healing."""
 
 
 class OnProcesses:
@@ -63,6 +65,9 @@ class Pause(OnProcesses):
         self._name = fault.name
         self._looks = Looks()
         self._going: set[int] = set()
+        self._ended: dict[str, int] = {}
+        """Target -> its process that ended since the pause began."""
+        self._back_since: float | None = None
 
     def prepare(self) -> None:
         """Find the processes. Raises FaultRefused also where one is stopped already: its end would not be ours."""
@@ -103,8 +108,26 @@ class Pause(OnProcesses):
         for_each(self.facts.processes, lambda process: processes.send(process, signal.SIGCONT))
 
     def is_gone(self) -> bool:
-        """None is stopped; one that ended meanwhile (a supervisor's doing) is not ours to bring back."""
-        return not any(processes.is_stopped(process) for process in self.facts.processes)
+        """All go on, and did for a moment. Where one ended, another one has taken its place, which is its supervisor's
+        or a person's to bring about."""
+        self._ended = {known.target: known.pid for known in self.facts.processes if not processes.is_alive(known)}
+        is_back = not any(processes.is_stopped(known) for known in self.facts.processes) and all(
+            processes.is_ready(self._targets[name]) for name in self._ended
+        )
+        now = time.monotonic()
+        if not is_back:
+            self._back_since = None
+            return False
+        self._back_since = self._back_since or now
+        return now - self._back_since >= _STAYS_SECONDS
+
+    def why_not(self) -> str:
+        """Which process ended: no pause then, whatever the plan says."""
+        return ", ".join(
+            f"process {pid} of {name} ended since it was paused, and "
+            + ("another one runs in its place" if processes.is_ready(self._targets[name]) else "none runs in its place")
+            for name, pid in self._ended.items()
+        )
 
 
 def _goes_on(known: KnownProcess) -> bool:

@@ -94,7 +94,7 @@ class Journal:
 
     def begin(self, heading: Heading) -> None:
         """Note that a campaign goes on from here; what was cut off before becomes a failure."""
-        for torn in (self._folder / "runs").glob(".*.tmp"):
+        for torn in (self._folder / "runs").glob(".*.json.*.tmp"):
             torn.unlink()
         self.append("campaign", settings=self._plan.same_in_all, machine=heading.machine, version=heading.version)
         for run in open_runs(self._lines):

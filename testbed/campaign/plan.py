@@ -10,7 +10,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal, Self, TypeVar
 
-import yaml
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from faults.section import Seconds, Section, problems_of
@@ -18,6 +17,7 @@ from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
 from testbed.engines.settings import Guarantee, Workload
 from testbed.run_files import PAGES, UPDATE_PERCENT
+from validator.model import documents
 
 FaultName = Literal[
     "none", "delay_below_timeout", "delay_above_timeout", "pause_below_timeout", "pause_above_timeout", "crash"
@@ -149,11 +149,11 @@ class Plan(Section):
 def load(path: Path) -> Plan:
     """Read the YAML file at ``path``. Raises PlanError."""
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8"))
+        data = documents.parse(documents.read(path))
     except OSError as error:
         raise PlanError(f"{path}: cannot be read ({error.strerror}); name a plan, see docs/campaigns.md.") from error
-    except yaml.YAMLError as error:
-        raise PlanError(f"{path}: is no valid YAML ({' '.join(str(error).split())}).") from error
+    except documents.DocumentRefused as error:
+        raise PlanError(f"{path}: is not accepted as YAML ({error}).") from error
     if not isinstance(data, dict):
         raise PlanError(f"{path}: must hold a mapping with engines:, guarantees: and faults:.")
     plan = parse(data, str(path))

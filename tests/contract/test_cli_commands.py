@@ -198,22 +198,28 @@ def room(monkeypatch: pytest.MonkeyPatch, name: str, **functions: Any) -> None:
 def test_validate_hands_the_configuration_to_the_sidecar(
     streamproof: Command, pipeline: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen: list[tuple[Config, bool, bool]] = []
+    seen: list[tuple[Config, bool, bool, bool]] = []
+    noticed: list[bool] = []
 
-    def run(config: Config, *, once: bool, leave_open: bool) -> int:
-        seen.append((config, once, leave_open))
+    def run(config: Config, *, once: bool, leave_open: bool, at_rest: bool, notices: object) -> int:
+        seen.append((config, once, leave_open, at_rest))
+        noticed.append(notices is not None)
         return 3
 
     room(monkeypatch, "validator.stream.sidecar", run=run)
-    assert streamproof("validate", pipeline, "--once", "--set", "metrics.port=0").status == 3
-    assert [(config.metrics.port, once, open_) for config, once, open_ in seen] == [(0, True, False)]
+    assert streamproof("validate", pipeline, "--once", "--at-rest", "--set", "metrics.port=0").status == 3
+    assert [(config.metrics.port, *options) for config, *options in seen] == [(0, True, False, True)]
+    streamproof("validate", pipeline)
+    streamproof("validate", pipeline, "--quiet")
+    assert noticed == [False, True, False]
 
 
-def test_leave_open_without_once_is_refused(streamproof: Command, pipeline: Path) -> None:
-    ran = streamproof("validate", pipeline, "--leave-open")
+@pytest.mark.parametrize("option", ["--leave-open", "--at-rest"])
+def test_what_is_about_the_end_is_refused_without_once(option: str, streamproof: Command, pipeline: Path) -> None:
+    ran = streamproof("validate", pipeline, option)
     assert (ran.status, ran.err) == (
         2,
-        "streamproof: validate: --leave-open means nothing without --once; add --once.\n",
+        f"streamproof: validate: {option} means nothing without --once; add --once.\n",
     )
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
+import sys
 import uuid
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 from validator.cli import machine, pipeline
 from validator.cli.diagnosis import Finding
@@ -49,7 +53,7 @@ def test_brokers_that_do_not_answer_are_one_problem(tmp_path: Path, monkeypatch:
     lines = stream.getvalue().splitlines()
     assert lines[-1] == "1 problem to mend."
     assert lines[-3].startswith("problem  brokers")
-    assert lines[-3].endswith("start them, or mend kafka.bootstrap_servers or the security options.")
+    assert lines[-3].endswith("127.0.0.1:1 (nothing listens there): check kafka.bootstrap_servers.")
 
 
 def test_a_machine_without_problems_is_0() -> None:
@@ -79,6 +83,37 @@ def test_a_pipeline_beside_a_real_broker(broker: EmbeddedBroker, tmp_path: Path)
     assert findings["timestamps"].said.startswith(f"{click}: CreateTime, so record times prove nothing")
     assert findings["consumer group"].said.startswith(f"{absent} does not exist;")
     assert findings["state"].said == f"{tmp_path / 'state'} will be made."
+    assert findings["retention"].status == "ok"
+
+
+@pytest.mark.integration
+def test_topics_whose_records_may_be_gone_before_they_are_read_are_named(
+    broker: EmbeddedBroker, tmp_path: Path
+) -> None:
+    click, output, late = (f"doctor-{name}-{uuid.uuid4().hex[:8]}" for name in ("click", "output", "late"))
+    broker.create_topics({click: 1}, {"retention.bytes": "1000000"})
+    broker.create_topics({output: 1}, {"cleanup.policy": "compact,delete", "retention.ms": "1000"})
+    broker.create_topics({late: 1})
+    given = config(
+        tmp_path,
+        f"kafka.bootstrap_servers={broker.bootstrap_servers}",
+        *(f"{place}.0.topic={topic}" for place, topic in (("inputs", click), ("outputs", output), ("late", late))),
+    )
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for _ in range(3):
+        producer.produce(late, b"{}")
+    assert producer.flush(30) == 0
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+    for done in admin.delete_records([TopicPartition(late, 0, 2)]).values():
+        done.result(30)
+    notes = [(it.subject, it.said) for it in pipeline.check(given) if it.subject.startswith("retention")]
+    assert [subject.removeprefix("retention of ") for subject, _ in notes] == [click, output, output, late]
+    for (_, said), expected in zip(
+        notes,
+        ("retention.bytes", "cleanup.policy=compact,delete", "expire after 1s", "begins at offset 2"),
+        strict=True,
+    ):
+        assert expected in said
 
 
 def test_a_state_that_is_held_is_a_problem_and_the_check_holds_nothing(tmp_path: Path) -> None:
@@ -120,3 +155,44 @@ def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
         finding = pipeline._port(config(tmp_path, f"metrics.port={port}"))
     assert finding.status == "problem"
     assert finding.said.startswith(f"port {port} on 127.0.0.1 cannot be had (Address already in use); end what listens")
+
+
+@pytest.mark.integration
+def test_the_newest_records_of_every_topic_are_decoded_and_shown(broker: EmbeddedBroker, tmp_path: Path) -> None:
+    click, output, late, empty = (f"doctor-{name}-{uuid.uuid4().hex[:8]}" for name in ("in", "out", "late", "none"))
+    broker.create_topics({click: 1, output: 1, late: 1, empty: 1})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    for number in range(150):
+        time = "soon" if number == 120 else "2026-01-31T12:00:01.5"
+        producer.produce(click, json.dumps({"id": number, "page": "home", "timestamp": time}))
+    producer.produce(output, json.dumps({"page": "home", "windowStart": "2026-01-31T12:00:00", "ids": [1, 2]}))
+    producer.produce(late, json.dumps({"clickId": "a", "page": "home", "clickTimestamp": "1970-01-01T00:00:01"}))
+    assert producer.flush(30) == 0
+    given = config(
+        tmp_path,
+        f"kafka.bootstrap_servers={broker.bootstrap_servers}",
+        f"inputs.0.topic={click}",
+        f"outputs.0.topic={output}",
+        "outputs.0.fields.ids=[clickIds]",
+        f"late.0.topic={late}",
+        f"rejected=[{{topic: {empty}, fields: {{id: id, key: page, event_time: timestamp}}}}]",
+    )
+    findings = [finding for finding in pipeline.check(given) if finding.subject.startswith("records of ")]
+    tell(findings, sys.stdout)
+    said = {(finding.subject.removeprefix("records of "), finding.status): finding.said for finding in findings}
+    assert said[output, "problem"] == (
+        f"none of the newest 1 decodes: at {output}-0 offset 0 field ids (path clickIds) is absent; "
+        "check outputs[0].fields.ids."
+    )
+    assert said[late, "ok"].startswith(
+        f"1 of the newest 1 decode; {late}-0 offset 0 is event a of key home at 1970-01-01T"
+    )
+    assert said[late, "note"].endswith("the unit of late[0].fields.event_time is wrong.")
+    assert said[empty, "note"].startswith("no committed record is visible")
+    assert said[click, "note"].startswith(
+        f"1 of the newest 100 do not decode: at {click}-0 offset 120 field event_time (path timestamp) "
+    )
+    assert said[click, "ok"] == (
+        f"99 of the newest 100 decode; {click}-0 offset 149 is event 149 of key home at 2026-01-31T12:00:01.500000Z, "
+        "in the window from 2026-01-31T12:00:00.000000Z."
+    )

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from validator.config.built import NOT_BUILT
+from validator.cli.refused import CONFIG_INIT, REFUSED
+from validator.config.built import COMBINATIONS, NOT_BUILT, refusals
 from validator.config.errors import ConfigError
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
@@ -247,3 +249,36 @@ def test_no_error_shows_what_an_option_holds() -> None:
 
 def test_the_reference_is_current() -> None:
     assert (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8") == render()
+
+
+def test_contract_and_reference_mark_all_that_is_refused() -> None:
+    assert set(refusals()) == {*NOT_BUILT, *(setting for entry in COMBINATIONS for setting in entry.settings)}
+    for page in ("CONTRACT.md", "configuration.md"):
+        text = (ROOT / "docs" / page).read_text(encoding="utf-8")
+        rows = [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
+        assert [row for row in rows if row not in text.splitlines()] == [], page
+    reference = render()
+    for setting, refused in refusals().items():
+        key = setting.rpartition(".")[2]
+        row = rf"^\| `{key}` \|.*\*\*Not built yet:\*\* {re.escape(refused)}\. \|$"
+        assert re.search(row, reference, re.MULTILINE), setting
+    contract = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8").splitlines()
+    for command in (*REFUSED, CONFIG_INIT):
+        assert any(f"streamproof {command.command} " in row and "**not built yet**" in row for row in contract), command
+
+
+def test_the_table_of_what_is_refused_is_the_only_one() -> None:
+    sources = (ROOT / "validator" / "config").glob("*.py")
+    said = re.compile(r'[(=,]\s*f?"[^"\n]*not built')
+    assert {path.name for path in sources if said.search(path.read_text(encoding="utf-8"))} == {"built.py"}
+
+
+def test_every_package_ships_its_types_and_its_files() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["setuptools"]
+    shipped = settings["package-data"]["*"]
+    packages = [name.rstrip("*") for name in settings["packages"]["find"]["include"]]
+    for package in packages:
+        assert (ROOT / package / "py.typed").is_file(), package
+    files = [path for package in packages for path in (ROOT / package).rglob("*") if path.is_file()]
+    others = [path for path in files if path.suffix not in (".py", ".pyc")]
+    assert [path for path in others if not any(path.match(pattern) for pattern in shipped)] == []

@@ -1,14 +1,83 @@
-"""Ctrl-C ends a sidecar as SIGTERM does: with the verdict so far, and no trace of a half-done batch."""
+"""Ctrl-C and systemd's SIGTERM, which reach every process, end a sidecar in order: with the verdict so far, and no
+trace of a half-done batch."""
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+from contextlib import suppress
 
 import pytest
 
+from testbed.processes import OwnedProcess
 from tests.crash import history
-from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, await_no_orphan, until
+from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, await_no_orphan, jvm_of, until
+
+TRACES = ("Exception", "Traceback", "py4j", "ERROR", "Error", "\tat ")
+
+
+def children_of(root: int) -> dict[int, str]:
+    """Process id -> command line of ``root`` and of all that it started, whatever their groups are."""
+    listed = subprocess.run(["ps", "-eo", "pid=,ppid=,args="], check=True, capture_output=True, text=True)
+    parents = {int(line.split()[0]): (int(line.split()[1]), line) for line in listed.stdout.splitlines()}
+    found = {root}
+    while more := {pid for pid, (parent, _) in parents.items() if parent in found} - found:
+        found |= more
+    return {pid: parents[pid][1] for pid in found if pid in parents}
+
+
+def traces_in(sidecars: Sidecars) -> list[str]:
+    """Lines that only a programmer can read."""
+    said = (sidecars.folder / "interrupted.log").read_text().splitlines()
+    return [line for line in said if any(trace in line for trace in TRACES)]
+
+
+def has_child(process: OwnedProcess, what: str) -> bool:
+    return any(what in command for command in children_of(process.pid).values())
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize(
+    ("number", "moment"),
+    [
+        (signal.SIGTERM, "the JVM starts"),
+        (signal.SIGTERM, "the first batch"),
+        (signal.SIGTERM, "a report is there"),
+        pytest.param(signal.SIGINT, "the first batch", marks=pytest.mark.extended),
+    ],
+)
+def test_a_signal_to_all_processes_ends_it_with_the_verdict(
+    sidecars: Sidecars, number: signal.Signals, moment: str
+) -> None:
+    history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
+    process = sidecars.start("interrupted")
+    reached = {
+        "the JVM starts": lambda: has_child(process, "java"),
+        "the first batch": lambda: has_child(process, "python_daemon"),
+        "a report is there": (sidecars.state("interrupted") / "report.json").exists,
+    }
+    try:
+        until(reached[moment], PROCESS_SECONDS_MAX, process.last_lines)
+        members = children_of(process.pid)
+        for pid in members:
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        status = process.wait(60)
+        await_no_orphan(process.pid)
+        until(lambda: not any(map(is_alive, members)), 5.0, lambda: f"left: {members}")
+    finally:
+        process.kill()
+    outcome = sidecars.report("interrupted")["outcome"] if moment == "a report is there" else "unknown"
+    assert status == {"pass": 0, "fail": 1, "unknown": 3}[outcome]
+    assert traces_in(sidecars) == []
+    assert not (sidecars.state("interrupted") / "endpoint.json").exists()
+
+
+def is_alive(pid: int) -> bool:
+    """Whether it runs; a dead one whose parent has not looked yet does not."""
+    answer = subprocess.run(["ps", "-o", "stat=", "-p", str(pid)], check=False, capture_output=True, text=True)
+    return answer.stdout.strip()[:1] not in ("", "Z")
 
 
 @pytest.mark.timeout(600)
@@ -26,3 +95,22 @@ def test_ctrl_c_ends_it_with_the_verdict(sidecars: Sidecars) -> None:
     assert status == {"pass": 0, "fail": 1, "unknown": 3}[outcome]
     assert "Exception" not in (sidecars.folder / "interrupted.log").read_text()
     assert not (sidecars.state("interrupted") / "endpoint.json").exists()
+
+
+@pytest.mark.timeout(600)
+def test_a_jvm_that_is_killed_is_told_in_a_sentence(sidecars: Sidecars) -> None:
+    history.append(sidecars.servers, history.clicks(sidecars.name, range(2)))
+    process = sidecars.start("interrupted")
+    try:
+        until((sidecars.state("interrupted") / "report.json").exists, PROCESS_SECONDS_MAX, process.last_lines)
+        os.kill(jvm_of(process.pid), signal.SIGKILL)
+        assert process.wait(60) == 3
+        await_no_orphan(process.pid)
+    finally:
+        process.kill()
+    *_, last = (sidecars.folder / "interrupted.log").read_text().splitlines()
+    assert last == (
+        "streamproof: the Spark JVM is gone (SIGKILL ended it, as the kernel does where memory runs out): "
+        "start the sidecar again, it goes on from here"
+    )
+    assert traces_in(sidecars) == []

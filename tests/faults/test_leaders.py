@@ -166,7 +166,9 @@ def test_a_move_that_cannot_be_is_refused(
 
 
 def test_a_listener_that_is_not_plain_is_refused(stage: Stage, cluster: Cluster, topic: str) -> None:
-    (stage.folder / "secret").write_text("security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n")
+    (stage.folder / "secret").write_text(
+        "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\nsasl.username=u\nsasl.password=p\n"
+    )
     stage.targets["events"]["options_file"] = "secret"
     with pytest.raises(FaultRefused, match="leaders can be moved over plain listeners only, not over SASL_PLAINTEXT"):
         stage.during({"kind": "leader_move", "target": "events"}, lambda: None)

@@ -77,6 +77,58 @@ def test_a_pause_that_somebody_else_ends_is_over(stage: Stage) -> None:
     assert stage.unhealed() == []
 
 
+@pytest.mark.parametrize("when", ["during", "after"])
+def test_a_process_that_ends_because_of_its_pause_is_not_healed(stage: Stage, when: str) -> None:
+    """As a worker does that finds its session lost: while it is paused by its supervisor, or as soon as it goes on."""
+    ends = "signal.signal(signal.SIGCONT, lambda *_: sys.exit())" if when == "after" else "pass"
+    code = f"import signal, sys; {ends}; print(flush=True); signal.pause()"
+    worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
+    assert worker.stdout is not None
+    worker.stdout.readline()
+    stage.targets["w0"] = {"type": "process", "pid": worker.pid}
+    config = stage.write({"kind": "process_pause", "target": "w0", "for": "50ms"}, limits={"healed_within": "1s"})
+    said: list[str] = []
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("failure:") and when == "during":
+            worker.kill()
+            worker.wait()
+
+    told = (
+        rf"process-pause on w0 is not healed: .*\(process {worker.pid} of w0 ended since it was paused, and none runs"
+    )
+    try:
+        with pytest.raises(NotHealed, match=told) as raised:
+            run(config, timeline(config), say, threading.Event())
+        assert raised.value.exit_status == 3
+        assert not [line for line in said if line.startswith("healed")]
+        assert len(stage.unhealed()) == 1
+    finally:
+        worker.kill()
+        worker.communicate()
+
+
+def test_a_paused_process_that_is_replaced_is_told(stage: Stage) -> None:
+    stage.add_worker("w0")
+    first, said = stage.pid("w0"), list[str]()
+    config = stage.write({"kind": "process_pause", "target": "w0"})
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("failure:"):
+            os.kill(first, signal.SIGKILL)
+            wait_until(lambda: not is_alive(first), "it has ended")
+            stage.add_worker("w0")
+
+    run(config, timeline(config), say, threading.Event())
+    assert said[-1] == (
+        f"healed: process-pause on w0 is gone; process {first} of w0 ended since it was paused, "
+        "and another one runs in its place"
+    )
+    assert stage.unhealed() == []
+
+
 def test_a_group_is_paused_as_a_whole(stage: Stage) -> None:
     shell = subprocess.Popen(
         ["/bin/sh", "-c", "sleep 600 & echo $!; wait"], stdout=subprocess.PIPE, text=True, start_new_session=True

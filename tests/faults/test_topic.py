@@ -44,7 +44,7 @@ def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -
     file.write_text(EXAMPLES["clickstream"])
     config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
     told = FaultRecords()
-    with closing(SidecarsReader(config)) as reader:
+    with closing(SidecarsReader(config, print)) as reader:
 
         def are_whole() -> bool:
             told.take(reader.poll())

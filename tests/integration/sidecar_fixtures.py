@@ -255,11 +255,13 @@ class Pipeline:
     def state(self, state: str = "state") -> Path:
         return self.folder / state
 
-    def once(self, *settings: str, state: str = "state", leave_open: bool = False) -> Run:
+    def once(self, *settings: str, state: str = "state", leave_open: bool = False, at_rest: bool = False) -> Run:
         """`validate --once`, to its end."""
         said: list[str] = []
         config = self.config(*settings, state=state)
-        sidecar = Sidecar(config, once=True, leave_open=leave_open, say=said.append, session=self.spark)
+        sidecar = Sidecar(
+            config, once=True, leave_open=leave_open, at_rest=at_rest, say=said.append, session=self.spark
+        )
         status = sidecar.run()
         report = read_report(self.state(state))
         assert report is not None
@@ -297,6 +299,12 @@ class Pipeline:
         asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])]
         admin = self.admin()
         for done in admin.alter_consumer_group_offsets(asked).values():
+            done.result(30)
+
+    def delete_group(self, group: str) -> None:
+        """What expiry does: the group's offsets are gone."""
+        admin = self.admin()
+        for done in admin.delete_consumer_groups([group]).values():
             done.result(30)
 
     def add_partitions(self, topic: str, total: int) -> None:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso
+from validator.model.cut import cut
 from validator.model.terminal import OBEYED
 from validator.publish import explain
 
+LONG = "long " * 200
 ODD = "it's \x1b[2J\n\x9b31m\u202e'7"
 
 
 @pytest.mark.timeout(300)
 def test_the_story_of_an_event_and_of_a_cell(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     pipeline.create()
-    pipeline.clicks(click(1, 1), click(2, 2), click(ODD, 3, ODD))
-    pipeline.answers(answer([1, 1]), answer([ODD, ODD], 0, ODD))
+    pipeline.clicks(click(1, 1), click(2, 2), click(ODD, 3, ODD), click(LONG, 4, LONG))
+    pipeline.answers(answer([1, 1]), answer([ODD, ODD], 0, ODD), answer([LONG, LONG], 0, LONG))
     assert pipeline.once().status == 1
     capsys.readouterr()
 
@@ -44,3 +48,17 @@ def test_the_story_of_an_event_and_of_a_cell(pipeline: Pipeline, capsys: pytest.
     status, nothing, complaint = told("\x1b[2J")
     assert (status, nothing) == (3, "")
     assert "nothing that was read carries id \\x1b[2J (or retention has dropped it)" in complaint
+
+    # What is published of a long id or key is cut, and names the whole one all the same.
+    listed = json.loads((pipeline.state() / "violations.json").read_text())["violations"]
+    shown = next(entry for entry in listed if entry["key"] == cut(LONG))
+    assert shown["ids"] == [cut(LONG)]
+    status, story, _ = told(cut(LONG))
+    assert (status, story.splitlines()[0]) == (0, f"Event {cut(LONG)}")
+    assert "duplicate confirmed" in story
+    assert len(story) < 5_000
+    status, cell, _ = told((f"{iso(0)}Z", cut(LONG)))
+    assert (status, cell.splitlines()[0]) == (
+        0,
+        f"Cell {cut(LONG)} of the window that starts at 1970-01-01T00:00:00.000000Z",
+    )

@@ -31,7 +31,7 @@ def test_each_poll_takes_all_that_is_there(
     broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_names("faults")
-    faults = FaultsTopic(loads(_CONFIG.format(servers=broker.bootstrap_servers, topic=topic), tmp_path, (), {}))
+    faults = FaultsTopic(loads(_CONFIG.format(servers=broker.bootstrap_servers, topic=topic), tmp_path, (), {}), print)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     def tell(state: str, second: int) -> None:

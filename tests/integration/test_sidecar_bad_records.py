@@ -32,6 +32,17 @@ BAD_EVENTS: dict[str, str | bytes | None] = {
     "a number as time, without a unit": json.dumps({"id": 900, "page": "a", "timestamp": 1000}),
     "a time without a date": json.dumps({"id": 900, "page": "a", "timestamp": "00:00:01"}),
     "a date that is none": json.dumps({"id": 900, "page": "a", "timestamp": "1970-13-41T00:00:01"}),
+    "junk after the object": json.dumps({"id": 900, **_PLACE}) + " junk",
+    "two objects": json.dumps({"id": 900, **_PLACE}) * 2,
+    "a byte order mark": b"\xef\xbb\xbf" + json.dumps({"id": 900, **_PLACE}).encode(),
+    "NaN": json.dumps({"id": 900, **_PLACE, "x": float("nan")}),
+    "single quotes": str({"id": 900, **_PLACE}),
+    "an id said twice": '{"id": 900, "page": "a", "timestamp": "1970-01-01T00:00:01", "id": 901}',
+    "half of a surrogate pair": '{"id": "\\ud800", "page": "a", "timestamp": "1970-01-01T00:00:01"}',
+    "an array as key": json.dumps({"id": 900, **_PLACE, "page": ["a"]}),
+    "a time zone without an offset": json.dumps(
+        {"id": 900, "page": "a", "timestamp": "1970-01-01T00:00:01 Europe/Paris"}
+    ),
     "a null value": None,
     "a zero-byte value": b"",
 }
@@ -50,6 +61,8 @@ BAD_RESULTS: dict[str, str | bytes | None] = {
     "a list as an id": json.dumps({**_CELL, "clickIds": [[1]]}),
     "no key": json.dumps({"windowStart": iso(0), "clickIds": [1]}),
     "no window": json.dumps({"page": "a", "clickIds": [1]}),
+    "junk after the object": json.dumps({**_CELL, "clickIds": [1]}) + "}",
+    "an array as key": json.dumps({**_CELL, "page": ["a"], "clickIds": [1]}),
     "a word as window": json.dumps({"page": "a", "windowStart": "now", "clickIds": [1]}),
 }
 BAD_LATE: dict[str, str | bytes | None] = {"no id": '{"page": "a"}', "a null value": None}
@@ -89,7 +102,12 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
     assert run.report["violations"]["suspected"]["misplaced"] == 1
     assert not any(run.report["violations"]["confirmed"].values())
     assert run.verdicts == ("unknown", "unknown", "unknown")
+    in_doubt = (
+        f"the configuration of topic {pipeline.late} is in doubt: no record of it decodes ({len(BAD_LATE)} were read); "
+        f"for example {pipeline.late}-0 offset 0, where field id (path clickId) is absent; check late[0].fields.id"
+    )
     doubts = [
+        in_doubt,
         f"{len(BAD_EVENTS)} input records could not be decoded, so what they would explain is not known",
         f"{len(BAD_LATE)} late records could not be decoded, so what they would explain is not known",
     ]
@@ -132,7 +150,7 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
 def test_what_was_acknowledged_stays_so_over_a_restart_and_what_comes_later_is_open(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1))
-    pipeline.answers("answer!", "another")
+    pipeline.answers(answer([1]), "answer!", "another")
     with pipeline.live() as live:
         live.until(lambda report: report["violations_unacknowledged"] == 2)
         assert main(["ack", str(live.state), "--class", "undecodable", "--reason", "the old version's"]) == 0
@@ -154,7 +172,7 @@ def test_unknown_ids_beside_undecodable_input_leave_the_verdict_unknown(pipeline
 
     assert run.counts() == {"expected": 1, "processed": 1, "unknown_id": 1}
     assert run.verdicts == ("unknown", "unknown", "unknown")
-    assert run.report["reasons"] == ["1 input records could not be decoded, so what they would explain is not known"]
+    assert run.report["reasons"] == ["1 input record could not be decoded, so what it would explain is not known"]
     assert run.status == 3
 
 

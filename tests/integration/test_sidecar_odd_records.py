@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from confluent_kafka import Producer
 
-from tests.integration.sidecar_fixtures import Pipeline, iso
+from tests.integration.sidecar_fixtures import Pipeline, click, iso
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -21,6 +22,14 @@ CASES: dict[str, Case] = {
     "integers beyond 64 bits are exact": (("beyond", "r"), 0, [2**63, 2**63 + 1], [2**63 + 1, 2**63]),
     "text ids": (("text", "r"), 0, ["x-1", "007", "-0", "", "é", "1e3"], ["-0", "é", "", "007", "1e3", "x-1"]),
     "text ids in braces": (("braces", "r"), 0, ["{550e8400-e29b}", "[a]", "[7]x"], ["[a]", "[7]x", "{550e8400-e29b}"]),
+    "text ids that look like JSON": (
+        ("json", "r"),
+        0,
+        ["[1]", "[]", "{}", '{"a":1}', "NaN"],
+        ["{}", "[]", '{"a":1}', "NaN", "[1]"],
+    ),
+    "a key that looks like an array": (('["a"]', "r"), 0, [34], [34]),
+    "a number in another form is the same id": (("forms", "r"), 0, [50.0, 51, 52.0], [50, 51.0, 52]),
     "numbers and texts in one list": (("mixed", "r"), 0, [10, "y", 11], [11, 10, "y"]),
     "scalars that are neither integer nor text": (("scalars", "r"), 0, [True, 1.5], [1.5, True]),
     "an event sent twice is expected twice": (("twice", "r"), 0, [20, 20], [20, 20]),
@@ -46,13 +55,23 @@ def test_odd_records_that_are_right_pass(pipeline: Pipeline) -> None:
     # A time with a zone, for a cell that has an event already; an empty list where nothing was expected; a tombstone.
     pipeline.clicks('{"id": 60, "page": "zone", "region": "r", "timestamp": "1970-01-01T02:00:05.5+02:00"}')
     pipeline.answers('{"page": "zone", "region": "r", "windowStart": "1970-01-01T00:00:00Z", "clickIds": [60]}')
+    # The forms of a time, for one cell; white space around a value; member names that are escaped.
+    forms = ["1970-01-01T00:00Z", "1970-01-01T00:00:05,5Z", "1970-01-01t00:00:09.999999999z", "19700101T000005Z",
+             "1969-12-31T24:00:00", "1970-01-01 01:00:00+01", "1970-01-01T00:00:01.0000000Z", "1970-01-01"]  # fmt: skip
+    for number, form in enumerate(forms):
+        event = json.dumps({"id": 70 + number, "page": "times", "region": "r", "timestamp": form})
+        pipeline.clicks("\n\t" + event.replace('"id"', '"\\u0069d"') + " \r\n")
+    listed = json.dumps([70 + number for number in range(len(forms))])
+    pipeline.answers(
+        f'\r\n{{"page": "times", "region": "r", "windowStart": "1970-01-01T00:00Z", "clickIds": {listed}}}\n'
+    )
     pipeline.answers('{"page": "none", "region": "r", "windowStart": "1970-01-01T00:00:00Z", "clickIds": []}', None)
 
     run = pipeline.once(
         "inputs.0.fields.key=[page, region]", "outputs.0.fields.key=[page, region]", "late.0.fields.key=[page, region]"
     )
 
-    events = sum(len(ids) for _, _, ids, _ in CASES.values()) + 1
+    events = sum(len(ids) for _, _, ids, _ in CASES.values()) + 1 + len(forms)
     assert run.counts() == {"expected": events, "processed": events}
     assert run.report["inputs"] == {
         "read": events,
@@ -62,7 +81,22 @@ def test_odd_records_that_are_right_pass(pipeline: Pipeline) -> None:
         "out_of_scope": 0,
     }
     results = {name: count for name, count in run.report["results"].items() if count}
-    assert results == {"read": len(CASES) + 3, "correct": len(CASES) + 2, "tombstone": 1}
+    assert results == {"read": len(CASES) + 4, "correct": len(CASES) + 3, "tombstone": 1}
     assert run.report["cells"]["violated"] == 0
     assert run.verdicts == ("pass", "pass", "pass")
     assert (run.status, run.report["reasons"]) == (0, [])
+
+
+def test_results_whose_parts_are_in_the_record_pass(pipeline: Pipeline) -> None:
+    """The window in the record's timestamp, the ids in a header: of repeated headers the last one counts."""
+    pipeline.create(config={"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
+    pipeline.clicks(click(1, 11), click("x", 19.999999), click(2, 20))
+    producer = Producer({"bootstrap.servers": pipeline.servers})
+    for window, ids in ((10, b'["x", 1]'), (20, b" [2]\n")):
+        headers = [("ids", b"[900]"), ("ids", ids)]
+        producer.produce(pipeline.output, b"any", key=b"a", headers=headers, timestamp=window * 1_000)
+    assert producer.flush(30) == 0
+    fields = ["key=$key", "window_start=$timestamp", "ids=$header.ids"]
+    run = pipeline.once(*[f"outputs.0.fields.{field}" for field in fields])
+    assert run.counts() == {"expected": 3, "processed": 3}
+    assert (run.verdicts, run.status) == (("pass",) * 3, 0)

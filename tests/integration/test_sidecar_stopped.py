@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import shutil
 import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,17 +72,74 @@ def test_a_full_disk_is_named_with_the_state_that_is_on_it(pipeline: Pipeline, m
 
     def reach(name: str) -> None:
         if name == "before_rest":
-            raise OSError(errno.ENOSPC, "No space left on device")
+            raise OSError(errno.ENOSPC, "No space left on device", str(pipeline.state() / "facts"))
 
     monkeypatch.setattr(batch, "reach", reach)
     with pytest.raises(CannotVerify) as refused:
         pipeline.once()
-    assert str(refused.value) == (
-        f"no room is left for the state {pipeline.state()} (No space left on device): "
-        "free some and start the sidecar again, it goes on from here"
+    assert re.fullmatch(
+        rf"no room is left for the state {pipeline.state()} \([\d,]+ bytes are free there, and the state has [\d,]+ "
+        r"bytes\): free some and start the sidecar again, it goes on from here",
+        str(refused.value),
     )
     monkeypatch.undo()
     assert pipeline.once().status == 0
+
+
+def test_a_topic_that_is_deleted_while_it_is_read_is_told_in_a_sentence(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+    with pipeline.live() as live:
+        live.until(lambda report: report["contributions"]["processed"] == 1)
+        pipeline.broker.delete_topic(pipeline.output)
+        live.until_said(f"topic {pipeline.output} does not exist yet: waiting for it")
+        ended = [line for line in live.said if line.startswith("starting again")]
+        gone = f"starting again from the committed frontiers: topic {pipeline.output} was deleted while it was read"
+        assert set(ended) <= {gone}
+
+
+def test_a_state_that_is_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> None:
+    # What is written meanwhile may stay.
+    with pytest.raises(CannotVerify) as refused:
+        _live_until_it_ends(pipeline, lambda: shutil.rmtree(pipeline.state(), ignore_errors=True))
+    assert re.fullmatch(
+        rf"the (lock file of the )?state folder {pipeline.state()} was deleted while the sidecar ran: what it had "
+        "verified is lost, and the next start begins anew",
+        str(refused.value),
+    )
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or sys.platform != "linux", reason="a small file system needs root on Linux")
+def test_a_disk_that_fills_is_told_with_what_is_free(pipeline: Pipeline, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+
+    def fill() -> None:
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while True:
+                filler.write(bytes(512))
+
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "none", disk], check=True)
+    try:
+        with pytest.raises(CannotVerify) as refused:
+            _live_until_it_ends(pipeline, fill, state="disk/state")
+    finally:
+        subprocess.run(["umount", "--lazy", disk], check=True)
+    assert f"no room is left for the state {disk}/state (" in str(refused.value)
+    assert " bytes are free there, and the state has " in str(refused.value)
+
+
+def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: str = "state") -> None:
+    """A live sidecar until it ends by itself, because of what ``act`` does once it has judged an event."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+    with pipeline.live(state=state) as live:
+        live.until(lambda report: report["contributions"]["processed"] == 1)
+        act()
+        pipeline.clicks(click(2, 11))
+        assert live.ended.wait(60), live.said
 
 
 @pytest.mark.extended

@@ -88,7 +88,7 @@ def test_a_recreated_input_may_explain_what_is_in_excess_from_then_on(pipeline: 
         assert (suspected["duplicate"], suspected["unknown_id"]) == (1, 1)
     again = pipeline.once(leave_open=True).report
     assert again["violations"]["confirmed"]["duplicate"] == again["violations"]["suspected"]["duplicate"] == 1
-    unknown = "was deleted and made again while it was read: how much of it was never read is not known"
+    unknown = "was deleted and recreated: how many of its records were never read is not known"
     assert f"topic {pipeline.input} {unknown}" in again["reasons"]
 
 
@@ -144,7 +144,7 @@ def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pi
     assert run.verdicts == ("unknown",) * 3
     assert run.report["reasons"] == [
         f"2 records of {pipeline.output}-0 were gone before they could be read (retention or a recreated topic)",
-        "1 contributions may have been answered in output that is gone",
+        "1 contribution may have been answered in output that is gone",
     ]
     assert run.status == 3
 

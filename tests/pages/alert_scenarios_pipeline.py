@@ -16,7 +16,7 @@ LIVES = (
     Scenario(
         "StreamproofGuaranteeViolated",
         {
-            'streamproof_violations_open{pipeline="clickstream",class="duplicate"}': "0x5 3x10 0x20",
+            'streamproof_violations_open{pipeline="clickstream",class="duplicate"}': "0x5 3x4 1x6 0x20",
             EXACTLY_ONCE: "1x40",
         },
         {**PIPELINE, "class": "duplicate"},
@@ -24,7 +24,7 @@ LIVES = (
         silent="5m",
         fires=("7m", "16m", "19m"),  # acknowledged at 17m; it is kept for 5 minutes
         resolved="25m",
-        values=("3", "3", "3"),
+        values=("3", "1", "1"),
     ),
     Scenario(
         "StreamproofGuaranteeViolated",
@@ -89,6 +89,17 @@ LIVES = (
         fires=("12m", "20m", "40m"),  # it stops to grow at 30m; the derivative looks 2 minutes back, then 10 are kept
         resolved="45m",
         values=("20", "100", "200"),
+    ),
+    Scenario(
+        "StreamproofInputUnconsumed",
+        # The engine dies, and is started again 15 minutes later.
+        {'streamproof_unconsumed_overdue_events{pipeline="clickstream"}': "0x5 100+100x14 1400-700x2 0x20"},
+        PIPELINE,
+        "critical",
+        silent="9m",
+        fires=("12m", "20m"),
+        resolved="32m",
+        values=("700", "1500"),
     ),
     Scenario(
         "StreamproofVerdictUnknown",
@@ -192,6 +203,21 @@ QUIET = (
             'streamproof_fault_expects{pipeline="clickstream",class="overdue"}': "0x10 1x60",
         },
         ("20m", "45m"),
+    ),
+    Quiet(
+        "the plan of a fault expects the engine to stand still",
+        "StreamproofInputUnconsumed",
+        {
+            'streamproof_unconsumed_overdue_events{pipeline="clickstream"}': "0x10 100x40",
+            'streamproof_fault_expects{pipeline="clickstream",class="overdue"}': "0x10 1x60",
+        },
+        ("20m", "45m"),
+    ),
+    Quiet(
+        "an engine that catches up within five minutes",
+        "StreamproofInputUnconsumed",
+        {'streamproof_unconsumed_overdue_events{pipeline="clickstream"}': "0x10 100x3 0x40"},
+        ("12m", "20m"),
     ),
     Quiet(
         "a duplicate breaks nothing that at-least-once claims",

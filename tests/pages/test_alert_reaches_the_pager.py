@@ -124,8 +124,8 @@ def test_a_violation_reaches_the_pager_and_a_healthy_run_under_load_does_not(pip
             assert told.labels["pipeline"] == pipeline.name
             assert told.labels["class"] == "duplicate"
             assert told.labels["severity"] == "critical"
-            assert told.annotations["summary"] == f"{pipeline.name} breaks its guarantee"
-            assert "1 confirmed violations of class duplicate" in told.annotations["description"]
+            assert told.annotations["summary"] == f"{pipeline.name} breaks its guarantee: duplicate"
+            assert "1 confirmed violation of class duplicate that is not" in told.annotations["description"]
             assert told.annotations["runbook_url"] == f"{SETTINGS.runbooks}/StreamproofGuaranteeViolated.md"
             page = told.annotations["status_page"].strip()
             assert page == f"http://{target_of(live)}/"

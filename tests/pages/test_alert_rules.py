@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dashboards.alerts import alerts, groups
-from dashboards.rules import Alert, dashboard_of, prometheus
+from dashboards.rules import NUMBERED, Alert, dashboard_of, prometheus
 from dashboards.settings import Settings
 from tests.pages import alert_scenarios_pipeline, alert_scenarios_sidecar
 from tests.pages.alert_scenarios import Quiet, Scenario
@@ -47,6 +47,7 @@ def alert_of(scenario: Scenario) -> Alert:
 
 def rendered(template: str, scenario: Scenario, value: str) -> str:
     text = re.sub(r"{{ \.Labels\.(\w+) }}", lambda found: scenario.labels[found[1]], template)
+    text = NUMBERED.sub(r"\1" if value == "1" else r"\2", text) if value else text
     text = re.sub(r"{{ \.Value \| (\w+) }}", lambda found: READABLE[found[1]](float(value)), text) if value else text
     assert "{{" not in text, f"not rendered: {text}"
     return text
@@ -182,6 +183,14 @@ def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path) -> None:
     told["exp_annotations"]["runbook_url"] = f"http://clickstream.example:9464/runbooks/{scenario.alert}"
     check: dict[str, object] = {"eval_time": scenario.fires[0], "alertname": scenario.alert, "exp_alerts": [told]}
     promtool(tmp_path, {**scenario.series, **seen}, [check], interval=scenario.interval)
+
+
+def test_two_alerts_of_one_pipeline_differ_in_their_summary() -> None:
+    """A pager shows the summary only."""
+    for scenario in ALL_LIVES:
+        named = set(re.findall(r"{{ \.Labels\.(\w+) }}", alert_of(scenario).summary))
+        assert named == {name for name in scenario.labels if name not in OWN_LABELS}, scenario
+    assert len({alert.summary for alert in alerts(Settings())}) == len(alerts(Settings()))
 
 
 def test_every_alert_has_its_life_told() -> None:

@@ -135,7 +135,7 @@ class Clock:
         brought = [
             step.lookup_us
             for number, step in enumerate(self.steps[:upto])
-            if self.brings(step, place) or number in lost
+            if self.brings(step, place) or number in lost or self.vanished(step, place)
         ]
         since = max(brought, default=seen[0][0].lookup_us)
         return through >= since + self.timing.idle_after_us
@@ -224,6 +224,7 @@ class Clock:
                 for record in step.records
             )
             or any(state.place == place and state.start_offset < state.log_start <= offset for state in step.partitions)
+            or (self.vanished(step, place) and self.range_of(step, place).start < offset)
         ]
         return max(met) + self.timing.max_ahead_us if met else None
 
@@ -278,6 +279,19 @@ class Clock:
         states = [state for step in self.steps for state in step.partitions if state.place == place]
         return sum(max(0, state.log_start - state.start_offset) for state in states)
 
+    @staticmethod
+    def range_of(step: Step, place: TopicPartition) -> range:
+        """The offsets of a partition that a step read, those that had expired left out."""
+        [state] = [state for state in step.partitions if state.place == place]
+        return range(max(state.start_offset, state.log_start), state.next_offset)
+
+    def vanished(self, step: Step, place: TopicPartition) -> int:
+        """How many records of a partition compaction may have removed from a step's range [21]."""
+        if not any(state.place == place and state.compacted for state in step.partitions):
+            return 0
+        read = sum((record.topic, record.partition) == place for record in step.records)
+        return len(self.range_of(step, place)) - read
+
     @remembered
     def answer_gaps(self) -> list[Gap]:
         """Where answers of the engine may have been gone before they were read."""
@@ -285,13 +299,16 @@ class Clock:
         for place in self.places(*ANSWERS):
             if self.hides_start(place):
                 gaps.append(Gap(None, next(self.states(place))[0]))
-            gaps += [Gap(self.read_through(place, number), self.steps[number]) for number in self.expired(place)]
+            gone = [number for number, step in enumerate(self.steps) if self.vanished(step, place)]
+            gaps += [Gap(self.read_through(place, n), self.steps[n]) for n in (*self.expired(place), *gone)]
         return gaps
 
     @remembered
     def is_provable(self, event: InputEvent, base_us: int | None) -> bool:
         """Whether an event's answer, had it been given, would have been read: no gap can have swallowed it [7]."""
         deadline = NEVER if base_us is None else base_us + self.timing.missing_after_us
+        if any(state.compacted for step in self.steps for state in step.partitions):
+            return self._is_provable_beside_compaction(event, deadline)
         for gap in self.answer_gaps():
             if gap.before_us is not None and gap.before_us >= deadline:
                 continue
@@ -299,3 +316,11 @@ class Clock:
             if not ends or event.offset < ends[0]:
                 return False
         return True
+
+    def _is_provable_beside_compaction(self, event: InputEvent, deadline_us: int) -> bool:
+        """The same, with all gaps taken together [21]."""
+        gaps, place = self.answer_gaps(), (event.topic, event.partition)
+        if all(gap.before_us is not None and gap.before_us >= deadline_us for gap in gaps):
+            return True
+        ends = [at.high_watermark for gap in gaps for at in gap.step.partitions if at.place == place]
+        return event.offset >= max(ends)

@@ -103,6 +103,8 @@ class PartitionState:
     """The batch's planned end, exclusive. Offsets of the range without a record are markers or aborted records."""
     high_watermark: int
     last_stable: int
+    compacted: bool = False
+    """Whether its topic is compacted: an offset of the range without a record may have had one."""
 
     @property
     def place(self) -> TopicPartition:

@@ -71,7 +71,7 @@ def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, 
         core = Counter({name: row[name] for name in CONTRIBUTIONS})
         said = Counter({name: row[column] for name, column in RESULT_COLUMNS.items()})
         said["unjudged"] = row["results"] - said.total()
-        if not row["in_scope"] or (row["compared"] and (row["resolved"] or observed(row) == 0)):
+        if not row["in_scope"] or (row["compared"] and (row["resolved"] or row["held"] or observed(row) == 0)):
             tally.exact += 1
             tally.classes += core + Counter({f"results:{name}": count for name, count in said.items()})
             differs(f"{cell}", +core, +counts)
@@ -80,7 +80,7 @@ def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, 
         tally.provisional += 1
         differs(f"violations of the provisional {cell}", [core[name] for name in VIOLATIONS], [0] * len(VIOLATIONS))
         if observed(row):
-            differs(f"resolved, yet not compared {cell}", row["resolved"], False)
+            differs(f"resolved, yet not compared {cell}", row["resolved"] or row["held"], False)
         else:
             # An upper bound, and nothing but pending or blocked: what is overdue is compared.
             kinds = {name for name, count in core.items() if count}

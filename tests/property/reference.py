@@ -41,10 +41,10 @@ chooses what can never raise a false alarm:
     (last stable < high watermark at the newest lookup) were asked. Overdue and missing are never blocked.
 10. No input partition known: nothing observed is ever resolved. No answer partition known: nothing is ever due.
 11. dropped_late and unconsumed are split off where the cell's outstanding contributions are overdue or missing; a
-    pending or blocked one stays that. Of the n outstanding copies of an id: dropped_late = min(n, late copies), then
-    unconsumed = min(rest, copies not late and at or past the committed offset), then the unprovable ones of (7) and
-    (20) among the copies neither late nor unconsumed, then the cell's class. All copies count, answered or not, on all
-    partitions.
+    pending or blocked one stays that (but see [19]). Of the n outstanding copies of an id: dropped_late =
+    min(n, late copies), then unconsumed = min(rest, copies not late and at or past the committed offset), then the
+    unprovable ones of (7) and (20) among the copies neither late nor unconsumed, then the cell's class. All copies
+    count, answered or not, on all partitions.
 12. A partition for which the configured group has committed nothing counts as committed at 0: all of it is unconsumed.
     The newest step's commits count; a step without any means that no group is configured.
 13. collapse: e is 1 per (cell, id), whatever the number of copies; copies in other cells are contributions there. One
@@ -69,11 +69,16 @@ chooses what can never raise a false alarm:
     an open transaction has not been read through to due base + missing_after (a cell that the watermark has not passed
     has no due base: blocked), else missing; dropped_late, unconsumed and (7) are split off `missing`. Excess stays
     unresolved while an input partition has an open transaction. --leave-open: the same, but a cell that the watermark
-    has not passed stays pending. Neither moves the watermark or asks whether the last step reached the ends.
+    has not passed stays pending. With either, unconsumed is split off what is blocked or
+    pending, too. Neither moves the watermark or asks whether the last step reached the ends.
 20. AMENDS the law: an undecodable or expired input record may have moved on the engine's time in its partition, to any
     instant up to `max_ahead` after the lookup at which it was met. A later copy of the partition, whose window could
     then legally have closed, is unprovable under policy `drop`: overdue instead of missing. In a join it is no reason.
     So may an event further ahead than `max_ahead`, with an engine that has no such limit: up to the end of its window.
+21. An offset without a visible record, of a topic that is compacted, may have had a record. It is hidden as an expired
+    one is ([6], [7], [20]; of an input it may be any offset of the step's range). Where any topic is compacted, the
+    gaps of answers are taken together in (7): from the earliest read-through before any of them, up to the highest high
+    watermark of any, since they come in every step.
 """
 
 from __future__ import annotations
@@ -220,12 +225,15 @@ class Reference:
         """The outstanding copies of one (cell, id), split into their classes [11]."""
         found: Counter[str] = Counter()
         standing = self.standing(cell)
-        if count and standing in {"overdue", "missing"}:
+        is_late_enough = standing in {"overdue", "missing"}
+        if count and (is_late_enough or self.ending != "none"):
             dropped, unconsumed, unprovable = self.excuses(cell, id_)
-            found["dropped_late"] = min(count, dropped)
-            count -= found["dropped_late"]
-            found["unconsumed"] = min(count, unconsumed)
+            dropped = min(count, dropped)
+            found["unconsumed"] = min(count - dropped, unconsumed)
             count -= found["unconsumed"]
+            if is_late_enough:
+                found["dropped_late"] = dropped
+                count -= dropped
             if standing == "missing":
                 found["overdue"] = min(count, unprovable)
                 count -= found["overdue"]
@@ -253,6 +261,11 @@ class Reference:
         """Whether an event is "at or past the engine's committed offset" [12]."""
         committed = self.clock.now.committed
         return committed is not None and event.offset >= committed.get((event.topic, event.partition), 0)
+
+    def unconsumed_overdue(self, cell: Cell, classes: Counter[str]) -> int:
+        """How much of a cell, whose contributions by class are given, only the committed offset keeps from being
+        missing: it makes the guarantees that forbid a loss unknown."""
+        return classes["unconsumed"] if self.standing(cell) == "missing" else 0
 
     def standing(self, cell: Cell) -> str:
         """What the outstanding contributions of a cell are, before each copy's excuses: pending, blocked, overdue or
@@ -318,7 +331,9 @@ class Reference:
     def hidden_inputs(self) -> int:
         """The input records, at most, of which nobody can say what they were [6]."""
         undecodable = sum(record.role == "input" for record in self.undecodable)
-        return undecodable + sum(self.clock.expired_offsets(place) for place in self.clock.places("input"))
+        places = self.clock.places("input")
+        compacted = sum(self.clock.vanished(step, place) for step in self.steps for place in places)
+        return undecodable + compacted + sum(self.clock.expired_offsets(place) for place in places)
 
     def explicable(self) -> set[str]:
         """The kinds that one more input record would explain; under `collapse` a copy raises no e [13]."""

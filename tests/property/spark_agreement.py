@@ -62,7 +62,7 @@ def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
         return False
     if not row["in_scope"] or observed(row) == 0:
         return True
-    return bool(row["agrees"] or (row["compared"] and row["resolved"]))
+    return bool(row["agrees"] or (row["compared"] and (row["resolved"] or row["held"])))
 
 
 def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> bool:
@@ -108,6 +108,10 @@ def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opin
             tally.classes += core + Counter({f"results:{name}": count for name, count in said.items()})
             differs(f"{cell}", +core, +counts)
             differs(f"results of {cell}", +said, +results)
+            if row["compared"] or row["agrees"]:
+                owed = opinion.unconsumed_overdue.get(cell, 0)
+                differs(f"unconsumed for too long of {cell}", row["unconsumed_overdue"], owed)
+                tally.classes["unconsumed:overdue"] += owed
             continue
         whole = False
         tally.provisional += 1
@@ -115,7 +119,8 @@ def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opin
         differs(f"violations of the provisional {cell}", +violations, Counter())
         if observed(row):
             # Ids of cells in scope are compared as soon as no input can explain them any more.
-            differs(f"resolved, yet not compared {cell}", row["resolved"] and row["in_scope"], False)
+            known = row["resolved"] or row["held"]
+            differs(f"resolved, yet not compared {cell}", known and row["in_scope"], False)
             if row["in_scope"]:
                 differs(f"judged results of the provisional {cell}", +said, +Counter({"unjudged": row["results"]}))
         else:

@@ -134,7 +134,16 @@ def rows_of(judging: Judging) -> list[Row]:
         **{name: judged.counts[name].tolist() for name in (*CONTRIBUTIONS, *RESULTS)},
         **{
             name: getattr(judged, name).tolist()
-            for name in ("agrees", "compared", "resolved", "in_scope", "settled", "version")
+            for name in (
+                "agrees",
+                "compared",
+                "resolved",
+                "held",
+                "unconsumed_overdue",
+                "in_scope",
+                "settled",
+                "version",
+            )
         },
         "state": [STATES[number] for number in judged.state.tolist()],
         "window_start_us": cells["window_start_us"].tolist(),

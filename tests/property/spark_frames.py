@@ -61,6 +61,12 @@ _RECORDS_TYPE: Final = pa.schema(
 )
 
 
+def integer_id(text: Column) -> Column:
+    """The id as an integer where ``text`` is a canonical 64-bit integer, else null."""
+    number = text.try_cast("bigint")
+    return F.when(number.cast("string") == text, number)
+
+
 def written(spark: SparkSession, rows: list[dict[str, Any]], schema: pa.Schema, path: Path) -> DataFrame:
     """Rows of the driver as a frame: no Python process is started for it."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -154,10 +160,10 @@ def decoded(spark: SparkSession, cases: Sequence[Case], folder: Path) -> DataFra
     )
     numbered = named.withColumns(
         {
-            "id": scalars.integer_id(F.col("id_text")),
-            "text_id": F.when(scalars.integer_id(F.col("id_text")).isNull(), F.col("id_text")),
-            "ids": F.filter(F.transform("id_texts", scalars.integer_id), lambda id_: id_.isNotNull()),
-            "text_ids": F.filter("id_texts", lambda text: scalars.integer_id(text).isNull()),
+            "id": integer_id(F.col("id_text")),
+            "text_id": F.when(integer_id(F.col("id_text")).isNull(), F.col("id_text")),
+            "ids": F.filter(F.transform("id_texts", integer_id), lambda id_: id_.isNotNull()),
+            "text_ids": F.filter("id_texts", lambda text: integer_id(text).isNull()),
         }
     )
     shaped = numbered.withColumns(

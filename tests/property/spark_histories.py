@@ -28,14 +28,14 @@ from tests.property.history import (
     Timing,
 )
 from tests.property.reference import Reference
-from tests.property.strategies import causal_correct_history, faulty_history
+from tests.property.strategies import causal_correct_history, compacted, faulty_history
 from validator.model.books import Books, Hole, PartitionSummary, TimeRules
 from validator.model.frontier import Clock, Lookup, PartitionId, Rest
 from validator.reconcile.compare import Place, PlaceOffsets
 from validator.reconcile.facts import Side
-from validator.reconcile.judge import VIOLATIONS, Rules
+from validator.reconcile.judge import EXCESS, VIOLATIONS, Rules
 from validator.stream.brokers import Brokers
-from validator.stream.judging import EXCESS, Sums
+from validator.stream.judging import Sums
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source
 from validator.stream.starting import opened
@@ -87,10 +87,12 @@ class Case:
         return _RESTS[self.history.final] if number == len(self.history.steps) - 1 else Rest.NONE
 
 
-def case(seed: int, *, causal: bool, steps_most: int) -> Case:
+def case(seed: int, *, causal: bool, steps_most: int, compacts: bool = False) -> Case:
     """The case of a seed: a random world, read in at most so many steps (and one more where it ends with `--once`)."""
     rng = Random(seed)
     history = causal_correct_history(rng) if causal else faulty_history(rng)
+    if compacts:
+        history = compacted(history, rng)
     if not causal:
         history = odder(history, rng)
     return Case(seed, causal, stretched(coarser(history, rng, steps_most)))
@@ -202,8 +204,11 @@ def instants(case: Case, summaries: Mapping[tuple[int, PartitionId], PartitionSu
         books = opened_at(case, number, books)
         looked_up, holes = looked_up_at(case, number, books), books.holes
         known = [summaries[number, place] for place in sorted(looked_up.frontiers) if (number, place) in summaries]
-        books = looked_up.with_facts(known)
-        found.append(instant_of(case, number, books, holes))
+        step = case.history.steps[number]
+        policies = {state.topic: "compact" if state.compacted else "delete" for state in step.partitions}
+        accounted, hidden = looked_up.with_policies(policies, _lookups(step)).with_gaps(looked_up.gaps(known), books)
+        books = accounted.with_facts(known)
+        found.append(instant_of(case, number, books, (*holes, *hidden)))
     return found
 
 
@@ -285,6 +290,8 @@ class Opinion:
     """Cell -> contributions by class with `expected`, results by class."""
     copies: dict[Cell, int]
     """Cell -> events, repeated ones each counted."""
+    unconsumed_overdue: dict[Cell, int]
+    """Cell -> contributions that would be missing, but that the engine has not consumed."""
     held: frozenset[str]
     confirmed: frozenset[str]
     """Classes of contributions of which something is confirmed."""
@@ -335,7 +342,8 @@ def opinions(case: Case, referee: type[Reference] = Referee) -> list[Opinion]:
                 counts["expected"] = sum(reference.expected(cell, id_) for id_ in ids)
             cells[cell] = (+counts, Counter(reference.result_classes(cell)))
         confirmed = frozenset(found.kind for found in judgement.confirmed) - {"undecodable"}
-        found.append(Opinion(judgement.input_watermark_us, cells, copies, judgement.held, confirmed))
+        owed = {cell: reference.unconsumed_overdue(cell, classes) for cell, (classes, _) in cells.items()}
+        found.append(Opinion(judgement.input_watermark_us, cells, copies, owed, judgement.held, confirmed))
     return found
 
 

@@ -285,6 +285,32 @@ def faulty_history(rng: Random, allowed: Allowed = EVERYTHING) -> History:
     return World(rng, allowed, faults=True).history()
 
 
+def compacted(history: History, rng: Random) -> History:
+    """The same world, in which some topics are compacted, and some of their records were before they were read.
+
+    Events further ahead than `max_ahead` stay: a record that cannot be read is presumed to be none of these.
+    """
+    topics = {state.topic for step in history.steps for state in step.partitions}
+    chosen = {topic for topic in sorted(topics) if rng.random() < 0.5}
+    share = rng.choice((0.0, 0.1, 0.5))
+
+    def stays(record: Record) -> bool:
+        if record.topic not in chosen or rng.random() >= share:
+            return True
+        ahead_us = record.event_time_us - record.broker_time_us if isinstance(record, InputEvent) else 0
+        return ahead_us > history.timing.max_ahead_us
+
+    steps = tuple(
+        replace(
+            step,
+            records=tuple(filter(stays, step.records)),
+            partitions=tuple(replace(state, compacted=state.topic in chosen) for state in step.partitions),
+        )
+        for step in history.steps
+    )
+    return replace(history, steps=steps)
+
+
 def drawn(make: Callable[[Random], History]) -> st.SearchStrategy[History]:
     """A hypothesis strategy around one of the generators, which can then shrink what it found."""
     return st.builds(make, st.randoms(use_true_random=False))

@@ -20,7 +20,7 @@ from tests.property.clock import Clock
 from tests.property.history import History, InputEvent, flaws
 from tests.property.packing import namespace_of, pack_histories, packed_cells, packed_counts
 from tests.property.reference import Judgement, Reference, classify_all, conclude
-from tests.property.strategies import PLAIN, PROMPT, causal_correct_history, drawn, faulty_history
+from tests.property.strategies import PLAIN, PROMPT, causal_correct_history, compacted, drawn, faulty_history
 
 pytestmark = pytest.mark.property
 
@@ -86,6 +86,18 @@ def test_a_rule_that_forgets_what_may_have_moved_the_time_accuses_a_correct_engi
     # Rare: one world in a thousand, or in four hundred.
     histories = (causal_correct_history(Random(seed)) for seed in range(1000, 2000))
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_correct_engine_is_accused_only_by_a_rule_that_forgets_compaction(
+    forgets: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if forgets:
+        monkeypatch.setattr(Clock, "vanished", lambda self, step, place: 0)
+    histories = (compacted(causal_correct_history(Random(seed)), Random(seed)) for seed in range(300))
+    accused = any(judgement.confirmed for history in histories for judgement in classify_all(history))
+    assert accused == forgets
 
 
 @pytest.mark.timeout(600)

@@ -1,13 +1,14 @@
-"""Arrow's way of decoding events against Spark's, which is the rule: whatever Arrow takes, Spark reads the same.
+"""Arrow's way of decoding events against the decoder of one record, which is the rule: both read the same.
 
 Odd records by the thousand: fields from a pool of oddities, then bytes changed at random. Each is offered to Arrow
-alone (thrice, since it takes no runs shorter than that) and among others, and to Spark.
+alone (thrice, since it takes no runs shorter than that) and among others, and to the frame that decodes one by one.
 """
 
 from __future__ import annotations
 
 import json
 import random
+import re
 from collections import Counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +22,7 @@ from validator.codecs.columns import DECODED
 from validator.codecs.fingerprints import hash_a, hash_b
 from validator.codecs.plain_events import TAKEN, PlainEvents
 from validator.config.load import loads
-from validator.config.model import Config, Input
+from validator.config.model import Config, Input, Limits
 from validator.reconcile.facts import Side, aggregate, completed
 from validator.stream.decode import decode_events, plain_events_of
 from validator.stream.sources import oracle_of
@@ -50,7 +51,11 @@ TIMES = ['"2026-01-01T00:00:00"', '"2026-01-01T00:00:00.5"', '"2026-01-01T00:00:
          "1767225600000.5", '"1767225600000"', '"1767225600000.25"', "1e12", "9223372036854775", "9223372036854775807",
          "4611686018427387", "4611686018427388", "-4611686018427388", "-9223372036854775",
          "4611686018427387904", "4611686018427387905", "-4611686018427387905", "-9223372036854775808",
-         "-4611686018427387904.5", "true", "{}"]  # fmt: skip
+         "-4611686018427387904.5", "true", "{}", '"2026-01-01T00:00Z"', '"2026-01-01T00:00:00,5Z"',
+         '"20260101T000000.123Z"', '"2026-01-01t00:00:00z"', '"2026-01-01T24:00:00.000"', '"2026-01-01T00+05:30"',
+         '"2026-01-01T00:00:00.123456789Z"', '"2026-01-01T000000.5"', '"2026-01-01T00:00:00 Z"',
+         '"0000-02-29T00:00:00Z"', '"2026-01-01T00:00:00[UTC]"', '"+2026-01-01T00:00:00"', '"2026-01-01T00:00:60Z"',
+         '"2026-01-01T00:00:00.123ZZ"', '"2026-01-01T00:00:00.5+00:00[UTC]"']  # fmt: skip
 KEYS = ['"/help"', '"/a b"', '"\u00e4\u2713\U0001f600"', '""', '"a/b"', '"[1]"', '"{}"', '"{\\"a\\":1}"', '"\\u0041"',
         '"\\ud800"', '"\x7f"', '"\t"', "7", "0", "-0", "007", "1.50", "1e2", "null", "true", "[]", "{}",
         '{"a":1}', "123456789012345678901234567890"]  # fmt: skip
@@ -74,9 +79,17 @@ OTHERS += [
     ',"x":' + "[" * 1100 + "]" * 1100,
     ',"key":"/b"',
     ',"ID":8',
+    ',"x":"NaN"',
+    ',"x":[1, -Infinity]',
+    ',"x":Inf',
+    "} junk {",
+    '}{"id":9',
+    ',"x":/**/1',
+    ",'x':1",
 ]
 BYTES = [b'"', b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"\\", b"0", b"-", b"e", b"\x00", b"\x80", b"\xff",
-         b"\xc3\xa4", b"\xed\xa0\x80", b"\xc0\xaf", b"}{", b'"id":5,', b"\xef\xbb\xbf"]  # fmt: skip
+         b"\xc3\xa4", b"\xed\xa0\x80", b"\xc0\xaf", b"}{", b'"id":5,', b"\xef\xbb\xbf", b"\r",
+         b"\t", b"\v", b"//", b"'"]  # fmt: skip
 
 
 class Shape(NamedTuple):
@@ -219,8 +232,13 @@ def test_what_arrow_takes_spark_reads_the_same(spark: SparkSession, name: str) -
     assert outcome["left, other or undecodable"] > RECORDS // 8
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_facts_are_the_same_with_and_without_runs(spark: SparkSession, name: str) -> None:
+TIGHT = Limits(value_bytes=150, key_bytes=9, id_bytes=6)
+
+
+@pytest.mark.parametrize(
+    ("name", "limits"), [*((name, Limits()) for name in SHAPES), (next(iter(SHAPES)), TIGHT)], ids=["a", "b", "c", "d"]
+)
+def test_facts_are_the_same_with_and_without_runs(spark: SparkSession, name: str, limits: Limits) -> None:
     shape = SHAPES[name]
     setup = config(shape)
     oracle, topic = oracle_of(setup), setup.inputs[0]
@@ -228,7 +246,7 @@ def test_facts_are_the_same_with_and_without_runs(spark: SparkSession, name: str
     limit = 1_767_225_600_000_000 if name != "key first, microseconds" else 1_767_225_600_000
     both = []
     for in_runs in (True, False):
-        decoded = decode_events(frame, 0, topic, oracle, SLACK_US, "auto", in_runs=in_runs)
+        decoded = decode_events(frame, 0, topic, oracle, SLACK_US, "auto", in_runs=in_runs, limits=limits)
         grouped = aggregate(decoded, 1, lookup_us=limit, max_ahead_us=3_600_000_000, with_first_event=True).toArrow()
         facts = completed(grouped, [(Side.INPUT, "click")], batch=1, lookup_us=limit, epoch=0)
         both.append((decoded.where("run is not null").count(), sorted(map(_comparable, facts.to_pylist()))))
@@ -236,6 +254,8 @@ def test_facts_are_the_same_with_and_without_runs(spark: SparkSession, name: str
     assert runs > 0
     assert no_runs == 0
     assert with_runs == without
+    unexamined = set(re.findall(r'"key": "its (\w+) has \d+ bytes, above limits', " ".join(without)))
+    assert unexamined == ({"value", "key", "id"} if limits is TIGHT else set())
 
 
 @pytest.mark.parametrize(("name", "factor"), [(list(SHAPES)[1], 1000), (list(SHAPES)[2], 1)])

@@ -235,6 +235,14 @@ def test_leave_open_waits_for_no_timer_but_for_the_watermark() -> None:
     assert story.counts(10, "next", final="leave_open") == {"pending": 1}
 
 
+def test_at_the_end_of_a_run_what_is_unconsumed_is_neither_pending_nor_blocked() -> None:
+    story = Story().step(1, event("a", 3), event("next", 10), committed={CLICKS: 1})
+    assert story.counts(10, "next") == {"pending": 1}
+    assert story.counts(10, "next", final="leave_open") == {"unconsumed": 1}
+    story = Story().step(1, event("a", 3)).step(2, held={COUNTS: 1}, committed={CLICKS: 0})
+    assert story.counts(0, "a", final="once") == {"unconsumed": 1}
+
+
 def test_late_records_of_an_open_cell_are_judged_as_results_are() -> None:
     story = Story(places=(CLICKS, COUNTS, LATE)).step(1, event("a", 3), late("a", 3), late("a", 13))
     assert story.counts(0, "a") == {"late": 1}

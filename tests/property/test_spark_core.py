@@ -36,6 +36,7 @@ pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 
 CAUSAL: Final = 600
 FAULTY: Final = 1450
+COMPACTED: Final = 150
 STEPS_MOST: Final = 8
 RESTARTS: Final = 40
 TOLD: Final = 16
@@ -43,7 +44,7 @@ SHOWN: Final = 20
 """Differences shown of a failure."""
 EXPECTED_CLASSES: Final = (
     *("processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "pending", "overdue"),
-    *("blocked", "unconsumed", "dropped_late", "missing", "out_of_scope"),
+    *("blocked", "unconsumed", "unconsumed:overdue", "dropped_late", "missing", "out_of_scope"),
     *("results:correct", "results:incomplete", "results:excess", "results:misplaced", "results:unjudged"),
 )
 
@@ -77,6 +78,7 @@ def group(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grou
     """Every step of every history, judged by both."""
     cases = [case(seed, causal=False, steps_most=STEPS_MOST) for seed in range(FAULTY)]
     cases += [case(seed, causal=True, steps_most=STEPS_MOST) for seed in range(CAUSAL)]
+    cases += [case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST, compacts=True) for seed in range(COMPACTED)]
     # The reference thinks while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(all_opinions, cases)

@@ -149,3 +149,37 @@ def test_examples_are_commented_yaml() -> None:
     for text in EXAMPLES.values():
         assert text.startswith("# ")
         assert isinstance(yaml.safe_load(text), dict)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "said"),
+    [
+        ("inputs.0.fields.event_time=$offset", "inputs[0].fields.event_time: $offset is no time; use $timestamp"),
+        ("late.0.fields.event_time=$partition", "late[0].fields.event_time: $partition is no time"),
+        ("outputs.0.fields.window_start=$offset", "outputs[0].fields.window_start: $offset is no time"),
+        ("outputs.0.fields.ids=$timestamp", "outputs[0].fields.ids: $timestamp is one number and no list of ids"),
+        ("outputs.0.fields.ids=[a, a]", "outputs[0].fields.ids: a is named twice"),
+        ("outputs.0.fields.ids=[page]", "outputs[0].fields.ids: page cannot be a list of ids and the key"),
+        ("outputs.0.fields.window_end=windowStart", "outputs[0].fields.window_end: windowStart is window_start"),
+        ("inputs.0.fields.id=page.id", "inputs[0].fields.id: page.id is inside page, which key reads as a single"),
+        ("outputs.0.fields.ids=[page.ids]", "outputs[0].fields.ids: page.ids is inside page, which key reads"),
+    ],
+)
+def test_fields_that_no_record_can_have_are_refused(assignment: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        example("clickstream", assignment)
+    assert said in str(caught.value).replace(f" (from --set {assignment.partition('=')[0]})", "")
+
+
+@pytest.mark.parametrize(
+    "assignment",
+    [
+        "outputs.0.fields.window_start=$timestamp",
+        "outputs.0.fields.window_end=$timestamp",
+        "outputs.0.fields.ids=$header.ids",
+        "outputs.0.fields.ids=$key",
+        "inputs.0.fields.id=$offset",
+    ],
+)
+def test_parts_of_a_record_that_can_hold_a_field_are_accepted(assignment: str) -> None:
+    example("clickstream", assignment)

@@ -13,7 +13,7 @@ from dashboards.alerts import alerts, groups, recordings
 from dashboards.grafana_rules import uid_of, written_out
 from dashboards.live import all_expressions
 from dashboards.promql import UnknownSeriesError, breaking, select, unknown_series
-from dashboards.rules import Alert
+from dashboards.rules import NUMBERED, Alert
 from dashboards.settings import Settings, SettingsError
 from tests.unit.publish_snapshots import clean
 from validator.model.classes import PLANTED, VIOLATES, Guarantee
@@ -112,7 +112,7 @@ WITHOUT_NUMBER = {
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.title)
 def test_an_alert_names_pipeline_and_class_in_plain_templates(alert: Alert) -> None:
     text = f"{alert.summary}|{alert.description}"
-    left = re.sub(r"{{ \.(Labels\.[a-z]+|Value \| humanize(Percentage|Duration)?) }}", "", text)
+    left = re.sub(r"{{ \.(Labels\.[a-z]+|Value \| humanize(Percentage|Duration)?) }}", "", NUMBERED.sub(r"\1|\2", text))
     assert not set("{}$") & set(left), "only .Labels and .Value work in Prometheus and in Grafana"
     if alert.labels.get("scope") != "fleet":
         assert "{{ .Labels.pipeline }}" in alert.description
@@ -127,7 +127,8 @@ def test_grafana_is_given_the_number_of_the_query_and_the_same_function() -> Non
     texts = {rule["title"]: rule["annotations"]["description"] for g in content["groups"] for rule in g["rules"]}
     assert "batch for {{ .Values.query.Value | humanizeDuration }}:" in texts["StreamproofSidecarStalled"]
     # There `.Value` is a text of all values, and `.Values.query` is no number but a value with its labels.
-    assert not [text for text in texts.values() if "{{ .Value " in text or "{{ .Values.query |" in text]
+    assert not [text for text in texts.values() if " .Value " in text or "{{ .Values.query |" in text]
+    assert "{{ if eq .Values.query.Value 1.0 }}violation{{" in texts["StreamproofGuaranteeViolated"]
 
 
 def test_a_silent_sidecar_pages() -> None:

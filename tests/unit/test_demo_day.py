@@ -70,7 +70,7 @@ def test_links_and_a_network_are_not_for_one_day(tmp_path: Path) -> None:
 def test_a_variable_in_the_file_is_taken_from_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = in_file(tmp_path, {"kind": "process_kill", "target": "${WHICH}", "for": "${HOW_LONG}"})
     monkeypatch.setenv("WHICH", "reference-worker-1")
-    with pytest.raises(FaultError, match=r"day.yaml: the environment has no HOW_LONG, which \$\{HOW_LONG\} refers to"):
+    with pytest.raises(FaultError, match=r"day.yaml: schedule.faults.0..for: environment variable HOW_LONG is not set"):
         planned(faults=file)
     monkeypatch.setenv("HOW_LONG", "7s")
     day = planned(faults=file).day

@@ -173,9 +173,9 @@ def test_paths_are_relative_to_the_file(tmp_path: Path, monkeypatch: pytest.Monk
     ("content", "words"),
     [
         (None, "cannot be read"),
-        ("targets: [", "is no valid YAML"),
+        ("targets: [", "is not accepted as YAML"),
         ("- 1", "must hold a mapping"),
-        (b"state: caf\xe9", "is no valid YAML"),
+        (b"state: caf\xe9", "is not accepted as YAML"),
         ("a: ${NO_NAME_}", "NO_NAME_"),
     ],
 )

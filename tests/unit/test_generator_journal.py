@@ -9,6 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generator import journal
+from generator.config import GeneratorConfigError, parse
+from generator.run import _clear
 from generator.workloads import sst
 
 pytestmark = pytest.mark.unit
@@ -82,3 +84,11 @@ def test_another_file_is_no_journal(tmp_path: Path) -> None:
     (tmp_path / "a.journal").write_text("hello")
     with pytest.raises(journal.JournalError, match="no journal"):
         list(journal.read(tmp_path))
+
+
+def test_a_summary_of_others_is_not_removed(tmp_path: Path) -> None:
+    config = parse({"kafka": {"bootstrap_servers": "b:9092"}, "journal": str(tmp_path)})
+    (tmp_path / "summary.json").write_text("mine")
+    with pytest.raises(GeneratorConfigError, match=r"holds a summary.json that is not the generator's"):
+        _clear(config)
+    assert (tmp_path / "summary.json").read_text() == "mine"

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from validator.stream.session import SessionUnfit, start, with_collector
+from validator.config.options import Options
+from validator.stream.session import SessionUnfit, split_secrets, start, take_secrets, with_collector
 
 
 @pytest.mark.parametrize(
@@ -23,3 +24,34 @@ def test_a_collector_that_somebody_chose_stays_the_only_one(given: str, elsewher
 def test_an_option_that_the_reading_of_events_cannot_do_with_is_refused() -> None:
     with pytest.raises(SessionUnfit, match="useLargeVarTypes to 'true', streamproof needs 'false': remove it"):
         start("refused", "local[1]", [], {"spark.sql.execution.arrow.useLargeVarTypes": "true"})
+
+
+def test_java_properties_that_may_be_secrets_leave_the_command_line() -> None:
+    given = "-Xss4m '-Dnote=a b' -Djavax.net.ssl.trustStorePassword='p w' -Dplain=1"
+    kept, properties = split_secrets(given)
+    assert kept == "-Xss4m '-Dnote=a b' -Dplain=1"
+    assert properties == {"javax.net.ssl.trustStorePassword": "p w"}
+    assert split_secrets('-Xss4m -Da="b c"') == ('-Xss4m -Da="b c"', {})
+    with pytest.raises(SessionUnfit, match="a quote that is not closed"):
+        split_secrets("-Da='b")
+
+
+def test_secrets_leave_both_options_that_spark_writes_on_the_command_line() -> None:
+    default, extra = "spark.driver.defaultJavaOptions", "spark.driver.extraJavaOptions"
+    settings = {default: "-Da.passwd=1 -Db.pwd=2 -Dplain=1", extra: "-Da.passwd=3 -Dc.passphrase=4 -Xss4m", "x": "y"}
+    assert take_secrets(settings) == {"a.passwd": "3", "b.pwd": "2", "c.passphrase": "4"}, "the extra options win"
+    assert settings == {default: "-Dplain=1", extra: "-Xss4m", "x": "y"}
+    assert take_secrets({"x": "y"}) == {}
+
+
+def test_options_for_people_hide_the_secrets_among_java_options() -> None:
+    given = "-Xss4m '-Dnote=a b' -Djavax.net.ssl.trustStorePassword='p w' -Dplain=1"
+    extra, executor = "spark.driver.extraJavaOptions", "spark.executor.defaultJavaOptions"
+    shown = Options({extra: given, executor: "-Da.passwd='x", "spark.driver.memory": "1g", "c.pwd": "1"}).shown()
+    assert shown == {
+        extra: "-Xss4m '-Dnote=a b' -Djavax.net.ssl.trustStorePassword=*** -Dplain=1",
+        executor: "***",
+        "spark.driver.memory": "1g",
+        "c.pwd": "***",
+    }
+    assert Options({extra: '-Da="b c"'}).shown() == {extra: '-Da="b c"'}

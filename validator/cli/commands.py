@@ -7,23 +7,30 @@ generator and the testbed.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib
 import json
+import os
+import resource
+import signal
 import sys
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, TextIO
 
 from validator import __version__
-from validator.cli.exits import OF_OUTCOME, PASS, UsageError
+from validator.cli.exits import INTERRUPTED, OF_OUTCOME, PASS, UsageError
 from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
 from validator.config.schema import json_schema
 from validator.model.terminal import plain, plain_json
-from validator.publish import history
+from validator.model.wording import plural
+from validator.publish import history, text
+from validator.publish.notices import Notices, to_stderr
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
 
 LINE_EVERY_SECONDS: Final = 5.0
@@ -43,11 +50,43 @@ def _room(name: str, mend: str) -> ModuleType:
 
 def validate(given: argparse.Namespace) -> int:
     """Run the sidecar; the exit status is the verdict's."""
-    if given.leave_open and not given.once:
-        raise UsageError("validate: --leave-open means nothing without --once; add --once.")
+    for option in ("leave_open", "at_rest"):
+        if getattr(given, option) and not given.once:
+            raise UsageError(f"validate: --{option.replace('_', '-')} means nothing without --once; add --once.")
+    # Until the sidecar takes the signals itself, SIGTERM ends the command as Ctrl-C does: with 130, not by the signal.
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
     config = load(given.config, given.assignments)
     sidecar = _room("validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it.")
-    return int(sidecar.run(config, once=given.once, leave_open=given.leave_open))
+    notices = None if given.once or given.quiet else Notices(to_stderr)
+    with _for_the_owner_only():
+        status = int(
+            sidecar.run(config, once=given.once, leave_open=given.leave_open, at_rest=given.at_rest, notices=notices)
+        )
+    if given.once and not given.quiet and status != INTERRUPTED:
+        _print_summary(config.state.path)
+    return status
+
+
+def _print_summary(state: Path) -> None:
+    """The result of a run that has ended; nothing where it never published one (no topic exists)."""
+    read = _read_json(state, REPORT_FILE)
+    if read is not None:
+        violations = _read_json(state, VIOLATIONS_FILE)
+        sys.stdout.write(text.summary(read, violations, history.read(state), str(state)))
+
+
+@contextlib.contextmanager
+def _for_the_owner_only() -> Iterator[None]:
+    """What this process and its JVM write meanwhile can be read by their user alone, and no core of them is kept."""
+    before = os.umask(0o077)
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, limits[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, limits)
+        os.umask(before)
 
 
 def demo(given: argparse.Namespace) -> int:
@@ -152,7 +191,8 @@ def explain(given: argparse.Namespace) -> int:
     from validator.stream import jars
     from validator.stream.session import start
 
-    spark = start("explain", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {})
+    with _for_the_owner_only():
+        spark = start("explain", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {})
     try:
         return run(spark, state, given.id if given.id is not None else tuple(given.cell))
     finally:
@@ -160,7 +200,7 @@ def explain(given: argparse.Namespace) -> int:
 
 
 def ack(given: argparse.Namespace) -> int:
-    """Acknowledge one violation, or all of a class or a fault."""
+    """Acknowledge one violation, or all of a class or a fault; or settle undecodable records."""
     state = Path(given.state)
     if not given.reason.strip():
         raise UsageError("ack: --reason is empty; say why the violation needs no alert.")
@@ -168,18 +208,35 @@ def ack(given: argparse.Namespace) -> int:
         raise UsageError(f"{state}: there is no such folder; name the state folder.")
     room = _room("validator.state.acknowledgements", "ack: it is not part of this installation; reinstall streamproof.")
     many = given.violation_class is not None or given.fault is not None
+    if given.position is not None:
+        if many or given.violation is not None:
+            raise UsageError("ack: --position goes without a violation, --class and --fault; leave them out.")
+        return _settle(state, given.position, given.reason)
     if many and given.violation is not None:
         raise UsageError("ack: it takes a violation, or --class and --fault; leave one of the two out.")
     if not many and given.violation is None:
-        raise UsageError("ack: name a violation, or many with --class or --fault.")
+        raise UsageError("ack: name a violation, many with --class or --fault, or a --position.")
     if not many:
         room.acknowledge(state, given.violation, given.reason)
         print(f"{plain(given.violation)} is acknowledged: it stays in the record and leaves the alert.")
         return PASS
     taken = room.acknowledge_all(state, given.reason, violation_class=given.violation_class, fault=given.fault)
     inside = sum(entry.count for entry in taken)
-    told = f"{len(taken):,} violations of {inside:,} contributions or results in all"
+    inside_all = plural(inside, "contribution or result", "contributions or results")
+    told = f"{plural(len(taken), 'violation')} of {inside_all} in all"
     print(f"Acknowledged: {told}. They stay in the record and leave the alert.")
+    return PASS
+
+
+def _settle(state: Path, position: str, reason: str) -> int:
+    from validator.stream import settling
+
+    one = settling.settle(state, position, reason)
+    many = plural(one.records, "undecodable record")
+    print(
+        f"Settled: {many} of {plain(one.place.topic)}-{one.place.partition}. The sidecar takes this up with its next "
+        "batch; from then on they explain no violation and leave no verdict unknown."
+    )
     return PASS
 
 

@@ -6,15 +6,23 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from contextlib import suppress
 
 from validator.cli.commands import COMMANDS
 from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
 from validator.cli.parser import parse
-from validator.model.terminal import plain
+from validator.publish.notices import release_stderr, to_stderr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command in ``argv`` (the process's if None); the exit status is the contract's. Never raises."""
+    try:
+        return _run(argv)
+    finally:
+        release_stderr()
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         given = parse(argv)
     except SystemExit as done:
@@ -26,7 +34,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         return status
     except KeyboardInterrupt:
         if debug:
-            traceback.print_exc()
+            _print_trace()
         return INTERRUPTED
     except BrokenPipeError:
         # The reader (`| head`) has seen enough; Python would complain once more when it flushes at its end.
@@ -34,10 +42,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return UNKNOWN
     except Exception as error:  # noqa: BLE001 - the edge: whatever it is, a user gets a sentence and a status
         if debug:
-            traceback.print_exc()
+            _print_trace()
         for line in sentence_of(error).splitlines():
-            print(f"streamproof: {plain(line)}", file=sys.stderr)
+            to_stderr(f"streamproof: {line}")
         return status_of(error)
+
+
+def _print_trace() -> None:
+    with suppress(OSError):
+        traceback.print_exc()
 
 
 if __name__ == "__main__":

@@ -109,6 +109,16 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--leave-open", action="store_true", help="with --once: leave pending what the input watermark has not passed"
     )
+    parser.add_argument(
+        "--quiet",
+        action="store_true",
+        help="print no verdicts, new classes of violations and status lines, and with --once no summary",
+    )
+    parser.add_argument(
+        "--at-rest",
+        action="store_true",
+        help="with --once: take the pipeline for at rest, also where its topics grew during the run",
+    )
     _set(parser)
 
 
@@ -194,7 +204,7 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
-    summary = "acknowledge violations: they stay in the record and leave the alert"
+    summary = "acknowledge violations: they stay in the record and leave the alert; settle undecodable records"
     later = "What is confirmed later is open again, also in a violation that was acknowledged."
     classes = [name.value for name in ViolationClass]
     parser = _command(commands, shared, "ack", summary, epilog=later)
@@ -203,6 +213,12 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     of_class = f"all of this class that are confirmed now: {', '.join(classes)}"
     parser.add_argument("--class", dest="violation_class", choices=classes, metavar="C", help=of_class)
     parser.add_argument("--fault", metavar="F", help="all that are confirmed now and were told with this fault")
+    at = "settle the undecodable input, late or rejected records at TOPIC/PARTITION/OFFSET[-OFFSET]"
+    parser.add_argument(
+        "--position",
+        metavar="P",
+        help=f"{at}: none of them is an event that needed an answer, or moved the engine's time",
+    )
     parser.add_argument("--reason", required=True, metavar="TEXT", help="why it needs no alert")
 
 

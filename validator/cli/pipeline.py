@@ -5,22 +5,29 @@ from __future__ import annotations
 import fcntl
 import os
 import socket
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
-from confluent_kafka import ConsumerGroupState, KafkaException
-from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
+from confluent_kafka import ConsumerGroupState, KafkaError, KafkaException, TopicCollection
+from confluent_kafka.admin import AclOperation, AdminClient, ConfigResource, ResourceType
 
+from validator.cli import clients, samples
 from validator.cli.diagnosis import Finding, note, ok, problem
 from validator.cli.machine import disk
 from validator.config.model import Config
 from validator.model.classes import Guarantee
+from validator.model.kafka_options import OptionsRefused
+from validator.model.kafka_refusals import missing_right
+from validator.state import folder as state_folder
 from validator.state import identity
-from validator.stream.brokers import librdkafka_options
+from validator.state.tables import StateTables
+from validator.stream import rereading
+from validator.stream.brokers import Brokers, BrokersRefuse, BrokersUnreachable, Topic
+from validator.stream.clients import for_librdkafka, made
+from validator.stream.topic_settings import warnings
 
 TIMEOUT_SECONDS: Final = 8.0
-LOCK_FILE: Final = "lock"
 
 
 def check(config: Config) -> Iterator[Finding]:
@@ -31,29 +38,22 @@ def check(config: Config) -> Iterator[Finding]:
     yield from _identity(config)
     yield _port(config)
     try:
-        admin = AdminClient(
-            {
-                **librdkafka_options(config.kafka.options),
-                "bootstrap.servers": config.kafka.bootstrap_servers,
-                "socket.timeout.ms": int(TIMEOUT_SECONDS * 1000),
-                "log_level": 0,  # what goes wrong is said by the findings
-            }
-        )
-    except KafkaException as error:
-        yield problem("brokers", f"the client options do not fit ({error.args[0].str()})", "mend kafka.options")
+        brokers = Brokers(config, TIMEOUT_SECONDS)
+        seen = brokers.seen(topic for _, topic in config.topics_by_place())
+    except (OptionsRefused, BrokersUnreachable) as error:
+        # The sentence holds the mend already.
+        yield Finding("problem", "brokers", f"{str(error).rstrip('.')}.")
         return
-    try:
-        there = admin.list_topics(timeout=TIMEOUT_SECONDS)
-    except KafkaException as error:
-        servers = config.kafka.bootstrap_servers
-        mend = "start them, or mend kafka.bootstrap_servers or the security options"
-        yield problem("brokers", f"{servers} does not answer ({error.args[0].str()})", mend)
-        return
-    yield ok("brokers", f"{len(there.brokers)} at {config.kafka.bootstrap_servers}")
-    existing = {name for name, topic in there.topics.items() if topic.error is None}
-    yield from _topics(config, {name: len(there.topics[name].partitions) for name in existing})
-    yield from _timestamps(config, admin, existing)
-    yield from _group(config, admin)
+    yield ok("brokers", f"{config.kafka.bootstrap_servers} answer")
+    yield from _topics(config, seen)
+    topics = {name: topic.partitions for name, topic in seen.items() if isinstance(topic, Topic)}
+    yield from clients.check(config, topics)
+    yield from samples.check(config, topics)
+    admin = made(AdminClient, for_librdkafka(config, {"log_level": 0}))
+    yield from _canary(config, admin, topics)
+    yield from _timestamps(config, admin, topics)
+    yield from _kept(config, brokers, {name: topic for name, topic in seen.items() if isinstance(topic, Topic)})
+    yield from _group(config, brokers, admin)
 
 
 def _isolation(config: Config) -> Finding:
@@ -66,15 +66,38 @@ def _isolation(config: Config) -> Finding:
     return ok("isolation", isolation)
 
 
-def _topics(config: Config, partitions: Mapping[str, int]) -> Iterator[Finding]:
+def _topics(config: Config, seen: Mapping[str, Topic | BrokersRefuse | None]) -> Iterator[Finding]:
     for place, topic in config.topics_by_place():
-        count = partitions.get(topic)
-        if count is not None:
+        found = seen[topic]
+        if isinstance(found, Topic):
+            count = len(found.partitions)
             yield ok(f"topic {topic}", f"{count} partitions" if count != 1 else "1 partition")
+        elif found is not None:
+            yield Finding("problem", f"topic {topic}", f"{found}.")
         elif place.startswith("faults"):
             yield note(f"topic {topic}", "it does not exist yet; faults are told once it does")
         else:
             yield problem(f"topic {topic}", "it does not exist", f"create it or mend {place}")
+
+
+def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:
+    """The rights to write to the canary's topics, as the brokers tell them."""
+    if config.canary is None:
+        return
+    wanted = [name for name in (config.canary.input, config.canary.output) if name in topics]
+    asked = TopicCollection(wanted)
+    if not wanted:
+        return
+    described = admin.describe_topics(asked, include_authorized_operations=True, request_timeout=TIMEOUT_SECONDS)
+    for name, future in described.items():
+        try:
+            rights = future.result().authorized_operations
+        except KafkaException:
+            # It was there a moment ago; `validate` says what the matter is.
+            continue
+        if rights is not None and AclOperation.WRITE not in rights:
+            said, mend = missing_right("WRITE", f"topic {name}", config.kafka.options)
+            yield problem("canary", said, mend)
 
 
 def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> Iterator[Finding]:
@@ -87,7 +110,12 @@ def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> 
         try:
             kinds[resource.name] = future.result()["message.timestamp.type"].value
         except KafkaException as error:
-            yield note("timestamps", f"the settings of {resource.name} may not be read ({error.args[0].str()})")
+            if error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                resource_name = f"topic {resource.name}"
+                said, mend = missing_right("DESCRIBE_CONFIGS", resource_name, config.kafka.options)
+            else:
+                said, mend = f"the settings of {resource.name} cannot be read ({error.args[0].str()})", "try again"
+            yield note("timestamps", f"{said}, so that there will be no latency; {mend}")
     created = sorted(name for name, kind in kinds.items() if kind == "CreateTime")
     if created:
         said = f"{', '.join(created)}: CreateTime, so record times prove nothing and there will be no latency; "
@@ -97,10 +125,36 @@ def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> 
         yield ok("timestamps", "LogAppendTime on inputs and outputs: latency can be measured")
 
 
-def _group(config: Config, admin: AdminClient) -> Iterator[Finding]:
+def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> Iterator[Finding]:
+    """Topics whose records may be gone before the sidecar reads them, or already are."""
+    beside = ("faults", "canary")
+    read = {topic for place, topic in config.topics_by_place() if not place.startswith(beside)}
+    topics = {name: topic for name, topic in existing.items() if name in read}
+    if not topics:
+        return
+    try:
+        settings, lookups = brokers.settings(topics), brokers.lookup(topics)
+    except BrokersUnreachable as error:
+        yield Finding("problem", "retention", f"{str(error).rstrip('.')}.")
+        return
+    found = [note(f"retention of {topic}", said) for topic, said in warnings(config, topics, settings)]
+    for place, lookup in sorted(lookups.items()):
+        if lookup.log_start_offset > 0:
+            said = f"the log of partition {place.partition} begins at offset {lookup.log_start_offset}"
+            found.append(note(f"retention of {place.topic}", f"{said}: what was before it is gone"))
+    yield from found or [ok("retention", "no topic is compacted, or expires before it can be verified")]
+
+
+def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Finding]:
     group = config.engine.consumer_group
     if group is None:
         yield note("consumer group", "engine.consumer_group is not set: an engine that is behind will look overdue")
+        return
+    try:
+        # Of a group that the sidecar may not describe, a list says nothing.
+        brokers.committed(None, group)
+    except BrokersUnreachable as error:
+        yield Finding("problem", "consumer group", f"{error}.")
         return
     try:
         # Listing, not describing: of a group that is not there, brokers say different things, a new one nothing at all.
@@ -120,18 +174,25 @@ def _group(config: Config, admin: AdminClient) -> Iterator[Finding]:
 
 def _state(folder: Path) -> Iterator[Finding]:
     nearest = next(parent for parent in (folder, *folder.parents) if parent.exists())
-    if not nearest.is_dir():
-        yield problem("state", f"{nearest} is a file", "set state.path to a folder")
-        return
-    if not os.access(nearest, os.W_OK | os.X_OK):
+    if nearest.is_dir() and not os.access(nearest, os.W_OK | os.X_OK):
         yield problem("state", f"{nearest} may not be written", "change its permissions, or set state.path elsewhere")
+        return
+    try:
+        state_folder.check(folder)
+    except state_folder.StateRefused as error:
+        # Its sentence holds the mend already.
+        yield Finding("problem", "state", f"{error}.")
         return
     yield disk(nearest)
     if nearest != folder:
         yield ok("state", f"{folder} will be made")
-    elif _held(folder / LOCK_FILE):
+    elif _held(folder / state_folder.LOCK):
         mend = "stop that one, or give this one a state.path of its own"
         yield problem("state", f"another sidecar is running on {folder}", mend)
+    elif folder.stat().st_mode & 0o077 and state_folder.is_state(folder):
+        yield note(
+            "state", f"{folder} is writable and free; others than its owner have rights on it (chmod 700 takes them)"
+        )
     else:
         yield ok("state", f"{folder} is writable and free")
 
@@ -141,7 +202,8 @@ def _identity(config: Config) -> Iterator[Finding]:
     if not (config.state.path / identity.FILE).is_file():
         return
     try:
-        identity.check_or_write(config.state.path, config)
+        for topic in rereading.would_adopt(StateTables(config.state.path), config):
+            yield note("state", f"the fields of topic {topic} were corrected: `validate` reads it again from its start")
     except identity.StateMismatch as error:
         # Its sentence holds the mend already.
         yield Finding("problem", "state", f"{error}.")
@@ -152,8 +214,8 @@ def _identity(config: Config) -> Iterator[Finding]:
 
 def _held(lock: Path) -> bool:
     try:
-        descriptor = os.open(lock, os.O_RDONLY)
-    except FileNotFoundError:
+        descriptor = os.open(lock, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
         return False
     try:
         # Shared, and let go at once: it must never keep a sidecar from starting for longer than this call.

@@ -19,6 +19,10 @@ TOMBSTONE: Final = 2
 REACH: Final = 3
 """``status`` of a fact row without records, which keeps the reach of events whose facts were retired."""
 
+UNEXAMINED: Final = 4
+"""``status`` of a record of an output topic that was not examined: it is larger than the limits, or does not fit
+into memory. What it holds is not known, as of a record that was gone before it was read."""
+
 RESULT_TYPE: Final = StructType(
     [
         StructField("offset", LongType()),

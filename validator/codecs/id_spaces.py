@@ -8,9 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from pyspark.sql import Column
-from pyspark.sql import functions as F
-
 SEPARATOR = "/"
 
 
@@ -26,19 +23,6 @@ class IdSpace:
         """What its text ids begin with."""
         return self.topic + SEPARATOR
 
-    def named(self, number: Column, text: Column) -> tuple[Column, Column]:
-        """An id, an integer or else a text, as it is named among the ids of all inputs."""
-        if self.keeps_integers:
-            return number, self._text(text)
-        return F.lit(None).cast("bigint"), self._text(F.coalesce(number.cast("string"), text))
-
-    def named_lists(self, numbers: Column, texts: Column) -> tuple[Column, Column]:
-        """Lists of ids, integers and texts apart, likewise. A null id stays null."""
-        named_texts = F.transform(texts, self._text)
-        if self.keeps_integers:
-            return numbers, named_texts
-        as_texts = F.transform(numbers, lambda number: self._text(number.cast("string")))
-        return F.array().cast("array<bigint>"), F.concat(as_texts, named_texts)
-
-    def _text(self, text: Column) -> Column:
-        return F.concat(F.lit(self.prefix), text)
+    def named(self, id_: int | str) -> int | str:
+        """An id as it is named among the ids of all inputs."""
+        return id_ if self.keeps_integers and type(id_) is int else f"{self.prefix}{id_}"

@@ -1,10 +1,10 @@
-"""Events that Arrow decodes exactly as Spark would, grouped where they are read: the fast way of most records.
+"""Events that Arrow decodes exactly as the rule does, grouped where they are read: the fast way of most records.
 
-`from_json` costs more than all else an event costs. Arrow reads JSON several times faster but knows fewer forms; so
-only records are taken here of which it is certain that Spark's columns (`validator.stream.decode`, the rules) give the
-same. All others pass through as they came, and Spark decodes them. tests/property/test_plain_events.py compares the two
-ways record by record. Runs in Spark's Python workers, 16,384 records a call; no Python runs per
-record, but for a look at those above 1,000 bytes.
+Arrow reads JSON several times faster than anything that takes one record at a time, but knows fewer forms; so only
+records are taken here of which it is certain that the rule (`validator.codecs.one_record`) gives the same. All others
+pass through as they came, and are decoded by it. tests/property/test_plain_events.py compares the two ways record by
+record. Runs in Spark's Python workers, 16,384 records a call; no Python runs per record, but for a look at those above
+1,000 bytes.
 
 Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -23,8 +23,8 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import RUN_TYPE
 from validator.codecs.fingerprints import Ints, hash_a, hash_b
-from validator.codecs.plain_json import Bools, objects, regular
-from validator.codecs.scalars import FARTHEST_US
+from validator.codecs.plain_json import Bools, columns, leaf, regular, schema_like
+from validator.codecs.times import FARTHEST_US
 
 TAKEN: Final = pa.schema(
     [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]
@@ -34,12 +34,8 @@ TAKEN: Final = pa.schema(
 RUNS: Final = pa.schema([*TAKEN, ("run", to_arrow_type(RUN_TYPE))])
 """A row is a record as it came, or a run: ``value`` null, ``offset`` and ``time_us`` the smallest of its records."""
 
-_BLOCK: Final = 512
-"""Records that are tried together where a whole batch did not parse."""
-_AT_ONCE: Final = 2**28
-"""Bytes that are read as one text; Arrow counts them in 32 bits."""
 _SECOND: Final = 19
-"""Length of an ISO 8601 text up to its seconds. Shorter ones are read differently by Arrow and Spark."""
+"""Length of an ISO 8601 text up to its seconds. Arrow reads some shorter ones differently."""
 _FEW: Final = 3
 """Runs must hold that many records on the average to be worth more than the records."""
 
@@ -49,6 +45,7 @@ class PlainEvents:
     """Where id, key and event time are, and the windows: all in microseconds.
 
     Paths are names from the root of the value. ``factor``: from a number to microseconds; None for ISO 8601 texts.
+    ``key_bytes``: the most that a key may have.
     """
 
     id: tuple[str, ...]
@@ -59,6 +56,7 @@ class PlainEvents:
     offset_us: int
     closed_right: bool
     slack_us: int
+    key_bytes: int
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """The body of `mapInArrow`: batches of `TAKEN` to batches of `RUNS`."""
@@ -85,53 +83,21 @@ class PlainEvents:
     def _events(self, values: pa.Array) -> _Events:
         """The records that decode here."""
         candidates = np.flatnonzero(regular(values))
-        read = self._read(values, candidates)
+        schema = schema_like(values, candidates, [self.id, self.event_time, *self.key])
+        read = None if schema is None else columns(values, candidates, schema)
         if read is None:
             return _NONE
         table, rows = read
-        ids, has_id = _integers(_leaf(table, self.id))
-        times, has_time = self._times(_leaf(table, self.event_time))
-        codes, keys, has_key = _keys([_leaf(table, path) for path in self.key])
+        ids, has_id = _integers(leaf(table, self.id))
+        times, has_time = self._times(leaf(table, self.event_time))
+        codes, keys, has_key = _keys([leaf(table, path) for path in self.key])
+        too_long = pc.greater(pc.binary_length(keys), self.key_bytes).to_numpy(zero_copy_only=False)
+        if too_long.any():
+            has_key = has_key & ~too_long[codes]
         whole = has_id & has_time & has_key
         if whole.all():
             return _Events(rows, ids, times, codes, keys)
         return _Events(rows[whole], ids[whole], times[whole], codes[whole], keys)
-
-    def _read(self, values: pa.Array, rows: Ints) -> tuple[pa.Table, Ints] | None:
-        """The JSON of those ``rows`` that Arrow reads, and which they are."""
-        schema = self._schema(values, rows)
-        if schema is None:
-            return None
-        if values.nbytes <= _AT_ONCE:
-            table = objects(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
-            if table is not None:
-                return table, rows
-        found = []
-        for start in range(0, len(rows), _BLOCK):
-            block = rows[start : start + _BLOCK]
-            table = objects(values.take(pa.array(block)), schema)
-            if table is not None:
-                found.append((table, block))
-        if not found:
-            return None
-        return pa.concat_tables([table for table, _ in found]), np.concatenate([block for _, block in found])
-
-    def _schema(self, values: pa.Array, rows: Ints) -> pa.Schema | None:
-        """Numbers or texts, as the first record that can be read has them; None where none can."""
-        for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
-            try:
-                record = json.loads(values[int(row)].as_py())
-                tree: dict[str, Any] = {}
-                for path in (self.id, self.event_time, *self.key):
-                    node = tree
-                    at = record
-                    for name in path[:-1]:
-                        node, at = node.setdefault(name, {}), at[name]
-                    node[path[-1]] = _TYPES[type(at[path[-1]])]
-                return pa.schema(list(_type(tree)))
-            except (ValueError, KeyError, TypeError, RecursionError):
-                continue
-        return None
 
     def _times(self, column: pa.Array) -> tuple[Ints, Bools]:
         """Event times in microseconds, and where they are certain."""
@@ -213,20 +179,6 @@ class _Events:
 
 _NO_INTS: Final = np.zeros(0, dtype=np.int64)
 _NONE: Final = _Events(_NO_INTS, _NO_INTS, _NO_INTS, _NO_INTS, pa.array([], pa.string()))
-_TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
-
-
-def _type(tree: dict[str, Any]) -> Iterator[pa.Field]:
-    for name, node in tree.items():
-        yield pa.field(name, pa.struct(list(_type(node))) if isinstance(node, dict) else node)
-
-
-def _leaf(table: pa.Table, path: tuple[str, ...]) -> pa.Array:
-    """The column at the end of a path; null where a name on the way is."""
-    column = table[path[0]].combine_chunks()
-    for name in path[1:]:
-        column = pc.struct_field(column, name)
-    return column
 
 
 def _integers(column: pa.Array) -> tuple[Ints, Bools]:

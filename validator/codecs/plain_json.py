@@ -1,9 +1,11 @@
-"""JSON records that Arrow reads as Spark's parser does: which they are, and their columns."""
+"""JSON records that Arrow reads as `validator.codecs.one_record` does: which they are, and their columns."""
 
 from __future__ import annotations
 
+import json
 import re
-from typing import Final
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,17 +17,26 @@ from validator.codecs.fingerprints import Ints
 
 Bools = npt.NDArray[np.bool_]
 Bytes = npt.NDArray[np.uint8]
+Path = tuple[str, ...]
+"""Names from the root of a value."""
+
+_TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
+_LIST: Final = pa.list_(pa.int64())
 
 _LONG: Final = 1_000
-"""Bytes from which on a record can meet the limits of Spark's parser: digits of a number, depth, length of a name."""
+"""Bytes from which on a record can meet the limits of a number's digits and of depth."""
 _TOO_LONG: Final = 1_000_000
 _MANY_DIGITS: Final = 500
-"""Spark's parser takes numbers of 1,000 digits: those of all parts together."""
+"""Fewer than `validator.codecs.one_record.LONGEST_NUMBER`."""
 _IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
-_LONG_NAME: Final = 50_000
-"""Bytes; Spark's parser takes names of that many characters."""
 _MANY_LEVELS: Final = 500
-_MINUS_ZERO: Final = re.compile(rb":\s*-0")
+_NO_NUMBER: Final = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
+
+
+BLOCK: Final = 512
+"""Records that are tried together where a whole batch did not parse."""
+AT_ONCE: Final = 2**28
+"""Bytes that are read as one text; Arrow counts them in 32 bits."""
 
 
 def regular(values: pa.Array) -> Bools:
@@ -52,15 +63,10 @@ def regular(values: pa.Array) -> Bools:
 
 
 def _within_limits(value: Bytes) -> bool:
-    """Whether Spark's parser takes a record so deep, with numbers and names so long."""
+    """Whether a record is surely not too deep, and its numbers are not too long."""
     if np.count_nonzero((value == ord("{")) | (value == ord("["))) > _MANY_LEVELS:
         return False
-    others = np.flatnonzero(~_IN_NUMBERS[value])
-    if np.diff(others).max() > _MANY_DIGITS:
-        return False
-    quotes = np.flatnonzero(value == ord('"'))
-    long = np.flatnonzero(np.diff(quotes) - 1 > _LONG_NAME)
-    return not any(value[end + 1 :].tobytes().lstrip().startswith(b":") for end in quotes[long + 1])
+    return bool(np.diff(np.flatnonzero(~_IN_NUMBERS[value])).max() <= _MANY_DIGITS)
 
 
 def _rows_of(places: Ints, offsets: Ints) -> Ints:
@@ -94,18 +100,61 @@ def objects(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
         return None
     if table.num_rows != len(values) or not table.schema.equals(schema):
         return None
-    # Spark keeps `-0` as it is written, a text.
-    return table if not _holds_zero(table) or _MINUS_ZERO.search(text) is None else None
+    return None if _holds_no_json(text.to_pybytes()) else table
 
 
-def _holds_zero(table: pa.Table) -> bool:
-    """Whether any number in it is zero."""
-    for column in table.columns:
-        if pa.types.is_struct(column.type):
-            if column.num_chunks and _holds_zero(
-                pa.Table.from_arrays(column.combine_chunks().flatten(), schema=pa.schema(list(column.type)))
-            ):
-                return True
-        elif column.type == pa.int64() and pc.any(pc.equal(column, 0)).as_py():
-            return True
-    return False
+def _holds_no_json(text: bytes) -> bool:
+    """Whether NaN or Infinity may be among the values."""
+    # Of these, looking for a single byte is by far the fastest.
+    if b"N" not in text and b"I" not in text:
+        return False
+    return (b"NaN" in text or b"Inf" in text) and _NO_NUMBER.search(text) is not None
+
+
+def columns(values: pa.Array, rows: Ints, schema: pa.Schema) -> tuple[pa.Table, Ints] | None:
+    """Those ``rows`` of the values that Arrow reads as ``schema``, as columns, and which they are."""
+    if values.nbytes <= AT_ONCE:
+        table = objects(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
+        if table is not None:
+            return table, rows
+    found = []
+    for start in range(0, len(rows), BLOCK):
+        block = rows[start : start + BLOCK]
+        table = objects(values.take(pa.array(block)), schema)
+        if table is not None:
+            found.append((table, block))
+    if not found:
+        return None
+    return pa.concat_tables([table for table, _ in found]), np.concatenate([block for _, block in found])
+
+
+def schema_like(values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path] = ()) -> pa.Schema | None:
+    """``paths`` as numbers or texts, as the first record that can be read has them, and ``lists`` as lists of integers;
+    None where no record can be read."""
+    for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
+        try:
+            record = json.loads(values[int(row)].as_py())
+            tree: dict[str, Any] = {}
+            for path in (*paths, *lists):
+                node = tree
+                at = record
+                for name in path[:-1]:
+                    node, at = node.setdefault(name, {}), at[name]
+                node[path[-1]] = _LIST if path in lists else _TYPES[type(at[path[-1]])]
+            return pa.schema(list(_type(tree)))
+        except (ValueError, KeyError, TypeError, RecursionError):
+            continue
+    return None
+
+
+def _type(tree: dict[str, Any]) -> Iterator[pa.Field]:
+    for name, node in tree.items():
+        yield pa.field(name, pa.struct(list(_type(node))) if isinstance(node, dict) else node)
+
+
+def leaf(table: pa.Table, path: Path) -> pa.Array:
+    """The column at the end of a path; null where a name on the way is."""
+    column = table[path[0]].combine_chunks()
+    for name in path[1:]:
+        column = pc.struct_field(column, name)
+    return column

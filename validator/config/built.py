@@ -41,6 +41,54 @@ NOT_BUILT: Final[dict[str, frozenset[str]]] = {
 """Setting -> the values that are refused; ``*`` stands for every value but an empty one."""
 
 
+@dataclass(frozen=True)
+class Combination:
+    """A value that is refused beside others only: the ``settings`` concerned, what of them is refused (Markdown), and
+    the ``problem`` that the refusal names."""
+
+    settings: tuple[str, ...]
+    refused: str
+    problem: str
+
+
+LOCAL_TIME: Final = Combination(
+    ("oracle.time_zone",), "every zone but UTC", "windows aligned to local time are not built yet"
+)
+SELF_JOIN: Final = Combination(
+    ("oracle.right",), "the topic of `left`", "a join of an input with itself is not built yet"
+)
+WIDE_JOIN: Final = Combination(
+    ("inputs",), "more than two with `windowed_join`", "a join of more than two inputs is not built yet"
+)
+COLLAPSE_IN_JOIN: Final = Combination(
+    ("inputs.duplicates",),
+    "`collapse` with `windowed_join`",
+    "collapse is not built for a join, which counts an id once per cell anyway",
+)
+MIXED_DUPLICATES: Final = Combination(
+    ("inputs.duplicates",), "inputs that differ in it", "inputs that differ in it are not built yet"
+)
+ID_SPACES: Final = Combination(
+    ("outputs.fields.ids", "late.input", "rejected.input"),
+    "an `input` without `windowed_join`",
+    "inputs with id spaces of their own are not built yet",
+)
+COMBINATIONS: Final = (LOCAL_TIME, SELF_JOIN, WIDE_JOIN, COLLAPSE_IN_JOIN, MIXED_DUPLICATES, ID_SPACES)
+"""All of them; the rest of the table is :data:`NOT_BUILT`."""
+
+
+def refusals() -> dict[str, str]:
+    """Setting -> what of it is refused, as Markdown."""
+    found = {
+        setting: "any" if "*" in values else ", ".join(f"`{value}`" for value in sorted(values))
+        for setting, values in NOT_BUILT.items()
+    }
+    for entry in COMBINATIONS:
+        for setting in entry.settings:
+            found[setting] = "; ".join(filter(None, (found.get(setting), entry.refused)))
+    return found
+
+
 def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:
     """Raise the refusal (PydanticCustomError) if ``setting`` with ``value`` is in the table; ``built`` is the mend."""
     refused = NOT_BUILT.get(setting, frozenset())

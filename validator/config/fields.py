@@ -63,7 +63,7 @@ class IdsPath(_AtPath):
     """A list of event ids in a result; written as its path alone, or as ``{path: ..., input: TOPIC}``."""
 
     path: str
-    """Path of the list."""
+    """Path of the list; or `$key` or `$header.NAME`, which then holds a JSON array."""
     input: str | None = None
     """The input topic whose ids these are, where inputs have id spaces of their own. None: all inputs share one."""
 

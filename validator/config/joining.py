@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from validator.config.built import COLLAPSE_IN_JOIN, ID_SPACES, WIDE_JOIN
 from validator.config.errors import broken_rule_at
 from validator.config.oracle import Oracle
 from validator.config.topics import Input, Late, Output
@@ -17,7 +18,7 @@ def check_spaces(
     if oracle.kind == "windowed_join":
         _check_join(oracle, inputs, outputs, set_aside)
         return
-    problem, mend = "inputs with id spaces of their own are not built yet", "leave input out"
+    problem, mend = ID_SPACES.problem, "leave input out"
     for i, output in enumerate(outputs):
         if any(path.input is not None for path in output.fields.ids or ()):
             raise broken_rule_at(f"outputs[{i}].fields.ids", problem, mend)
@@ -36,11 +37,10 @@ def _check_join(
         if topic not in topics:
             raise broken_rule_at(f"oracle.{side}", f"{topic} is no input topic", f"use one of {', '.join(topics)}")
     if len(inputs) > 2:
-        raise broken_rule_at("inputs", "a join of more than two inputs is not built yet", f"keep {both} only")
+        raise broken_rule_at("inputs", WIDE_JOIN.problem, f"keep {both} only")
     for i, entry in enumerate(inputs):
         if entry.duplicates != "count":
-            problem = "collapse is not built for a join, which counts an id once per cell anyway"
-            raise broken_rule_at(f"inputs[{i}].duplicates", problem, "leave it out")
+            raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_IN_JOIN.problem, "leave it out")
     for i, output in enumerate(outputs):
         place = f"outputs[{i}].fields.ids"
         if output.evidence != "ids":

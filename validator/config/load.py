@@ -14,10 +14,11 @@ from pydantic import ValidationError
 
 from validator.config import overrides as outside
 from validator.config.document import parse_document, read_document
-from validator.config.errors import InvalidConfigError
-from validator.config.expand import expand
+from validator.config.errors import ExpansionError, InvalidConfigError
 from validator.config.model import Config
+from validator.config.options import is_secret
 from validator.config.problems import sentences
+from validator.model.references import ReferencesUnresolved, expanded, variables_in
 
 
 def load(
@@ -54,9 +55,24 @@ def _build(
     variables = os.environ if environment is None else environment
     applied = [*outside.from_environment(variables), *outside.from_assignments(assignments)]
     document = outside.apply(document, applied)
-    expanded = expand(document, variables, folder, source)
     try:
-        return Config.model_validate(expanded, context={"folder": folder})
+        whole = expanded(document, variables, folder)
+    except ReferencesUnresolved as unresolved:
+        raise ExpansionError(f"{source}: {problem}" for problem in unresolved.problems) from None
+    try:
+        config = Config.model_validate(whole, context={"folder": folder})
     except ValidationError as error:
         origins = {tuple(int(s) if s.isdigit() else s for s in o.place): o.origin for o in applied}
         raise InvalidConfigError(sentences(error.errors(include_url=False), source, origins)) from None
+    config._secret_variables = _secret_variables(document, variables)  # noqa: SLF001 - frozen for all others
+    return config
+
+
+def _secret_variables(document: Mapping[str, Any], environment: Mapping[str, str]) -> frozenset[str]:
+    """The variables that options with secrets refer to, and all overrides, which may be such options."""
+    found = {name for name in environment if name.startswith(outside.PREFIX)}
+    for first, second in outside.FREE_MAPS:
+        for option, value in document[first].get(second, {}).items() if first in document else ():
+            if is_secret(option) or "JavaOptions" in option:
+                found |= variables_in(value)
+    return frozenset(found)

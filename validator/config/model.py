@@ -8,9 +8,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any, Final, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainSerializer,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
-from validator.config.built import Built
+from validator.config.built import MIXED_DUPLICATES, Built
 from validator.config.canary import Canary
 from validator.config.durations import Duration, PositiveDuration, format_duration
 from validator.config.errors import broken_rule, broken_rule_at
@@ -21,6 +29,7 @@ from validator.config.oracle import Oracle, TumblingWindow
 from validator.config.start import EARLIEST, Start, StartValue
 from validator.config.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
 from validator.model.classes import Guarantee
+from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
 
 __all__ = [
     "Canary",
@@ -55,6 +64,13 @@ SET_ELSEWHERE: Final[dict[str, str]] = {
 """Client options that the sidecar decides itself -> the mend."""
 
 
+def _against_the_file(value: Any, info: ValidationInfo) -> Any:
+    folder = (info.context or {}).get("folder")
+    if isinstance(value, str) and not value.strip():
+        raise broken_rule("it is empty", "name a path")
+    return Path(folder) / Path(value).expanduser() if folder is not None and isinstance(value, (str, Path)) else value
+
+
 class Kafka(Frozen):
     """The cluster that all topics are on."""
 
@@ -63,7 +79,8 @@ class Kafka(Frozen):
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
     """Which records count as visible; use what the pipeline's own consumers use."""
     options: ClientOptions = Field(default_factory=Options)
-    """Any further client option, security included; secrets through `${ENV}` or `${file:PATH}`."""
+    """Any further client option, security included: one set for both clients (docs/security.md). Secrets through
+    `${ENV}` or `${file:PATH}`."""
 
     @field_validator("bootstrap_servers", mode="before")
     @classmethod
@@ -78,18 +95,16 @@ class Kafka(Frozen):
 
     @field_validator("options")
     @classmethod
-    def _not_set_elsewhere(cls, options: dict[str, str]) -> dict[str, str]:
+    def _fits_both_clients(cls, options: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         for name in options:
             if name in SET_ELSEWHERE:
                 raise broken_rule(f"{name} is not set here", SET_ELSEWHERE[name])
-        return options
-
-
-def _against_the_file(value: Any, info: ValidationInfo) -> Any:
-    folder = (info.context or {}).get("folder")
-    if isinstance(value, str) and not value.strip():
-        raise broken_rule("it is empty", "name a path")
-    return Path(folder) / Path(value).expanduser() if folder is not None and isinstance(value, (str, Path)) else value
+        try:
+            librdkafka_options(options)
+        except OptionsRefused as error:
+            raise broken_rule(error.problem, error.mend) from None
+        files = {name: options[name] for name in FILE_OPTIONS if options.get(name, "probe") != "probe"}
+        return Options({**options, **{name: str(_against_the_file(path, info)) for name, path in files.items()}})
 
 
 LocalPath = Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(str, return_type=str, when_used="json")]
@@ -100,7 +115,8 @@ class Engine(Frozen):
     """What is known of the engine that is checked."""
 
     consumer_group: str | None = None
-    """Its consumer group: events at or past its committed offsets are behind, not lost."""
+    """Its consumer group: events at or past its committed offsets are behind, not lost. Beyond `timing.missing_after`
+    they make at-least-once and exactly-once unknown."""
     effective: LocalPath | None = None
     """JSON file in which whoever runs the engine tells what it really guarantees (docs/report.md); a mismatch with
     `guarantee` is a finding in the report and changes no verdict."""
@@ -174,7 +190,7 @@ class State(Frozen):
     """Where the facts and everything derived from them are kept."""
 
     path: LocalPath
-    """Folder of the state; a relative path is relative to the file."""
+    """Folder of the state: a new one, an empty one or a state; a relative path is relative to the file."""
     retention: PositiveDuration = 86_400_000_000
     """How long a cell's facts are kept after it last changed; above `timing.missing_after`."""
 
@@ -188,7 +204,7 @@ class Spark(Frozen):
     master: str = "local[*]"
     """Spark master."""
     options: ClientOptions = Field(default_factory=Options)
-    """Any further Spark option."""
+    """Any further Spark option; none is on a command line but the Java options that are not secret by name."""
     trigger: PositiveDuration = 500_000
     """Least time from batch to batch, at most 10s. Longer takes less CPU, and tells of a violation that much later."""
 
@@ -215,6 +231,13 @@ class Limits(Frozen):
 
     records_per_batch: int = Field(default=2_000_000, ge=1)
     """Most records that one batch reads, over all topics."""
+    value_bytes: int = Field(default=16_777_216, ge=1, le=268_435_456)
+    """Largest value of a record that is examined, uncompressed. A larger one is never parsed: what it holds is not
+    known, and the verdict is unknown."""
+    key_bytes: int = Field(default=16_384, ge=1, le=1_048_576)
+    """Longest key that is kept, as UTF-8; a record with a longer one is not examined."""
+    id_bytes: int = Field(default=4_096, ge=1, le=1_048_576)
+    """Longest id that is kept, as UTF-8; a record with a longer one is not examined."""
 
 
 class Config(Frozen):
@@ -256,6 +279,12 @@ class Config(Frozen):
     """Where metrics, reports and the status page are served."""
     limits: Limits = Limits()
     """Bounds on what one step may take."""
+    _secret_variables: frozenset[str] = PrivateAttr(default=frozenset())
+
+    @property
+    def secret_variables(self) -> frozenset[str]:
+        """Environment variables that secrets of this configuration came from; no other process has to know them."""
+        return self._secret_variables
 
     @model_validator(mode="after")
     def _roles_are_distinct(self) -> Config:
@@ -271,8 +300,7 @@ class Config(Frozen):
     def _parts_fit(self) -> Config:
         inputs = {event_input.topic for event_input in self.inputs}
         if len({event_input.duplicates for event_input in self.inputs}) > 1:
-            problem = "inputs that differ in it are not built yet"
-            raise broken_rule_at("inputs[1].duplicates", problem, "give every input the same")
+            raise broken_rule_at("inputs[1].duplicates", MIXED_DUPLICATES.problem, "give every input the same")
         width = len(self.inputs[0].fields.key)
         keyed = [(f"inputs[{i}]", item.fields.key) for i, item in enumerate(self.inputs)]
         keyed += [(f"outputs[{i}]", item.fields.key) for i, item in enumerate(self.outputs)]
@@ -282,6 +310,10 @@ class Config(Frozen):
             if len(key) != width:
                 problem = f"it has {len(key)} fields and that of inputs[0] has {width}"
                 raise broken_rule_at(f"{place}.fields.key", problem, "give every key the same number of fields")
+        for i, late in enumerate(self.late):
+            if late.fields.position is not None:
+                problem = "a late record answers an event that decodes"
+                raise broken_rule_at(f"late[{i}].fields.position", problem, "name the topic under rejected")
         for i, output in enumerate(self.outputs):
             if output.fields.window_start is None:
                 mend = "name the path of the window's start in a result"

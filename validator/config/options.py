@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
 from validator.config.errors import broken_rule
 
-SECRET_WORDS: Final = ("password", "secret", "jaas", "key", "token", "credential")
+SECRET_WORDS: Final = ("password", "passwd", "pwd", "passphrase", "secret", "jaas", "key", "token", "credential")
 HIDDEN: Final = "***"
 
 
@@ -17,12 +18,36 @@ def is_secret(name: str) -> bool:
     return any(word in name.lower() for word in SECRET_WORDS)
 
 
+def secret_property(java_option: str) -> tuple[str, str] | None:
+    """Name and value of the system property of ``-Dname=value``, where it may be a secret."""
+    name, equals, value = java_option.removeprefix("-D").partition("=")
+    return (name, value) if java_option.startswith("-D") and equals and is_secret(name) else None
+
+
+def _shown(name: str, value: str) -> str:
+    if is_secret(name):
+        return HIDDEN
+    if "JavaOptions" not in name:
+        return value
+    try:
+        given = shlex.split(value)
+    except ValueError:
+        return HIDDEN
+    found = [secret_property(option) for option in given]
+    if not any(found):
+        return value
+    return " ".join(
+        f"-D{hidden[0]}={HIDDEN}" if hidden else shlex.quote(option)
+        for option, hidden in zip(given, found, strict=True)
+    )
+
+
 class Options(dict[str, str]):
     """Option name -> value. A ``dict`` in all but its text, which hides the secrets."""
 
     def shown(self) -> dict[str, str]:
-        """The options for people: secrets replaced by ``***``."""
-        return {name: HIDDEN if is_secret(name) else value for name, value in self.items()}
+        """The options for people: secrets replaced by ``***``, also those of a JVM's ``-Dname=value``."""
+        return {name: _shown(name, value) for name, value in self.items()}
 
     def __repr__(self) -> str:
         return repr(self.shown())

@@ -7,7 +7,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field, field_validator, model_validator
 
-from validator.config.built import Built, refuse_unbuilt
+from validator.config.built import LOCAL_TIME, SELF_JOIN, Built, refuse_unbuilt
 from validator.config.durations import Duration, PositiveDuration, format_duration
 from validator.config.errors import broken_rule, broken_rule_at
 from validator.config.fields import Frozen
@@ -75,7 +75,7 @@ class TumblingWindow(Frozen):
             raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", mend)
         if self.time_zone not in UTC_NAMES:
             mend = "write UTC, with an offset where the windows are shifted by a constant"
-            raise broken_rule_at("time_zone", "windows aligned to local time are not built yet", mend)
+            raise broken_rule_at("time_zone", LOCAL_TIME.problem, mend)
         return self
 
     @model_validator(mode="after")
@@ -88,7 +88,7 @@ class TumblingWindow(Frozen):
             if self.kind != "windowed_join" and given:
                 raise broken_rule_at(name, f"oracle {self.kind} does not use it", "leave it out, or use windowed_join")
         if self.left is not None and self.left == self.right:
-            raise broken_rule_at("right", "a join of an input with itself is not built yet", "name the other input")
+            raise broken_rule_at("right", SELF_JOIN.problem, "name the other input")
         return self
 
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from validator.config.document import parse_value
 from validator.config.errors import OverrideError
+from validator.model.documents import DEPTH_MAX
 
 PREFIX: Final = "STREAMPROOF__"
 FREE_MAPS: Final = (("kafka", "options"), ("spark", "options"))
@@ -46,7 +47,8 @@ def from_environment(environment: Mapping[str, str]) -> list[Override]:
                 [f"environment variable {name}: it names no setting; write {PREFIX}TIMING__IDLE_AFTER."]
             )
         place = _whole_place(segments)
-        overrides.append(Override(place, parse_value(environment[name]), f"environment variable {name}"))
+        origin = f"environment variable {name}"
+        overrides.append(Override(_bounded(place, origin), parse_value(environment[name]), origin))
     return overrides
 
 
@@ -60,8 +62,15 @@ def from_assignments(assignments: Iterable[str]) -> list[Override]:
             # Only the left side is shown: the right side may be a secret.
             raise OverrideError([f"--set {left}: it is no assignment; write path.to.key=value."])
         place = _whole_place(segments)
-        overrides.append(Override(place, parse_value(right), f"--set {left.strip()}"))
+        origin = f"--set {left.strip()}"
+        overrides.append(Override(_bounded(place, origin), parse_value(right), origin))
     return overrides
+
+
+def _bounded(place: tuple[str, ...], origin: str) -> tuple[str, ...]:
+    if len(place) > DEPTH_MAX:
+        raise OverrideError([f"{origin[:100]}: it has more than {DEPTH_MAX} levels; name a setting."])
+    return place
 
 
 def apply(document: Mapping[str, Any], overrides: Iterable[Override]) -> dict[str, Any]:

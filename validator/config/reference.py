@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from validator.config.built import NOT_BUILT
+from validator.config.built import refusals
 from validator.config.schema import json_schema
 
 HEAD: Final = """\
@@ -18,20 +18,90 @@ HEAD: Final = """\
 One YAML file says what a pipeline reads, writes and claims. `streamproof config example clickstream` prints one to
 start from, `streamproof config check FILE` says what is wrong with one, `streamproof config schema` is for editors.
 
-- **Unknown keys are errors**, and so is a key said twice. What is not built yet is refused, never ignored.
+- **Unknown keys are errors**, and so is a key that is written twice. What is not built yet is refused, never ignored.
+- **YAML** is accepted in its plain part: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
+  10,000 keys and values. An alias (`*name`) counts as all that it stands for. Merge keys (`<<`), tags (`!`) and an
+  anchor that contains itself are refused. The same holds for the files of `generate`, `faults` and `campaign`.
 - **Durations** are a number with `ms`, `s`, `m`, `h` or `d`: `500ms`, `1.5h`. A bare `0` is accepted.
 - **Fields** are dotted paths into a record's value, or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`.
   Where a time is a number, write `{path: ..., unit: s|ms|us|ns}`; without a unit it is ISO 8601 text (no zone
   means UTC).
 - **Paths** of files are relative to the configuration file.
 - **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file (less its last line
-  end), in any text, after the YAML was read: what they hold can never add a key. A missing one is an error. `$${` is a
-  plain `${`. Secrets belong there; the value of an option whose name contains `password`, `secret`, `jaas`, `key`,
-  `token` or `credential` is shown as `***` everywhere.
+  end), in any text, after the YAML was read: what they hold can never add a key, and is not expanded again. A missing
+  one is an error, and so is a file above 1 MiB, or more than 8 MiB in all. `$${` is a plain `${`. Secrets belong there;
+  the value of an option whose name contains `password`, `secret`, `jaas`, `key`, `token` or `credential` is shown as
+  `***` everywhere.
 - **Overrides**: `STREAMPROOF__TIMING__IDLE_AFTER=5s` in the environment, then `--set timing.idle_after=5s` over it.
   Values are YAML. List positions count from 0 (`--set inputs.0.topic=clicks`). Below `kafka.options` and
   `spark.options` the rest is one key: `--set kafka.options.security.protocol=SSL`, in the environment with `__` for
   each dot and in lower case; an option with capitals goes in the file or through `--set`.
+"""
+
+DECODING: Final = """\
+## What decodes
+
+A record either decodes whole or is *undecodable*. An undecodable input makes the verdict `unknown`, an undecodable
+result is a violation. All ways of decoding follow this table; `validator/codecs/one_record.py` is its code.
+
+| what | decodes | is undecodable |
+|---|---|---|
+| value | one JSON object (RFC 8259) in UTF-8, with JSON's white space (space, tab, CR, LF) around it | zero bytes; \
+other bytes than UTF-8; a byte order mark; an array or a scalar; content after the object (`{...} junk`, two \
+objects); \
+`NaN`, `Infinity`; comments, single quotes, control characters in texts; `01`, `.5`, `+1`; more than 500 levels; a \
+number of more than 1,000 characters |
+| value, where all fields are `$` fields | any bytes; they are not read | zero bytes |
+| null value | on an output: a tombstone, counted and ignored | on inputs, late and rejected topics: no deletion \
+proves that an event was handled |
+| field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
+null, below an \
+array; a member name on its path that is repeated in its object. Names that are repeated elsewhere do not matter |
+| `$key`, `$header.NAME` | UTF-8 text; of repeated headers the last one counts, as in Kafka's clients | absent, null, \
+other bytes than UTF-8 |
+| id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`) | array, object, half of a \
+surrogate pair |
+| number as id or key | by its value: `1`, `1.0` and `1e0` are one id, `-0` is `0`, `0.50` is `0.5`; integers \
+of any size \
+are exact | more than 1,000 digits without an exponent |
+| text as id or key | as it is: `"007"`, `"1.0"` and `"1e3"` are no numbers. Text `"1"` and number `1` are the \
+same id and \
+the same key, and so are `"true"` and `true` | half of a surrogate pair |
+| key | as an id; of several fields, the list of them | array, object |
+| `ids` | array of ids, also empty; `$key` or `$header.NAME` that holds a JSON array | null, absent, no array; \
+an item \
+that is null, an array or an object |
+| time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact; in all times fractions of a \
+microsecond are rounded \
+down, with `closed: right` those of events up | boolean; text with white space, `+` or \
+leading zeros; more than 2^62 microseconds from 1970 |
+| `$timestamp` as a time | the record's timestamp | |
+| time without a unit | text in one of the forms below, in the proleptic Gregorian calendar, years 0000 to 9999 \
+| number, \
+boolean; any other text |
+
+| form of a time | examples | written by |
+|---|---|---|
+| date, `T`, `t` or a space, `hh:mm:ss` | `2026-01-01T10:00:00`, `2026-01-01 10:00:00` | Java, Python, SQL |
+| fraction of 1 to 9 digits, with a point or a comma | `10:00:00.5Z`, `10:00:00,123`, `10:00:00.1234567Z` | \
+JavaScript, \
+log4j, .NET `o`, Go `RFC3339Nano` |
+| without seconds, or hours only | `2026-01-01T10:00Z`, `2026-01-01T10` | Java's `OffsetDateTime.toString()`, \
+Python's \
+`isoformat` |
+| date only (midnight) | `2026-01-01` | `LocalDate`, `date.isoformat` |
+| zone: none (UTC), `Z`, `z`, `UTC`, `GMT`, `+hh`, `+hhmm`, `+hh:mm` up to 18 hours, a space before it or not | \
+`2026-01-01 10:00:00 UTC`, `10:00:00.000+0000` | Jackson, Ruby, PostgreSQL, BigQuery |
+| zone name in brackets after an offset (the offset counts) | `10:00:00+01:00[Europe/Paris]` | Java's `ZonedDateTime` |
+| end of a day | `2026-01-01T24:00:00` | ISO 8601 |
+| basic format, with a time | `20260101T100000Z`, `20260101T1000` | iCalendar, AWS |
+
+Refused in the same way everywhere: week and ordinal dates, `2026-01`, `2026-1-1`, `20260101`, years with a sign or more
+than four digits, leap seconds (`23:59:60`), zone names without an offset, white space around the text, times without a
+date, RFC 1123 and local formats.
+
+What some parsers take and others refuse is undecodable as an input, so that an engine is accused for neither of the
+two.
 """
 
 
@@ -40,15 +110,14 @@ def render() -> str:
     schema = json_schema()
     definitions: dict[str, Any] = schema["$defs"]
     lines = [HEAD, "## Keys", ""]
-    lines += _table(schema, definitions)
+    lines += _table(schema, definitions, "")
     for heading, definition in _parts(schema, definitions, ""):
         lines += ["", f"### `{heading}`", "", definition["description"], ""]
-        lines += _table(definition, definitions)
+        lines += _table(definition, definitions, heading)
+    lines += ["", *DECODING.splitlines()]
     lines += ["", "## Not built yet", "", "Asking for one of these is an error that says so.", ""]
     lines += ["| setting | values |", "|---|---|"]
-    for setting, values in NOT_BUILT.items():
-        shown = "any" if "*" in values else ", ".join(f"`{value}`" for value in sorted(values))
-        lines.append(f"| `{setting}` | {shown} |")
+    lines += [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
     return "\n".join(lines) + "\n"
 
 
@@ -73,14 +142,22 @@ def _part_of(rendered: dict[str, Any], definitions: dict[str, Any]) -> tuple[str
     return None, False
 
 
-def _table(node: dict[str, Any], definitions: dict[str, Any]) -> list[str]:
+def _mark(place: str, key: str) -> str:
+    """What of a key is refused, as a sentence below its description."""
+    below = f"{place}.{key}" if place else key
+    named = (key, below.replace("[]", ""))
+    refused = next((said for setting, said in refusals().items() if setting in named), None)
+    return f" **Not built yet:** {refused}." if refused else ""
+
+
+def _table(node: dict[str, Any], definitions: dict[str, Any], place: str) -> list[str]:
     required = set(node.get("required", ()))
     lines = ["| key | value | default | what it is |", "|---|---|---|---|"]
     for key, rendered in node["properties"].items():
         default = "**required**" if key in required else _default(rendered)
         part = definitions.get(str(rendered.get("$ref", "")).rsplit("/", 1)[-1], {})
         description = str(rendered.get("description") or part.get("description", "")).replace("|", "\\|")
-        description = " ".join(description.split())
+        description = " ".join(description.split()) + _mark(place, key)
         lines.append(f"| `{key}` | {_kind(rendered, definitions)} | {default} | {description} |")
     return lines
 

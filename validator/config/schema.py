@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any, Final
 
 from validator.config.durations import PATTERN, format_duration
@@ -62,9 +63,15 @@ def _allow_options(definitions: dict[str, Any]) -> None:
         servers["description"] = description
 
 
+@functools.cache
+def _known_schema() -> dict[str, Any]:
+    """`json_schema`, made once; not to be changed."""
+    return json_schema()
+
+
 def keys_at(location: tuple[str | int, ...]) -> tuple[str, ...]:
     """The keys that a mapping at ``location`` of the file may have; empty where it is no mapping of known keys."""
-    schema = json_schema()
+    schema = _known_schema()
     node: dict[str, Any] = schema
     for step in location:
         node = _mapping(node, schema["$defs"])

@@ -9,7 +9,7 @@ from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, mod
 
 from validator.config.built import Built, refuse_unbuilt
 from validator.config.errors import broken_rule, broken_rule_at
-from validator.config.fields import FieldPath, Frozen, Ids, Key
+from validator.config.fields import FieldPath, Frozen, Ids, IdsPath, Key
 
 TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}$"
 
@@ -26,11 +26,46 @@ Emission = Annotated[Literal["final", "cumulative", "incremental"], Built("emiss
 Evidence = Annotated[Literal["ids", "id", "digest", "values"], Built("evidence")]
 
 
-def _no_units(fields: dict[str, FieldPath | tuple[FieldPath, ...] | None]) -> None:
-    for name, field in fields.items():
-        paths = field if isinstance(field, tuple) else (field,)
-        if any(path is not None and path.unit is not None for path in paths):
+Fields = dict[str, FieldPath | tuple[FieldPath | IdsPath, ...] | None]
+"""The fields of a topic by their names."""
+
+
+def _no_units(fields: Fields) -> None:
+    for name, path in _paths(fields):
+        if isinstance(path, FieldPath) and path.unit is not None:
             raise broken_rule_at(name, "it has a unit and is no time", "leave the unit out")
+
+
+def _paths(fields: Fields) -> list[tuple[str, FieldPath | IdsPath]]:
+    """Every path with the name of its field."""
+    tuples = {name: field if isinstance(field, tuple) else (field,) for name, field in fields.items()}
+    return [(name, path) for name, paths in tuples.items() for path in paths if path is not None]
+
+
+def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> None:
+    """Refuse fields of which no record could have all."""
+    for name, path in _paths(times):
+        if path.path in ("$offset", "$partition"):
+            raise broken_rule_at(name, f"{path.path} is no time", "use $timestamp, or a field that holds a time")
+    listed = _paths(lists or {})
+    for name, path in listed:
+        if path.path in ("$timestamp", "$offset", "$partition"):
+            mend = "name an array in the value, or a $key or $header.NAME that holds a JSON array"
+            raise broken_rule_at(name, f"{path.path} is one number and no list of ids", mend)
+    for name, path in listed:
+        if [other.path for _, other in listed].count(path.path) > 1:
+            raise broken_rule_at(name, f"{path.path} is named twice, so that each id counts twice", "name it once")
+    scalars = [*_paths(values), *_paths(times)]
+    for name, path in [*scalars, *listed]:
+        for other_name, other in [*scalars, *listed]:
+            if not path.path.startswith("$") and path.path.startswith(other.path + "."):
+                problem = f"{path.path} is inside {other.path}, which {other_name} reads as a single value"
+                raise broken_rule_at(name, problem, "name paths of which none is inside another")
+    for name, path in listed:
+        for other_name, other in scalars:
+            if path.path == other.path:
+                problem = f"{path.path} cannot be a list of ids and the {other_name}"
+                raise broken_rule_at(name, problem, "name the path of the list")
 
 
 class EventFields(Frozen):
@@ -46,6 +81,7 @@ class EventFields(Frozen):
     @model_validator(mode="after")
     def _units(self) -> EventFields:
         _no_units({"id": self.id, "key": self.key})
+        _can_decode({"id": self.id, "key": self.key}, {"event_time": self.event_time})
         return self
 
 
@@ -81,6 +117,11 @@ class ResultFields(Frozen):
     @model_validator(mode="after")
     def _units(self) -> ResultFields:
         _no_units({"id": self.id, "key": self.key})
+        times: Fields = {"window_start": self.window_start, "window_end": self.window_end}
+        _can_decode({"id": self.id, "key": self.key}, times, {"ids": self.ids})
+        if self.window_start and self.window_end and self.window_start.path == self.window_end.path:
+            problem = f"{self.window_end.path} is window_start already"
+            raise broken_rule_at("window_end", problem, "name another path, or leave it out")
         return self
 
 
@@ -121,6 +162,30 @@ class Output(Frozen):
         return self
 
 
+class PositionFields(Frozen):
+    """Where a rejected record names the input record that it is about."""
+
+    topic: FieldPath
+    """The input topic."""
+    partition: FieldPath
+    """The partition: a number, or four or eight bytes of a header, big-endian."""
+    offset: FieldPath
+    """The offset, likewise."""
+
+    @model_validator(mode="after")
+    def _units(self) -> PositionFields:
+        _no_units({"topic": self.topic, "partition": self.partition, "offset": self.offset})
+        return self
+
+
+class SetAsideFields(EventFields):
+    """Where a set-aside event keeps what identifies and places it."""
+
+    position: PositionFields | None = None
+    """Of a rejected record: where it names the input record that it is about. It counts where the rejected record
+    itself does not decode: it then settles that input record, if that is undecodable too."""
+
+
 class Late(Frozen):
     """A topic of events that the pipeline set aside: too late, or rejected (a dead-letter topic)."""
 
@@ -128,7 +193,7 @@ class Late(Frozen):
     """Name of the topic."""
     format: Format = "json"
     """How the value of a record is encoded."""
-    fields: EventFields
+    fields: SetAsideFields
     """Where the set-aside event's id, key and time are."""
     input: str | None = None
     """The input topic whose events these are, where inputs have id spaces of their own (`windowed_join`)."""

@@ -54,8 +54,10 @@ class Books:
 
     ``lookup_us`` is the instant of that batch; the next one's is later. ``gap_met``: answers were found gone since the
     last batch; the next lookup tells how far inputs had come by then. ``holes``: what was found gone of inputs since
-    the last batch. ``replaced``: input partitions whose topic was deleted and made again while it was read: how much of
-    them was never read, nobody knows.
+    the last batch. ``replaced``: partitions whose topic was deleted and recreated: how many of their records were never
+    read is not known. ``cut_back``: partitions whose log ended before the committed frontier later: what was read there
+    may not be what the pipeline has. ``faults_topics``: the topic ids that the faults topic has had. ``settled``:
+    undecodable records of a partition that hide nothing, as an operator or the pipeline said (docs/decisions/0099).
     """
 
     rules: TimeRules
@@ -67,6 +69,9 @@ class Books:
     gap_met: bool = False
     holes: tuple[Hole, ...] = ()
     replaced: frozenset[PartitionId] = frozenset()
+    cut_back: frozenset[PartitionId] = frozenset()
+    faults_topics: frozenset[str] = frozenset()
+    settled: Mapping[PartitionId, int] = field(default_factory=dict)
 
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
@@ -78,21 +83,71 @@ class Books:
             if place in lookups:
                 end = max(ends.get(place, frontier.next_offset), frontier.next_offset)
                 frontiers[place] = frontier.looked_up(lookup_us, lookups[place], end)
-                if self.gap_met and frontier.side == "input":
-                    below = max(frontier.unprovable_below or 0, lookups[place].high_watermark)
-                    frontiers[place] = replace(frontiers[place], unprovable_below=below)
+                if self.gap_met:
+                    frontiers[place] = _unprovable(frontiers[place])
         return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, gap_met=False, holes=())
+
+    def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> Books:
+        """The books once the `cleanup.policy` of some topics was looked up, after ``lookups``."""
+        frontiers = {
+            place: frontier.with_policy(policies[place.topic], lookups[place])
+            if place.topic in policies and place in lookups
+            else frontier
+            for place, frontier in self.frontiers.items()
+        }
+        return replace(self, frontiers=frontiers)
+
+    def gaps(self, summaries: Iterable[PartitionSummary]) -> dict[PartitionId, int]:
+        """The offsets without a visible record that are not accounted for once a batch brings ``summaries``."""
+        records = {summary.place: summary.records + summary.unexamined for summary in summaries}
+        found = {
+            place: frontier.invisible - records.get(place, 0) - frontier.compacted - (frontier.markers or 0)
+            for place, frontier in self.frontiers.items()
+        }
+        return {place: count for place, count in sorted(found.items()) if count > 0}
+
+    def with_gaps(self, gaps: Mapping[PartitionId, int], before: Books) -> tuple[Books, tuple[Hole, ...]]:
+        """The books, looked up, once ``gaps`` are accounted for, and what they hide of inputs; ``before``: of the batch
+        before. The policies of the topics are known.
+
+        Offsets that compaction may have emptied held any records that were appended until the lookup.
+        """
+        frontiers, holes, answers_gone = dict(self.frontiers), [], False
+        for place, count in gaps.items():
+            frontier, known = frontiers[place], before.frontiers.get(place)
+            began = frontier.first_offset if known is None or known.markers is None else known.next_offset
+            if frontier.compacted_below is None or began >= frontier.compacted_below:
+                frontiers[place] = replace(frontier, markers=(frontier.markers or 0) + count)
+                continue
+            found = replace(frontier, compacted=frontier.compacted + count, markers=frontier.markers or 0)
+            if frontier.side == "input":
+                # Its newest record may be among them: until it has been silent for long, the engine waits for it.
+                found = replace(found, last_data_us=self.lookup_us)
+                holes.append(Hole(place, began + 1))
+            else:
+                through_us = 0 if frontier.markers is None else frontier.read_through_before_us or 0
+                gone_us = through_us if frontier.gone_us is None else min(through_us, frontier.gone_us)
+                found, answers_gone = replace(found, gone_us=gone_us), True
+            frontiers[place] = found
+        if answers_gone:
+            frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
+        return replace(self, frontiers=frontiers), tuple(holes)
 
     def with_facts(self, summaries: Iterable[PartitionSummary]) -> Books:
         """The books with what the batch's fact rows say."""
         frontiers = dict(self.frontiers)
+        unexamined = False
         for summary in summaries:
+            unexamined |= summary.unexamined > 0
             frontier = frontiers[summary.place]
             moved = frontier.with_data(self.lookup_us, summary)
             if frontier.hidden_start and frontier.horizon_us is None and summary.first_event_time_us is not None:
                 # A hidden event may lie at exactly that instant, the first of its window: the cell there is out too.
                 moved = replace(moved, horizon_us=summary.first_event_time_us + self.rules.max_disorder_us + 1)
             frontiers[summary.place] = moved
+        if unexamined:
+            # What was not examined of the answers was there at the lookup, and so were the events that it answers.
+            frontiers = {place: _unprovable(frontier) for place, frontier in frontiers.items()}
         inputs = [frontier for frontier in frontiers.values() if frontier.side == "input"]
         watermark = input_watermark_us(
             inputs,
@@ -108,7 +163,8 @@ class Books:
         now = clock(self.frontiers, lookup_us=self.lookup_us, watermark_us=self.watermark_us, rest=rest)
         # Until a partition with a hidden start shows an event, what it hides can be of any time: nothing is in scope.
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
-        return replace(now, horizon_us=FOREVER_US if self.hiding else now.horizon_us, retired=retired)
+        horizon = FOREVER_US if self.hiding else now.horizon_us
+        return replace(now, horizon_us=horizon, retired=retired, settled=sum(self.settled.values()))
 
     @property
     def hiding(self) -> tuple[PartitionId, ...]:
@@ -119,6 +175,12 @@ class Books:
             if frontier.side == "input" and frontier.hidden_start and frontier.horizon_us is None
         )
 
+    @property
+    def inputs_replaced(self) -> bool:
+        """Whether a topic of inputs was deleted and recreated."""
+        frontiers = [self.frontiers.get(place) for place in self.replaced]
+        return any(frontier is None or frontier.side == "input" for frontier in frontiers)
+
     def records(self, side: str) -> int:
         """Records read so far on one side."""
         return sum(f.records for f in self.frontiers.values() if f.side == side)
@@ -127,9 +189,21 @@ class Books:
         """Those of them that did not decode."""
         return sum(f.undecodable for f in self.frontiers.values() if f.side == side)
 
+    def hidden(self, side: str) -> int:
+        """Those of them that were not settled: what they hold is not known."""
+        return self.undecodable(side) - sum(
+            count
+            for place, count in self.settled.items()
+            if place in self.frontiers and self.frontiers[place].side == side
+        )
+
     def expired_of(self, side: str) -> int:
         """Offsets of that side that were gone before they were read."""
         return sum(f.expired for f in self.frontiers.values() if f.side == side)
+
+    def compacted_of(self, side: str) -> int:
+        """Offsets of that side that may be records which compaction removed before they were read."""
+        return sum(f.compacted for f in self.frontiers.values() if f.side == side)
 
     @property
     def tombstones(self) -> int:
@@ -145,6 +219,18 @@ class Books:
         return (min(firsts), max(lasts)) if firsts and lasts else None
 
     @property
+    def compacted(self) -> int:
+        """Offsets that may be records which compaction removed before they were read."""
+        return sum(frontier.compacted for frontier in self.frontiers.values())
+
+    @property
     def expired(self) -> int:
         """Offsets that were gone before they could be read."""
         return sum(frontier.expired for frontier in self.frontiers.values())
+
+
+def _unprovable(frontier: Frontier) -> Frontier:
+    """An input's frontier, when answers to all of its events by now may be gone; another one as it is."""
+    if frontier.side != "input":
+        return frontier
+    return replace(frontier, unprovable_below=max(frontier.unprovable_below or 0, frontier.high_watermark))

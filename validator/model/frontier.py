@@ -8,9 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import Final
 
 _LOOKUPS_KEPT = 64
 """Unreached lookups kept per partition. Thinning only makes read-through time later, never earlier."""
+
+
+NO_LOG: Final = -1
+"""The log start offset of a partition that does not exist: its topic was recreated with fewer partitions."""
+
+
+FOREVER_OFFSET: Final = 2**62
+"""Above every offset."""
+
+UNREADABLE_POLICY: Final = ""
+"""Stands for a `cleanup.policy` that the sidecar may not read."""
+
+
+def may_compact(policy: str | None) -> bool:
+    """Whether a topic with this `cleanup.policy` may be compacted; one that cannot be read may say so."""
+    return policy is not None and (policy == UNREADABLE_POLICY or "compact" in policy)
 
 
 @dataclass(frozen=True, order=True)
@@ -23,7 +40,8 @@ class PartitionId:
 
 @dataclass(frozen=True)
 class Lookup:
-    """What a broker said of a partition, at one instant of the sidecar's clock."""
+    """What a broker said of a partition, at one instant of the sidecar's clock. ``log_start_offset`` is `NO_LOG` for a
+    partition that its topic does not have any more."""
 
     topic_id: str
     log_start_offset: int
@@ -36,7 +54,8 @@ class Lookup:
 class PartitionSummary:
     """What one batch's fact rows say about one partition.
 
-    ``first_event_time_us``: event time at the lowest decodable offset, where it was asked for.
+    ``first_event_time_us``: event time at the lowest decodable offset, where it was asked for. ``unexamined``: records
+    of an output that are larger than the limits or do not fit into memory; they are not among ``records``.
     """
 
     place: PartitionId
@@ -47,6 +66,7 @@ class PartitionSummary:
     first_event_time_us: int | None
     first_time_us: int | None
     last_time_us: int | None
+    unexamined: int = 0
 
 
 @dataclass(frozen=True)
@@ -59,7 +79,12 @@ class Frontier:
     not reached yet, oldest first. ``horizon_us``: cells that start before it are out of scope on its account.
     ``appended_after_us``: its newest record was appended after this instant (its read-through time before the batch
     that brought it). ``gone_us``: records of it were gone before they could be read; it had been read through until
-    then (0: never). ``unprovable_below``: answers to events below this offset may have been among what was gone.
+    then (0: never). Of an input: its events were gone before the engine surely had read them.
+    ``unprovable_below``: answers to events below this offset may have been among what was gone.
+    ``cleanup_policy``: that of its topic, as it was last looked up; `UNREADABLE_POLICY` where it cannot be read.
+    ``compacted_below``: below this offset compaction may have removed records (None: it never did). Of the offsets
+    without a visible record, ``compacted`` may be records that compaction removed, and ``markers`` are not; None where
+    an earlier version kept no count.
     """
 
     side: str
@@ -87,6 +112,10 @@ class Frontier:
     appended_after_us: int | None = None
     unprovable_below: int | None = None
     read_through_before_us: int | None = None
+    cleanup_policy: str | None = None
+    compacted_below: int | None = None
+    compacted: int = 0
+    markers: int | None = 0
     unreached: tuple[tuple[int, int], ...] = ()
 
     @property
@@ -95,9 +124,36 @@ class Frontier:
         return self.last_stable_offset < self.high_watermark
 
     @property
+    def invisible(self) -> int:
+        """Offsets without a visible record."""
+        return self.next_offset - self.first_offset - self.records - self.expired
+
+    @property
+    def exists(self) -> bool:
+        """Whether its topic has the partition."""
+        return self.log_start_offset != NO_LOG
+
+    @property
+    def consumed_below(self) -> int:
+        """Below which offset the engine's group has consumed: 0 where it has committed nothing, or an offset past the
+        end, which it committed to an earlier topic of that name."""
+        committed = self.committed_offset
+        return 0 if committed is None or committed > self.high_watermark else committed
+
+    @property
     def lag_events(self) -> int:
         """Offsets between what was read and the high watermark."""
         return max(0, self.high_watermark - self.next_offset)
+
+    def with_policy(self, policy: str, lookup: Lookup) -> Frontier:
+        """The frontier once its topic's `cleanup.policy` was looked up, after ``lookup``."""
+        below = self.compacted_below
+        if may_compact(policy):
+            below = FOREVER_OFFSET
+        elif below == FOREVER_OFFSET and not may_compact(self.cleanup_policy):
+            # The policy was another one before this lookup: what is appended from here on stays.
+            below = lookup.high_watermark
+        return replace(self, cleanup_policy=policy, compacted_below=below)
 
     def looked_up(self, at_us: int, lookup: Lookup, next_offset: int) -> Frontier:
         """The frontier when a batch that ends at ``next_offset`` looked up the broker at ``at_us``."""
@@ -123,6 +179,12 @@ class Frontier:
 
     def with_data(self, at_us: int, read: PartitionSummary) -> Frontier:
         """The frontier after the batch of ``at_us`` brought what ``read`` says."""
+        if read.unexamined:
+            # Such answers count as gone since what was read before them.
+            before = self.read_through_before_us or 0
+            gone_us = before if self.gone_us is None else min(before, self.gone_us)
+            without = replace(self, expired=self.expired + read.unexamined, gone_us=gone_us)
+            return without.with_data(at_us, replace(read, unexamined=0))
         if read.records == 0:
             return self
         known = [t for t in (self.newest_event_time_us, read.newest_event_time_us) if t is not None]
@@ -176,7 +238,22 @@ def input_watermark_us(
 
 def earliest_read_through_us(frontiers: Iterable[Frontier]) -> int | None:
     """The instant up to which every one of ``frontiers`` was read; None while any was never read through or none is."""
-    times = [frontier.read_through_us for frontier in frontiers]
+    return _earliest([frontier.read_through_us for frontier in frontiers])
+
+
+def _read_but_for_open_transactions_us(frontiers: Iterable[Frontier], lookup_us: int) -> int | None:
+    """The instant up to which every one of ``frontiers`` was read, but for what open transactions hold back."""
+    return _earliest(
+        [
+            lookup_us
+            if frontier.held and frontier.next_offset >= frontier.last_stable_offset
+            else frontier.read_through_us
+            for frontier in frontiers
+        ]
+    )
+
+
+def _earliest(times: Sequence[int | None]) -> int | None:
     if not times or any(time is None for time in times):
         return None
     return min(time for time in times if time is not None)
@@ -191,6 +268,24 @@ class Rest(StrEnum):
     """The pipeline is at rest; what the watermark has passed is due, the rest stays open (`--leave-open`)."""
     ALL = "all"
     """The pipeline is at rest; every cell closes and is due."""
+    OPEN = "open"
+    """Nothing: what is open stays open, for the pipeline is not at rest, or it is not known yet whether the engine has
+    input to read. It leaves no mark."""
+
+    @property
+    def closes_all(self) -> bool:
+        """Whether cells close that the watermark has not passed."""
+        return self is Rest.ALL
+
+    @property
+    def is_due(self) -> bool:
+        """Whether closed cells are due, whatever the time is."""
+        return self in (Rest.ALL, Rest.CLOSED)
+
+    @property
+    def is_end(self) -> bool:
+        """Whether a run ends: what the engine has not consumed is told apart in every cell, due or not."""
+        return self is not Rest.NONE
 
 
 @dataclass(frozen=True)
@@ -200,9 +295,11 @@ class Clock:
     ``inputs_us``: every input was read through it. ``outputs_us``: every output, late and rejected partition was;
     ``unheld_outputs_us``: every one of those that no open transaction holds back. ``horizon_us``: cells that start
     before it are out of scope. ``gone_us``: answers were gone before they could be read, which until this instant had
-    been read through (0: never); ``unprovable_offsets`` grows with each such gap. ``retired``: (at, horizon): facts of
-    cells that start before the horizon were dropped then. ``inputs_held``, ``outputs_held``: an open transaction holds
-    one of them back.
+    been read through (0: never, or events were gone before the engine surely had read them); ``unprovable_offsets``
+    grows with each such gap. ``retired``: (at, horizon): facts of cells that start before the horizon were dropped
+    then. ``inputs_held``, ``outputs_held``: an open transaction holds one of them back. ``settled``:
+    undecodable records that hide nothing; grows only. ``unheld_inputs_us``: every
+    input was read through it, but for what open transactions hold back.
     """
 
     lookup_us: int
@@ -217,6 +314,8 @@ class Clock:
     inputs_held: bool
     rest: Rest = Rest.NONE
     retired: tuple[tuple[int, int], ...] = ()
+    settled: int = 0
+    unheld_inputs_us: int | None = None
 
 
 def clock(
@@ -231,7 +330,7 @@ def clock(
     answers = [f for f in frontiers.values() if f.side in ("output", "late", "rejected")]
     free = [f for f in answers if not f.held]
     horizons = [f.horizon_us for f in inputs if f.horizon_us is not None]
-    gone = [f.gone_us for f in answers if f.gone_us is not None]
+    gone = [f.gone_us for f in frontiers.values() if f.gone_us is not None]
     return Clock(
         lookup_us=lookup_us,
         watermark_us=watermark_us,
@@ -245,4 +344,5 @@ def clock(
         outputs_held=any(f.held for f in answers),
         inputs_held=any(f.held for f in inputs),
         rest=rest,
+        unheld_inputs_us=_read_but_for_open_transactions_us(inputs, lookup_us),
     )

@@ -3,36 +3,70 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
+from validator.model.wording import plural
 
 
-def grade(confirmed: Mapping[str, int], doubts: Sequence[str]) -> dict[Guarantee, Verdict]:
-    """Verdict per guarantee. ``confirmed``: violation class -> count; ``doubts``: why the validator cannot vouch.
+@dataclass(frozen=True)
+class Doubt:
+    """Why the validator cannot vouch for some guarantees, as a sentence."""
+
+    sentence: str
+    concerns: frozenset[Guarantee] = frozenset(Guarantee)
+
+
+FORBID_LOSS: Final = frozenset(name for name in Guarantee if ViolationClass.MISSING in VIOLATES[name])
+"""The guarantees that a loss breaks: what a doubt concerns where only absence is in doubt."""
+
+
+def grade(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> dict[Guarantee, Verdict]:
+    """Verdict per guarantee. ``confirmed``: violation class -> count.
 
     One confirmed violation that the guarantee does not tolerate fails it, and outranks any doubt.
     """
     verdicts = {}
     for guarantee in Guarantee:
         broken = any(confirmed.get(name.value, 0) > 0 for name in VIOLATES[guarantee])
-        verdicts[guarantee] = Verdict.FAIL if broken else Verdict.UNKNOWN if doubts else Verdict.PASS
+        doubted = any(guarantee in doubt.concerns for doubt in doubts)
+        verdicts[guarantee] = Verdict.FAIL if broken else Verdict.UNKNOWN if doubted else Verdict.PASS
     return verdicts
 
 
-_SENTENCES = {
-    ViolationClass.MISSING: "{n} expected contributions are missing: they are in no result and no late record",
-    ViolationClass.DUPLICATE: "{n} contributions were counted more often than their events were sent",
-    ViolationClass.MISPLACED: "{n} contributions are in a cell where their event does not belong",
-    ViolationClass.UNKNOWN_ID: "{n} contributions carry an id that no input had",
-    ViolationClass.INCONSISTENT: "{n} results do not follow from the ids that they carry",
-    ViolationClass.UNDECODABLE: "{n} results could not be decoded",
-    ViolationClass.WRONG_VALUE: "{n} results have a value that differs from the oracle's",
+_SENTENCES: Final = {
+    ViolationClass.MISSING: (
+        "expected contribution is missing: it is in no result and no late record",
+        "expected contributions are missing: they are in no result and no late record",
+    ),
+    ViolationClass.DUPLICATE: (
+        "contribution was counted more often than its event was sent",
+        "contributions were counted more often than their events were sent",
+    ),
+    ViolationClass.MISPLACED: (
+        "contribution is in a cell where its event does not belong",
+        "contributions are in a cell where their event does not belong",
+    ),
+    ViolationClass.UNKNOWN_ID: (
+        "contribution carries an id that no input had",
+        "contributions carry an id that no input had",
+    ),
+    ViolationClass.INCONSISTENT: (
+        "result does not follow from the ids that it carries",
+        "results do not follow from the ids that they carry",
+    ),
+    ViolationClass.UNDECODABLE: ("result could not be decoded", "results could not be decoded"),
+    ViolationClass.WRONG_VALUE: (
+        "result has a value that differs from the oracle's",
+        "results have a value that differs from the oracle's",
+    ),
 }
 
 
-def reasons(confirmed: Mapping[str, int], doubts: Sequence[str]) -> tuple[str, ...]:
+def reasons(confirmed: Mapping[str, int], doubts: Sequence[Doubt]) -> tuple[str, ...]:
     """Why a verdict is not pass, as sentences."""
     broken = [
-        _SENTENCES[name].format(n=confirmed[name.value]) for name in ViolationClass if confirmed.get(name.value, 0) > 0
+        plural(confirmed[name.value], *_SENTENCES[name]) for name in ViolationClass if confirmed.get(name.value, 0) > 0
     ]
-    return (*broken, *doubts)
+    return (*broken, *(doubt.sentence for doubt in doubts))

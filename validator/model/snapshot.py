@@ -118,6 +118,19 @@ class ViolationRecord:
 
 
 @dataclass(frozen=True)
+class SettledPositions:
+    """Undecodable records of one partition that hide nothing. ``by``: `ack`, or the rejected topic that named them."""
+
+    topic: str
+    partition: int
+    first_offset: int
+    last_offset: int
+    records: int
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True)
 class CanaryStanding:
     """What became of the violations that the canary planted, over the last rounds that were due; None before the first.
 
@@ -189,4 +202,7 @@ class Snapshot:
     batch_durations: Histogram | None = None  # of all batches, restored; None: the publisher counts since its start
     canary: CanaryStanding | None = None  # None: not configured
     results_total: Mapping[str, int] = field(default_factory=dict)  # class -> the most that it ever was
+    settled_positions: tuple[SettledPositions, ...] = ()  # undecodable records that hide nothing
+    unconsumed_overdue: int = 0  # contributions that would be missing, but that the engine's group has not consumed
+    unconsumed_due_us: int | None = None  # since when the first of them is due
     processed_total: int | None = None  # the most that were processed at any time; None: not kept

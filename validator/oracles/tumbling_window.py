@@ -6,6 +6,7 @@ Source: SEMANTICS section 2; boundaries as in Flink's `TimeWindow.getWindowStart
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,11 @@ class TumblingWindow:
     offset_us: int
     closed_right: bool = False
 
+    @property
+    def rounding(self) -> Literal["down", "up"]:
+        """To which microsecond an event time that is finer goes, so that it stays on its side of every boundary."""
+        return "up" if self.closed_right else "down"
+
     def window_start_us(self, event_time_us: Column) -> Column:
         """Start of the window that the event belongs in."""
         return self._floor(self._inside(event_time_us))
@@ -36,7 +42,11 @@ class TumblingWindow:
 
     def reach_at(self, instant_us: int, slack_us: int) -> int:
         """`reach_us` of one event time, in numbers."""
-        inside = instant_us - slack_us - (1 if self.closed_right else 0)
+        return self.window_start_at(instant_us - slack_us)
+
+    def window_start_at(self, event_time_us: int) -> int:
+        """`window_start_us` of one event time, in numbers."""
+        inside = event_time_us - (1 if self.closed_right else 0)
         return inside - (inside - self.offset_us) % self.size_us
 
     def latest_reach_at(self, window_start_us: Ints, slack_us: int) -> Ints:

@@ -11,7 +11,9 @@ def replace_file(path: Path, text: str) -> None:
     # One name per process: two processes on one state are refused elsewhere, a left-over is overwritten here.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
+        temporary.unlink(missing_ok=True)
+        # A link that somebody put there is not followed.
+        with temporary.open("x", encoding="utf-8") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

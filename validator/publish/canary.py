@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from validator.model.snapshot import CanaryStanding
+from validator.model.wording import plural
 from validator.publish.runbook_pages import runbook_place
-from validator.publish.sentences import clock, plural, ratio
+from validator.publish.sentences import clock, ratio
 from validator.publish.times import rfc3339
 
 RECALL_LEAST: Final = 0.9

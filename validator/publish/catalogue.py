@@ -124,6 +124,12 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         (Label("state", tuple(OUTSTANDING), "kind of outstanding"),),
     ),
     Metric(
+        "unconsumed_overdue_events",
+        "gauge",
+        "contributions",
+        "Those of the state `unconsumed` that would be missing, had the engine's consumer group read them.",
+    ),
+    Metric(
         "guarantee_status",
         "gauge",
         "0 or 1",

@@ -9,9 +9,10 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from validator.model.cut import cut, whole_of
 from validator.model.terminal import plain
 from validator.publish.times import rfc3339
 from validator.reconcile.facts import Kind, Side
@@ -46,15 +47,17 @@ def _of_id(spark: SparkSession, state: Path, text: str) -> list[str]:
     number = (
         int(text) if text.lstrip("-").isdigit() and str(int(text)) == text and -(2**63) <= int(text) < 2**63 else None
     )
-    column, value = ("ids", F.lit(number)) if number is not None else ("text_ids", F.lit(text))
-    events = _events(facts, column).where(F.col("item.id") == value)
-    inside = "ids" if number is not None else "text_ids"
-    results = _results(facts).where(F.array_contains(F.col(f"item.{inside}"), value))
+    if number is not None:
+        events = _events(facts, "ids").where(F.col("item.id") == number)
+        results = _results(facts).where(F.array_contains(F.col("item.ids"), F.lit(number)))
+    else:
+        events = _events(facts, "text_ids").where(_is(F.col("item.id"), text))
+        results = _results(facts).where(F.exists(F.col("item.text_ids"), lambda listed: _is(listed, text)))
     rows = _told(events).union(_told(results)).orderBy("batch", "side", "topic", "partition", "offset")
     found = rows.limit(_ROWS_MOST).collect()
     if not found:
         return []
-    lines = [f"Event {text}", *[f"  {_sentence(row)}" for row in found]]
+    lines = [f"Event {cut(text)}", *[f"  {_sentence(row)}" for row in found]]
     if not any(row["side"] == Side.INPUT.value for row in found):
         lines.append("  no input event with this id was read")
     cells = sorted({(row["window_start_us"], row["key"]) for row in found})
@@ -69,11 +72,11 @@ def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[st
     window, key = wanted
     start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
     facts = read(spark, state, Table.FACTS)
-    own = (F.col("window_start_us") == start_us) & (F.col("key") == key) & (F.col("kind") == Kind.FACT.value)
+    own = (F.col("window_start_us") == start_us) & _is(F.col("key"), key) & (F.col("kind") == Kind.FACT.value)
     rows = facts.where(own).orderBy("batch", "side", "topic", "partition").limit(_ROWS_MOST).collect()
     if not rows:
         return []
-    lines = _cell_lines(spark, state, start_us, key)
+    lines = _cell_lines(spark, state, start_us, rows[0]["key"])
     for row in rows:
         lines.append(
             f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: {row['contributions']} contributions in "
@@ -86,7 +89,7 @@ def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[st
 def _cell_lines(spark: SparkSession, state: Path, window_start_us: int, key: str) -> list[str]:
     """A cell's verdicts and violations, oldest first."""
     own = (F.col("window_start_us") == window_start_us) & (F.col("key") == key)
-    lines = [f"Cell {key} of the window that starts at {rfc3339(window_start_us)}"]
+    lines = [f"Cell {cut(key)} of the window that starts at {rfc3339(window_start_us)}"]
     if has_rows(state, Table.VERDICTS):
         for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MOST).collect():
             counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
@@ -110,7 +113,16 @@ def _violation(row: Row) -> str:
 
 
 def _listed(ids: Iterable[str]) -> str:
-    return ", ".join(ids)
+    return ", ".join(map(cut, ids))
+
+
+def _is(column: Column, text: str) -> Column:
+    """Whether a text is ``text``, or what ``text`` was cut from."""
+    whole = whole_of(text)
+    if whole is None:
+        return column == text
+    hashed = F.sha2(column.cast("binary"), 256).startswith(whole.digest)
+    return (column == text) | ((F.length(column) == whole.length) & hashed)
 
 
 def _events(facts: DataFrame, column: str) -> DataFrame:
@@ -137,5 +149,5 @@ def _told(rows: DataFrame) -> DataFrame:
 def _sentence(row: Row) -> str:
     return (
         f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SAID[row['side']]} {row['topic']}-{row['partition']} at "
-        f"offset {row['offset']}, for cell {row['key']} of {rfc3339(row['window_start_us'])}"
+        f"offset {row['offset']}, for cell {cut(row['key'])} of {rfc3339(row['window_start_us'])}"
     )

@@ -29,7 +29,7 @@ SHOWN: Final = (
 def render(report: dict[str, Any]) -> str:
     """``report`` as a table of a few lines, without colours."""
     report = plain_values(report)
-    lines = [f"{report['pipeline']}  {_when(report)}  batch {number(report['validator']['batches'])}"]
+    lines = [f"{report['pipeline']}  {when(report)}  batch {number(report['validator']['batches'])}"]
     lines += ["  ".join(f"{name} {verdict.upper()}" for name, verdict in report["verdicts"].items())]
     counts = [(name, number(report["contributions"][name])) for name in SHOWN]
     width = max(len(text) for pair in counts for text in pair) + 2
@@ -50,10 +50,10 @@ def render(report: dict[str, Any]) -> str:
 def render_line(report: dict[str, Any]) -> str:
     """``report`` as one line, for logs."""
     counts = " ".join(f"{name}={number(report['contributions'][name])}" for name in SHOWN)
-    return f"{_when(report)} {report['guarantee']}={report['outcome']} {counts}"
+    return f"{when(report)} {report['guarantee']}={report['outcome']} {counts}"
 
 
-def _when(report: dict[str, Any]) -> str:
+def when(report: dict[str, Any]) -> str:
     """The time of the report, always as wide as one; a report before the first batch has none but 1970."""
     told = str(report["time"] or "")[:_TIME_LETTERS] if report["validator"]["batches"] else "no batch yet"
     return told.ljust(_TIME_LETTERS)

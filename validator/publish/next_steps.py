@@ -6,8 +6,9 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from validator.model.terminal import as_value, shell_word
+from validator.model.wording import plural
 from validator.publish.runbook_pages import runbook_place
-from validator.publish.sentences import clock, plural
+from validator.publish.sentences import clock
 
 STATE: Final = "STATE"
 """Stands for the state folder where nobody knows it."""

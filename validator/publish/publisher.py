@@ -164,6 +164,12 @@ class Publisher:
         self._server.start()
         return endpoint
 
+    @property
+    def shown(self) -> dict[str, Any] | None:
+        """The report that is shown now: at first that of an earlier process, if there was one."""
+        with self._lock:
+            return self._plain
+
     def publish(self, snapshot: Snapshot) -> dict[str, Any]:
         """Make ``snapshot`` what is shown, in files, metrics and page; returns the report. Raises OSError."""
         effective = effective_guarantee(self._config.engine.effective, self._config.guarantee)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,10 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
         "reasons": list(snapshot.reasons),
         "effective_guarantee": effective,
         "contributions": _contributions(snapshot.contributions),
+        "unconsumed_overdue": {
+            "contributions": snapshot.unconsumed_overdue,
+            "since": rfc3339(snapshot.unconsumed_due_us),
+        },
         "results": _counts(snapshot.results, ("read", *Result)),
         "inputs": _counts(snapshot.inputs, INPUT_COUNTS),
         "late_records": _counts(snapshot.late_records, LATE_COUNTS),
@@ -66,6 +71,7 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
         }
         | {"first_confirmed": {name: rfc3339(instant) for name, instant in snapshot.first_confirmed_us.items()}},
         "violations_unacknowledged": snapshot.unacknowledged_open,
+        "settled_positions": [asdict(settled) for settled in snapshot.settled_positions],
         "coverage": {
             "complete": snapshot.coverage_complete,
             "sums": _sums(snapshot.coverage),

@@ -76,6 +76,7 @@ def of(snapshot: Snapshot) -> Samples:
         "violations_unexpected": {(name,): unexpected.get(name, 0) for name in ViolationClass},
         "fault_expects": {(name,): float(name in snapshot.expected_now) for name in EXPECTABLE},
         "outstanding_events": {(name,): contributions.get(name, 0) for name in OUTSTANDING},
+        "unconsumed_overdue_events": {(): snapshot.unconsumed_overdue},
         "guarantee_status": _statuses(snapshot),
         "guarantee_declared": {(name,): float(name is snapshot.guarantee) for name in Guarantee},
         "reliability_ratio": {

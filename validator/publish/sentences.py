@@ -8,6 +8,7 @@ from itertools import islice
 from typing import Any, Final
 
 from validator.model.classes import VIOLATES, Guarantee, ViolationClass
+from validator.model.wording import plural
 
 BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
     ViolationClass.MISSING: (
@@ -67,11 +68,6 @@ def ratio(value: float | None) -> str:
     return "-" if value is None else f"{math.floor(value * 1_000_000) / 1_000_000:.6f}".rstrip("0").rstrip(".")
 
 
-def plural(count: int, one: str) -> str:
-    """``count`` and its noun."""
-    return f"{count:,} {one}" if count == 1 else f"{count:,} {one}s"
-
-
 def headline(report: dict[str, Any]) -> str:
     """The outcome in one sentence."""
     guarantee = report["guarantee"].replace("_", " ")
@@ -98,7 +94,7 @@ def what_broke(report: dict[str, Any]) -> list[str]:
         breaking = breaks(violation, report["guarantee"])
         tolerated = "" if breaking else f" {report['guarantee'].replace('_', ' ').capitalize()} tolerates it."
         after = blamed(report["faults"], violation.value, count)
-        lines.append((not breaking, f"{count:,} {one if count == 1 else several}.{after}{tolerated}"))
+        lines.append((not breaking, f"{plural(count, one, several)}.{after}{tolerated}"))
     return [line for _, line in sorted(lines, key=lambda entry: entry[0])]
 
 
@@ -238,3 +234,14 @@ def of_phases(report: dict[str, Any]) -> list[str]:
 def clock(time: str | None) -> str:
     """An RFC 3339 time for people, to the second."""
     return "-" if time is None else time[:19].replace("T", " ")
+
+
+def settled_positions(report: dict[str, Any]) -> list[str]:
+    """Undecodable records that an operator, or the pipeline itself, settled: a sentence each."""
+    said = []
+    for one in report.get("settled_positions") or []:
+        first, last = one["first_offset"], one["last_offset"]
+        offsets = f"offset {first}" if first == last else f"offsets {first} to {last}"
+        records = plural(one["records"], "record")
+        said.append(f"{one['topic']}-{one['partition']}, {offsets} ({records}), by {one['by']}: {one['reason']}")
+    return said

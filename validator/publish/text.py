@@ -10,7 +10,8 @@ import textwrap
 from collections.abc import Iterable
 from typing import Any, Final
 
-from validator.model.terminal import plain_values
+from validator.model.terminal import plain_values, shell_word
+from validator.model.wording import plural
 from validator.publish.effective import EFFECTIVE_TITLE, SETTINGS_TITLE, effective_lines, effective_settings
 from validator.publish.findings import Finding, findings
 from validator.publish.history import History
@@ -23,6 +24,7 @@ from validator.publish.sentences import (
     of_phases,
     outstanding,
     ratio,
+    settled_positions,
     some_ids,
     what_broke,
 )
@@ -42,21 +44,12 @@ def render(
 
     ``history`` tells since when; ``state`` is the folder that the commands name.
     """
-    commands = _commands(report, violations, state)
+    lines = _summary(report, violations, history or History(), state)
     report, violations = plain_values(report), plain_values(violations)
-    found = findings(report, violations, history or History())
-    lines = [*_wrap(headline(report), "")]
-    when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
-    lines += [f"{when}, after {number(report['validator']['batches'])} batches.", ""]
-    lines += _verdicts(report)
-    broken = what_broke(report)
-    if len(report["reasons"]) > len(broken):  # a doubt is among them; else they repeat what broke
-        lines += _section("Why", report["reasons"])
-    lines += _section("What broke", _broken(broken, found, violations) or ["Nothing: no violation is confirmed."])
-    lines += _where_to_look(found, commands)
     lines += _section(EFFECTIVE_TITLE, effective_lines(report))
     lines += _section(SETTINGS_TITLE, [f"{name:<22}{value}" for name, value in effective_settings(report)])
     lines += _section("Outstanding", outstanding(report))
+    lines += _section("Settled undecodable records", settled_positions(report))
     lines += _section("Faults", of_faults(report))
     lines += _section("Phases", of_phases(report))
     lines += ["", "Counts"]
@@ -73,6 +66,33 @@ def render(
     if violations is not None and violations["violations"]:
         lines += _violations(violations)
     return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def summary(
+    report: dict[str, Any], violations: dict[str, Any] | None, history: History | None = None, state: str = STATE
+) -> str:
+    """The first part of `render`: the verdict, what broke, what is outstanding and where to look; and the command that
+    prints the rest."""
+    lines = _summary(report, violations, history or History(), state)
+    lines += _section("Outstanding", outstanding(plain_values(report)))
+    lines += ["", "The whole report:", f"  streamproof report {shell_word(state)}"]
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def _summary(report: dict[str, Any], violations: dict[str, Any] | None, history: History, state: str) -> list[str]:
+    commands = _commands(report, violations, state)
+    report, violations = plain_values(report), plain_values(violations)
+    found = findings(report, violations, history)
+    lines = [*_wrap(headline(report), "")]
+    when = f"As of {clock(report.get('time'))} UTC" if report.get("time") else "No time is known"
+    lines += [f"{when}, after {plural(report['validator']['batches'], 'batch', 'batches')}.", ""]
+    lines += _verdicts(report)
+    broken = what_broke(report)
+    if len(report["reasons"]) > len(broken):  # a doubt is among them; else they repeat what broke
+        lines += _section("Why", report["reasons"])
+    lines += _section("What broke", _broken(broken, found, violations) or ["Nothing: no violation is confirmed."])
+    lines += _where_to_look(found, commands)
+    return lines
 
 
 def _verdicts(report: dict[str, Any]) -> list[str]:
@@ -170,9 +190,9 @@ def _coverage(report: dict[str, Any]) -> list[str]:
     if sums:
         balance = "=" if sums["records"] + sums["expired"] + sums["invisible"] == sums["offsets_spanned"] else "is NOT"
         sentence = (
-            f"{number(sums['records'])} records read + {number(sums['expired'])} expired + "
-            f"{number(sums['invisible'])} offsets without a visible record {balance} "
-            f"{number(sums['offsets_spanned'])} offsets spanned."
+            f"{plural(sums['records'], 'record')} read + {number(sums['expired'])} expired + "
+            f"{plural(sums['invisible'], 'offset')} without a visible record {balance} "
+            f"{plural(sums['offsets_spanned'], 'offset')} spanned."
         )
         lines += _wrap(sentence, "  ")
     lines += ["  The validator's books balance." if coverage["complete"] else "  The validator's books do NOT balance."]

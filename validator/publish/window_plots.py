@@ -9,9 +9,10 @@ from html import escape
 from itertools import pairwise
 from typing import Any, Final
 
+from validator.model.wording import plural
 from validator.publish import svg
 from validator.publish.report_plots import TONES
-from validator.publish.sentences import clock, listed, number, plural
+from validator.publish.sentences import clock, listed, number
 from validator.publish.svg import Shade, Stack
 from validator.publish.times import parse_rfc3339, rfc3339
 from validator.reconcile.judge import VIOLATIONS

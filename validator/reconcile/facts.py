@@ -25,7 +25,7 @@ from pyspark.sql.types import (
     StructType,
 )
 
-from validator.codecs.columns import RESULT_TYPE
+from validator.codecs.columns import RESULT_TYPE, UNDECODABLE
 from validator.codecs.fingerprints import hash_a, hash_b
 from validator.reconcile.arrays import Ints, ints
 
@@ -75,6 +75,10 @@ FRONTIER_TYPE: Final = StructType(
         StructField("appended_after_us", LongType()),
         StructField("unprovable_below", LongType()),
         StructField("read_through_before_us", LongType()),
+        StructField("cleanup_policy", StringType()),
+        StructField("compacted_below", LongType()),
+        StructField("compacted", LongType()),
+        StructField("markers", LongType()),
         StructField("watermark_us", LongType()),
     ]
 )
@@ -83,7 +87,7 @@ could
 be read; ``records``: records read since ``first_offset``, up to the batch before; ``hidden_start``: events before
 ``first_offset`` exist or existed; ``read_through_us``, ``last_data_us``, ``newest_event_time_us``: as known when the
 batch began (what the batch adds follows from its fact rows); ``gone_us``, ``appended_after_us``,
-``unprovable_below``: see
+``unprovable_below``, ``cleanup_policy``, ``compacted_below``, ``compacted``, ``markers``: see
 `validator.model.frontier.Frontier`;
 ``watermark_us``: the input watermark when the batch began."""
 
@@ -119,6 +123,18 @@ FACTS_TYPE: Final = StructType(
         StructField("frontier", FRONTIER_TYPE),
         StructField("mark", StringType()),
         StructField("epoch", LongType()),
+        StructField(
+            "stretches",
+            ArrayType(
+                StructType(
+                    [
+                        StructField("first", LongType()),
+                        StructField("last", LongType()),
+                        StructField("records", LongType()),
+                    ]
+                )
+            ),
+        ),
     ]
 )
 """The facts table, column by column; docs/state.md says each in words. ``epoch`` partitions it."""
@@ -164,7 +180,10 @@ def aggregate(
         # Two lists of numbers, zipped afterwards, cost the whole batch a tenth less than one list of structs. Their
         # orders agree, since a row enters both or none.
         F.collect_list("id").alias("id_list"),
-        F.collect_list(F.when(F.col("id").isNotNull(), F.col("offset"))).alias("offset_list"),
+        # Those of records that did not decode have no id beside them: `completed` takes them out.
+        F.collect_list(
+            F.when(F.col("id").isNotNull() | (F.col("status") == F.lit(UNDECODABLE)), F.col("offset"))
+        ).alias("offset_list"),
         F.collect_list(run["ids"]).alias("id_runs"),
         F.collect_list(run["offsets"]).alias("offset_runs"),
         F.collect_list(F.when(F.col("text_id").isNotNull(), F.struct(F.col("text_id").alias("id"), "offset"))).alias(
@@ -182,6 +201,7 @@ def completed(
     ``sources[i]``: side and topic of source i.
     """
     size = grouped.num_rows
+    grouped, stretches = _parted(grouped)
     source = grouped["source"]
     constant = {"kind": Kind.FACT.value, "batch": batch, "lookup_us": lookup_us, "epoch": epoch}
     columns: dict[str, pa.Array | pa.ChunkedArray] = {
@@ -193,9 +213,37 @@ def completed(
         "ids": _ids(grouped),
         "frontier": pa.nulls(size, FACTS_SCHEMA.field("frontier").type),
         "mark": pa.nulls(size, pa.string()),
+        "stretches": stretches,
     }
     ordered = [columns[field.name].cast(field.type) for field in FACTS_SCHEMA]
     return pa.table(ordered, schema=FACTS_SCHEMA)
+
+
+def _parted(grouped: pa.Table) -> tuple[pa.Table, pa.Array]:
+    """``grouped`` without the offsets of undecodable records, and of each row the stretches of those."""
+    bad = ints(grouped["status"]) == UNDECODABLE
+    kind = FACTS_SCHEMA.field("stretches").type
+    if not bad.any():
+        return grouped, pa.nulls(grouped.num_rows, kind)
+    lists = grouped["offset_list"].combine_chunks()
+    lengths = ints(pc.list_value_length(lists))
+    offsets = ints(_flat(lists))
+    of_bad = np.repeat(bad, lengths)
+    kept = np.where(bad, 0, lengths)
+    ends = np.concatenate([np.zeros(1, dtype=np.int32), np.cumsum(kept, dtype=np.int32)])
+    good = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(offsets[~of_bad]))
+    found: list[list[dict[str, int]] | None] = [None] * grouped.num_rows
+    starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    for row in np.flatnonzero(bad).tolist():
+        mine = np.sort(offsets[starts[row] : starts[row + 1]])
+        breaks = np.flatnonzero(np.diff(mine) != 1) + 1
+        found[row] = [
+            {"first": int(run[0]), "last": int(run[-1]), "records": len(run)}
+            for run in np.split(mine, breaks)
+            if len(run)
+        ]
+    at = grouped.schema.get_field_index("offset_list")
+    return grouped.set_column(at, "offset_list", good), pa.array(found, kind)
 
 
 def _hashes(grouped: pa.Table) -> dict[str, pa.Array]:

@@ -2,7 +2,8 @@
 
 A judged cell is a function of its totals, of what comparing its ids gave (`expansion`, for the few cells whose
 fingerprints disagree) and of the clock. Counts of a cell that disagrees and was not compared yet are provisional:
-the counts that a correct engine would have, with the surplus as unresolved. They never raise an alarm.
+the counts that a correct engine would have, with the surplus as unresolved. They never raise an alarm. While only open
+transactions of inputs may explain a cell's excess, which can last, its ids are compared, and its counts are exact.
 """
 
 from __future__ import annotations
@@ -40,7 +41,10 @@ CONTRIBUTIONS: Final = (
 RESULTS: Final = ("correct", "incomplete", "excess", "misplaced_results")
 """Columns of a verdict that count result records."""
 
-VIOLATIONS: Final = ("missing", "duplicate", "misplaced", "unknown_id")
+EXCESS: Final = ("duplicate", "misplaced", "unknown_id")
+"""The violations that one more input record would explain."""
+
+VIOLATIONS: Final = ("missing", *EXCESS)
 """Classes of contributions that are violations (of one guarantee or another)."""
 
 PENDING, OVERDUE, BLOCKED, MISSING = range(4)
@@ -78,17 +82,22 @@ class Rules:
 @dataclass(frozen=True)
 class Judged:
     """Verdicts, one entry per cell. ``counts``: `CONTRIBUTIONS` and `RESULTS`. ``settled``: only new facts can change
-    the verdict. ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
+    the verdict. ``held``: only open transactions of inputs may explain its excess.
+    ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
     ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
     correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them.
-    ``doubtful``: how many are overdue, and would be missing but for what may have made them late."""
+    ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
+    ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that."""
 
     counts: dict[str, Ints]
     on_record: dict[str, Ints]
     doubtful: Ints
+    unconsumed_overdue: Ints
+    blocked_overdue: Ints
     agrees: Bools
     compared: Bools
     resolved: Bools
+    held: Bools
     provisional: Bools
     in_scope: Bools
     settled: Bools
@@ -104,21 +113,27 @@ class Judged:
 def close(cells: Cells, clock: Clock, rules: Rules) -> None:
     """Give the cells that the watermark has passed their closing time, and rest its instant."""
     closed = cells["closed_us"]
-    if clock.rest is Rest.ALL:
+    if clock.rest.closes_all:
         closed[closed == ABSENT] = clock.lookup_us
     elif clock.watermark_us is not None:
         # Not start + size: of an event near the end of time that is below zero.
         passed = cells["window_start_us"] <= clock.watermark_us - rules.window_us
         closed[passed & (closed == ABSENT)] = clock.lookup_us
-    if clock.rest is not Rest.NONE:
+    if clock.rest.is_due:
         cells["rest_us"][:] = clock.lookup_us
+
+
+def due_base(cells: Cells) -> Ints:
+    """Since when the outstanding contributions of each closed cell are due: its events were read, and it closed."""
+    return np.maximum(cells["closed_us"], cells["expected_us"])
 
 
 def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
     """The closed cells (`close`) with their verdicts."""
     observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
-    # What a comparison of ids rests on, each term growing only: facts of the cell, and which answers may be gone.
-    version = cells["expected_count"] + observed + cells["results"] + clock.unprovable_offsets
+    # What a comparison of ids rests on, each term growing only: facts of the cell, which answers may be gone, and which
+    # hidden records made nothing late.
+    version = cells["expected_count"] + observed + cells["results"] + clock.unprovable_offsets + clock.settled
     agrees = _agree(cells, rules)
     compared = cells["x_version"] == version
     rest_us, observed_us, expected_us = cells["rest_us"], cells["observed_us"], cells["expected_us"]
@@ -128,8 +143,16 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
         resolved = resolved | (observed_us <= clock.inputs_us)
     if not clock.inputs_held:
         resolved = resolved | resting
+    held = np.zeros_like(resolved)
+    if clock.inputs_held and clock.unheld_inputs_us is not None:
+        held = ~resolved & (observed_us <= clock.unheld_inputs_us)
+    lagging = np.zeros_like(resolved)
+    if rules.tells_unconsumed and clock.rest is Rest.OPEN:
+        # The end of a run asks for ids, though its reader may be behind. Nothing becomes missing by that.
+        lagging = ~resolved & ~held
+        held = held | lagging
     # A cell without an observed id has nothing that an input could still explain.
-    provisional = ~agrees & ~(compared & (resolved | (observed == 0)))
+    provisional = ~agrees & ~(compared & (resolved | held | (observed == 0)))
     in_scope = _in_scope(cells, clock)
     state = _outstanding_state(cells, clock, rules, resting)
     found = _counts(cells, observed, agrees, provisional, resolved)
@@ -138,7 +161,7 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
         clock,
         rules,
         found,
-        _Decisions(observed, version, agrees, compared, resolved, provisional, in_scope, state),
+        _Decisions(observed, version, agrees, compared, resolved, held, lagging, provisional, in_scope, state),
     )
 
 
@@ -149,6 +172,8 @@ class _Decisions:
     agrees: Bools
     compared: Bools
     resolved: Bools
+    held: Bools
+    lagging: Bools
     provisional: Bools
     in_scope: Bools
     state: Ints
@@ -175,7 +200,7 @@ def _in_scope(cells: Cells, clock: Clock) -> Bools:
 
 def _outstanding_state(cells: Cells, clock: Clock, rules: Rules, resting: Bools) -> Ints:
     """pending, overdue, blocked or missing: what outstanding contributions of the cell are (SEMANTICS section 3)."""
-    due = np.maximum(cells["closed_us"], cells["expected_us"])
+    due = due_base(cells)
 
     def past(proof: int | None, after_us: int) -> Bools:
         return np.full(len(cells), False) if proof is None else due <= proof - after_us
@@ -211,6 +236,9 @@ def _counts(cells: Cells, observed: Ints, agrees: Bools, provisional: Bools, res
     def pick(when_agrees: Ints, when_exact: Ints, otherwise: Ints) -> Ints:
         return np.where(agrees, when_agrees, np.where(exact, when_exact, otherwise))
 
+    def pick_excess(name: str) -> Ints:
+        return pick(zero, np.where(resolved, x[name], zero), zero)
+
     def pick_results(when_agrees: Ints, when_exact: Ints, otherwise: Ints) -> Ints:
         return np.where(resolved, pick(when_agrees, when_exact, otherwise), 0)
 
@@ -219,10 +247,12 @@ def _counts(cells: Cells, observed: Ints, agrees: Bools, provisional: Bools, res
         "processed": pick(processed, x["processed"], guess_processed),
         "late": pick(late, x["late"], guess_late),
         "rejected": pick(rejected, x["rejected"], guess_rejected),
-        "duplicate": pick(zero, x["duplicate"], zero),
-        "misplaced": pick(zero, x["known"], zero),
-        "unknown_id": pick(zero, x["unknown"], zero),
-        "unresolved": pick(zero, zero, observed - guess_answered),
+        "duplicate": pick_excess("duplicate"),
+        "misplaced": pick_excess("known"),
+        "unknown_id": pick_excess("unknown"),
+        "unresolved": pick(
+            zero, np.where(resolved, zero, x["duplicate"] + x["known"] + x["unknown"]), observed - guess_answered
+        ),
         "outstanding": pick(zero, x["outstanding"], expected - guess_answered),
         "dropped_late": pick(zero, x["dropped_late"], zero),
         "unconsumed": pick(zero, x["unconsumed"], zero),
@@ -241,19 +271,21 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     outstanding = found["outstanding"]
     is_missing = it.state == MISSING
     late_enough = is_missing | (it.state == OVERDUE)
+    # At the end of a run nothing that is unconsumed passes for pending.
+    asked = np.full(len(cells), True) if rules.tells_unconsumed and clock.rest.is_end else late_enough
     nothing = np.zeros(len(cells), dtype=np.int64)
     dropped = np.where(late_enough, found["dropped_late"], 0) if rules.drops_late else nothing
-    unconsumed = np.where(late_enough, found["unconsumed"], 0) if rules.tells_unconsumed else nothing
+    unconsumed = np.where(asked, found["unconsumed"], 0) if rules.tells_unconsumed else nothing
     # What hidden records may have made late, or answered before they were gone, is never called missing.
     doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing
     unprovable = doubtful
     if clock.gone_us is not None:
-        due = np.maximum(cells["closed_us"], cells["expected_us"])
+        due = due_base(cells)
         gone = is_missing & (due > clock.gone_us - rules.missing_after_us)
         unprovable = unprovable + np.where(gone, found["unprovable"], 0)
     rest = outstanding - dropped - unconsumed - unprovable
     # What was not compared may be excused by what comparing shows (late, unconsumed, repeated): not missing yet.
-    shown = np.where(is_missing & it.provisional, OVERDUE, it.state)
+    shown = np.where(is_missing & (it.provisional | it.lagging), OVERDUE, it.state)
     counts = {name: found[name] for name in _AS_FOUND}
     counts |= {"dropped_late": dropped, "unconsumed": unconsumed}
     for number, name in enumerate(STATES):
@@ -261,17 +293,22 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     counts["overdue"] = counts["overdue"] + unprovable
     counts = {name: np.where(it.in_scope, counts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS) if name in counts}
     counts["out_of_scope"] = np.where(it.in_scope, 0, cells["expected_count"])
+    unheld_us = clock.unheld_outputs_us
+    blocked_long = nothing if unheld_us is None else due_base(cells) <= unheld_us - rules.missing_after_us
 
     seen = it.observed > 0
-    clear = ~it.agrees & (it.resolved | ~seen)
-    needs_ids = late_enough if rules.drops_late or rules.tells_unconsumed or rules.compares_all else np.zeros_like(seen)
+    clear = ~it.agrees & (it.resolved | it.held | ~seen)
+    needs_ids = asked if rules.drops_late or rules.tells_unconsumed or rules.compares_all else np.zeros_like(seen)
     disagrees = clear & (seen | needs_ids)
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
     # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
     wants_expansion = it.in_scope & (disagrees | lost) & (~it.compared | consumed_may_move)
-    # A loss in a cell that was compared before it was due is compared once more: the violation names its ids.
-    wants_evidence = lost & it.compared & (counts["missing"] > cells["told_missing"])
+    # A violation in a cell that was compared before it was one is compared once more, so that it names its ids.
+    new = lost & (counts["missing"] > cells["told_missing"])
+    for name in EXCESS:
+        new |= clear & (counts[name] > cells[f"told_{name}"])
+    wants_evidence = new & it.compared
     closed = cells["closed_us"] != ABSENT
     settled = ~it.in_scope | (closed & it.resolved & (it.agrees | (outstanding == 0) | is_missing) & ~wants_expansion)
     violated = np.full(len(cells), False)
@@ -283,11 +320,14 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     changed = (told | settled | (it.state != PENDING) | violated) & (said != cells["told_digest"])
     return Judged(
         counts=counts,
-        on_record=_on_record(cells, counts, it.provisional, it.in_scope),
+        on_record=_on_record(cells, counts, it),
         doubtful=doubtful,
+        unconsumed_overdue=np.where(is_missing & it.in_scope, unconsumed, 0),
+        blocked_overdue=np.where(blocked_long, counts["blocked"], 0),
         agrees=it.agrees,
         compared=it.compared,
         resolved=it.resolved,
+        held=it.held,
         provisional=it.provisional,
         in_scope=it.in_scope,
         settled=settled,
@@ -327,7 +367,7 @@ def digest_of_rows(verdicts: pa.Table) -> Ints:
     return digest({name: ints(verdicts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS)})
 
 
-def _on_record(cells: Cells, counts: dict[str, Ints], provisional: Bools, in_scope: Bools) -> dict[str, Ints]:
+def _on_record(cells: Cells, counts: dict[str, Ints], it: _Decisions) -> dict[str, Ints]:
     """How large each cell's violation of each class is on record after this batch.
 
     Only ids take a violation back. Provisional counts do not: whether an answer that came since explains it is not
@@ -338,11 +378,12 @@ def _on_record(cells: Cells, counts: dict[str, Ints], provisional: Bools, in_sco
     for name in VIOLATIONS:
         told = cells[f"told_{name}"]
         if name == "missing":
-            outstanding = sum((counts[state] for state in STATES), start=np.zeros_like(told))
-            held = np.where(provisional, told, np.minimum(told, outstanding))
+            # Also what the engine will consume once more, since its group was reset.
+            outstanding = sum((counts[state] for state in (*STATES, "unconsumed")), start=np.zeros_like(told))
+            held = np.where(it.provisional, told, np.minimum(told, outstanding))
         else:
-            held = np.where(provisional, told, 0)
-        found[name] = np.where(in_scope, np.maximum(counts[name], held), counts[name])
+            held = np.where(it.provisional | (it.held & ~it.agrees), told, 0)
+        found[name] = np.where(it.in_scope, np.maximum(counts[name], held), counts[name])
     return found
 
 

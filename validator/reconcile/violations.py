@@ -15,16 +15,30 @@ from typing import Any, Final
 
 import numpy as np
 
+from validator.model.wording import plural
 from validator.reconcile.arrays import ABSENT, Ints, present
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import VIOLATIONS, Judged, Rules
 
 _SAID: Final = {
-    "missing": "%d of %d expected contributions are in no result and no late record",
-    "duplicate": "%d contributions beyond the %d expected ones were counted again",
-    "misplaced": "%d ids are in this cell's results and do not belong there (it expects %d)",
-    "unknown_id": "%d ids are in this cell's results and in no input (it expects %d)",
+    "missing": (
+        "{n:,} of {expected} is in no result and no late record",
+        "{n:,} of {expected} are in no result and no late record",
+    ),
+    "duplicate": (
+        "{n:,} contribution beyond the {expected} was counted again",
+        "{n:,} contributions beyond the {expected} were counted again",
+    ),
+    "misplaced": (
+        "{n:,} id is in this cell's results and does not belong there (the cell has {expected})",
+        "{n:,} ids are in this cell's results and do not belong there (the cell has {expected})",
+    ),
+    "unknown_id": (
+        "{n:,} id is in this cell's results and in no input (the cell has {expected})",
+        "{n:,} ids are in this cell's results and in no input (the cell has {expected})",
+    ),
 }
+"""Class -> what was seen in a cell, for one contribution and for several."""
 
 
 def violation_id(name: str, window_start_us: int, key: str | None) -> str:
@@ -67,7 +81,8 @@ def moved(
         for i, row in enumerate(rows.tolist()):
             count, change = int(now[row]), int(sure[row]) - int(sure_before[row])
             window, key = int(cells["window_start_us"][row]), cells.keys[row]
-            said = _SAID[name] % (count, int(cells["expected_count"][row]))
+            expected = plural(int(cells["expected_count"][row]), "expected contribution")
+            said = _SAID[name][count != 1].format(n=count, expected=expected)
             found.append(
                 {
                     "violation": violation_id(name, window, key),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -168,8 +168,12 @@ def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
         )
         for entry in entries
     ]
-    path = state / FILE
-    with path.open("ab+") as file:
+    append_lines(state / FILE, lines)
+
+
+def append_lines(path: Path, lines: Sequence[str]) -> None:
+    """Append whole lines to a journal, on the disk when this returns."""
+    with os.fdopen(_opened(path), "ab+") as file:
         size = file.seek(0, os.SEEK_END)
         if size:
             # One that was killed may have left half a line: what follows must not become a part of it.
@@ -179,3 +183,12 @@ def _append(state: Path, entries: Iterable[Acknowledgement]) -> None:
         file.write("".join(f"{line}\n" for line in lines).encode())
         file.flush()
         os.fsync(file.fileno())
+
+
+def _opened(path: Path) -> int:
+    """The file, for the state's owner only, also where root acknowledges; a link is not followed."""
+    descriptor = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+    if os.geteuid() == 0:
+        owner = path.parent.stat()
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
+    return descriptor

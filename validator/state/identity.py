@@ -4,14 +4,15 @@ named."""
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import Any, Final
 
 from validator.config.model import Config
+from validator.state.folder import IDENTITY, write_whole
 from validator.state.tables import SCHEMA_VERSION
 
-FILE: Final = "identity.json"
+FILE: Final = IDENTITY
+_OF_TOPICS: Final = frozenset({"inputs", "outputs", "late", "rejected"})
 
 
 class StateMismatch(Exception):
@@ -32,31 +33,57 @@ def _said(value: Any) -> Any:
     return [_said(item) for item in value] if isinstance(value, list) else value
 
 
-def check_or_write(state: Path, config: Config) -> None:
-    """Write the identity of a new state; raise `StateMismatch` where an old one differs."""
+def check_or_write(state: Path, config: Config) -> frozenset[str]:
+    """Write the identity of a new state. The topics of which `fields` differ from an old one; raises `StateMismatch`
+    where anything else differs."""
+    if not (state / FILE).exists():
+        write(state, config)
+        return frozenset()
+    return changed_fields(state, config)
+
+
+def write(state: Path, config: Config) -> None:
+    """Make the state that of ``config``."""
     path = state / FILE
-    wanted = identity_of(config)
-    if not path.exists():
-        temporary = path.with_suffix(".tmp")
-        with temporary.open("w") as file:
-            json.dump(wanted, file, indent=1, sort_keys=True)
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-        return
-    found = json.loads(path.read_text())
+    write_whole(path, json.dumps(identity_of(config), indent=1, sort_keys=True))
+
+
+def changed_fields(state: Path, config: Config) -> frozenset[str]:
+    """The topics of which `fields`, and nothing else, differ from what the state has. Raises `StateMismatch`."""
+    wanted, found = identity_of(config), json.loads((state / FILE).read_text())
     if found.get("schema", 0) > SCHEMA_VERSION:
         raise StateMismatch(
             f"the state {state} was written by a newer streamproof (schema {found['schema']}, this one knows "
             f"{SCHEMA_VERSION}): upgrade streamproof, or give state.path a new folder"
         )
+    changed: set[str] = set()
     for name, value in wanted.items():
-        if _said(found.get(name)) != _said(value):
-            difference = _difference(name, _said(found.get(name)), _said(value))
-            raise StateMismatch(
-                f"the state {state} belongs to another pipeline: {difference}; "
+        old, new = _said(found.get(name)), _said(value)
+        if name in _OF_TOPICS and _without_fields(old) == _without_fields(new):
+            changed |= {a["topic"] for a, b in zip(new, old, strict=True) if a["fields"] != b["fields"]}
+        elif old != new:
+            raise mismatch(state, config)
+    return frozenset(changed)
+
+
+def mismatch(state: Path, config: Config, because: str | None = None) -> StateMismatch:
+    """The state is another pipeline's, with the first difference. ``because``: why it cannot be made this one's."""
+    wanted, found = identity_of(config), json.loads((state / FILE).read_text())
+    for name, value in wanted.items():
+        old, new = _said(found.get(name)), _said(value)
+        if old != new:
+            reason = f" ({because})" if because is not None else ""
+            return StateMismatch(
+                f"the state {state} belongs to another pipeline: {_difference(name, old, new)}{reason}; "
                 "give state.path a new folder, or restore the configuration"
             )
+    return StateMismatch(f"the state {state} belongs to another pipeline; give state.path a new folder")
+
+
+def _without_fields(entries: Any) -> Any:
+    if not isinstance(entries, list):
+        return entries
+    return [{key: value for key, value in entry.items() if key != "fields"} for entry in entries]
 
 
 def _difference(place: str, old: object, new: object) -> str:

@@ -8,9 +8,12 @@ from __future__ import annotations
 
 import fcntl
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+
+from validator.state.folder import LOCK, StateRefused, take
 
 
 class StateLocked(Exception):
@@ -29,12 +32,12 @@ class StateLock:
 
 
 def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock:
-    """Lock ``state`` (made if absent) or raise `StateLocked`.
+    """Lock ``state`` (made and marked if absent) or raise `StateLocked`, or `StateRefused` where it is no state.
 
     ``wait`` is asked after each refusal whether to try again: a JVM outlives its killed driver by a moment.
     """
-    state.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(state / "lock", os.O_RDWR | os.O_CREAT, 0o644)
+    take(state)
+    descriptor = _opened(state / LOCK)
     while True:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -48,3 +51,18 @@ def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         return StateLock(descriptor)
+
+
+def _opened(path: Path) -> int:
+    """The lock file, which nobody else may have put there: a write through a link would destroy what it leads to."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK, 0o600)
+    except OSError as error:
+        raise StateRefused(
+            f"{path} cannot be opened ({error.strerror}): remove it, or change its permissions"
+        ) from None
+    seen = os.fstat(descriptor)
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1 or seen.st_uid != os.geteuid():
+        os.close(descriptor)
+        raise StateRefused(f"{path} is not a file that this user's sidecar made: run it as the state's owner")
+    return descriptor

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
 from deltalake.exceptions import TableNotFoundError
+from deltalake.schema import StructType as DeltaStruct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
@@ -30,6 +31,7 @@ from pyspark.sql.types import (
 
 from validator.reconcile.facts import FACTS_TYPE, FRONTIER_TYPE
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS
+from validator.state.folder import holds_links
 
 SCHEMA_VERSION: Final = 1
 """Raised whenever a table's columns change meaning; a state of a newer version is refused."""
@@ -188,6 +190,17 @@ def create_absent(state: Path) -> None:
                 )
 
 
+def _known_columns(table: DeltaTable) -> int:
+    """Columns of a table, those of its structs included."""
+    fields = table.schema().fields
+    return len(fields) + sum(len(field.type.fields) for field in fields if isinstance(field.type, DeltaStruct))
+
+
+def _columns(schema: pa.Schema) -> int:
+    """`_known_columns` of rows."""
+    return len(schema) + sum(int(field.type.num_fields) for field in schema if pa.types.is_struct(field.type))
+
+
 def properties_of(table: Table) -> Mapping[str, str | None]:
     """The Delta table properties that a table is made with."""
     return _FACTS_PROPERTIES if table is Table.FACTS else _PROPERTIES
@@ -205,6 +218,12 @@ def read(spark: SparkSession, state: Path, table: Table) -> DataFrame:
 def rows_of(table: Table, rows: Sequence[Mapping[str, Any]]) -> pa.Table:
     """A few rows from the driver; absent columns are null."""
     return pa.Table.from_pylist([dict(row) for row in rows], SCHEMAS[table])
+
+
+def _with_nulls(rows: pa.Table, table: Table, names: Sequence[str]) -> pa.Table:
+    for name in names:
+        rows = rows.append_column(SCHEMAS[table].field(name), pa.nulls(rows.num_rows, SCHEMAS[table].field(name).type))
+    return rows
 
 
 class PathUnfit(Exception):
@@ -249,12 +268,12 @@ class StateTables:
                 return
             done = known.transaction_version(application)
             if done is None or done < version:
-                lacks = len(known.schema().fields) < len(told.schema)
-                # A table that a version of before made gets the columns that came later; its rows have null there.
+                lacks = _known_columns(known) < _columns(told.schema)
+                # A table that an earlier version made gets the columns that came later; its rows have null there.
                 write_deltalake(
                     known, told, mode="append", schema_mode="merge" if lacks else None, commit_properties=once
                 )
-                self._tidy(known)
+                self._tidy(table, known)
 
     def scan(
         self, table: Table, columns: Sequence[str] | None = None, where: ds.Expression | None = None
@@ -265,8 +284,11 @@ class StateTables:
             if known is None:
                 return []
             dataset = known.to_pyarrow_dataset()
-        batches = dataset.to_batches(columns=None if columns is None else list(columns), filter=where)
-        return (pa.Table.from_batches([batch]) for batch in batches if batch.num_rows)
+        # A table that a version of before made lacks the columns that came later.
+        lacks = [name for name in columns or SCHEMAS[table].names if name not in dataset.schema.names]
+        asked = None if columns is None else [name for name in columns if name not in lacks]
+        batches = dataset.to_batches(columns=asked, filter=where)
+        return (_with_nulls(pa.Table.from_batches([batch]), table, lacks) for batch in batches if batch.num_rows)
 
     def delete_facts(self, through_epoch: int) -> None:
         """Take the facts of old epochs out of the table; their files stay."""
@@ -275,13 +297,14 @@ class StateTables:
             if known is not None:
                 known.delete(f"epoch <= {through_epoch}")
 
-    def _tidy(self, known: DeltaTable) -> None:
+    def _tidy(self, table: Table, known: DeltaTable) -> None:
         """Join small files now and then: one more commit, which changes no row. They leave the disk later."""
         known.update_incremental()
         version = known.version()
         if version % COMPACT_EVERY == 0:
             known.optimize.compact(target_size=COMPACTED_BYTES, max_concurrent_tasks=1)
-        if version % _VACUUM_EVERY == 0:
+        # It removes every file that the log does not name, through links as well.
+        if version % _VACUUM_EVERY == 0 and not holds_links(self.state / table.value):
             known.vacuum(dry_run=False)
 
     def _newest(self, table: Table) -> DeltaTable | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -19,30 +19,51 @@ from pyspark.sql import DataFrame
 
 from validator.config.model import Config
 from validator.measure.latency import latency_buckets
-from validator.model.books import Books
-from validator.model.frontier import Lookup, PartitionId, Rest
+from validator.model.books import Books, Hole
+from validator.model.frontier import Lookup, PartitionId, PartitionSummary, Rest
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import aggregate, completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import doubting
+from validator.state.positions import Positions, Settlement
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream import fault_records, retiring
+from validator.stream import fault_records, retiring, unexamined
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.canary import CanaryWatch
-from validator.stream.committing import epoch_of, frontier_rows, hole_rows, mark_row, replaced_mark, summaries
+from validator.stream.committing import (
+    epoch_of,
+    frontier_rows,
+    hole_rows,
+    mark_row,
+    rest_mark,
+    skipped_row,
+    summaries,
+    topic_marks,
+)
+from validator.stream.ending import EndOfRun
 from validator.stream.failpoints import reach
 from validator.stream.failures import first_line
 from validator.stream.judging import Judging, places_of
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
+from validator.stream.recovery import lateness_of
+from validator.stream.reporting import suspected
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source, oracle_of
-from validator.stream.starting import first_frontier
+from validator.stream.starting import (
+    absent_partitions,
+    faults_topic,
+    first_frontier,
+    is_cut_back,
+    with_faults_topic,
+)
 from validator.stream.unreadable_results import UnreadableResults
 
 FRONTIERS_EVERY_US: Final = 60_000_000
 """How often the derived table of frontiers gets a copy; facts have the rows of every batch."""
+POLICIES_EVERY_US: Final = 60_000_000
+"""How often `cleanup.policy` is looked up of topics whose offsets all have a visible record."""
 
 
 class ContinuityBroken(Exception):
@@ -50,7 +71,11 @@ class ContinuityBroken(Exception):
 
 
 class TopicReplaced(Exception):
-    """A topic has another id than the one that was read so far: it was deleted and made again."""
+    """A topic has another id than the one that was read so far: it was deleted and recreated."""
+
+
+class LogCutBack(Exception):
+    """The log of a partition ends before what was read of it."""
 
 
 class TopicGone(Exception):
@@ -63,7 +88,10 @@ class NewGenerationWanted(Exception):
 
 @dataclass
 class BatchRunner:
-    """Everything that one generation's batches need. `process` is the body of `foreachBatch`."""
+    """Everything that one generation's batches need. `process` is the body of `foreachBatch`.
+
+    ``opened_batch``: the last batch that is committed when the query starts.
+    """
 
     config: Config
     sources: list[Source]
@@ -81,8 +109,13 @@ class BatchRunner:
     catching_up_limit: int | None = None
     canary: CanaryWatch | None = None
     committed_us: int = 0
+    opened_batch: int = -1
     retired: Retired = field(default_factory=Retired)
+    ends_of_batch: Mapping[PartitionId, int] = field(default_factory=dict)
+    positions: Positions = field(default_factory=Positions)
+    acknowledged: Callable[[], Sequence[Settlement]] = tuple
     _frontiers_us: int = 0
+    _policies_us: int = 0
     _whole: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
 
@@ -98,6 +131,22 @@ class BatchRunner:
     def rules(self) -> Rules:
         """The rules that cells are judged by."""
         return self.judging.rules
+
+    def open(self, before: Books, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> None:
+        """Commit the frontiers that this generation begins with, where they are not those of ``before``, which are
+        committed: the next generation has to know which topics this one was about to read, and what was gone."""
+        self.opened_batch, self._policies_us = before.batch, lookup_us
+        if self.books == before:
+            return
+        books = self.books.looked_up(before.batch + 1, lookup_us, lookups, {})
+        rows = [frontier_rows(books, before.watermark_us, self._retention)]
+        rows += [mark_row(books, mark, self._retention) for mark in topic_marks(before, books)]
+        if self.books.holes:
+            gone = hole_rows(books, self.books.holes, self._reach_us(books), self._retention)
+            rows.append(gone)
+            self.judging.cells.absorb(gone)
+        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
+        self.books, self.opened_batch = books.with_facts([]), books.batch
 
     def process(self, frame: DataFrame, spark_batch: int) -> None:
         """Take one micro-batch of Spark's, whose rows are decoded."""
@@ -115,7 +164,7 @@ class BatchRunner:
     def _process(self, frame: DataFrame, spark_batch: int) -> None:
         reach("batch_begun")
         names = [source.topic for source in self._read]
-        ends = planned_ends(self.checkpoint, spark_batch, names)
+        self.ends_of_batch = ends = planned_ends(self.checkpoint, spark_batch, names)
         before = planned_ends(self.checkpoint, spark_batch - 1, names) if spark_batch > 0 else self.starts
         for place, offset in before.items():
             known = self.books.frontiers.get(place)
@@ -126,38 +175,78 @@ class BatchRunner:
                 )
         self.advance(frame, ends)
 
-    def advance(self, frame: DataFrame | None, ends: Mapping[PartitionId, int], rest: Rest = Rest.NONE) -> None:
+    def skip(self, place: PartitionId, offset: int) -> None:
+        """Commit that the record at ``offset``, which is the next of its partition, was not read."""
+        self.advance(None, {place: offset + 1}, skipped=place)
+
+    def conclude(self, begun: Mapping[PartitionId, Lookup], *, leave_open: bool, at_rest: bool) -> None:
+        """End a run with `--once`. ``begun``: what the brokers said when it began."""
+        end = EndOfRun(Rest.CLOSED if leave_open else Rest.ALL, begun, checked=not at_rest)
+        if self.rules.tells_unconsumed:
+            # An engine that has input to read is not at rest, so that first only this is decided.
+            self.advance(None, {}, replace(end, asks_group=True))
+            if self.judging.unconsumed:
+                return
+        self.advance(None, {}, end)
+
+    def advance(
+        self,
+        frame: DataFrame | None,
+        ends: Mapping[PartitionId, int],
+        end: EndOfRun | None = None,
+        *,
+        skipped: PartitionId | None = None,
+    ) -> None:
         """Commit what was read up to ``ends`` (no frame: nothing), judge, record and publish.
 
-        ``rest``: whether the pipeline is assumed at rest by now.
+        ``end``: the run is over, and what it proves depends on whether the pipeline is at rest. ``skipped``: the
+        partition whose next record was not read.
         """
         began = time.monotonic()
         # The instant comes first: a topic or partition that is not there afterwards held no answer at that instant.
         lookup_us = max(self.books.lookup_us + 1, self.now_us())
         canary = self.canary
         asked = [*[source.topic for source in self.sources], *self.record.waiting_for]
-        existing = topics = self.brokers.topics([*asked, *(canary.topics if canary is not None else ())])
-        if rest is Rest.NONE and any(topic in topics for topic in self.record.waiting_for):
+        extra = [*faults_topic(self.config), *(canary.topics if canary is not None else ())]
+        existing = topics = self.brokers.topics([*asked, *extra], optional=extra)
+        appeared = [topic for topic in self.record.waiting_for if topic in topics]
+        if end is None and appeared:
             raise NewGenerationWanted("a topic appeared")
         if canary is not None and canary.wants_query(existing):
             raise NewGenerationWanted("a topic of the canary came, went or was made again")
         topics = {source.topic: topics[source.topic] for source in self.sources if source.topic in topics}
         self._check_topics(topics)
         lookups = self.brokers.lookup({**topics, **(canary.read_of(existing) if canary is not None else {})})
-        known = self._with_new_partitions(lookups, lookup_us)
+        lookups |= absent_partitions(self.books.frontiers, topics)
+        self._check_ends(lookups)
+        known = with_faults_topic(self._with_new_partitions(lookups, lookup_us), self.config, existing)
         books = known.looked_up(known.batch + 1, lookup_us, lookups, ends)
         moved = any(
             books.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
         )
         wanted = moved or (canary is not None and canary.moves(ends))
         facts = self._facts(frame, books) if wanted and frame is not None else None
+        if skipped is not None:
+            offset = self.books.frontiers[skipped].next_offset
+            facts = skipped_row(books, skipped, offset, self._reach_us(books), self._retention)
         planted = None
         if canary is not None and facts is not None:
             planted, facts = canary.apart(facts)
-        if moved or rest is not Rest.NONE or self._tick_is_due(lookup_us):
+        rest = Rest.NONE
+        if end is not None:
+            self.record.has_ended = True
+            # A topic that does not exist is a doubt of its own.
+            there = {place: frontier for place, frontier in books.frontiers.items() if place.topic in topics}
+            unrest = end.unrest(there, appeared)
+            rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
+            # With --leave-open such a run is one that was stopped: it decides what time has proven.
+            self.record.unrest = unrest if end.rest.closes_all else None
+        if moved or end is not None or self._tick_is_due(lookup_us):
+            found = summaries(facts) if moved and facts is not None else []
+            books, holes = self._accounted(books, lookups, found)
             # None was made again in between, with offsets of its own: what was looked up and read is of one topic.
             self._check_topics(self.brokers.topics(topics))
-            self._commit(books, facts if moved else None, rest, began)
+            self._commit(books, facts if moved else None, found, holes, rest, began)
         if canary is not None:
             # Last: it is told of what is committed and published, as everything else is.
             try:
@@ -167,37 +256,70 @@ class BatchRunner:
                 canary.sideline(first_line(error))
                 raise NewGenerationWanted("the canary is left out for a while") from error
 
-    def _commit(self, books: Books, facts: pa.Table | None, rest: Rest, began: float) -> None:
-        """Append the facts and frontiers of one batch, which began then; judge, record and publish."""
+    def _accounted(
+        self, books: Books, lookups: Mapping[PartitionId, Lookup], found: Sequence[PartitionSummary]
+    ) -> tuple[Books, tuple[Hole, ...]]:
+        """The books with the offsets without a visible record accounted for, and what these hide of inputs.
+
+        A topic's `cleanup.policy` is looked up after the batch that met such offsets was read, and now and then.
+        """
+        gaps = books.gaps(found)
+        topics = {place.topic for place in gaps}
+        if books.lookup_us - self._policies_us >= POLICIES_EVERY_US:
+            topics, self._policies_us = {source.topic for source in self.sources}, books.lookup_us
+        if topics:
+            books = books.with_policies(self.brokers.policies(topics), lookups)
+        return books.with_gaps(gaps, self.books)
+
+    def _commit(
+        self,
+        books: Books,
+        facts: pa.Table | None,
+        found: Sequence[PartitionSummary],
+        holes: Sequence[Hole],
+        rest: Rest,
+        began: float,
+    ) -> None:
+        """Append the facts and frontiers of one batch, which began then; judge, record and publish.
+
+        ``found``: what the facts say of each partition; ``holes``: what of inputs may have been gone.
+        """
         frontiers = frontier_rows(books, self.books.watermark_us, self._retention)
-        if self.books.holes:
-            # They count no record, and are met in this batch.
-            gone = hole_rows(books, self.books.holes, self._reach_us(books), self._retention)
+        if holes:
+            # They count no record.
+            gone = hole_rows(books, holes, self._reach_us(books), self._retention)
             facts = gone if facts is None else pa.concat_tables([facts, gone])
         rows = [frontiers] if facts is None else [facts, frontiers]
-        replaced = {hole.place for hole in self.books.holes} & books.replaced
-        rows += [mark_row(books, replaced_mark(place), self._retention) for place in sorted(replaced)]
-        if rest is not Rest.NONE:
+        rows += [mark_row(books, mark, self._retention) for mark in topic_marks(self.books, books)]
+        if rest.is_due:
             reach("before_rest")
-            rows.append(mark_row(books, f"rest_{rest.value}", self._retention))
+            rows.append(mark_row(books, rest_mark(rest), self._retention))
+        if facts is not None:
+            self.positions.absorb(facts)
+        settled = self.positions.settle(self.acknowledged())
+        rows += [mark_row(books, one.to_mark(), self._retention) for one in settled]
+        books = replace(books, settled=dict(self.positions.settled))
         reach("before_facts")
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
-        reach("after_facts" if rest is Rest.NONE else "after_rest")
+        reach("after_rest" if rest.is_due else "after_facts")
         self.committed_us = books.lookup_us
-        found = summaries(facts) if facts is not None else []
+        if facts is not None:
+            unexamined.add(self.record.unexamined, facts)
         self.books = books.with_facts(found)
+        if settled and self.rules.asks_lateness:
+            self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
         self.judging.absorb(
-            facts,
+            None if facts is None else self.positions.unsettled(facts),
             self.books.clock(rest=rest),
             places_of(self.books, tells_unconsumed=self.rules.tells_unconsumed),
-            suspects=partial(self.record.suspected, self.books),
+            suspects=partial(suspected, self.books, self.record),
         )
         reach("after_judging")
         self.read_faults()
         self._record(Moment(self.tables, self._writer, books.batch, books.lookup_us), facts)
         if facts is not None:
             self._measure_latency(facts)
-        if rest is not Rest.NONE or books.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
+        if rest.is_end or books.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
         reach("before_publishing")
         read = sum(s.records for s in found if self.books.frontiers[s.place].side == "input")
@@ -224,7 +346,9 @@ class BatchRunner:
         oldest = retiring.oldest_epoch(self.tables.state)
         if oldest is None or oldest > retiring.last_droppable(self.books, retention):
             return
-        new, carried, goes = retiring.plan(self.tables, self.judging, self.books, self.retired, retention)
+        new, carried, goes = retiring.plan(
+            self.tables, self.judging, self.books, self.retired, retention, self.positions
+        )
         books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
         rows = [
             carried,
@@ -314,7 +438,15 @@ class BatchRunner:
                 raise TopicGone(f"topic {source.topic} was deleted while it was read")
         for place, frontier in self.books.frontiers.items():
             if place.topic in topics and topics[place.topic].id != frontier.topic_id:
-                raise TopicReplaced(f"topic {place.topic} was deleted and made again")
+                raise TopicReplaced(f"topic {place.topic} was deleted and recreated")
+
+    def _check_ends(self, lookups: Mapping[PartitionId, Lookup]) -> None:
+        for place, frontier in self.books.frontiers.items():
+            if place in lookups and is_cut_back(frontier, lookups[place]):
+                raise LogCutBack(
+                    f"the log of {place.topic}-{place.partition} ends at {lookups[place].high_watermark}, before the "
+                    f"offset {frontier.next_offset} up to which it was read"
+                )
 
     def _with_new_partitions(self, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> Books:
         """The books with a frontier for every partition; Spark reads a new partition from its log start.

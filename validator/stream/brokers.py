@@ -5,9 +5,12 @@ All that the sidecar asks of Kafka outside Spark's own source goes through here.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import time
+from collections.abc import Collection, Iterable, Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeVar
 
 from confluent_kafka import (
     ConsumerGroupTopicPartitions,
@@ -20,20 +23,44 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from validator.config.model import Config
-from validator.model.frontier import Lookup, PartitionId
+from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
+from validator.model.kafka_refusals import TRANSIENT, Heard, Refusal, missing_right
+from validator.stream.clients import for_librdkafka, made, why_refused
+from validator.stream.topic_settings import TopicSettings
 
+_Answer = TypeVar("_Answer")
 _TIMEOUT_SECONDS: Final = 20.0
 _NOT_THERE: Final = (
     KafkaError.UNKNOWN_TOPIC_OR_PART,
     KafkaError.TOPIC_EXCEPTION,  # no topic can have such a name
-    KafkaError.TOPIC_AUTHORIZATION_FAILED,  # brokers do not even list what one may not see
 )
+_NO_RIGHT: Final = (
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+)
+_POLL_SECONDS: Final = 0.05
+_REFUSED_SECONDS: Final = 1.5
+"""After so long a client whose connections are refused is not waited for: none of them is going to answer."""
+_UNREADABLE: Final = (KafkaError.UNKNOWN_TOPIC_OR_PART, *_NO_RIGHT)
+"""Answers of a broker that does not show the settings of a topic."""
+_COORDINATOR_MOVES: Final = (
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+)
+"""For the first request about any group, after a broker's restart, and while another broker takes the group over."""
+_RETRY_SECONDS: Final = 0.1
 _EARLIEST: Final[OffsetSpec] = OffsetSpec.earliest()
 _LATEST: Final[OffsetSpec] = OffsetSpec.latest()
 
 
 class BrokersUnreachable(Exception):
     """No answer from the brokers within the time-out."""
+
+
+class BrokersRefuse(BrokersUnreachable):
+    """The brokers refuse the sidecar: its credentials, its certificate, its protocol, or for want of a right."""
 
 
 @dataclass(frozen=True)
@@ -48,40 +75,52 @@ class Topic:
 class Brokers:
     """The cluster of one configuration. Raises `BrokersUnreachable` from every call."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, timeout_seconds: float = _TIMEOUT_SECONDS) -> None:
+        self._timeout_seconds = timeout_seconds
         self._servers = config.kafka.bootstrap_servers
         self._group = config.engine.consumer_group
-        options = {str(name): str(value) for name, value in config.kafka.options.items()}
-        self._admin = AdminClient(
-            {
-                **librdkafka_options(options),
-                "bootstrap.servers": self._servers,
-                "socket.timeout.ms": 10_000,
-                "log_level": 2,
-                "client.id": "streamproof",
-            }
-        )
+        self._config = config
+        self._heard = Heard()
+        options = for_librdkafka(config, {"client.id": "streamproof", "socket.timeout.ms": 10_000})
+        self._admin = made(AdminClient, options | self._heard.options())
 
-    def topics(self, names: Iterable[str]) -> dict[str, Topic]:
-        """Those of ``names`` that exist. What else the cluster has is not asked for: there can be thousands."""
+    def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, Topic]:
+        """Those of ``names`` that exist. What else the cluster has is not asked for: there can be thousands.
+
+        Raises `BrokersRefuse` where the sidecar may not see one; those of ``optional`` are left out then.
+        """
+        found = {}
+        for name, seen in self.seen(names).items():
+            if isinstance(seen, BrokersRefuse):
+                if name not in optional:
+                    raise seen
+            elif seen is not None:
+                found[name] = seen
+        return found
+
+    def seen(self, names: Iterable[str]) -> dict[str, Topic | BrokersRefuse | None]:
+        """Each of ``names``: the topic, the missing right to see it, or None where there is no such topic."""
         wanted = sorted(set(names))
         if not wanted:
             return {}
         try:
-            described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=_TIMEOUT_SECONDS)
+            described = self._admin.describe_topics(TopicCollection(wanted), request_timeout=self._timeout_seconds)
         except KafkaException as error:
             raise self._unreachable(error) from error
-        found = {}
+        found: dict[str, Topic | BrokersRefuse | None] = {}
         for name, future in described.items():
             try:
-                answer = future.result()
+                answer = self._answer(future)
             except KafkaException as error:
-                if error.args[0].code() in _NOT_THERE:
-                    continue
-                raise self._unreachable(error) from error
+                code = error.args[0].code()
+                why = None if code in _NOT_THERE else self._unreachable(error, f"topic {name}")
+                if why is not None and code != KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                    raise why from error
+                assert why is None or isinstance(why, BrokersRefuse)
+                found[name] = why
+                continue
             partitions = tuple(sorted(partition.id for partition in answer.partitions))
-            if partitions:
-                found[name] = Topic(name, str(answer.topic_id), partitions)
+            found[name] = Topic(name, str(answer.topic_id), partitions) if partitions else None
         return found
 
     def lookup(self, topics: Mapping[str, Topic]) -> dict[PartitionId, Lookup]:
@@ -93,12 +132,13 @@ class Brokers:
         partitions = [TopicPartition(t.name, p) for t in topics.values() for p in t.partitions]
         if not partitions:
             return {}
+        # Before the high watermark: what was committed by then is not past it, but for another topic of that name.
+        committed = self.committed(partitions) if self._group is not None else {}
         starts = self._offsets(partitions, _EARLIEST, IsolationLevel.READ_UNCOMMITTED)
         # The high watermark before the stable offset: asked the other way round, records appended in between
         # would look like an open transaction.
         high = self._offsets(partitions, _LATEST, IsolationLevel.READ_UNCOMMITTED)
         stable = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
-        committed = self.committed(partitions) if self._group is not None else {}
         return {
             place: Lookup(
                 topic_id=topics[place.topic].id,
@@ -110,19 +150,29 @@ class Brokers:
             for place in high
         }
 
-    def have_append_time(self, topics: Iterable[str]) -> bool:
-        """Whether every topic stamps its records itself (LogAppendTime); only then is there a latency."""
-        asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in topics]
+    def settings(self, topics: Iterable[str]) -> dict[str, TopicSettings]:
+        """The settings of those of ``topics`` that exist and whose settings the sidecar may read."""
+        asked = [ConfigResource(ConfigResource.Type.TOPIC, name) for name in sorted(set(topics))]
         if not asked:
-            return False
+            return {}
+        found = {}
         try:
-            answers = self._admin.describe_configs(asked, request_timeout=_TIMEOUT_SECONDS)
-            return all(
-                future.result()["message.timestamp.type"].value == "LogAppendTime" for future in answers.values()
-            )
-        except KafkaException:
-            # Not allowed to see it, or just deleted: nothing is claimed.
-            return False
+            answers = self._admin.describe_configs(asked, request_timeout=self._timeout_seconds)
+            for resource, future in answers.items():
+                try:
+                    found[resource.name] = TopicSettings.of(self._answer(future))
+                except KafkaException as error:
+                    if error.args[0].code() not in _UNREADABLE:
+                        raise
+        except KafkaException as error:
+            raise self._unreachable(error) from error
+        return found
+
+    def policies(self, topics: Iterable[str]) -> dict[str, str]:
+        """`cleanup.policy` of each of ``topics``; `UNREADABLE_POLICY` where the sidecar may not read it."""
+        names = set(topics)
+        found = self.settings(names)
+        return {name: found[name].cleanup_policy if name in found else UNREADABLE_POLICY for name in names}
 
     def at_time(self, topics: Mapping[str, Topic], instant_us: int) -> dict[PartitionId, int]:
         """First offset whose record timestamp is at or after the instant; the end where there is none."""
@@ -131,17 +181,23 @@ class Brokers:
         ends = self._offsets(partitions, _LATEST, IsolationLevel.READ_COMMITTED)
         return {place: offset if offset >= 0 else ends[place] for place, offset in found.items()}
 
-    def committed(self, partitions: list[TopicPartition], group: str | None = None) -> dict[PartitionId, int]:
-        """Committed offsets of the engine's group (or of ``group``); partitions without one are left out."""
+    def committed(self, partitions: list[TopicPartition] | None, group: str | None = None) -> dict[PartitionId, int]:
+        """Committed offsets of the engine's group (or of ``group``), of all partitions where none are given; partitions
+        without one are left out."""
         name = group or self._group
         assert name is not None
-        try:
-            asked = self._admin.list_consumer_group_offsets(
-                [ConsumerGroupTopicPartitions(name, partitions)], request_timeout=_TIMEOUT_SECONDS
-            )
-            answer = asked[name].result()
-        except KafkaException as error:
-            raise self._unreachable(error) from error
+        deadline = time.monotonic() + self._timeout_seconds
+        while True:
+            try:
+                asked = self._admin.list_consumer_group_offsets(
+                    [ConsumerGroupTopicPartitions(name, partitions)], request_timeout=self._timeout_seconds
+                )
+                answer = self._answer(asked[name])
+                break
+            except KafkaException as error:
+                if error.args[0].code() not in _COORDINATOR_MOVES or time.monotonic() >= deadline:
+                    raise self._unreachable(error, f"group {name}") from error
+                time.sleep(_RETRY_SECONDS)
         return {PartitionId(p.topic, p.partition): p.offset for p in answer.topic_partitions if p.offset >= 0}
 
     def _offsets(
@@ -151,22 +207,54 @@ class Brokers:
             asked = self._admin.list_offsets(
                 dict.fromkeys(partitions, spec),
                 isolation_level=isolation,
-                request_timeout=_TIMEOUT_SECONDS,
+                request_timeout=self._timeout_seconds,
             )
-            return {PartitionId(p.topic, p.partition): future.result().offset for p, future in asked.items()}
         except KafkaException as error:
             raise self._unreachable(error) from error
+        found = {}
+        for place, future in asked.items():
+            try:
+                found[PartitionId(place.topic, place.partition)] = self._answer(future).offset
+            except KafkaException as error:
+                raise self._unreachable(error, f"topic {place.topic}") from error
+        return found
 
-    def _unreachable(self, error: KafkaException) -> BrokersUnreachable:
-        reason = error.args[0].str() if error.args else str(error)
-        return BrokersUnreachable(
-            f"no answer from the Kafka brokers at {self._servers} ({reason}): check kafka.bootstrap_servers"
-        )
+    def _answer(self, future: Future[_Answer]) -> _Answer:
+        """The answer to a request. Raises KafkaException, and `BrokersRefuse` before its time-out."""
+        self._admin.poll(0)
+        give_up = time.monotonic() + _REFUSED_SECONDS
+        while True:
+            try:
+                answer = future.result(_POLL_SECONDS)
+            except FutureTimeoutError:
+                self._admin.poll(0)
+            else:
+                self._heard.texts.clear()
+                return answer
+            if time.monotonic() > give_up:
+                self._check_refused()
+                give_up = time.monotonic() + _REFUSED_SECONDS
 
+    def _check_refused(self) -> Refusal | None:
+        """Why the connections of the last seconds failed. Raises `BrokersRefuse` where the brokers refused them."""
+        found = why_refused(self._config, self._heard)
+        self._heard.texts.clear()
+        if found is not None and found.kind not in TRANSIENT:
+            raise BrokersRefuse(f"the Kafka brokers at {self._servers} cannot be used: {found}")
+        return found
 
-_JAVA_ONLY: Final = ("key.deserializer", "value.deserializer", "max.poll.records", "fetch.max.bytes")
-
-
-def librdkafka_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Client options for librdkafka: those that only the Java client knows are left out."""
-    return {name: value for name, value in options.items() if name not in _JAVA_ONLY and not name.startswith("rd.")}
+    def _unreachable(self, error: KafkaException, resource: str = "the cluster") -> BrokersUnreachable:
+        code = error.args[0].code() if error.args else None
+        if code in _NO_RIGHT:
+            # To read a topic is to see it, so that this right is all that one needs.
+            right = "READ" if resource.startswith("topic") else "DESCRIBE"
+            said, mend = missing_right(right, resource, self._config.kafka.options)
+            return BrokersRefuse(f"{said}: {mend}")
+        self._admin.poll(0)
+        try:
+            found = self._check_refused()
+        except BrokersRefuse as refused:
+            return refused
+        reason = found.said if found is not None else error.args[0].str() if error.args else str(error)
+        mend = found.mend if found is not None else "check kafka.bootstrap_servers"
+        return BrokersUnreachable(f"no answer from the Kafka brokers at {self._servers} ({reason}): {mend}")

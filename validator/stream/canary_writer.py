@@ -16,7 +16,8 @@ from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from validator.config.model import Config
 from validator.measure.canary_rounds import Round
-from validator.stream.brokers import librdkafka_options
+from validator.model.kafka_refusals import missing_right
+from validator.stream.clients import for_librdkafka
 
 PARTITION: Final = 0
 """The partition of both topics that the canary uses."""
@@ -39,9 +40,7 @@ class CanaryWriter:
         """``round_of``: number of a round -> what it holds."""
         assert config.canary is not None
         self._canary = config.canary
-        self._options: dict[str, str | int | bool] = {
-            **librdkafka_options({str(name): str(value) for name, value in config.kafka.options.items()}),
-            "bootstrap.servers": config.kafka.bootstrap_servers,
+        ours = {
             "client.id": "streamproof-canary",
             # A record that is sent again must not become two: the canary would plant what it does not know of.
             "enable.idempotence": True,
@@ -49,6 +48,8 @@ class CanaryWriter:
             "queue.buffering.max.messages": _RECORDS_HELD_MAX,
             "log_level": 2,
         }
+        self._options = for_librdkafka(config, ours)
+        self._users = config.kafka.options
         self._round_of = round_of
         self._now_us = now_us
         self._say = say
@@ -117,7 +118,7 @@ class CanaryWriter:
 
         def delivered(error: KafkaError | None, _: Message) -> None:
             if error is not None:
-                failures.append(error.str())
+                failures.append(self._why(error))
 
         try:
             if self._producer is None:
@@ -126,12 +127,21 @@ class CanaryWriter:
                 for value in values:
                     self._producer.produce(topic, value, partition=PARTITION, on_delivery=delivered)
         except (KafkaException, BufferError) as error:
-            return error.args[0].str() if isinstance(error, KafkaException) else str(error)
+            return self._why(error.args[0]) if isinstance(error, KafkaException) else str(error)
         deadline = time.monotonic() + _WRITE_SECONDS_MAX
         while self._producer.flush(_POLL_SECONDS):
             if self._stop.is_set() or time.monotonic() > deadline:
                 return "no answer in time"
         return failures[0] if failures else None
+
+    def _why(self, error: KafkaError) -> str:
+        """What failed, in a clause."""
+        topics = f"topics {self._canary.input} and {self._canary.output}"
+        if error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            return ": ".join(missing_right("WRITE", topics, self._users))
+        if error.code() == KafkaError.CLUSTER_AUTHORIZATION_FAILED:
+            return ": ".join(missing_right("IDEMPOTENT_WRITE", "the cluster", self._users))
+        return str(error.str())
 
     def _drop_producer(self) -> None:
         """An idempotent producer that failed may be so for good; the next round gets a new one."""

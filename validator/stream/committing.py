@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE
+from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.model.books import Books, Hole
-from validator.model.frontier import Frontier, PartitionId, PartitionSummary
+from validator.model.frontier import Frontier, PartitionId, PartitionSummary, Rest
 from validator.reconcile.arrays import NEVER, ints, present
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import hole
@@ -19,6 +19,8 @@ from validator.state.tables import Table, rows_of
 
 EPOCHS_PER_RETENTION: Final = 24
 _REPLACED: Final = "replaced "
+_CUT_BACK: Final = "cut_back "
+_FAULTS: Final = "faults_topic "
 _EPOCH_US_MOST: Final = 3_600_000_000
 
 
@@ -76,14 +78,68 @@ def hole_rows(books: Books, holes: Sequence[Hole], reach_us: int, retention_us: 
     return rows_of(Table.FACTS, [row | of_batch for row in found])
 
 
+def skipped_row(books: Books, place: PartitionId, offset: int, reach_us: int, retention_us: int) -> pa.Table:
+    """The fact row of a record that does not fit into memory, met in the batch that ``books`` stand at."""
+    side = books.frontiers[place].side
+    row = {
+        "kind": Kind.FACT.value,
+        "batch": books.batch,
+        "lookup_us": books.lookup_us,
+        "epoch": epoch_of(books.lookup_us, retention_us),
+        "side": side,
+        "topic": place.topic,
+        "partition": place.partition,
+        "status": UNEXAMINED if side == Side.OUTPUT.value else UNDECODABLE,
+        "key": "it does not fit into memory, spark.driver.memory of spark.options",
+        "reach_us": reach_us if side == Side.INPUT.value else None,
+        "records": 1,
+        "contributions": 0,
+        "hash_a": 0,
+        "hash_b": 0,
+        "first_offset": offset,
+        "last_offset": offset,
+    }
+    return rows_of(Table.FACTS, [row])
+
+
+def rest_mark(rest: Rest) -> str:
+    """The mark of the end of a run with `--once`."""
+    return f"rest_{rest.value}"
+
+
+def topic_marks(before: Books, books: Books) -> list[str]:
+    """The marks of what ``books`` know of topics, and ``before`` do not."""
+    replaced, cut_back = books.replaced - before.replaced, books.cut_back - before.cut_back
+    faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(books.faults_topics - before.faults_topics)]
+    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults]
+
+
 def replaced_mark(place: PartitionId) -> str:
-    """The mark of an input partition whose topic was made again while it was read."""
+    """The mark of a partition whose topic was deleted and recreated."""
     return f"{_REPLACED}{place.topic}/{place.partition}"
 
 
+def _cut_back_mark(place: PartitionId) -> str:
+    return f"{_CUT_BACK}{place.topic}/{place.partition}"
+
+
 def replaced_by(marks: Iterable[str]) -> frozenset[PartitionId]:
-    """The partitions of the marks that `replaced_mark` gave; other marks say nothing."""
-    named = [mark.removeprefix(_REPLACED).rsplit("/", 1) for mark in marks if mark.startswith(_REPLACED)]
+    """The partitions of the marks that `replaced_mark` gave; other marks name none."""
+    return _named(marks, _REPLACED)
+
+
+def cut_back_by(marks: Iterable[str]) -> frozenset[PartitionId]:
+    """The partitions whose marks say that their log was cut back."""
+    return _named(marks, _CUT_BACK)
+
+
+def faults_topics_by(marks: Iterable[str]) -> frozenset[str]:
+    """The topic ids of the faults topic in marks."""
+    return frozenset(mark.removeprefix(_FAULTS) for mark in marks if mark.startswith(_FAULTS))
+
+
+def _named(marks: Iterable[str], prefix: str) -> frozenset[PartitionId]:
+    named = [mark.removeprefix(prefix).rsplit("/", 1) for mark in marks if mark.startswith(prefix)]
     return frozenset(PartitionId(topic, int(partition)) for topic, partition in named)
 
 
@@ -111,6 +167,10 @@ def _frontier_value(frontier: Frontier, watermark_us: int | None) -> Mapping[str
         "appended_after_us": frontier.appended_after_us,
         "unprovable_below": frontier.unprovable_below,
         "read_through_before_us": frontier.read_through_before_us,
+        "cleanup_policy": frontier.cleanup_policy,
+        "compacted_below": frontier.compacted_below,
+        "compacted": frontier.compacted,
+        "markers": frontier.markers,
         "watermark_us": watermark_us,
     }
 
@@ -120,6 +180,8 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     value = row["frontier"]
     assert isinstance(value, dict)
     kept = {name: value[name] for name in value if name != "watermark_us"}
+    # Absent or null in the row of a version that did not count them.
+    kept |= {"compacted": kept.get("compacted") or 0, "markers": kept.get("markers")}
     place = PartitionId(str(row["topic"]), int(str(row["partition"])))
     return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
 
@@ -143,7 +205,9 @@ def summaries(facts: pa.Table) -> list[PartitionSummary]:
     found = []
     for i, place in enumerate(places):
         rows = order[bounds[i] : bounds[i + 1]]
-        of_status = {name: int(records[rows][status[rows] == name].sum()) for name in (UNDECODABLE, TOMBSTONE)}
+        of_status = {
+            name: int(records[rows][status[rows] == name].sum()) for name in (UNDECODABLE, TOMBSTONE, UNEXAMINED)
+        }
         is_input = any(sides[row] == Side.INPUT.value for row in rows.tolist())
         decoded = rows[status[rows] == DECODED]
         earliest = decoded[np.argmin(first_offsets[decoded])] if len(decoded) else None
@@ -151,7 +215,8 @@ def summaries(facts: pa.Table) -> list[PartitionSummary]:
         found.append(
             PartitionSummary(
                 place=PartitionId(*place),
-                records=int(records[rows].sum()),
+                records=int(records[rows].sum()) - of_status[UNEXAMINED],
+                unexamined=of_status[UNEXAMINED],
                 undecodable=of_status[UNDECODABLE],
                 tombstones=of_status[TOMBSTONE],
                 newest_event_time_us=present(newest[rows].max()) if is_input else None,

@@ -2,6 +2,57 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import re
+import shutil
+import signal
+import subprocess
+from collections.abc import Container, Iterable, Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from py4j.java_gateway import JavaObject
+from py4j.protocol import Py4JError, Py4JNetworkError
+from pyspark import SparkContext
+
+from validator.model.kafka_refusals import TRANSIENT, refusal
+
+_CAUSES_MOST: Final = 10
+_LETTERS_MOST: Final = 300
+_ENDS_SECONDS: Final = 2.0
+"""A JVM that is killed closes its connections before it has ended."""
+_NO_ROOM: Final = "No space left on device"
+_QUOTA: Final = "Disk quota exceeded"
+_READ_ONLY: Final = "Read-only file system"
+_ROOM_BYTES: Final = 64 * 2**20
+"""A disk with less than this is taken for a full one."""
+_ELSEWHERE: Final = "or set spark.local.dir in spark.options to another folder where this one is of Spark"
+_SENTENCES: Final = {
+    re.compile(pattern): sentence
+    for pattern, sentence in {
+        r"UnknownTopicOrPartition|UnknownTopicId|does not host this topic": (
+            "the brokers did not know a topic or partition for a moment"
+        ),
+        r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException": (
+            "records were gone before they could be read: retention took them, or their topic was deleted"
+        ),
+        r"Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException": (
+            "the brokers did not answer Spark's client in time"
+        ),
+        r"Too many open files": (
+            "the limit of open files is reached: raise it (ulimit -n; for a service of systemd LimitNOFILE=)"
+        ),
+        r"OutOfMemoryError|Java heap space": (
+            "the memory of the Spark JVM is too small: raise spark.driver.memory in spark.options, or lower "
+            "limits.records_per_batch"
+        ),
+        r"JAVA_GATEWAY_EXITED": "the Spark JVM did not start: the lines above say why",
+    }.items()
+}
+"""What a text of Spark, Kafka, Delta or the kernel contains -> what to say instead; the first that fits."""
+
 
 class CannotVerify(Exception):
     """The validator cannot do its work; the verdict is unknown."""
@@ -9,7 +60,174 @@ class CannotVerify(Exception):
     exit_status = 3
 
 
+def text_of(error: BaseException) -> str:
+    """All that an error says. One of a JVM that has ended cannot be read, and says its type."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - py4j raises many, each of them says no more
+        return type(error).__name__
+
+
+def why_ended(error: BaseException, options: Mapping[str, str]) -> str:
+    """As `first_line`; where the brokers refuse the Java client, why they do. ``options``: `kafka.options`.
+
+    Spark hands on an exception of the client as text, or as a cause of causes.
+    """
+    texts = [text_of(error)]
+    cause = getattr(error, "java_exception", None) or getattr(error, "_cause", None)
+    # A JVM that has ended has no causes to give.
+    with suppress(Py4JError, OSError):
+        while cause is not None and len(texts) < _CAUSES_MOST:
+            texts.append(str(cause.toString() if isinstance(cause, JavaObject) else cause))
+            cause = cause.getCause() if isinstance(cause, JavaObject) else getattr(cause, "cause", None)
+    found = refusal(texts, options)
+    return str(found) if found is not None and found.kind not in TRANSIENT else first_line(error)
+
+
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, cut to what a person reads; its type where it says nothing."""
-    text = str(error).strip() or type(error).__name__
-    return text.splitlines()[0][:300]
+    text = text_of(error).strip() or type(error).__name__
+    return text.splitlines()[0][:_LETTERS_MOST]
+
+
+def known_sentence(error: BaseException, state: Path) -> str | None:
+    """Why ``error`` came: from what is seen of the ``state`` and the JVM now, then from the texts of the error and its
+    causes. None where none of them is known."""
+    if (gone := why_gone(state)) is not None:
+        return gone
+    causes = list(_causes(error))
+    texts = [text_of(cause) for cause in causes]
+    if _says(causes, (errno.ENOSPC,), _NO_ROOM):
+        return _full(_path_in(causes, _NO_ROOM), state)
+    if _says(causes, (errno.EDQUOT,), _QUOTA):
+        # A disk with room shows nothing of a quota.
+        return _full(_path_in(causes, _QUOTA) or state, state)
+    if _says(causes, (errno.EROFS,), _READ_ONLY):
+        return _read_only(_path_in(causes, _READ_ONLY), state)
+    # A broken pipe is that of a reader of the output; py4j wraps the JVM's.
+    is_cut_off = any(
+        isinstance(cause, (Py4JNetworkError, ConnectionError)) and not isinstance(cause, BrokenPipeError)
+        for cause in causes
+    )
+    if (ended := why_jvm_ended(_ENDS_SECONDS if is_cut_off else 0.0)) is not None:
+        return ended
+    if is_cut_off:
+        return f"the Spark JVM is gone ({first_line(error)}): start the sidecar again, it goes on from here"
+    for pattern, sentence in _SENTENCES.items():
+        for text in texts:
+            if (found := pattern.search(text)) is not None:
+                return sentence.format(*found.groups())
+    return None
+
+
+def why_gone(state: Path) -> str | None:
+    """None while the state folder is the one that this process locked."""
+    if (state / "lock").exists():
+        return None
+    what = "the lock file of the state folder" if state.is_dir() else "the state folder"
+    return (
+        f"{what} {state} was deleted while the sidecar ran: what it had verified is lost, and the next start "
+        "begins anew"
+    )
+
+
+def no_room(state: Path) -> str:
+    """A full disk, with what is left on it."""
+    try:
+        free = f"{shutil.disk_usage(state).free:,} bytes are free there"
+        held = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
+    except OSError:
+        return f"no room is left for the state {state}: free some and start the sidecar again, it goes on from here"
+    return (
+        f"no room is left for the state {state} ({free}, and the state has {held:,} bytes): free some and start the "
+        "sidecar again, it goes on from here"
+    )
+
+
+def _says(causes: Iterable[BaseException], numbers: Container[int | None], phrase: str) -> bool:
+    rule = re.compile(phrase, re.IGNORECASE)
+    return any((isinstance(c, OSError) and c.errno in numbers) or rule.search(text_of(c)) for c in causes)
+
+
+def _path_in(causes: Iterable[BaseException], phrase: str) -> Path | None:
+    """The file that an error of the kernel is about: as Python's errors name it, or around the ``phrase`` in a text."""
+    before = rf"(?<![\w.])(?P<before>/[^\s:'\"()]+)['\"]?(?:: | \()(?:{phrase})"
+    rule = re.compile(rf"{before}|(?:{phrase}): '?(?P<after>/[^\s:'\"]+)", re.IGNORECASE)
+    for cause in causes:
+        named = cause.filename if isinstance(cause, OSError) else None
+        if isinstance(named, (str, bytes)):
+            return Path(os.fsdecode(named))
+        if (found := rule.search(text_of(cause))) is not None:
+            return Path(found["before"] or found["after"])
+    return None
+
+
+def _is_of(path: Path, state: Path) -> bool:
+    return path.absolute().is_relative_to(state.absolute()) or path.resolve().is_relative_to(state.resolve())
+
+
+def _full(path: Path | None, state: Path) -> str:
+    """``path``: what could not be written, where that is known."""
+    if path is not None and not _is_of(path, state):
+        return (
+            f"no room is left on the disk of {path}{_free(path)}: free some, {_ELSEWHERE}, and start the sidecar "
+            "again, it goes on from here"
+        )
+    if path is None and _has_room(state):
+        return (
+            f"no room was left on a disk, and that of the state {state} has some{_free(state)}: free some on the disk "
+            "of spark.local.dir (without it /tmp) and start the sidecar again, it goes on from here"
+        )
+    return no_room(state)
+
+
+def _read_only(path: Path | None, state: Path) -> str:
+    if path is not None and not _is_of(path, state):
+        return f"the file system of {path} is read-only: mount it for writing, {_ELSEWHERE}"
+    if path is None and os.access(state, os.W_OK):
+        return f"a file system is read-only, and not that of the state {state}: look at that of spark.local.dir"
+    return f"the file system of the state {state} is read-only: mount it for writing"
+
+
+def _free(path: Path) -> str:
+    there = next((folder for folder in (path, *path.parents) if folder.exists()), path)
+    try:
+        return f" ({shutil.disk_usage(there).free:,} bytes are free there)"
+    except OSError:
+        return ""
+
+
+def _has_room(state: Path) -> bool:
+    """Whether the disk has bytes and files left. A quota is not seen here."""
+    try:
+        disk = os.statvfs(state)
+    except OSError:
+        return False
+    return disk.f_bavail * disk.f_frsize >= _ROOM_BYTES and (disk.f_files == 0 or disk.f_favail > 0)
+
+
+def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
+    """None where the JVM of Spark still runs after so long, or is not ours."""
+    gateway = SparkContext._gateway  # the only door to the JVM's process
+    process = getattr(gateway, "proc", None)
+    if process is None:
+        return None
+    try:
+        status: int = process.wait(within_seconds)
+    except subprocess.TimeoutExpired:
+        return None
+    how = f"it ended with status {status}"
+    if status < 0:
+        how = f"{signal.Signals(-status).name} ended it"
+    if status == -signal.SIGKILL:
+        how += ", as the kernel does where memory runs out"
+    return f"the Spark JVM is gone ({how}): start the sidecar again, it goes on from here"
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    seen: set[int] = set()
+    cause: BaseException | None = error
+    while cause is not None and id(cause) not in seen:
+        seen.add(id(cause))
+        yield cause
+        cause = cause.__cause__ or cause.__context__

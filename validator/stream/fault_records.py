@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from validator.model.cut import cut
 from validator.model.snapshot import FaultWindow
 from validator.state.tables import StateTables, Table, rows_of
 
@@ -103,4 +104,4 @@ def _over_because(row: Row) -> str | None:
         return None
     parameters = json.loads(str(row["parameters"] or "{}"))
     why = parameters.get("over_because") if isinstance(parameters, dict) else None
-    return why if isinstance(why, str) and why else None
+    return cut(why) if isinstance(why, str) and why else None

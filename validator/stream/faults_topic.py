@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
@@ -14,7 +15,9 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 
 from validator.config.model import Config
 from validator.model.classes import EXPECTABLE
-from validator.stream.brokers import librdkafka_options
+from validator.model.cut import cut
+from validator.model.kafka_refusals import missing_right
+from validator.stream.clients import for_librdkafka, made
 
 _MOST_PER_POLL: Final = 1_000
 _POLL_SECONDS_MAX: Final = 1.0
@@ -25,20 +28,14 @@ _CONSUME_SECONDS: Final = 0.02
 class FaultsTopic:
     """A reader of one faults topic; `poll` takes what is new."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: Config, say: Callable[[str], None]) -> None:
         assert config.faults is not None
         self._topic = config.faults.topic
-        options = librdkafka_options({str(k): str(v) for k, v in config.kafka.options.items()})
-        self._consumer = Consumer(
-            {
-                **options,
-                "bootstrap.servers": config.kafka.bootstrap_servers,
-                "group.id": "streamproof-faults",
-                "enable.auto.commit": False,
-                "enable.partition.eof": True,
-                "log_level": 2,
-            }
-        )
+        ours = {"group.id": "streamproof-faults", "enable.auto.commit": False, "enable.partition.eof": True}
+        self._consumer = made(Consumer, for_librdkafka(config, {**ours, "log_level": 2}))
+        self._options = config.kafka.options
+        self._say = say
+        self._complained = False
         self._assigned = False
         self._next: dict[int, int] = {}
         self.undecodable = 0
@@ -50,12 +47,20 @@ class FaultsTopic:
         rows: list[dict[str, object]] = []
         ends = self._ends()
         deadline = time.monotonic() + _POLL_SECONDS_MAX
-        while any(self._next.get(p, 0) < end for p, end in ends.items()) and time.monotonic() < deadline:
+        self._may_read = True
+        while self._may_read and any(self._next.get(p, 0) < end for p, end in ends.items()):
+            if time.monotonic() >= deadline:
+                break
             for message in self._consumer.consume(_MOST_PER_POLL, timeout=_CONSUME_SECONDS):
                 row = self._taken(message)
                 if row is not None:
                     rows.append(row)
         return rows
+
+    def begin_anew(self) -> None:
+        """Read the topic from its start at the next poll: it was created, or recreated."""
+        self._consumer.unassign()
+        self._assigned, self._next = False, {}
 
     def _taken(self, message: Message) -> dict[str, object] | None:
         error, value = message.error(), message.value()
@@ -63,6 +68,9 @@ class FaultsTopic:
         if error is not None:
             if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
                 self._next[partition] = offset
+            elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self._may_read = False
+                self._complain()
             return None
         self._next[partition] = offset + 1
         row = None if value is None else _row(value)
@@ -94,10 +102,18 @@ class FaultsTopic:
         except KafkaException:
             return False
         if metadata.error is not None:
+            if metadata.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+                self._complain()
             return False
         self._consumer.assign([TopicPartition(self._topic, p, OFFSET_BEGINNING) for p in metadata.partitions])
         self._assigned = True
         return True
+
+    def _complain(self) -> None:
+        if not self._complained:
+            lack = ": ".join(missing_right("READ", f"topic {self._topic}", self._options))
+            self._say(f"no fault is read until it can be: {lack}")
+        self._complained = True
 
 
 def _row(value: bytes) -> dict[str, object] | None:
@@ -108,13 +124,13 @@ def _row(value: bytes) -> dict[str, object] | None:
         if time.tzinfo is None or record["state"] not in ("injected", "verified", "heal_started", "healed"):
             return None
         row: dict[str, object] = {
-            "id": str(record["id"]),
-            "name": str(record.get("name") or record["kind"]),
-            "kind": str(record["kind"]),
-            "target": str(record["target"]),
+            "id": cut(str(record["id"])),
+            "name": cut(str(record.get("name") or record["kind"])),
+            "kind": cut(str(record["kind"])),
+            "target": cut(str(record["target"])),
             "state": str(record["state"]),
             "time_us": int(time.timestamp() * 1_000_000),
-            "plan": str(record.get("plan", "")),
+            "plan": cut(str(record.get("plan", ""))),
             "seed": int(record.get("seed") or 0),
             "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
             "expects": json.dumps(_expects(record.get("expects"))),

@@ -12,26 +12,35 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
-from pyspark.sql import SparkSession
+from deltalake.exceptions import DeltaError
+from py4j.protocol import Py4JError
+from pyspark.sql import DataFrame, SparkSession
 
 import validator
 from validator.config.model import Config
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Verdict
-from validator.model.frontier import Lookup, PartitionId, Rest
+from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
+from validator.model.snapshot import Snapshot
+from validator.model.wording import plural
+from validator.publish.notices import Notices
 from validator.publish.publisher import Publisher
+from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.state import identity
 from validator.state.acknowledgements import Journal
 from validator.state.known_facts import KnownFacts
 from validator.state.sizes import TableSizes
 from validator.state.tables import SCHEMA_VERSION, StateTables, Table, create_absent, rows_of
-from validator.stream import counters
+from validator.stream import counters, settling
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary import canary_of
-from validator.stream.failures import CannotVerify, first_line
+from validator.stream.doubt_sentences import Example
+from validator.stream.examples import Examples
+from validator.stream.failures import CannotVerify, first_line, known_sentence, why_ended, why_gone, why_jvm_ended
 from validator.stream.faults_topic import FaultsTopic
+from validator.stream.isolating import Isolation, Span, is_exhausted
 from validator.stream.judging import Judging
 from validator.stream.measuring import Keeper, catch_up
 from validator.stream.measuring import opened as opened_ledger
@@ -39,10 +48,14 @@ from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
-from validator.stream.sources import Source, join_of, sources_of, united
-from validator.stream.starting import new_generation, opened, shares
+from validator.stream.session import sparing
+from validator.stream.sources import Source, join_of, part, sources_of, united
+from validator.stream.starting import faults_topic, new_generation, opened, shares, with_faults_topic
+from validator.stream.topic_settings import warnings
 
 _TROUBLES_MOST: Final = 5
+_RECORDS_LEAST: Final = 1_000
+"""Batches do not become smaller than this where they do not fit into memory."""
 _TROUBLES_WITH_CANARY: Final = 2
 """So many failures in a row, and the next query does without the canary, which may be their cause."""
 
@@ -63,8 +76,10 @@ class Generations:
         *,
         once: bool,
         leave_open: bool,
+        at_rest: bool,
         say: Callable[[str], None],
         stop: threading.Event,
+        notices: Notices | None = None,
     ) -> None:
         self._config = config
         self._tables = tables
@@ -73,18 +88,31 @@ class Generations:
         self._publisher = publisher
         self._faults = faults
         self._faults_read: list[dict[str, object]] = []
+        self._faults_topics: frozenset[str] = frozenset()
         self._once = once
         self._leave_open = leave_open
+        self._at_rest = at_rest
+        self._begun: dict[PartitionId, Lookup] = {}
         self._say = say
         self._stop = stop
+        self._notices = notices
+        if notices is not None and publisher.shown is not None:
+            notices.resume(publisher.shown)
         self.cut_short = False
         self._rules = _rules_of(config)
         self._record = RunRecord()
         self._sizes = TableSizes(self._state)
         self._runner: BatchRunner | None = None
+        self._shown: Snapshot | None = None
         self._noting: threading.Thread | None = None
+        self._warned: set[tuple[str, str]] = set()
         self._keeper = Keeper(self._state)
         self._acknowledged = Journal(self._state)
+        self._isolation = Isolation(self._state, say)
+        self._records_per_batch = config.limits.records_per_batch
+        self._sparing = False
+        self._settled = settling.Journal(self._state)
+        self._examples = Examples(config, found=self._found_example)
         self._canary = None if once else canary_of(config, now_us=_now_us, say=say)
 
     def close(self) -> None:
@@ -95,7 +123,12 @@ class Generations:
     def run(self, spark: SparkSession) -> Verdict:
         """The declared guarantee's verdict at the end. Raises `CannotVerify`, `BrokersUnreachable`, `StateDamaged`."""
         self._record = self._restored()
-        verdict = self._one_after_another(spark)
+        try:
+            verdict = self._one_after_another(spark)
+        except (Py4JError, ConnectionError):
+            if self._runner is not None and not self._stop.is_set():
+                self._isolation.note_death(self._runner)
+            raise
         if self._noting is not None:
             self._noting.join()
         return verdict
@@ -125,26 +158,35 @@ class Generations:
     def _one_after_another(self, spark: SparkSession) -> Verdict:
         timing = self._config.timing
         troubles = 0
+        said = ""
         while True:
             recovered = recover(
                 self._tables, TimeRules(timing.max_disorder, timing.idle_after), self._config.oracle.size
             )
             known = KnownFacts(self._tables, first_batch=recovered.books.batch + 1)
             judging = Judging(known, self._rules, cells=recovered.cells, retired=recovered.retired.sums)
+            self._shown = None
             try:
-                sources, topics = self._await_topics(recovered.books, judging)
+                sources, topics, asked_us = self._await_topics(recovered.books, judging)
                 if not sources:
                     self.cut_short = self._once and self._stop.is_set()
                     return self._verdict(recovered.books, judging)
-                books, lookups = self._opened(recovered.books, sources, topics)
+                books, lookups = self._opened(recovered.books, sources, topics, asked_us)
+                if self._brokers.topics(topics) != topics:
+                    # Offsets and topic ids are not of the same topics.
+                    continue
             except BrokersUnreachable as error:
                 if self._once or self._runner is None:
                     raise
                 # They answered before: an outage, which a sidecar outlives.
-                self._say(f"{error}; trying again")
+                if str(error) != said:
+                    self._say(f"{error}; trying again")
+                said = str(error)
                 self._stop.wait(1.0)
                 continue
-            outcome = self._queried(spark, recovered, judging, sources, books, lookups)
+            said = ""
+            self._begun = self._begun or lookups
+            outcome = self._queried(spark, recovered, judging, sources, books, lookups, asked_us)
             assert self._runner is not None
             runner = self._runner
             if outcome is None or self._stop.is_set():
@@ -152,23 +194,51 @@ class Generations:
             if isinstance(outcome, NewGenerationWanted):
                 troubles = 0
                 continue
+            if is_exhausted(outcome) and self._isolation.begin(runner):
+                self._say("a batch does not fit into the memory of the Spark JVM: its records are read in parts")
+                continue
             # In a row: a batch in between ends the row.
-            troubles = 1 if runner.books.batch > recovered.books.batch else troubles + 1
+            troubles = 1 if runner.books.batch > runner.opened_batch else troubles + 1
+            if (why := why_gone(self._state) or why_jvm_ended()) is not None:
+                # No further try changes that.
+                raise CannotVerify(why) from outcome
+            why = self._why(outcome, sources)
             if troubles > _TROUBLES_MOST or isinstance(outcome, ContinuityBroken):
-                raise CannotVerify(f"the query failed {troubles} times in a row: {first_line(outcome)}") from outcome
+                raise CannotVerify(f"the query failed {plural(troubles, 'time')} in a row: {why}") from outcome
             if self._canary is not None and troubles >= _TROUBLES_WITH_CANARY and self._canary.sources:
                 self._canary.sideline("the query failed again and again")
-            self._say(f"starting again from the committed frontiers: {first_line(outcome)}")
+            self._say(f"starting again from the committed frontiers: {why}")
             self._stop.wait(min(5.0, 0.2 * 2**troubles))
 
+    def _why(self, outcome: BaseException, sources: list[Source]) -> str:
+        """Why a query ended. Topics are looked up: a deleted one shows as many an error of Spark's client."""
+        try:
+            there = self._brokers.topics(source.topic for source in sources)
+        except BrokersUnreachable as error:
+            return str(error)
+        gone = [source.topic for source in sources if source.topic not in there]
+        if gone:
+            return ", and ".join(f"topic {topic} was deleted while it was read" for topic in gone)
+        return known_sentence(outcome, self._state) or why_ended(outcome, self._config.kafka.options)
+
     def _opened(
-        self, books: Books, sources: list[Source], topics: dict[str, Topic]
+        self, books: Books, sources: list[Source], topics: dict[str, Topic], lookup_us: int
     ) -> tuple[Books, dict[PartitionId, Lookup]]:
-        lookup_us = max(books.lookup_us, _now_us())
-        self._record.has_broker_time = self._brokers.have_append_time(
-            [s.topic for s in sources if s.side.value in ("input", "output")]
+        found, lookups = opened(books, self._config, self._brokers, sources, topics, lookup_us)
+        settings = self._brokers.settings(topics)
+        for warning in warnings(self._config, topics, settings):
+            if warning not in self._warned:
+                self._warned.add(warning)
+                self._say(f"topic {warning[0]}: {warning[1]}")
+        timed = [source.topic for source in sources if source.side.value in ("input", "output")]
+        # Where the settings cannot be read, nothing is claimed.
+        self._record.has_broker_time = bool(timed) and all(
+            name in settings and settings[name].has_append_time for name in timed
         )
-        return opened(books, self._config, self._brokers, sources, topics, lookup_us)
+        policies = {name: settings[name].cleanup_policy if name in settings else UNREADABLE_POLICY for name in topics}
+        told = faults_topic(self._config)
+        found = with_faults_topic(found, self._config, self._brokers.topics(told, optional=told))
+        return found.with_policies(policies, lookups), lookups
 
     def _queried(
         self,
@@ -178,17 +248,20 @@ class Generations:
         sources: list[Source],
         books: Books,
         lookups: dict[PartitionId, Lookup],
+        lookup_us: int,
     ) -> BaseException | None:
         """Run one generation; what `run_query` says of its end."""
         config = self._config
         catch_up(self._tables, recovered.books, recovered.cells, self._record, config.oracle.size)
-        limits, balanced = shares(sources, books, lookups, config.limits.records_per_batch)
+        limits, balanced = shares(sources, books, lookups, self._records_per_batch)
+        in_parts = self._isolation.wanted
         generation = new_generation(self._state)
         if self._canary is not None:
             self._canary.open(self._brokers)
         is_first = self._runner is None
         if is_first:
             self._say(_resumes(recovered.books))
+            self._say_of_group(sources, lookups)
         self._runner = runner = BatchRunner(
             config=config,
             sources=sources,
@@ -199,17 +272,24 @@ class Generations:
             tables=self._tables,
             generation=generation,
             checkpoint=self._state / "checkpoint" / str(generation),
-            starts={place: frontier.next_offset for place, frontier in books.frontiers.items()},
+            starts={place: frontier.next_offset for place, frontier in books.frontiers.items() if frontier.exists},
             retired=recovered.retired,
+            positions=recovered.positions,
+            acknowledged=self._settled.read,
             read_faults=self._read_faults,
             publish=self._publish,
             now_us=_now_us,
-            canary=self._canary,
-            catching_up_limit=config.limits.records_per_batch // 2 if balanced and not self._once else None,
+            canary=None if in_parts else self._canary,
+            catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
         )
+        runner.open(recovered.books, lookups, lookup_us)
         if is_first:
             self._note_run(generation)
         self._read_faults()
+        if in_parts or self._sparing:
+            spark = sparing(spark)
+        if in_parts:
+            return self._queried_in_parts(spark, runner, sources)
         frame = united(
             spark,
             config,
@@ -218,24 +298,61 @@ class Generations:
             shares=limits,
             cores=spark.sparkContext.defaultParallelism,
             ticking=not self._once,
+            sparing=self._sparing,
             canary=self._canary.sources if self._canary is not None else (),
         )
         return run_query(
-            frame, runner, once=self._once, trigger_us=config.spark.trigger, stop=self._stop
-        )  # fmt: skip
+            frame,
+            runner,
+            once=self._once,
+            trigger_us=config.spark.trigger,
+            stop=self._stop,
+            meanwhile=self._meanwhile,
+        )
+
+    def _queried_in_parts(
+        self, spark: SparkSession, runner: BatchRunner, sources: list[Source]
+    ) -> BaseException | None:
+        """Read what did not fit into memory in parts."""
+
+        def read(span: Span) -> DataFrame:
+            return part(spark, self._config, sources, span.place, span.start, span.end)
+
+        outcome = self._isolation.run(runner, read, self._stop)
+        if not self._isolation.wanted and not self._isolation.skipped:
+            # It was no single record, but all of them together.
+            self._sparing = True
+            self._records_per_batch = max(_RECORDS_LEAST, self._records_per_batch // 4)
+            self._say(f"from now on a batch reads at most {self._records_per_batch:,} records")
+        return outcome
+
+    def _say_of_group(self, sources: list[Source], lookups: dict[PartitionId, Lookup]) -> None:
+        """A group that has committed nothing may be misspelt."""
+        group = self._config.engine.consumer_group
+        inputs = {source.topic for source in sources if source.side is Side.INPUT}
+        if group is not None and all(
+            lookup.committed_offset is None for place, lookup in lookups.items() if place.topic in inputs
+        ):
+            self._say(
+                f"consumer group {group} has committed no offset on the input topics: until it does, no event counts "
+                "as consumed (is engine.consumer_group right?)"
+            )
 
     def _ended(self, runner: BatchRunner) -> Verdict:
         self.cut_short = self._once and self._stop.is_set()
         if self._once and not self.cut_short:
-            runner.advance(None, {}, Rest.CLOSED if self._leave_open else Rest.ALL)
+            self._examples.wait()
+            runner.conclude(self._begun, leave_open=self._leave_open, at_rest=self._at_rest)
         self._keeper.keep_now(self._record)
         return self._verdict(runner.books, runner.judging)
 
-    def _await_topics(self, books: Books, judging: Judging) -> tuple[list[Source], dict[str, Topic]]:
-        """The sources whose topics exist; waits while there is none. Without any (stopped, or `--once`): empty."""
+    def _await_topics(self, books: Books, judging: Judging) -> tuple[list[Source], dict[str, Topic], int]:
+        """The sources whose topics exist, and the instant before these were listed; waits while there is none. Without
+        any (stopped, or `--once`): empty."""
         sources = sources_of(self._config)
         said: tuple[str, ...] = ()
         while not self._stop.is_set():
+            asked_us = max(books.lookup_us + 1, _now_us())
             topics = self._brokers.topics(source.topic for source in sources)
             absent = tuple(source.topic for source in sources if source.topic not in topics)
             if absent != said:
@@ -245,11 +362,11 @@ class Generations:
             self._record.waiting_for = absent
             self._record.waiting_sides = frozenset(source.side.value for source in sources if source.topic in absent)
             if topics or self._once:
-                return [source for source in sources if source.topic in topics], topics
+                return [source for source in sources if source.topic in topics], topics, asked_us
             judging.judge_recovered(books)
-            self._publisher.publish(snapshot_of(self._config, books, judging.sums, self._record))
+            self._show(snapshot_of(self._config, books, judging.sums, self._record))
             self._stop.wait(1.0)
-        return [], {}
+        return [], {}, books.lookup_us
 
     def _note_run(self, generation: int) -> None:
         """Append to the runs table and make the tables that are still absent, beside the first batch: nobody waits."""
@@ -262,31 +379,59 @@ class Generations:
         }
 
         def note() -> None:
-            self._tables.append(rows_of(Table.RUNS, [row]), Table.RUNS, writer=f"run-{row['started_us']}", version=0)
-            create_absent(self._state)
+            try:
+                self._tables.append(
+                    rows_of(Table.RUNS, [row]), Table.RUNS, writer=f"run-{row['started_us']}", version=0
+                )
+                create_absent(self._state)
+            except (OSError, DeltaError) as error:
+                why = known_sentence(error, self._state) or first_line(error)
+                self._say(f"this start is not noted in the table runs: {why}")
 
         self._noting = threading.Thread(target=note, name="streamproof-runs", daemon=True)
         self._noting.start()
 
     def _publish(self) -> None:
         assert self._runner is not None
+        if (gone := why_gone(self._state)) is not None:
+            # A table that is appended to is made anew, without all that was in it.
+            raise CannotVerify(gone)
         runner = self._runner
         follow_acknowledged(self._tables, runner.record, self._acknowledged.read())
+        in_doubt = self._examples.look(runner.books, runner.positions.examples)
+        for topic in runner.record.examples.keys() - in_doubt:
+            del runner.record.examples[topic]
         sums = runner.judging.sums
         runner.record.classified(sums.counts)
         runner.record.rose(results_of(runner.books, sums), sums.counts["processed"])
         runner.record.measured_through(runner.books.batch)
         counters.write(self._state, runner.record)
         self._keeper.keep(runner.record, runner.books.lookup_us)
-        snapshot = snapshot_of(self._config, runner.books, runner.judging.sums, runner.record)
+        snapshot = snapshot_of(self._config, runner.books, runner.judging.sums, runner.record, runner.positions)
         canary = self._canary.standing() if self._canary is not None else None
-        self._publisher.publish(replace(snapshot, state_bytes=self._sizes.recent(), canary=canary))
+        self._show(replace(snapshot, state_bytes=self._sizes.recent(), canary=canary))
+
+    def _show(self, snapshot: Snapshot) -> None:
+        report = self._publisher.publish(snapshot)
+        self._shown = snapshot
+        if self._notices is not None:
+            self._notices.read(report)
+
+    def _meanwhile(self) -> None:
+        if self._notices is not None:
+            self._notices.look()
+
+    def _found_example(self, topic: str, example: Example) -> None:
+        self._record.examples[topic] = example
 
     def _read_faults(self) -> None:
         """Take what was told by now: what a batch is about to record is tied to it."""
         assert self._runner is not None
         if self._faults is None:
             return
+        if self._runner.books.faults_topics - self._faults_topics:
+            self._faults_topics = self._runner.books.faults_topics
+            self._faults.begin_anew()
         # Kept until they are in the table: an append may fail, and no poll brings them again.
         self._faults_read += self._faults.poll()
         if self._faults_read:
@@ -295,8 +440,14 @@ class Generations:
             self._faults_read = []
 
     def _verdict(self, books: Books, judging: Judging) -> Verdict:
-        judging.judge_recovered(books)
-        return snapshot_of(self._config, books, judging.sums, self._record).verdicts[self._config.guarantee]
+        """The declared guarantee's: that of the snapshot that was published last, so that the exit status is that of
+        the report. Where this generation published none, it is judged what was recovered."""
+        if self._shown is None:
+            judging.judge_recovered(books)
+            snapshot = snapshot_of(self._config, books, judging.sums, self._record)
+        else:
+            snapshot = self._shown
+        return snapshot.verdicts[self._config.guarantee]
 
 
 def _rules_of(config: Config) -> Rules:

@@ -14,25 +14,25 @@ import pyarrow as pa
 
 from validator.model.books import Books
 from validator.model.frontier import Clock
-from validator.reconcile.arrays import ABSENT, Bools, Ints
+from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.reconcile.cells import Cells
 from validator.reconcile.compare import Place, PlaceOffsets, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
+    EXCESS,
     RESULTS,
     VIOLATIONS,
     Judged,
     Rules,
     close,
+    due_base,
     judge,
     tell_verdicts,
 )
 from validator.reconcile.violations import tell_violations
 from validator.state.known_facts import KnownFacts
 
-EXCESS: Final = ("duplicate", "misplaced", "unknown_id")
-"""The violations that one more input record would explain."""
 COMPARED_AT_ONCE: Final = 4_000_000
 """Contributions whose ids are held in memory together; some 300 bytes each."""
 
@@ -41,7 +41,10 @@ COMPARED_AT_ONCE: Final = 4_000_000
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
-    ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late."""
+    ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
+    ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
+    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due.
+    """
 
     counts: dict[str, int]
     results: dict[str, int]
@@ -54,6 +57,10 @@ class Sums:
     cells_missing: int = 0
     cells_settled: int = 0
     doubtful: int = 0
+    unconsumed_overdue: int = 0
+    unconsumed_due_us: int | None = None
+    blocked_overdue: int = 0
+    blocked_due_us: int | None = None
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
@@ -63,9 +70,18 @@ class Sums:
         """The totals over both; what concerns one batch only is this one's."""
         cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled")
         whole = [f"cells_{name}" for name in cells]
-        others = ("settled_expected", "settled_handled", "settled_exact", "doubtful")
+        others = (
+            "settled_expected",
+            "settled_handled",
+            "settled_exact",
+            "doubtful",
+            "unconsumed_overdue",
+            "blocked_overdue",
+        )
         return replace(
             self,
+            unconsumed_due_us=_earlier(self.unconsumed_due_us, other.unconsumed_due_us),
+            blocked_due_us=_earlier(self.blocked_due_us, other.blocked_due_us),
             counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
@@ -94,13 +110,24 @@ def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffse
     """Of the input partitions, the offsets that comparing ids asks for."""
     return {
         (place.topic, place.partition): PlaceOffsets(
-            # For a partition of which the group has committed nothing, all is unconsumed.
-            committed_offset=(frontier.committed_offset or 0) if tells_unconsumed else None,
+            committed_offset=frontier.consumed_below if tells_unconsumed else None,
             unprovable_below=frontier.unprovable_below,
         )
         for place, frontier in books.frontiers.items()
         if frontier.side == Side.INPUT.value
     }
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return min((at for at in (one, other) if at is not None), default=None)
+
+
+def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOffsets]) -> bool:
+    """Whether the engine has consumed less of a partition than it had: its group was reset, or its offsets expired."""
+    return any(
+        place in now and (now[place].committed_offset or 0) < (offsets.committed_offset or 0)
+        for place, offsets in before.items()
+    )
 
 
 def no_class(sums: Sums) -> frozenset[str]:
@@ -118,7 +145,8 @@ def new_cells() -> Cells:
 class Judging:
     """The cells of one state and their verdicts after the last batch. ``evidence``: the smallest ids of (cell's row,
     class of violation), of the cells that the last batch compared. ``suspected``: the classes of violations that it
-    does not confirm. ``lookup_us``: its instant."""
+    does not confirm. ``lookup_us``: its instant. ``unconsumed``: how many contributions of the cells that it judged the
+    engine has not consumed, as far as they were asked for; retention may have taken some of these since."""
 
     known: KnownFacts
     rules: Rules
@@ -129,6 +157,8 @@ class Judging:
     retired: Sums = field(default_factory=Sums.empty)
     suspected: frozenset[str] = frozenset()
     lookup_us: int = 0
+    unconsumed: int = 0
+    _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
 
     def absorb(
         self,
@@ -149,6 +179,10 @@ class Judging:
         if facts is not None:
             self.known.add(facts)
             cells.absorb(facts)
+        if _went_back(self._places, places):
+            # What was consumed is not any more: what rests on it is compared again, as after a restart.
+            cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
+        self._places = places
         close(cells, clock, self.rules)
         judged = judge(cells, clock, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion | judged.wants_evidence)
@@ -157,7 +191,9 @@ class Judging:
                 self._compare(rows, judged, places)
             judged = judge(cells, clock, self.rules)
         self.judged = judged
-        self.sums = self.sum_of(np.full(len(cells), True)).plus(self.retired)
+        judged_now = self.sum_of(np.full(len(cells), True))
+        self.unconsumed = judged_now.counts["unconsumed"]
+        self.sums = judged_now.plus(self.retired)
         self.suspected = suspects(self.sums)
         return self.sums
 
@@ -198,6 +234,11 @@ class Judging:
         settled = it.settled & it.in_scope
         closed = cells["closed_us"] != ABSENT
         processed = it.counts["processed"]
+        due = due_base(cells)
+
+        def earliest(condition: Bools) -> int | None:
+            return present(due[condition & chosen].min(initial=NEVER))
+
         return Sums(
             counts={name: total(it.counts[name], chosen) for name in CONTRIBUTIONS},
             results={name: total(it.counts[name], chosen) for name in RESULTS},
@@ -211,6 +252,10 @@ class Judging:
             cells_missing=count(it.on_record["missing"] > 0),
             cells_settled=count(it.settled),
             doubtful=total(it.doubtful, chosen),
+            unconsumed_overdue=total(it.unconsumed_overdue, chosen),
+            unconsumed_due_us=earliest(it.unconsumed_overdue > 0),
+            blocked_overdue=total(it.blocked_overdue, chosen),
+            blocked_due_us=earliest(it.blocked_overdue > 0),
             changed=count(it.changed),
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from py4j.protocol import Py4JError
@@ -20,10 +21,17 @@ _BATCH_END_SECONDS: Final = 20.0
 
 
 def run_query(
-    frame: DataFrame, runner: BatchRunner, *, once: bool, trigger_us: int, stop: threading.Event
+    frame: DataFrame,
+    runner: BatchRunner,
+    *,
+    once: bool,
+    trigger_us: int,
+    stop: threading.Event,
+    meanwhile: Callable[[], None],
 ) -> BaseException | None:
     """Run the query of one generation until ``stop`` is set, or with ``once`` to the ends of the topics.
 
+    ``meanwhile`` is called now and then while it runs.
     None when it ended in order, else what ended it.
     """
     problems: list[BaseException] = []
@@ -48,6 +56,7 @@ def run_query(
     while _runs(query) and wanted is None and not stop.is_set():
         if _missing_topic_appeared(runner):
             wanted = NewGenerationWanted("a topic appeared")
+        meanwhile()
         stop.wait(_POLL_SECONDS)
     runner.close(_BATCH_END_SECONDS)
     try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -23,12 +23,22 @@ from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
 from validator.reconcile.arrays import ABSENT, Ints, ints
 from validator.reconcile.cells import FACT_COLUMNS, Cells
-from validator.reconcile.facts import Kind
+from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
+from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
+from validator.state.positions import Positions, positions_of, reread_topics
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table, has_rows
-from validator.stream.committing import frontier_from, replaced_by, summaries
+from validator.stream import unexamined
+from validator.stream.committing import (
+    cut_back_by,
+    faults_topics_by,
+    frontier_from,
+    replaced_by,
+    rest_mark,
+    summaries,
+)
 from validator.stream.fault_records import recorded
 from validator.stream.judging import new_cells
 from validator.stream.retiring import Retired, drop_folders, retired_so_far
@@ -68,6 +78,7 @@ class Recovered:
     books: Books
     cells: Cells
     retired: Retired
+    positions: Positions = field(default_factory=Positions)
 
 
 def recover(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
@@ -86,7 +97,8 @@ def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recover
     newest, instants = _frontiers(tables, kept)
     if not newest:
         return nothing
-    last = newest[0]["batch"]
+    last, marks = newest[0]["batch"], [mark for mark, _, _ in _marks(tables)]
+    positions = positions_of(tables, retired.known_positions(), kept)
     before = Books(
         rules,
         batch=last,
@@ -94,18 +106,52 @@ def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recover
         watermark_us=newest[0]["frontier"]["watermark_us"],
         frontiers=dict(frontier_from(row) for row in newest),
         retirements=retired.retirements,
-        replaced=replaced_by(mark for mark, _ in _marks(tables)),
+        replaced=replaced_by(marks),
+        cut_back=cut_back_by(marks),
+        faults_topics=faults_topics_by(marks),
+        settled=dict(positions.settled),
     )
     cells = new_cells()
+    rereads = _rereads(tables)
     of_last = []
-    columns = [*FACT_COLUMNS, "first_event_time_us"]
+    columns = [*FACT_COLUMNS, "first_event_time_us", "last_offset", "stretches"]
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
-        cells.absorb(facts)
+        cells.absorb(positions.unsettled(_without_void(facts, rereads)))
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
     books = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
     _closed_again(tables, cells, _watermark_steps(instants, books), window_us)
     _told_again(tables, cells)
-    return Recovered(books, cells, retired)
+    return Recovered(books, cells, retired, positions)
+
+
+def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -> Lateness:
+    """What the facts of the epochs after this one say of lateness, without the records that are settled."""
+    found = Lateness()
+    where = (
+        (ds.field("epoch") > through_epoch) & (ds.field("kind") == Kind.FACT.value) & ds.field("reach_us").is_valid()
+    )
+    columns = [*FACT_COLUMNS, "last_offset", "stretches"]
+    rereads = _rereads(tables)
+    for facts in tables.scan(Table.FACTS, columns, where & (ds.field("side") == Side.INPUT.value)):
+        found.absorb(positions.unsettled(_without_void(facts, rereads)))
+    return found
+
+
+def _rereads(tables: StateTables) -> dict[str, tuple[int, int]]:
+    """Topic -> batch and instant of the newest decision to read it again from its start."""
+    found: dict[str, tuple[int, int]] = {}
+    for mark, batch, lookup_us in _marks(tables):
+        for topic in reread_topics(mark) or ():
+            found[topic] = max((batch, lookup_us), found.get(topic, (-1, 0)))
+    return found
+
+
+def _without_void(facts: pa.Table, rereads: Mapping[str, tuple[int, int]]) -> pa.Table:
+    """``facts`` without those of topics that are read again since."""
+    for topic, (batch, _) in rereads.items():
+        void = pc.and_(pc.equal(facts["topic"], topic), pc.less(facts["batch"], batch))
+        facts = facts.filter(pc.invert(void))
+    return facts
 
 
 def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str, Any]], Instants]:
@@ -138,29 +184,30 @@ def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
     closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], first_seen))
-    rests = _rests(tables)
-    for mark, instant in rests.items():
+    for instant, rest in sorted(_rests(tables)):
         seen = first_seen <= instant
-        cells["rest_us"][seen] = np.maximum(cells["rest_us"][seen], instant)
-        if mark == f"rest_{Rest.ALL.value}":
-            closed[seen & (closed == ABSENT)] = instant
-            closed[seen] = np.minimum(closed[seen], instant)
+        if rest.is_due:
+            cells["rest_us"][seen] = instant
+        if rest.closes_all:
+            closed[seen & ((closed == ABSENT) | (closed > instant))] = instant
     cells["closed_us"][:] = closed
 
 
-def _rests(tables: StateTables) -> dict[str, int]:
-    """Mark -> the last instant at which the pipeline was assumed at rest."""
-    found: dict[str, int] = {}
-    for mark, lookup_us in _marks(tables):
-        if mark in (f"rest_{Rest.ALL.value}", f"rest_{Rest.CLOSED.value}"):
-            found[mark] = max(lookup_us, found.get(mark, 0))
-    return found
+def _rests(tables: StateTables) -> list[tuple[int, Rest]]:
+    """Every end of a run with `--once` that found the pipeline at rest: its instant, and what closed."""
+    of_mark = {rest_mark(rest): rest for rest in Rest if rest.is_due}
+    # What is read again may answer what was found missing: an earlier end of a run is void.
+    over_us = max((lookup_us for _, lookup_us in _rereads(tables).values()), default=-1)
+    return [
+        (lookup_us, of_mark[mark]) for mark, _, lookup_us in _marks(tables) if mark in of_mark and lookup_us > over_us
+    ]
 
 
-def _marks(tables: StateTables) -> Iterator[tuple[str, int]]:
-    """Every mark, with the instant of its batch."""
-    for part in tables.scan(Table.FACTS, ["lookup_us", "mark"], ds.field("kind") == Kind.MARK.value):
-        yield from zip(part["mark"].to_pylist(), part["lookup_us"].to_pylist(), strict=True)
+def _marks(tables: StateTables) -> Iterator[tuple[str, int, int]]:
+    """Every mark, with its batch and the instant of that."""
+    columns = ("mark", "batch", "lookup_us")
+    for part in tables.scan(Table.FACTS, columns, ds.field("kind") == Kind.MARK.value):
+        yield from zip(*(part[name].to_pylist() for name in columns), strict=True)
 
 
 def _watermark_steps(instants: Instants, books: Books) -> list[tuple[int, int]]:
@@ -241,6 +288,7 @@ def restore_record(tables: StateTables, record: RunRecord) -> None:
     with _whole(tables):
         _restored(tables, record)
         record.faults_told(recorded(tables))
+        record.unexamined = unexamined.recorded(tables)
         record.restarts = sum(part.num_rows for part in tables.scan(Table.RUNS, ["generation"]))
 
 

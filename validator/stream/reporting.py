@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
+from validator.config.durations import format_duration
 from validator.config.model import Config
 from validator.model.books import Books
 from validator.model.classes import Guarantee, Verdict
-from validator.model.grading import grade, reasons
-from validator.model.snapshot import FaultWindow, PartitionCoverage, Snapshot
+from validator.model.configuration_doubt import suspected as suspected_by_configuration
+from validator.model.configuration_doubt import topics_in_doubt
+from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
+from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
+from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
+from validator.model.wording import plural
+from validator.publish.times import rfc3339
 from validator.reconcile.judge import VIOLATIONS
+from validator.state.positions import BY_OPERATOR, Positions, Stretch
+from validator.stream.doubt_sentences import configuration_doubts
+from validator.stream.ending import WHAT_TO_DO
 from validator.stream.judging import Sums
 from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
+from validator.stream.unexamined import sentence
 
+_EVENTS_HAVE: Final = ("event has", "events have")
 _POISON: Final = "poison"
 """The kind of fault (docs/faults.md)."""
 
 
-def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> Snapshot:
-    """The snapshot after the batch that ``books`` stand at."""
+def snapshot_of(
+    config: Config, books: Books, sums: Sums, record: RunRecord, positions: Positions | None = None
+) -> Snapshot:
+    """The snapshot after the batch that ``books`` stand at. ``positions``: those of undecodable records."""
     coverage = tuple(_coverage(books))
     complete = all(part.invisible >= 0 for part in coverage)
-    doubts = list(doubts_of(books, record, sums))
+    doubts = [
+        *_of_the_end(record),
+        *doubts_of(config, books, record, sums),
+        *map(Doubt, _faults_recreated(config, books)),
+        *_of_absence(config, books, record, sums),
+    ]
     if not complete:
-        doubts.append("the books do not balance: more records were counted than offsets were spanned")
-    held = record.suspected(books, sums)
+        doubts.append(Doubt("the books do not balance: more records were counted than offsets were spanned"))
+    held = suspected(books, record, sums)
     confirmed = _confirmed_now(books, sums, record, held)
-    suspected = {name: max(0, sums.on_record.get(name, 0) - confirmed[name]) for name in sorted(held)}
+    on_record = {**sums.on_record, "undecodable": books.undecodable("output")}
+    suspects = {name: max(0, on_record.get(name, 0) - confirmed[name]) for name in sorted(held)}
     untold = _untold(confirmed, record)
     acknowledged = record.acknowledged.left
     # What nobody told, nobody could acknowledge.
@@ -56,6 +75,8 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
             "expired": books.expired_of("input"),
             "out_of_scope": sums.counts["out_of_scope"],
         },
+        unconsumed_overdue=sums.unconsumed_overdue,
+        unconsumed_due_us=sums.unconsumed_due_us,
         late_records={"read": books.records("late"), "undecodable": books.undecodable("late")},
         cells={
             "seen": sums.cells_seen,
@@ -78,7 +99,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         violations={
             "confirmed": confirmed,
             "retracted": dict(record.retracted_total),
-            "suspected": suspected,
+            "suspected": suspects,
         },
         violations_latest=tuple(
             replace(v, acknowledged=record.acknowledged.reason(v.id)) for v in reversed(record.latest.values())
@@ -88,7 +109,7 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         },
         confirmed_total=dict(record.confirmed_total),
         retracted_total=dict(record.retracted_total),
-        coverage_complete=complete and not books.expired and not books.replaced,
+        coverage_complete=complete and not (books.expired or books.replaced or books.cut_back or books.compacted),
         coverage=coverage,
         input_watermark_us=books.watermark_us,
         batches=record.batches,
@@ -111,6 +132,27 @@ def snapshot_of(config: Config, books: Books, sums: Sums, record: RunRecord) -> 
         violations_unexpected=_unexpected(opened, expected, acknowledged),
         expected_now=record.expected_now(books.lookup_us),
         unacknowledged_open=sum(opened.values()),
+        settled_positions=_settled(positions) if positions is not None else (),
+    )
+
+
+def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
+    """What operators settled, one by one, and what rejected topics named, by partition."""
+    sums: dict[tuple[PartitionId, str, str, int], list[Stretch]] = {}
+    for number, one in enumerate(positions.settlements):
+        alone = number if one.by == BY_OPERATOR else -1
+        sums.setdefault((one.place, one.by, one.reason, alone), []).extend(one.stretches)
+    return tuple(
+        SettledPositions(
+            topic=place.topic,
+            partition=place.partition,
+            first_offset=min(stretch.first for stretch in stretches),
+            last_offset=max(stretch.last for stretch in stretches),
+            records=sum(stretch.records for stretch in stretches),
+            by=by,
+            reason=reason,
+        )
+        for (place, by, reason, _), stretches in sums.items()
     )
 
 
@@ -164,19 +206,29 @@ def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[s
     # that was made again, calls it overdue.
     told = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
     confirmed = {name: told[name] if name in held else max(told[name], sums.counts[name]) for name in VIOLATIONS}
-    confirmed["undecodable"] = books.undecodable("output")
+    in_doubt = {one.topic for one in topics_in_doubt(books)} if "undecodable" in held else set()
+    sure = sum(
+        f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in in_doubt
+    )
+    confirmed["undecodable"] = max(sure, min(record.confirmed_now.get("undecodable", 0), books.undecodable("output")))
     return confirmed
 
 
-def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[str]:
+def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
+    """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
+    them."""
+    return record.suspected(books, sums) | suspected_by_configuration(books, sums.counts, collapse=record.collapse)
+
+
+def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
     """Why the verdicts over an hour and a day are unknown, where violations were retired while they were suspected: of
     those nobody told when they were confirmed."""
     names = [name for name, count in confirmed.items() if count > record.confirmed_now.get(name, 0)]
-    return [f"when violations of class {', '.join(names)} were confirmed is not known"] if names else []
+    return [Doubt(f"when violations of class {', '.join(names)} were confirmed is not known")] if names else []
 
 
 def _over(
-    books: Books, record: RunRecord, doubts: Sequence[str], confirmed: Mapping[str, int]
+    books: Books, record: RunRecord, doubts: Sequence[Doubt], confirmed: Mapping[str, int]
 ) -> Mapping[str, Mapping[Guarantee, Verdict]]:
     found = {}
     for span, minutes in {"1h": 60, "24h": 24 * 60}.items():
@@ -186,16 +238,20 @@ def _over(
     return found
 
 
-def doubts_of(books: Books, record: RunRecord, sums: Sums) -> tuple[str, ...]:
-    """Why the validator cannot vouch, as sentences; empty where it can."""
+def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tuple[Doubt, ...]:
+    """Why the validator cannot vouch; empty where it can."""
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
+    said.extend(configuration_doubts(config, books, sums.counts, record.examples))
     poison = _poison(record.faults)
+    sides = {place: frontier.side for place, frontier in books.frontiers.items()}
     for side in ("input", "late", "rejected"):
-        count = books.undecodable(side)
+        count = books.hidden(side)
         if count:
             wrote = f" ({poison} wrote such records)" if poison else ""
-            said.append(f"{count} {side} records could not be decoded, so what they would explain is not known{wrote}")
+            read, would = plural(count, f"{side} record"), "it" if count == 1 else "they"
+            where = sentence(record.unexamined, sides, side)
+            said.append(f"{read} could not be decoded, so what {would} would explain is not known{wrote}{where}")
     said.extend(
         f"{place.topic}-{place.partition} has shown no event yet, so how old the events before its start are is not "
         "known: every cell is out of scope until it does"
@@ -204,25 +260,126 @@ def doubts_of(books: Books, record: RunRecord, sums: Sums) -> tuple[str, ...]:
     for place, frontier in sorted(books.frontiers.items()):
         if frontier.expired:
             said.append(
-                f"{frontier.expired} records of {place.topic}-{place.partition} were gone before they could be read "
+                f"{plural(frontier.expired, 'record')} of {place.topic}-{place.partition} "
+                f"{'was gone before it' if frontier.expired == 1 else 'were gone before they'} could be read "
                 "(retention or a recreated topic)"
             )
+    said.extend(_compacted(books))
+    said.extend(map(_recreated, sorted({place.topic for place in books.replaced})))
     said.extend(
-        f"topic {topic} was deleted and made again while it was read: how much of it was never read is not known"
-        for topic in sorted({place.topic for place in books.replaced})
+        f"the log of {place.topic}-{place.partition} was cut back after it was read (unclean leader election or lost "
+        "disk): what was read there may not be what the pipeline has"
+        for place in sorted(books.cut_back)
     )
-    if any(f.gone_us is not None and f.side != "input" for f in books.frontiers.values()) and (
-        overdue := sums.counts["overdue"]
-    ):
-        said.append(f"{overdue} contributions may have been answered in output that is gone")
+    if where := sentence(record.unexamined, sides, "output"):
+        said.append(f"results that may be right count as gone{where}")
+    gone = {frontier.side for frontier in books.frontiers.values() if frontier.gone_us is not None}
+    if gone and (overdue := sums.counts["overdue"]):
+        said.append(
+            f"{plural(overdue, 'contribution')} may have been answered in output that is gone"
+            if gone - {"input"}
+            else f"{plural(overdue, 'contribution')} may be of events that were gone before the engine read them"
+        )
     if sums.doubtful:
         said.append(
-            f"{sums.doubtful} contributions without an answer may rightly have been dropped as late: before them in "
-            "their partition came what could not be read, or an event further ahead than timing.max_ahead"
+            f"{plural(sums.doubtful, 'contribution')} without an answer may rightly have been dropped as late: before "
+            f"{'it in its' if sums.doubtful == 1 else 'them in their'} partition came what could not be read, or an "
+            "event further ahead than timing.max_ahead"
         )
     if sums.cells_settled == 0:
         said.append("nothing has settled yet: no cell is closed and judged")
-    return tuple(said)
+    return tuple(map(Doubt, said))
+
+
+def _faults_recreated(config: Config, books: Books) -> Iterator[str]:
+    """Why no fault may be named for a violation: records of the faults topic that were never read."""
+    if config.faults is not None and len(books.faults_topics) > 1:
+        yield _recreated(config.faults.topic)
+
+
+def _recreated(topic: str) -> str:
+    return f"topic {topic} was deleted and recreated: how many of its records were never read is not known"
+
+
+def _compacted(books: Books) -> Iterator[str]:
+    """What compaction may have removed, topic by topic."""
+    for topic in sorted({place.topic for place, frontier in books.frontiers.items() if frontier.compacted}):
+        frontiers = [frontier for place, frontier in books.frontiers.items() if place.topic == topic]
+        count = sum(frontier.compacted for frontier in frontiers)
+        policy = frontiers[0].cleanup_policy
+        if policy == UNREADABLE_POLICY:
+            why = "cleanup.policy could not be read: grant DescribeConfigs on the topic"
+        else:
+            why = f"cleanup.policy={policy}" if may_compact(policy) else "cleanup.policy was compact"
+        yield (
+            f"topic {topic} has {plural(count, 'offset')} without a visible record, and compaction may have removed "
+            f"what {'it' if count == 1 else 'they'} held before it was read ({why})"
+        )
+
+
+def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
+    """What has had no answer for so long that it would be missing, and may still get one."""
+    found = _of_the_group(config, books, record, sums)
+    if sums.blocked_overdue:
+        found.append(
+            Doubt(
+                f"an open transaction on an output, late or rejected topic may hold the answers to "
+                f"{plural(sums.blocked_overdue, 'event')} for more than "
+                f"{format_duration(config.timing.missing_after)}, since {rfc3339(sums.blocked_due_us)}",
+                FORBID_LOSS,
+            )
+        )
+    elif record.has_ended and sums.counts["blocked"]:
+        found.append(
+            Doubt(f"an open transaction may hold the answers to {plural(sums.counts['blocked'], 'event')}", FORBID_LOSS)
+        )
+    return found
+
+
+def _of_the_group(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
+    """What the engine's group has not consumed: no loss, and no proof that none will be."""
+    unconsumed = sums.counts["unconsumed"]
+    group = config.engine.consumer_group
+    # Of cells that are retired by now, when a group was configured.
+    asked = "by the engine" if group is None else f"by group {group}"
+    if record.has_ended and unconsumed:
+        said = (
+            f"{plural(unconsumed, *_EVENTS_HAVE)} not been consumed {asked} at the end of the run, so that the "
+            "pipeline is not at rest: let the engine go on, and run again"
+        )
+        return [Doubt(said + _group_problem(books))]
+    if sums.unconsumed_overdue:
+        said = (
+            f"{plural(sums.unconsumed_overdue, *_EVENTS_HAVE)} not been consumed {asked} for more than "
+            f"{format_duration(config.timing.missing_after)}, since {rfc3339(sums.unconsumed_due_us)}"
+        )
+        return [Doubt(said + _group_problem(books), FORBID_LOSS)]
+    return []
+
+
+def _group_problem(books: Books) -> str:
+    """What is odd about the offsets of the engine's group, as the end of a sentence."""
+    inputs = [(place, frontier) for place, frontier in sorted(books.frontiers.items()) if frontier.side == "input"]
+    if all(frontier.committed_offset is None for _, frontier in inputs):
+        return (
+            "; the group has no committed offset on any input topic: engine.consumer_group is misspelt, the group's "
+            "offsets were deleted or have expired, or the engine has not committed yet"
+        )
+    for place, frontier in inputs:
+        committed = frontier.committed_offset
+        if committed is not None and committed > frontier.high_watermark:
+            return (
+                f"; the committed offset {committed} of {place.topic}-{place.partition} is past the end of the log "
+                f"({frontier.high_watermark}) and counts as none: it is of an earlier topic of that name"
+            )
+    return ""
+
+
+def _of_the_end(record: RunRecord) -> list[Doubt]:
+    """A run with `--once` beside a pipeline that is not at rest decides nothing by its end."""
+    if record.unrest is None:
+        return []
+    return [Doubt(f"the pipeline was not at rest ({record.unrest}), so that what is open stays open: {WHAT_TO_DO}")]
 
 
 def _poison(faults: Iterable[FaultWindow]) -> str:

@@ -9,7 +9,9 @@ after it, the next start finds the mark, and drops the folders that are left.
 from __future__ import annotations
 
 import json
+import re
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -24,22 +26,27 @@ from validator.reconcile.arrays import ABSENT, Bools, ints
 from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
 from validator.reconcile.lateness import kept
+from validator.state.positions import MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
 
 _PREFIX: Final = "retired "
+_LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
+"""What Delta puts into a log, by version."""
 MARKS_KEPT: Final = 50
 """Retirements remembered; older ones concern cells that are themselves retired by now."""
 
 
 @dataclass(frozen=True)
 class Retired:
-    """What retention has dropped so far: totals, the newest epoch dropped, and the horizons."""
+    """What retention has dropped so far: totals, the newest epoch dropped, and the horizons. ``positions``: those of
+    undecodable records as they were known then (`Positions.to_json`); None in a mark of before."""
 
     sums: Sums = field(default_factory=Sums.empty)
     through_epoch: int = -1
     retirements: tuple[Retirement, ...] = ()
+    positions: dict[str, Any] | None = None
 
     def to_mark(self) -> str:
         """Text for a mark row."""
@@ -47,6 +54,7 @@ class Retired:
             "sums": self.sums.to_json(),
             "through_epoch": self.through_epoch,
             "retirements": [[r.at_us, r.horizon_us] for r in self.retirements],
+            "positions": self.positions,
         }
         return _PREFIX + json.dumps(kept, sort_keys=True)
 
@@ -58,7 +66,12 @@ class Retired:
             Sums.from_json(kept["sums"]),
             int(kept["through_epoch"]),
             tuple(Retirement(at, horizon) for at, horizon in kept["retirements"]),
+            kept.get("positions"),
         )
+
+    def known_positions(self) -> Positions:
+        """The positions as a new value."""
+        return Positions() if self.positions is None else Positions.from_json(self.positions)
 
 
 def retired_so_far(tables: StateTables) -> Retired:
@@ -78,8 +91,15 @@ def is_due(books: Books, retired: Retired, retention_us: int) -> bool:
 
 def oldest_epoch(state: Path) -> int | None:
     """The oldest epoch that has a folder."""
-    names = [folder.name.removeprefix("epoch=") for folder in (state / Table.FACTS.value).glob("epoch=*")]
-    return min((int(name) for name in names if name.isdigit()), default=None)
+    return min((epoch for epoch, _ in _epochs(state)), default=None)
+
+
+def _epochs(state: Path) -> Iterator[tuple[int, Path]]:
+    """The epochs and their folders. A link is none of them, and nothing is removed through one."""
+    for folder in (state / Table.FACTS.value).glob("epoch=*"):
+        number = re.fullmatch("epoch=([0-9]+)", folder.name)
+        if number is not None and not folder.is_symlink() and not folder.parent.is_symlink():
+            yield int(number[1]), folder
 
 
 def last_droppable(books: Books, retention_us: int) -> int:
@@ -89,9 +109,17 @@ def last_droppable(books: Books, retention_us: int) -> int:
 
 
 def plan(
-    tables: StateTables, judging: Judging, books: Books, retired: Retired, retention_us: int
+    tables: StateTables,
+    judging: Judging,
+    books: Books,
+    retired: Retired,
+    retention_us: int,
+    positions: Positions | None = None,
 ) -> tuple[Retired, pa.Table, Bools]:
-    """What retirement would do now: its mark, the rows to append again, and which of the judged cells leave."""
+    """What retirement would do now: its mark, the rows to append again, and which of the judged cells leave.
+
+    ``positions``: those of undecodable records, as they are known now.
+    """
     cells = judging.cells
     through, now = last_droppable(books, retention_us), epoch_of(books.lookup_us, retention_us)
     goes = (cells["epoch"] <= through) & _passed(judging, books)
@@ -99,7 +127,8 @@ def plan(
     if goes.any():
         horizon = int(cells["window_start_us"][goes].max()) + 1
         retirements = (*retirements, Retirement(books.lookup_us, horizon))[-MARKS_KEPT:]
-    new = Retired(retired.sums.plus(judging.sum_of(goes)), through, retirements)
+    known = None if positions is None else positions.to_json(books.batch + 1)
+    new = Retired(retired.sums.plus(judging.sum_of(goes)), through, retirements, known)
     # What stays is kept in its cell's newest epoch, so that a cell's facts leave together: a part of them would look
     # like a loss to the next start.
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
@@ -111,7 +140,8 @@ def plan(
         facts = contributing(part)
         rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
         if judging.rules.asks_lateness:
-            late += [{**row, "epoch": now} for row in kept(part, until_us)]
+            said = part if positions is None else positions.unsettled(part)
+            late += [{**row, "epoch": now} for row in kept(said, until_us)]
         stays = rows >= 0
         stays[stays] = ~goes[rows[stays]]
         facts = facts.filter(pa.array(stays)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
@@ -119,7 +149,7 @@ def plan(
         carried.append(facts.set_column(place, "epoch", pa.array(epochs[rows[stays]], pa.int64())))
         for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
             newest = rests.get(mark["mark"])
-            if not mark["mark"].startswith(_PREFIX) and (newest is None or mark["batch"] > newest["batch"]):
+            if not mark["mark"].startswith((_PREFIX, MARK)) and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
     carried.append(rows_of(Table.FACTS, [*rests.values(), *late]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
@@ -137,11 +167,7 @@ def _passed(judging: Judging, books: Books) -> Bools:
 
 def drop_folders(tables: StateTables, through_epoch: int) -> None:
     """Take dropped epochs out of the table, then their folders off the disk; again and again does no harm."""
-    folders = [
-        folder
-        for folder in (tables.state / Table.FACTS.value).glob("epoch=*")
-        if folder.name.removeprefix("epoch=").isdigit() and int(folder.name.removeprefix("epoch=")) <= through_epoch
-    ]
+    folders = [folder for epoch, folder in _epochs(tables.state) if epoch <= through_epoch]
     if not folders:
         return
     tables.delete_facts(through_epoch)
@@ -155,10 +181,10 @@ def trim_logs(state: Path, keep: int = 20) -> None:
     for table in Table:
         log = state / table.value / "_delta_log"
         pointer = log / "_last_checkpoint"
-        if not pointer.exists():
+        if not pointer.exists() or log.is_symlink() or log.parent.is_symlink():
             continue
         version = int(json.loads(pointer.read_text())["version"])
         for entry in log.iterdir():
-            number = entry.name.split(".", 1)[0]
-            if number.isdigit() and int(number) < version - keep:
+            number = _LOG_ENTRY.fullmatch(entry.name)
+            if number is not None and int(number[1]) < version - keep:
                 entry.unlink(missing_ok=True)

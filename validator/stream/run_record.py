@@ -19,11 +19,15 @@ from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
 from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minute
 from validator.model.books import Books
+from validator.model.cut import cut
 from validator.model.snapshot import FaultWindow, ViolationRecord
+from validator.reconcile.judge import EXCESS, VIOLATIONS
 from validator.state.acknowledged import Acknowledged
+from validator.stream.doubt_sentences import Example
 from validator.stream.fault_records import FaultRecords
-from validator.stream.judging import EXCESS, Sums
+from validator.stream.judging import Sums
 from validator.stream.recording import Recorded
+from validator.stream.unexamined import Found
 
 
 @dataclass
@@ -42,7 +46,9 @@ class RunRecord:
     is not 0. ``acknowledged``: what is left of the violations that somebody acknowledged.
     ``latency_by_phase``: (definition, phase as it was known when the result was read). ``measured_batch``: the newest
     batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
-    what faults cost; None where no faults topic is configured.
+    what faults cost; None where no faults topic is configured. ``examples``: topic in doubt -> a record of it that does
+    not decode. ``has_ended``: a run with `--once` is at its end; ``unrest``: what shows that the pipeline was not
+    at rest then.
     """
 
     has_broker_time: bool = True
@@ -74,9 +80,13 @@ class RunRecord:
     results_most: dict[str, int] = field(default_factory=dict)
     processed_most: int = 0
     acknowledged: Acknowledged = field(default_factory=Acknowledged)
+    unexamined: Found = field(default_factory=dict)
     waiting_for: tuple[str, ...] = ()
     waiting_sides: frozenset[str] = frozenset()
     troubles: tuple[str, ...] = ()
+    examples: dict[str, Example] = field(default_factory=dict)
+    has_ended: bool = False
+    unrest: str | None = None
     batch_seconds: float = 0.0
     first_batch_us: int | None = None
     last_batch_us: int | None = None
@@ -84,24 +94,27 @@ class RunRecord:
 
     def hidden_inputs(self, books: Books) -> float:
         """How many input records there are, at most, that could not be read: without a bound where a topic is not
-        there (misspelt, maybe), or was made again while it was read."""
-        if "input" in self.waiting_sides or books.replaced:
+        there (misspelt, maybe), or was deleted and recreated."""
+        if "input" in self.waiting_sides or books.inputs_replaced:
             return math.inf
-        return books.undecodable("input") + books.expired_of("input")
+        return books.hidden("input") + books.expired_of("input") + books.compacted_of("input")
 
     def hidden_answers(self, books: Books) -> float:
         """How many late and rejected records could not be decoded: without a bound where a topic of the engine's
         answers is not there (misspelt, maybe)."""
         if self.waiting_sides - {"input"}:
             return math.inf
-        return books.undecodable("late") + books.undecodable("rejected")
+        return books.hidden("late") + books.hidden("rejected")
 
     def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
         """Violation classes that are counted and not confirmed, because what cannot be read may explain them.
 
         A hidden input record explains one contribution, in a join its cell: what is in excess beyond that is proven
-        (docs/decisions/0091). A hidden late or rejected record answers as many.
+        (docs/decisions/0091). A hidden late or rejected record answers as many. Once a log was cut back nothing is
+        confirmed: what was read there may not be what the pipeline has, and is counted beside what replaced it.
         """
+        if books.cut_back:
+            return frozenset(VIOLATIONS)
         classes = set()
         hidden = self.hidden_inputs(books)
         if hidden:
@@ -287,9 +300,9 @@ def record_of(row: Mapping[str, Any], *, first_us: int | None) -> ViolationRecor
         violation_class=row["class"],
         state=row["state"],
         window_start_us=row["window_start_us"],
-        key=row["key"],
+        key=cut(row["key"]),
         count=row["count"],
-        ids=tuple(row["ids"] or ()),
+        ids=tuple(cut(listed) for listed in row["ids"] or ()),
         first_us=first_us,
         changed_us=row["lookup_us"],
         phase=row["phase"],

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import errno
 import signal
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -19,22 +17,23 @@ import validator
 from validator.config.model import Config
 from validator.model.classes import Verdict
 from validator.model.signals import set_from_handler
-from validator.model.terminal import plain
+from validator.publish.notices import Notices, to_stderr
 from validator.publish.publisher import Publisher
-from validator.state import identity
+from validator.state import folder
 from validator.state.lock import StateLock, acquire
 from validator.state.tables import StateTables
-from validator.stream import jars
+from validator.stream import jars, rereading
 from validator.stream.brokers import Brokers
-from validator.stream.failures import CannotVerify, first_line
+from validator.stream.clients import for_java
+from validator.stream.failures import CannotVerify, known_sentence
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.generations import Generations
 from validator.stream.session import start
+from validator.stream.sources import sources_of
 
 EXIT_STATUS: Final = {Verdict.PASS: 0, Verdict.FAIL: 1, Verdict.UNKNOWN: 3}
 INTERRUPTED: Final = 130
 _LOCK_WAIT_SECONDS: Final = 5.0
-_NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 def run(
@@ -42,17 +41,30 @@ def run(
     *,
     once: bool = False,
     leave_open: bool = False,
+    at_rest: bool = False,
     say: Callable[[str], None] | None = None,
     session: SparkSession | None = None,
+    notices: Notices | None = None,
 ) -> int:
     """Judge the pipeline of ``config`` until stopped (SIGTERM, SIGINT), or with ``once`` to the ends of its topics.
 
-    ``session``: a Spark session to borrow (made by `validator.stream.session.start`); it is not stopped at the end.
+    ``leave_open``: with ``once``, what the input watermark has not passed stays pending. ``at_rest``: the pipeline is
+    at rest at the end, whatever its topics show. ``notices`` are given each report.
+    ``session``: a Spark session to borrow (`validator.stream.session.start`), which is not stopped at the end.
     Returns the exit status of the declared guarantee's verdict; 130 where ``once`` was stopped before the ends and
-    nothing is broken so far. Raises `StateLocked`, `StateMismatch`, `BrokersUnreachable`, `CannotVerify` and the
-    configuration's own errors, each with one sentence.
+    nothing is broken so far. Raises `StateRefused`, `StateLocked`, `StateMismatch`, `BrokersUnreachable`,
+    `CannotVerify` and the configuration's own errors, each with one sentence.
     """
-    return Sidecar(config, once=once, leave_open=leave_open, say=say or _say, session=session).run()
+    sidecar = Sidecar(
+        config,
+        once=once,
+        leave_open=leave_open,
+        at_rest=at_rest,
+        say=say or to_stderr,
+        session=session,
+        notices=notices,
+    )
+    return sidecar.run()
 
 
 class Sidecar:
@@ -64,28 +76,43 @@ class Sidecar:
         *,
         once: bool = False,
         leave_open: bool = False,
+        at_rest: bool = False,
         say: Callable[[str], None] | None = None,
         session: SparkSession | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self._config = config
+        self._notices = notices
         self._borrowed = session
         self._once = once
         self._leave_open = leave_open
-        self._say = say or _say
+        self._at_rest = at_rest
+        self._say = say or to_stderr
         self._stop = threading.Event()
         self._state: Path = config.state.path
         self._tables = StateTables(self._state)
 
     def run(self) -> int:
         """See `run`."""
+        folder.check(self._state)
         brokers = Brokers(self._config)
-        brokers.topics([])
+        for_java(self._config)
+        # Refused here, it costs no start of Spark.
+        brokers.topics(source.topic for source in sources_of(self._config))
         jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
         lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
         previous = self._take_signals()
         try:
-            identity.check_or_write(self._state, self._config)
+            for topic in rereading.adopt(self._tables, self._config):
+                self._say(f"the fields of topic {topic} were corrected: it is read again from its start")
             return self._run_locked(brokers, jvm_jars, lock)
+        except CannotVerify:
+            raise
+        except Exception as error:
+            # Without its state or its JVM whatever comes next fails, each in words of its own.
+            if (why := known_sentence(error, self._state)) is None:
+                raise
+            raise CannotVerify(why) from error
         finally:
             for name, handler in previous.items():
                 signal.signal(name, handler)
@@ -111,7 +138,7 @@ class Sidecar:
         endpoint = publisher.start()
         self._say(f"streamproof {validator.__version__}: {config.pipeline}, status page and metrics at {endpoint.url}")
         spark = self._borrowed
-        faults = FaultsTopic(config) if config.faults is not None else None
+        faults = FaultsTopic(config, self._say) if config.faults is not None else None
         generations = Generations(
             config,
             self._tables,
@@ -120,8 +147,10 @@ class Sidecar:
             faults,
             once=self._once,
             leave_open=self._leave_open,
+            at_rest=self._at_rest,
             say=self._say,
             stop=self._stop,
+            notices=self._notices,
         )
         try:
             spark = spark or start(
@@ -130,17 +159,12 @@ class Sidecar:
                 jvm_jars,
                 {str(k): str(v) for k, v in config.spark.options.items()},
                 inherit=(lock.descriptor,),
+                withheld=config.secret_variables,
+                crash_folder=self._state.absolute(),
             )
             # A new session takes SIGINT for itself, and would cut a batch short with a KeyboardInterrupt.
             self._take_signals()
             verdict = generations.run(spark)
-        except (Py4JError, ConnectionError) as error:
-            raise CannotVerify(f"the Spark JVM is gone ({first_line(error)}): start the sidecar again") from error
-        except OSError as error:
-            if error.errno not in _NO_ROOM:
-                raise
-            said = f"no room is left for the state {self._state} ({error.strerror})"
-            raise CannotVerify(f"{said}: free some and start the sidecar again, it goes on from here") from error
         finally:
             generations.close()
             publisher.stop()
@@ -172,7 +196,3 @@ def _patience(seconds: float) -> Callable[[], bool]:
         return True
 
     return again
-
-
-def _say(line: str) -> None:
-    print(plain(line), file=sys.stderr, flush=True)

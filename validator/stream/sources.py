@@ -6,10 +6,12 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final
+from typing import Final, TypeVar
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.readwriter import DataFrameReader
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from validator.codecs.columns import DECODED_TYPE
 from validator.codecs.id_spaces import IdSpace
@@ -18,7 +20,10 @@ from validator.model.frontier import PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.facts import Side
+from validator.stream.clients import for_java
 from validator.stream.decode import decode_events, decode_results
+
+Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
 
 READING: Final = {
     # A drained partition must not make the others wait: 500 ms is the client's default (LAYOUT, measured).
@@ -34,8 +39,14 @@ READING: Final = {
 
 _READING_THE_CANARY: Final = {**READING, "failOnDataLoss": "false"}
 """What happens to the canary's topics is no failure of the pipeline's query; the canary shows it."""
+_FEW_RECORDS: Final = 100
+"""Most records that the client holds at once where memory is short: it decompresses as many as it may hand over."""
 _CANARY_SHARE: Final = 1_000
 """Most records a batch of each of the canary's topics: some fifty rounds."""
+
+
+_RESULTS_PER_TASK: Final = 2_048
+"""A task hands its records to Python in batches that are not limited in bytes, and a result may have many ids."""
 
 
 @dataclass(frozen=True)
@@ -95,30 +106,62 @@ def united(
     shares: Mapping[str, int],
     cores: int,
     ticking: bool,
+    sparing: bool = False,
     canary: Sequence[Source] = (),
 ) -> DataFrame:
     """The streaming frame of decoded rows of all ``sources``, then of those of the ``canary``.
 
     ``starts``: next offset of every partition that exists now. ``shares``: most records a batch of each topic.
-    With ``ticking`` a rate source makes a batch each tick, also when no topic moves.
+    With ``ticking`` a rate source makes a batch each tick, also when no topic moves. ``sparing``: memory was short.
     """
-    slack = config.timing.max_disorder + config.timing.allowed_lateness
-    oracle, id_type, spaces = oracle_of(config), id_type_of(config), spaces_of(config)
     frames = []
     for index, source in enumerate(sources):
-        raw = _kafka(spark, config, source.topic, starts, shares[source.topic], least_partitions=2 * cores)
-        entry = source.configured
-        if isinstance(entry, Output):
-            frames.append(decode_results(raw, index, entry, oracle, id_type, spaces))
-        else:
-            owner = entry.input if isinstance(entry, Late) else entry.topic
-            frames.append(decode_events(raw, index, entry, oracle, slack, id_type, spaces.get(owner or "")))
+        reading = {**READING, "kafka.max.poll.records": str(_FEW_RECORDS)} if sparing else READING
+        raw = _kafka(
+            spark,
+            config,
+            source.topic,
+            starts,
+            shares[source.topic],
+            least_partitions=2 * cores,
+            most_per_task=_RESULTS_PER_TASK if isinstance(source.configured, Output) else None,
+            reading=reading,
+        )
+        frames.append(_decoded(raw, index, source, config))
     for index, source in enumerate(canary, len(sources)):
         raw = _kafka(spark, config, source.topic, starts, _CANARY_SHARE, reading=_READING_THE_CANARY)
-        frames.append(_of_canary(raw, index, source.configured, config, id_type))
+        frames.append(_of_canary(raw, index, source.configured, config, id_type_of(config)))
     if ticking:
         frames.append(_tick(spark))
     return reduce(DataFrame.union, frames)
+
+
+def part(
+    spark: SparkSession, config: Config, sources: Sequence[Source], place: PartitionId, start: int, end: int
+) -> DataFrame:
+    """The decoded rows of the records of one partition from ``start`` on, up to and without ``end``."""
+    index, source = next((i, source) for i, source in enumerate(sources) if source.topic == place.topic)
+    reading = {**READING, "kafka.max.poll.records": str(min(_FEW_RECORDS, end - start))}
+    number = str(place.partition)
+    reader = _options(spark.read.format("kafka").options(**reading), config, spark)
+    raw = (
+        reader.option("assign", json.dumps({place.topic: [place.partition]}))
+        .option("startingOffsets", json.dumps({place.topic: {number: start}}))
+        .option("endingOffsets", json.dumps({place.topic: {number: end}}))
+        .load()
+    )
+    return _decoded(raw, index, source, config)
+
+
+def _decoded(raw: DataFrame, index: int, source: Source, config: Config) -> DataFrame:
+    slack = config.timing.max_disorder + config.timing.allowed_lateness
+    oracle, id_type, spaces = oracle_of(config), id_type_of(config), spaces_of(config)
+    entry = source.configured
+    if isinstance(entry, Output):
+        return decode_results(raw, index, entry, oracle, id_type, spaces, limits=config.limits)
+    owner = entry.input if isinstance(entry, Late) else entry.topic
+    space = spaces.get(owner or "")
+    return decode_events(raw, index, entry, oracle, slack, id_type, space, limits=config.limits)
 
 
 def _of_canary(raw: DataFrame, index: int, entry: Input | Output | Late, config: Config, id_type: str) -> DataFrame:
@@ -138,24 +181,33 @@ def _kafka(
     share: int,
     *,
     least_partitions: int = 1,
+    most_per_task: int | None = None,
     reading: Mapping[str, str] = READING,
 ) -> DataFrame:
     """Kafka's records of one topic. ``least_partitions``: few or uneven ones would leave cores without work; a range
     can be read by several tasks."""
     offsets = {str(place.partition): offset for place, offset in starts.items() if place.topic == topic}
-    reader = spark.readStream.format("kafka").options(**reading)
-    reader = reader.options(**{f"kafka.{name}": str(value) for name, value in config.kafka.options.items()})
     reader = (
-        reader.option("kafka.bootstrap.servers", config.kafka.bootstrap_servers)
-        .option("kafka.isolation.level", config.kafka.isolation_level)
+        _options(spark.readStream.format("kafka").options(**reading), config, spark)
         .option("subscribe", topic)
         .option("startingOffsets", json.dumps({topic: offsets}))
         .option("maxOffsetsPerTrigger", str(share))
-        .option("includeHeaders", str(_reads_headers(config)).lower())
     )
+    if most_per_task is not None:
+        reader = reader.option("maxRecordsPerPartition", str(most_per_task))
     if len(offsets) < least_partitions:
         reader = reader.option("minPartitions", str(least_partitions))
     return reader.load()
+
+
+def _options(reader: Reader, config: Config, spark: SparkSession) -> Reader:
+    options = {f"kafka.{name}": value for name, value in for_java(config, spark._jvm).items()}
+    return reader.options(**options).options(
+        **{
+            "kafka.isolation.level": config.kafka.isolation_level,
+            "includeHeaders": str(_reads_headers(config)).lower(),
+        }
+    )
 
 
 def _reads_headers(config: Config) -> bool:

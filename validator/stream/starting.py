@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,7 +12,7 @@ from confluent_kafka import TopicPartition
 
 from validator.config.model import Config
 from validator.model.books import Books, Hole
-from validator.model.frontier import Frontier, Lookup, PartitionId
+from validator.model.frontier import NO_LOG, Frontier, Lookup, PartitionId
 from validator.reconcile.facts import Side
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.sources import Source
@@ -31,35 +32,82 @@ def opened(
     frontiers = dict(books.frontiers)
     known_topics = {place.topic for place in frontiers}
     wanted = _starts(config, brokers, topics, lookups)
-    gap, holes, replaced = books.gap_met, list(books.holes), set(books.replaced)
-    for source in sources:
-        if source.topic not in topics:
+    lookups |= absent_partitions(frontiers, topics)
+    sides = {source.topic: source.side for source in sources}
+    whole_inputs = any(
+        lookup.log_start_offset == 0 and lookup.high_watermark > 0
+        for place, lookup in lookups.items()
+        if sides.get(place.topic) == "input"
+    )
+    gap, holes, replaced, cut_back = books.gap_met, list(books.holes), set(books.replaced), set(books.cut_back)
+    for place, lookup in sorted(lookups.items()):
+        if place.topic not in sides:
             continue
-        for number in topics[source.topic].partitions:
-            place = PartitionId(source.topic, number)
-            lookup = lookups[place]
-            if place in frontiers:
-                known = frontiers[place]
-                frontiers[place] = found = _after_holes(known, lookup, lookup_us)
-                if found is known:
-                    continue
-                if source.side != "input":
-                    gap = True
-                elif found.topic_id != known.topic_id:
-                    # Its offsets begin anew, so that all of them come after what was lost.
-                    holes.append(Hole(place, 0))
-                    replaced.add(place)
-                else:
-                    holes.append(Hole(place, found.next_offset))
-                continue
+        known = frontiers.get(place)
+        if known is None:
             # A partition that appears in a topic that is being read is read whole, as Spark's source does.
-            start = lookup.log_start_offset if source.topic in known_topics else wanted[place]
-            frontier = first_frontier(source.side, place, lookup, start, lookup_us)
+            start = lookup.log_start_offset if place.topic in known_topics else wanted[place]
+            frontier = first_frontier(sides[place.topic], place, lookup, start, lookup_us)
             if frontier.side != "input" and frontier.hidden_start:
                 frontier, gap = replace(frontier, gone_us=0), True
+                if whole_inputs and config.start.kind == "earliest":
+                    # Its first records would have been read with the events that they answer.
+                    frontier = replace(frontier, first_offset=0, expired=start)
             frontiers[place] = frontier
-    books = replace(books, frontiers=frontiers, gap_met=gap, holes=tuple(holes), replaced=frozenset(replaced))
+            continue
+        frontiers[place] = found = _after_holes(known, lookup, lookup_us)
+        if found is known:
+            continue
+        if found.topic_id != known.topic_id:
+            replaced.add(place)
+        elif is_cut_back(known, lookup):
+            cut_back.add(place)
+        if known.side == "input":
+            # The offsets of a recreated topic begin anew, so that all of them come after what was lost.
+            holes.append(Hole(place, 0 if found.topic_id != known.topic_id else found.next_offset))
+        else:
+            gap = True
+    books = replace(
+        books,
+        frontiers=frontiers,
+        gap_met=gap,
+        holes=tuple(holes),
+        replaced=frozenset(replaced),
+        cut_back=frozenset(cut_back),
+    )
     return books, lookups
+
+
+def faults_topic(config: Config) -> tuple[str, ...]:
+    """The name of the faults topic, where one is configured."""
+    return () if config.faults is None else (config.faults.topic,)
+
+
+def with_faults_topic(books: Books, config: Config, topics: Mapping[str, Topic]) -> Books:
+    """The books with the topic id of the faults topic, where it exists."""
+    found = {topics[name].id for name in faults_topic(config) if name in topics}
+    return books if found <= books.faults_topics else replace(books, faults_topics=books.faults_topics | found)
+
+
+def absent_partitions(
+    frontiers: Mapping[PartitionId, Frontier], topics: Mapping[str, Topic]
+) -> dict[PartitionId, Lookup]:
+    """Lookups of the partitions that a recreated topic does not have any more: there is nothing to read.
+
+    A partition that is only absent from a listing, of a topic that is the same, may still hold records.
+    """
+    return {
+        place: Lookup(topic_id=topics[place.topic].id, log_start_offset=NO_LOG, high_watermark=0, last_stable_offset=0)
+        for place, frontier in frontiers.items()
+        if place.topic in topics
+        and place.partition not in topics[place.topic].partitions
+        and (not frontier.exists or frontier.topic_id != topics[place.topic].id)
+    }
+
+
+def is_cut_back(frontier: Frontier, lookup: Lookup) -> bool:
+    """Whether the log of the same topic ends before what was read: an unclean leader election, or a lost disk."""
+    return lookup.topic_id == frontier.topic_id and lookup.high_watermark < frontier.next_offset
 
 
 def _starts(
@@ -84,50 +132,67 @@ def _starts(
 
 
 def _after_holes(frontier: Frontier, lookup: Lookup, lookup_us: int) -> Frontier:
-    """A frontier moved past records that are gone, or to the start of a topic that was made again."""
+    """A frontier moved past records that are gone, to the start of a recreated topic, or back to the end of its log."""
     if lookup.topic_id != frontier.topic_id:
-        # What the old topic held beyond the frontier is gone; how much of it there was, its high watermark told.
+        # What the old topic held beyond the frontier is gone. The last high watermark is the least of it.
         lost = max(0, frontier.high_watermark - frontier.next_offset)
+        start = max(0, lookup.log_start_offset)
         return replace(
-            frontier,
+            _with_gap(frontier, events_below=frontier.next_offset),
             topic_id=lookup.topic_id,
             # The books go on: positions of the new topic are counted from the old next offset.
             first_offset=frontier.first_offset - frontier.next_offset - lost,
-            next_offset=lookup.log_start_offset,
+            next_offset=start,
             high_watermark=lookup.high_watermark,
             last_stable_offset=lookup.last_stable_offset,
             log_start_offset=lookup.log_start_offset,
-            expired=frontier.expired + lost + lookup.log_start_offset,
-            gone_us=_gone(frontier),
+            expired=frontier.expired + lost + start,
+            cleanup_policy=None,
+            compacted_below=None,
+            last_data_us=lookup_us,
+            unreached=(),
+        )
+    if is_cut_back(frontier, lookup):
+        return replace(
+            _with_gap(frontier, events_below=frontier.next_offset),
+            # The books go on: what is read there now is counted beside what was read there before.
+            first_offset=frontier.first_offset - frontier.next_offset + lookup.high_watermark,
+            next_offset=lookup.high_watermark,
             last_data_us=lookup_us,
             unreached=(),
         )
     if lookup.log_start_offset > frontier.next_offset:
         lost = lookup.log_start_offset - frontier.next_offset
         return replace(
-            frontier,
+            _with_gap(frontier),
             next_offset=lookup.log_start_offset,
             expired=frontier.expired + lost,
-            gone_us=_gone(frontier),
             last_data_us=lookup_us,
         )
     return frontier
 
 
-def _gone(frontier: Frontier) -> int:
-    """Until when nothing of it was lost: the earliest gap counts."""
+def _with_gap(frontier: Frontier, *, events_below: int = 0) -> Frontier:
+    """A frontier that knows what a gap leaves unprovable. Of answers: until when nothing was lost; the earliest gap
+    counts. Of an input: the events below ``events_below``, which the engine may never have read."""
+    if frontier.side == "input":
+        if not events_below:
+            return frontier
+        return replace(frontier, gone_us=0, unprovable_below=max(events_below, frontier.unprovable_below or 0))
     before = frontier.read_through_us or 0
-    return before if frontier.gone_us is None else min(before, frontier.gone_us)
+    return replace(frontier, gone_us=before if frontier.gone_us is None else min(before, frontier.gone_us))
 
 
 def new_generation(state: Path) -> int:
     """A number that no checkpoint folder has, with a folder of its own; the old ones are removed.
 
+    ``state`` is marked (`validator.state.folder`), so that every numeric folder in its checkpoint is ours. A link is
+    not followed: `shutil.rmtree` leaves it.
     A number that comes again does no harm: what a writer appends is numbered by batch, and batches only rise.
     """
     folder = state / "checkpoint"
     folder.mkdir(exist_ok=True)
-    used = [int(path.name) for path in folder.iterdir() if path.name.isdigit()]
+    used = [int(path.name) for path in folder.iterdir() if re.fullmatch("[0-9]+", path.name)]
     generation = max(used, default=0) + 1
     (folder / str(generation)).mkdir()
     for number in used:

@@ -1,12 +1,14 @@
 """Results that could not be decoded, as violations: one per partition of an output, with the offsets of some.
 
-They belong to no cell, so that judging the cells does not tell them; the books count them. Nothing takes one back.
+They belong to no cell, so that judging the cells does not tell them; the books count them. While the configuration of
+their topic is in doubt they are suspected. What was confirmed stays; where the topic is read again from its start,
+since its fields were corrected, what was suspected is taken back.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,53 +17,79 @@ import pyarrow.dataset as ds
 from validator.codecs.columns import UNDECODABLE
 from validator.model.books import Books
 from validator.model.classes import ViolationClass
+from validator.model.configuration_doubt import topics_in_doubt
+from validator.model.wording import plural
+from validator.reconcile.arrays import ints
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.violations import violation_id
+from validator.state.recorded_violations import confirmed_by
 from validator.state.tables import StateTables, Table
 
 _CLASS: Final = ViolationClass.UNDECODABLE.value
-_NOTHING: Final = (0, 0)
 _OF_FACTS: Final = ("topic", "partition", "first_offset", "last_offset")
 
 
+class _Told(NamedTuple):
+    """What the violations table says of a partition: its ``records``, how many of them are ``confirmed``, and since
+    when it has any."""
+
+    records: int
+    confirmed: int
+    first_us: int
+
+
 class UnreadableResults:
-    """Of one state. What was told is read from the violations table once, and when there is something to tell."""
+    """Of one state. What was told is read from the violations table once."""
 
     def __init__(self, tables: StateTables) -> None:
         self._tables = tables
-        self._told: dict[str, tuple[int, int]] | None = None
+        self._told: dict[str, _Told] | None = None
 
     def moved(self, books: Books, facts: pa.Table | None) -> list[dict[str, Any]]:
-        """Rows as `validator.reconcile.violations.moved` gives them, one per partition of which more is known than was
-        told. ``facts``: those of the batch that ``books`` stand at. What is given here counts as told."""
-        now = {
-            f"{place.topic}-{place.partition}": frontier.undecodable
+        """Rows as `validator.reconcile.violations.moved` gives them, one per partition of which more or less is known,
+        or confirmed, than was told. ``facts``: those of the batch that ``books`` stand at. What is given here counts as
+        told."""
+        places = {
+            f"{place.topic}-{place.partition}": (place.topic, frontier.undecodable)
             for place, frontier in sorted(books.frontiers.items())
-            if frontier.side == Side.OUTPUT.value and frontier.undecodable
+            if frontier.side == Side.OUTPUT.value
         }
-        if not now:
-            return []
         if self._told is None:
             self._told = self._told_before()
-        told = self._told
-        new = {name: count for name, count in now.items() if count > told.get(name, _NOTHING)[0]}
+        in_doubt = {one.topic for one in topics_in_doubt(books)}
+        moves: dict[str, tuple[_Told, _Told]] = {}
+        for name, (topic, count) in places.items():
+            before = self._told.get(name, _Told(0, 0, books.lookup_us))
+            sure = min(before.confirmed, count) if topic in in_doubt else count
+            now = _Told(count, sure, before.first_us if before.records else books.lookup_us)
+            if now[:2] != before[:2]:
+                moves[name] = before, now
+        new = [name for name, (before, now) in moves.items() if now.records > before.records]
         extents = self._extents(facts, new) if new else {}
         found = []
-        for name, count in new.items():
-            before, first_us = told.get(name, (0, books.lookup_us))
-            told[name] = (count, first_us)
-            found.append(_row(name, count, before, extents.get(name), books.lookup_us) | {"first_us": first_us})
+        for name, (before, now) in moves.items():
+            self._told[name] = now
+            row = _row(name, now, before, extents.get(name), books.lookup_us)
+            found.append(row | {"first_us": now.first_us})
         return found
 
-    def _told_before(self) -> dict[str, tuple[int, int]]:
+    def _told_before(self) -> dict[str, _Told]:
         """Partition -> what was told last, and the instant at which anything was told first."""
-        # It only grows, so that the largest count is the newest, and the earliest instant the first.
-        told: dict[str, tuple[int, int]] = {}
-        columns = ("key", "count", "lookup_us")
-        for part in self._tables.scan(Table.VIOLATIONS, columns, ds.field("class") == _CLASS):
-            for name, count, at_us in zip(*(part[column].to_pylist() for column in columns), strict=True):
-                most, first_us = told.get(name, (count, at_us))
-                told[name] = (max(count, most), min(at_us, first_us))
+        rows: dict[str, list[tuple[int, int, int, int]]] = {}
+        columns = ("key", "batch", "count", "lookup_us")
+        for part in self._tables.scan(
+            Table.VIOLATIONS, (*columns, "state", "confirmed", "retracted"), ds.field("class") == _CLASS
+        ):
+            grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+            for name, *row in zip(*(part[column].to_pylist() for column in columns), grown, strict=True):
+                rows.setdefault(name, []).append(tuple(row))
+        told = {}
+        for name, of_place in rows.items():
+            first_us = 0
+            before = 0
+            for _, count, lookup_us, _ in sorted(of_place):
+                first_us, before = (lookup_us if not before else first_us), count
+            told[name] = _Told(before, sum(row[3] for row in of_place), first_us)
         return told
 
     def _extents(self, facts: pa.Table | None, names: Collection[str]) -> Mapping[str, tuple[int, int]]:
@@ -93,22 +121,25 @@ def _extents_in(parts: Iterable[pa.Table]) -> dict[str, tuple[int, int]]:
     return found
 
 
-def _row(name: str, count: int, told: int, extent: tuple[int, int] | None, lookup_us: int) -> dict[str, Any]:
+def _row(name: str, now: _Told, before: _Told, extent: tuple[int, int] | None, lookup_us: int) -> dict[str, Any]:
     offsets = [] if extent is None else sorted(set(extent))
     # Retention may have dropped the facts that knew.
     where = f", for example at offset {' and '.join(map(str, offsets))}" if offsets else ""
+    doubt = "; the configuration of the topic is in doubt" if now.confirmed < now.records else ""
+    said = f"{plural(now.records, 'record')} of {name} could not be decoded{where}{doubt}"
+    change = now.confirmed - before.confirmed
     return {
         "violation": violation_id(_CLASS, 0, name),
         "class": _CLASS,
         "window_start_us": None,
         "key": name,
-        "state": "confirmed",
-        "count": count,
-        "confirmed": count - told,
-        "stands": count,
-        "retracted": 0,
+        "state": "confirmed" if now.confirmed else "suspected" if now.records else "retracted",
+        "count": now.records,
+        "confirmed": max(0, change),
+        "stands": now.confirmed,
+        "retracted": max(0, -change),
         "provable_us": lookup_us,
         "at_us": lookup_us,
         "ids": [f"{name}@{offset}" for offset in offsets],
-        "explanation": f"{count} records of {name} could not be decoded{where}",
+        "explanation": said if now.records else "the fields of the topic were corrected, and it is read again",
     }

@@ -1,0 +1,86 @@
+"""Compacted topics: what an offset without a record held is not known; where every record is left, all is proven."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click
+
+pytestmark = pytest.mark.timeout(900)
+
+COMPACTED: Final = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0.001", "segment.ms": "1"}
+
+
+def test_what_compaction_removed_before_it_was_read_proves_no_loss_and_no_invention(pipeline: Pipeline) -> None:
+    clean_often(pipeline)
+    pipeline.create(config=COMPACTED)
+    for second in (1, 11, 21):
+        pipeline.put(pipeline.input, click(second, second), key="a")
+    # Its partition alone has this event: it stays, as does the answer to the cell of the newest one.
+    pipeline.put(pipeline.input, click(31, 31, "b"), click(41, 41, "b"), key="b")
+    for window in (0, 1, 2):
+        pipeline.put(pipeline.output, answer([10 * window + 1], window), key="a")
+    for number in range(2):
+        pipeline.put(pipeline.output, answer([], 9, "c"), key=f"filler-{number}")
+        pipeline.put(pipeline.input, click(100 + number, 41, "b"), key=f"filler-{number}")
+    await_compaction(pipeline, pipeline.input)
+    await_compaction(pipeline, pipeline.output)
+
+    run = pipeline.once()
+    counts = run.counts()
+    assert counts["processed"] == 1, counts
+    assert "missing" not in counts
+    assert counts["overdue"] == counts["expected"] - 1
+    assert run.report["violations"]["confirmed"]["unknown_id"] == 0
+    assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
+    for topic in (pipeline.input, pipeline.output):
+        assert any(said.startswith(f"topic {topic}: it is compacted (cleanup.policy=compact)") for said in run.said)
+        assert any(
+            reason.startswith(f"topic {topic} has ") and reason.endswith("(cleanup.policy=compact)")
+            for reason in run.report["reasons"]
+        )
+    again = pipeline.once()
+    assert (again.counts(), again.report["reasons"]) == (counts, run.report["reasons"])
+
+
+def test_a_compacted_topic_that_still_has_every_record_proves_a_loss(pipeline: Pipeline) -> None:
+    pipeline.create(config={"cleanup.policy": "compact"})
+    for second in (1, 11):
+        pipeline.put(pipeline.input, click(second, second), key=str(second))
+    pipeline.put(pipeline.output, answer([1]), key="1")
+    run = pipeline.once()
+    assert run.counts() == {"expected": 2, "processed": 1, "missing": 1}
+    assert (run.verdicts, run.status) == (("pass", "fail", "fail"), 1)
+
+
+def clean_often(pipeline: Pipeline) -> None:
+    """Have the broker's log cleaner look for work ten times a second."""
+    often = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
+    admin = pipeline.admin()
+    [broker] = admin.list_topics(timeout=30).brokers
+    cleaner = ConfigResource(ResourceType.BROKER, str(broker), incremental_configs=[often])
+    for done in admin.incremental_alter_configs([cleaner]).values():
+        done.result(30)
+
+
+def await_compaction(pipeline: Pipeline, topic: str) -> None:
+    """Wait until the topic has fewer records than offsets."""
+    consumer = Consumer(
+        {"bootstrap.servers": pipeline.servers, "group.id": f"look-{topic}", "enable.partition.eof": True}
+    )
+    try:
+        for _ in range(600):
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            records = 0
+            while (message := consumer.poll(10)) is not None and message.error() is None:
+                records += 1
+            _, end = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=10)
+            if records < end:
+                return
+    finally:
+        consumer.close()
+    raise AssertionError(f"{topic} was not compacted")

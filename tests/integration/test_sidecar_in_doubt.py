@@ -1,0 +1,159 @@
+"""A configuration that fits no record proves nothing of the pipeline: the verdict is unknown, with what to check."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from confluent_kafka import Producer
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso, set_aside
+from validator.cli.main import main
+from validator.state.identity import StateMismatch
+
+pytestmark = pytest.mark.timeout(900)
+
+EVENTS = range(1, 17)
+ANSWERED, LATE, REJECTED = range(1, 13), range(13, 15), range(15, 17)
+
+
+def perfect(pipeline: Pipeline) -> str:
+    """A history in which the engine handled every event; returns the setting of its rejected topic."""
+    pipeline.create()
+    rejected = f"{pipeline.name}-rejected"
+    pipeline.broker.create_topics({rejected: 1})
+    pipeline.clicks(*(click(number, 10 + number / 2) for number in EVENTS))
+    for ids in (ANSWERED[:6], ANSWERED[6:]):
+        window = {"windowStart": iso(10), "windowMs": 10_000}
+        pipeline.answers(json.dumps({"page": "a", **window, "clickIds": list(ids), "sizes": [n + 900 for n in ids]}))
+    pipeline.put(pipeline.late, *(set_aside(number, 10 + number / 2) for number in LATE))
+    pipeline.put(rejected, *(set_aside(number, 10 + number / 2) for number in REJECTED))
+    return f"rejected=[{{topic: {rejected}, fields: {{id: clickId, key: page, event_time: clickTimestamp}}}}]"
+
+
+WRONG = {
+    "inputs.0.fields.event_time=placed_at": ("-in", "event_time"),
+    "outputs.0.fields.ids=[eventIds]": ("-out", "ids"),
+    "late.0.fields.id=id": ("-late", "id"),
+    "rejected.0.fields.key=site": ("-rejected", "key"),
+    "outputs.0.fields.ids=[sizes]": ("", "fields.id"),
+    "outputs.0.fields.window_start={path: windowMs, unit: s}": ("", "unit"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_a_wrong_field_accuses_nobody_and_is_named(pipeline: Pipeline, wrong: str) -> None:
+    rejected = perfect(pipeline)
+    topic, named = WRONG[wrong]
+
+    run = pipeline.once(rejected, wrong)
+
+    assert not any(run.report["violations"]["confirmed"].values()), run.report["violations"]
+    assert run.verdicts == ("unknown", "unknown", "unknown")
+    assert run.status == 3
+    [said] = [reason for reason in run.report["reasons"] if "is in doubt" in reason]
+    assert named in said
+    if topic:
+        assert f"the configuration of topic {pipeline.name}{topic} is in doubt: no record of it decodes" in said
+    assert pipeline.once(rejected, state="right").report["outcome"] == "pass"
+
+
+def test_corrected_fields_let_the_state_go_on(pipeline: Pipeline) -> None:
+    """The topics that never decoded are read again; of another one the fields cannot change."""
+    rejected = perfect(pipeline)
+    wrong_output, wrong_late = "outputs.0.fields.ids=[eventIds]", "late.0.fields.id=id"
+    first = pipeline.once(rejected, wrong_output, wrong_late)
+    assert first.report["violations"]["suspected"]["missing"] == len(ANSWERED) + len(LATE)
+    with pytest.raises(StateMismatch, match=r"inputs\[0\].fields.id.path.*16 of 16 records of topic .* decoded"):
+        pipeline.once(rejected, wrong_output, wrong_late, "inputs.0.fields.id=page")
+
+    half = pipeline.once(rejected, wrong_output)
+    assert half.counts("late", "rejected", "processed") == {"late": 2, "rejected": 2, "processed": 0}
+    assert half.report["outcome"] == "unknown"
+
+    right = pipeline.once(rejected)
+    assert right.counts() == {"expected": 16, "processed": 12, "late": 2, "rejected": 2}
+    assert right.report["outcome"] == "pass", right.report["reasons"]
+    # Nothing was confirmed on the way, and nothing of the first reading is left.
+    assert not any(right.report["violations"]["retracted"].values())
+    assert not any(right.report["violations"]["suspected"].values())
+    assert right.report["results"]["undecodable"] == 0
+    assert pipeline.once(rejected).counts() == right.counts()
+
+
+def test_a_settled_position_ends_the_doubt_for_good(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), "click!", "another", click(2, 2), click(3, 3), "a third", click(4, 21))
+    pipeline.answers(answer([1, 2, 3]), answer([2], window=5), answer([4], window=2))
+    drop = "timing.late_policy=drop"
+    before = pipeline.once(drop)
+    assert before.report["violations"]["suspected"]["misplaced"] == 1
+    assert before.report["outcome"] == "unknown"
+
+    def ack(position: str, reason: str = "test load") -> int:
+        return main(["ack", str(pipeline.state()), "--position", position, "--reason", reason])
+
+    place = f"{pipeline.input}/0"
+    assert [ack("in/0"), ack(f"{place}/0"), ack(f"{place}/9-3"), ack(f"{pipeline.output}/0/1")] == [2, 2, 2, 2]
+    assert "undecodable records are at 1-2, 5-5" in capsys.readouterr().err
+    assert ack(f"{place}/0-4") == 0
+    assert "Settled: 2 undecodable records" in capsys.readouterr().out
+    half = pipeline.once(drop)
+    assert half.report["reasons"] == ["1 input record could not be decoded, so what it would explain is not known"]
+    assert ack(f"{place}/1") == 2
+    assert ack(f"{place}/5", "a probe") == 0
+
+    settled = [
+        {"topic": pipeline.input, "partition": 0, "first_offset": 1, "last_offset": 2, "records": 2, "by": "ack",
+         "reason": "test load"},
+        {"topic": pipeline.input, "partition": 0, "first_offset": 5, "last_offset": 5, "records": 1, "by": "ack",
+         "reason": "a probe"},
+    ]  # fmt: skip
+    for _ in range(2):
+        after = pipeline.once(drop)
+        assert after.report["settled_positions"] == settled
+        # What nothing explains any more is confirmed.
+        assert after.report["violations"]["confirmed"]["misplaced"] == 1
+        assert after.report["outcome"] == "fail"
+    assert main(["report", str(pipeline.state())]) == 1
+    assert f"{pipeline.input}-0, offset 5 (1 record), by ack: a probe" in capsys.readouterr().out
+
+
+def test_a_settled_record_makes_no_later_event_late(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), "click!", click(2, 2), click(3, 21))
+    pipeline.answers(answer([1]), answer([3], window=2))
+    drop = "timing.late_policy=drop"
+    assert pipeline.once(drop).counts("missing", "overdue") == {"missing": 0, "overdue": 1}
+    position = f"{pipeline.input}/0/1"
+    assert main(["ack", str(pipeline.state()), "--position", position, "--reason", "no event"]) == 0
+    for _ in range(2):
+        assert pipeline.once(drop).counts("missing", "overdue") == {"missing": 1, "overdue": 0}
+
+
+def test_a_rejected_record_settles_the_input_that_it_names(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), "click!", "another", "a third", click(2, 2))
+    pipeline.answers(answer([1, 2]))
+    topic = f"{pipeline.name}-rejected"
+    pipeline.broker.create_topics({topic: 1})
+    producer = Producer({"bootstrap.servers": pipeline.servers})
+    for value, partition, offset in (
+        ("click!", b"0", b"1"),  # as Kafka Connect writes them
+        ("\x00", bytes(4), (2).to_bytes(8, "big")),  # as Spring does
+        ("click!", b"0", b"4"),  # this one was decoded
+    ):
+        headers = [("topic", pipeline.input.encode()), ("partition", partition), ("offset", offset)]
+        producer.produce(topic, value, headers=headers)
+    assert producer.flush(30) == 0
+    position = "{topic: $header.topic, partition: $header.partition, offset: $header.offset}"
+    fields = f"{{id: id, key: page, event_time: timestamp, position: {position}}}"
+    for _ in range(2):
+        run = pipeline.once(f"rejected=[{{topic: {topic}, fields: {fields}}}]")
+        settled = {(one["topic"], one["first_offset"], one["last_offset"], one["records"], one["by"])
+                   for one in run.report["settled_positions"]}  # fmt: skip
+        assert settled == {(pipeline.input, 1, 2, 2, topic), (topic, 0, 1, 2, topic)}
+        assert run.counts() == {"expected": 2, "processed": 2}
+        said = " ".join(run.report["reasons"])
+        assert "1 input record could not be decoded" in said
+        assert "1 rejected record could not be decoded" in said

@@ -1,0 +1,132 @@
+"""Topics that are deleted and recreated: the sidecar vouches for none of what it never read of them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from testbed.broker import EmbeddedBroker
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts
+from validator.stream import batch
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = pytest.mark.timeout(900)
+
+
+def recreated(topic: str) -> str:
+    """The sentence of a report."""
+    return f"topic {topic} was deleted and recreated: how many of its records were never read is not known"
+
+
+def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The query that met it ends. Only what was committed before it knows that there was another topic."""
+    pipeline.create()
+    pipeline.clicks(*[click(i, 10 * i + 1) for i in range(4)])
+    pipeline.answers(*[answer([i], i) for i in range(3)])
+    passed = iter(["batch_begun"])
+
+    def reach(name: str) -> None:
+        if name == "batch_begun" and next(passed, None):
+            pipeline.broker.delete_topic(pipeline.output)
+            pipeline.broker.create_topics({pipeline.output: 1})
+            pipeline.answers(answer([2], 2))
+
+    monkeypatch.setattr(batch, "reach", reach)
+    run = pipeline.once()
+    assert run.said[-1] == (
+        f"starting again from the committed frontiers: topic {pipeline.output} was deleted and recreated"
+    )
+    # A pipeline whose topics are recreated meanwhile is not at rest: this run decides nothing by its end.
+    assert run.counts("expected", "processed", "missing") == {"expected": 4, "processed": 1, "missing": 0}
+    assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
+    assert recreated(pipeline.output) in run.report["reasons"]
+    again = pipeline.once()
+    assert (again.counts(), again.status) == ({"expected": 4, "processed": 1, "overdue": 3}, 3)
+    assert recreated(pipeline.output) in again.report["reasons"]
+
+
+@pytest.mark.parametrize("role", ["output", "late"])
+def test_what_a_topic_held_that_was_recreated_between_two_runs_is_not_known(pipeline: Pipeline, role: str) -> None:
+    """A repeat may have been appended after the last lookup. The new topic has one partition less, and time goes on."""
+    pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 2, pipeline.late: 2})
+    topic = {"output": pipeline.output, "late": pipeline.late}[role]
+    pipeline.clicks(click(1, 1), click(2, 11))
+    pipeline.answers(answer([1]))
+    pipeline.answers(answer([2], 1), partition=1)
+    assert pipeline.once(leave_open=True).status == 0
+    pipeline.broker.delete_topic(topic)
+    pipeline.broker.create_topics({topic: 1})
+
+    with pipeline.live() as live:
+        report = live.until(lambda r: recreated(topic) in r["reasons"])
+        assert (counts(report)["processed"], report["outcome"]) == (2, "unknown")
+        # These events came after it was recreated, so that the answer to the one in window 2 is missing for certain.
+        pipeline.clicks(click(3, 21), click(4, 31), click(5, 41))
+        pipeline.answers(answer([4], 3))
+        live.until(lambda r: r["violations"]["confirmed"]["missing"] == 1)
+    again = pipeline.once(leave_open=True)
+    assert recreated(topic) in again.report["reasons"]
+    assert again.report["coverage"]["complete"] is False
+
+
+def test_a_faults_topic_that_is_recreated_is_read_from_its_start_and_named(pipeline: Pipeline) -> None:
+    """Which fault broke what is not known where records of faults were never read."""
+    pipeline.create()
+    topic = f"{pipeline.name}-faults"
+    pipeline.broker.create_topics({topic: 1})
+    pipeline.put(topic, fault("one"), fault("two"))
+    pipeline.clicks(click(1, 1))
+    with pipeline.live(f"faults.topic={topic}") as live:
+        report = live.until(lambda r: len(r["faults"]) == 2)
+        assert recreated(topic) not in report["reasons"]
+        pipeline.broker.delete_topic(topic)
+        pipeline.broker.create_topics({topic: 1})
+        pipeline.put(topic, fault("three"))
+        live.until(lambda r: len(r["faults"]) == 3 and recreated(topic) in r["reasons"])
+    pipeline.answers(answer([1]))
+    again = pipeline.once(f"faults.topic={topic}")
+    assert recreated(topic) in again.report["reasons"]
+    assert (again.counts(), again.verdicts) == ({"expected": 1, "processed": 1}, ("unknown",) * 3)
+
+
+@pytest.mark.parametrize("role", ["input", "output"])
+def test_a_log_that_was_cut_back_confirms_nothing(spark: SparkSession, tmp_path: Path, role: str) -> None:
+    """What an unclean leader election does: the same topic, without the records that were read last."""
+    with EmbeddedBroker(folder=tmp_path / "kafka") as broker:
+        pipeline = Pipeline("cut", broker.bootstrap_servers, tmp_path, broker, spark)
+        pipeline.create()
+        topic = {"input": pipeline.input, "output": pipeline.output}[role]
+        pipeline.clicks(click(1, 1), click(2, 11))
+        pipeline.answers(answer([1]), answer([2], 1))
+        assert pipeline.once().status == 0
+        broker.kill()
+        for file in (tmp_path / "kafka" / "data" / f"{topic}-0").iterdir():
+            if file.name != "partition.metadata":
+                file.unlink()
+        broker.restart()
+        pipeline = Pipeline("cut", broker.bootstrap_servers, tmp_path, broker, spark)
+        pipeline.clicks(click(3, 21))
+        pipeline.answers(answer([1]))
+
+        run = pipeline.once()
+
+        assert run.verdicts == ("unknown",) * 3, run.report["reasons"]
+        assert run.report["violations"]["confirmed"] == dict.fromkeys(run.report["violations"]["confirmed"], 0)
+        said = f"the log of {topic}-0 was cut back after it was read (unclean leader election or lost disk)"
+        assert any(reason.startswith(said) for reason in run.report["reasons"])
+        # What an input holds below the offset that was read is taken for what was read there.
+        assert run.report["inputs"]["read"] == {"input": 2, "output": 3}[role]
+        assert pipeline.once().report["reasons"] == run.report["reasons"]
+
+
+def fault(name: str) -> str:
+    """A record of the faults topic."""
+    instant = {"state": "injected", "time": "2026-01-01T00:00:01Z"}
+    return json.dumps({"id": name, "name": name, "kind": "process_kill", "target": "engine", **instant})

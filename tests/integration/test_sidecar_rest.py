@@ -1,0 +1,132 @@
+"""What an absent answer proves where the pipeline may not be done: `--once` beside a running one, and an engine that
+has input to read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts, verdicts
+from validator.stream import batch
+
+pytestmark = pytest.mark.timeout(900)
+
+PATIENT = ("timing.overdue_after=10m", "timing.missing_after=20m")
+"""No time passes: what is decided, the end of the run decides."""
+
+
+def during_the_run(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> None:
+    """Let ``write`` append to the topics once, while the next run reads."""
+    todo = [write]
+
+    def reach(name: str) -> None:
+        if name == "after_facts" and todo:
+            todo.pop()()
+
+    monkeypatch.setattr(batch, "reach", reach)
+
+
+def test_once_beside_a_running_pipeline_decides_only_what_time_has_proven(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 21))
+    pipeline.answers(answer([1, 2]))
+
+    during_the_run(monkeypatch, lambda: pipeline.clicks(click(5, 22)))
+    run = pipeline.once(*PATIENT)
+    assert run.counts() == {"expected": 4, "processed": 2, "pending": 2}
+    assert (run.status, run.verdicts) == (3, ("unknown",) * 3)
+    assert run.report["verdicts_over"]["1h"]["exactly_once"] == "unknown"
+    [reason] = run.report["reasons"]
+    assert reason.startswith(
+        f"the pipeline was not at rest (the end of {pipeline.input}-0 moved from offset 4 to 5), so that what is open "
+        "stays open: stop the load and run again, add --leave-open, or run without --once; --at-rest"
+    )
+
+    # The engine answers what it has read; --leave-open is content with that.
+    during_the_run(monkeypatch, lambda: pipeline.answers(answer([3], 1)))
+    run = pipeline.once(*PATIENT, leave_open=True)
+    assert (run.counts(), run.status) == ({"expected": 5, "processed": 2, "pending": 3}, 0)
+
+    # A violation that is proven fails also then.
+    pipeline.answers(answer([1]))
+    during_the_run(monkeypatch, lambda: pipeline.answers(answer([4], 2)))
+    run = pipeline.once(*PATIENT)
+    assert run.counts() == {"expected": 5, "processed": 3, "pending": 2, "duplicate": 1}
+    assert (run.status, run.verdicts) == (1, ("fail", "unknown", "fail"))
+
+    # At rest, the next run goes on from there and closes.
+    monkeypatch.undo()
+    run = pipeline.once(*PATIENT)
+    assert run.counts() == {"expected": 5, "processed": 4, "missing": 1, "duplicate": 1}
+    assert run.verdicts == ("fail",) * 3
+    assert run.report["reasons"][0].startswith("1 expected")
+
+
+def test_an_open_transaction_is_no_rest_and_at_rest_overrides_it(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11))
+    pipeline.answers(answer([1]))
+    producer = pipeline.transactional()
+    producer.begin_transaction()
+    producer.produce(pipeline.input, click(3, 21), partition=0)
+    assert producer.flush(30) == 0
+
+    run = pipeline.once(*PATIENT)
+    assert (run.counts(), run.status) == ({"expected": 2, "processed": 1, "pending": 1}, 3)
+    assert f"(an open transaction holds {pipeline.input}-0 back from offset 2)" in run.report["reasons"][0]
+    run = pipeline.once(*PATIENT, at_rest=True)
+    assert (run.counts(), run.status) == ({"expected": 2, "processed": 1, "missing": 1}, 1)
+    producer.abort_transaction(30)
+
+
+def test_what_a_dead_engine_has_not_consumed_is_no_loss_and_no_pass(pipeline: Pipeline) -> None:
+    """Whatever becomes of its group: not there, of an earlier topic, there, deleted."""
+    pipeline.create()
+    group = f"engine.consumer_group={pipeline.name}"
+    pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 12), click(5, 21), click(6, 31))
+    pipeline.answers(answer([1, 2]))
+    with pipeline.live(group) as live:
+        live.until_said(f"consumer group {pipeline.name} has committed no offset")
+        behind = live.until(lambda r: r["unconsumed_overdue"]["contributions"] == 3)
+        [reason] = behind["reasons"]
+        since = behind["unconsumed_overdue"]["since"]
+        asked = f"3 events have not been consumed by group {pipeline.name}"
+        assert reason.startswith(f"{asked} for more than 4s, since {since}; ")
+        assert "engine.consumer_group is misspelt" in reason
+        assert verdicts(behind) == ("pass", "unknown", "unknown")
+        assert behind["verdicts_over"]["24h"] == behind["verdicts"]
+    assert live.status == 3
+    pipeline.commit_group(pipeline.name, pipeline.input, 50)
+    with pipeline.live(group) as live:
+        report = live.batches()
+        assert report["unconsumed_overdue"] == {"contributions": 3, "since": since}
+        assert "the committed offset 50 of" in report["reasons"][0]
+        assert "is past the end of the log (6)" in report["reasons"][0]
+        pipeline.commit_group(pipeline.name, pipeline.input, 3)
+        report = live.until(lambda r: r["violations"]["confirmed"]["missing"] == 1)
+        assert counts(report) == {"expected": 6, "processed": 2, "missing": 1, "unconsumed": 2, "pending": 1}
+        assert verdicts(report) == ("pass", "fail", "fail")
+        # What was proven stays so, though the group's offsets expire; what is new is not.
+        pipeline.delete_group(pipeline.name)
+        report = live.until(lambda r: r["contributions"]["unconsumed"] == 3)
+        assert counts(report) == {"expected": 6, "processed": 2, "unconsumed": 3, "pending": 1}
+        assert (report["violations"]["confirmed"]["missing"], report["violations"]["retracted"]["missing"]) == (1, 0)
+
+    # Not even what it has consumed is lost, as long as it has more to read.
+    pipeline.commit_group(pipeline.name, pipeline.input, 3)
+    run = pipeline.once(group, *PATIENT, state="once")
+    assert run.counts() == {"expected": 6, "processed": 2, "unconsumed": 3, "pending": 1}
+    assert (run.status, run.verdicts) == (3, ("unknown",) * 3)
+    [reason] = run.report["reasons"]
+    assert reason.startswith(f"3 events have not been consumed by group {pipeline.name} at the end of the run")
+    run = pipeline.once(group, *PATIENT, state="left-open", leave_open=True)
+    assert (run.counts("unconsumed", "pending", "missing"), run.status) == (
+        {"unconsumed": 3, "pending": 1, "missing": 0},
+        3,
+    )
+    pipeline.commit_group(pipeline.name, pipeline.input, 6)
+    run = pipeline.once(group, *PATIENT, state="once")
+    assert (run.counts(), run.status) == ({"expected": 6, "processed": 2, "missing": 4}, 1)

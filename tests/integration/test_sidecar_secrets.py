@@ -1,0 +1,143 @@
+"""What other users of the host can see of a sidecar and its JVM, and what they can call: no secret, and nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, read_report
+
+pytestmark = pytest.mark.integration
+
+SECRETS = {
+    "PLANTED_KAFKA": "planted-4711-kafka",
+    "PLANTED_SPARK": "planted-4711 spark=\\ü",
+    "PLANTED_JAVA": "planted-4711-java",
+}
+PLANTED = b"planted-4711"
+CONFIG = """\
+pipeline: {name}
+guarantee: exactly_once
+kafka: {{bootstrap_servers: "{servers}", options: {{ssl.key.password: "${{PLANTED_KAFKA}}"}}}}
+inputs: [{{topic: {name}-in, fields: {{id: id, key: page, event_time: timestamp}}}}]
+outputs: [{{topic: {name}-out, fields: {{key: page, window_start: windowStart, ids: [clickIds]}}}}]
+oracle: {{kind: tumbling_window, size: 10s}}
+state: {{path: "a state"}}
+spark:
+  master: local[2]
+  options:
+    spark.driver.memory: 1g
+    spark.hadoop.fs.s3a.secret.key: "${{PLANTED_SPARK}}"
+    spark.driver.extraJavaOptions: -Djavax.net.ssl.trustStorePassword=${{PLANTED_JAVA}}
+metrics: {{port: 0}}
+"""
+
+
+def until(condition: Callable[[], object], seconds: float = 120) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "not in time"
+        threading.Event().wait(0.05)
+
+
+def below(pid: int) -> Iterator[int]:
+    """All processes that ``pid`` started, and those that they started."""
+    for thread in Path(f"/proc/{pid}/task").glob("*"):
+        for child in seen(pid, f"task/{thread.name}/children").split():
+            yield int(child)
+            yield from below(int(child))
+
+
+def seen(pid: int, name: str) -> bytes:
+    """A file of /proc; empty where the process has ended since."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_bytes()
+    except (FileNotFoundError, ProcessLookupError):
+        return b""
+
+
+def listening(pid: int) -> set[int]:
+    """The ports of 127.0.0.1 on which a process listens."""
+    sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
+    return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
+
+
+def told(port: int, *lines: str) -> bytes:
+    """What a client without the token is answered; nothing where it is cut off, or kept waiting for its token."""
+    with socket.create_connection(("127.0.0.1", port), timeout=3) as client:
+        try:
+            client.sendall("".join(f"{line}\n" for line in lines).encode())
+            return client.recv(1000)
+        except (ConnectionError, TimeoutError):
+            return b""
+
+
+@pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="/proc is Linux's")
+def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None:
+    pipeline.create()
+    pipeline.clicks(click(1, 1))
+    pipeline.answers(answer([1]))
+    file, log = pipeline.folder / "pipeline.yaml", pipeline.folder / "log"
+    file.write_text(CONFIG.format(name=pipeline.name, servers=pipeline.servers))
+    state = pipeline.folder / "a state"
+    with log.open("wb") as said:
+        sidecar = subprocess.Popen(
+            [sys.executable, "-m", "validator.cli.main", "validate", str(file)],
+            env={**os.environ, **SECRETS, "STREAMPROOF__KAFKA__OPTIONS__SASL__PASSWORD": SECRETS["PLANTED_KAFKA"]},
+            stdout=said,
+            stderr=said,
+        )
+    try:
+
+        def batches() -> int:
+            assert sidecar.poll() is None, log.read_text()
+            report = read_report(state)
+            return 0 if report is None else int(report["validator"]["batches"])
+
+        def jvm() -> list[int]:
+            return [pid for pid in below(sidecar.pid) if b"SparkSubmit" in seen(pid, "cmdline")]
+
+        until(lambda: batches() >= 1)
+        (java,) = jvm()
+        others = [java, *below(java)]
+        assert len(others) > 1, "no Python worker was seen"
+        for pid in (sidecar.pid, *others):
+            assert PLANTED not in seen(pid, "cmdline")
+        assert seen(java, "environ")
+        for pid in others:
+            assert PLANTED not in seen(pid, "environ")
+
+        url = str((state / "endpoint.json").read_text())
+        ports = {port for port in listening(sidecar.pid) if f":{port}" not in url}
+        assert ports, "no port of callbacks was seen"
+        for port in ports:
+            calls = [line for proxy in ("p0", "p1", "p2") for line in ("c", proxy, "call", "n", "i5", "e")]
+            assert told(port, *calls) == b""
+            assert told(port, "A", "wrong", "c", "p0", "call", "n", "i5", "e")[:2] != b"!y"
+        for port in listening(java):
+            assert not told(port, "c", "z:java.lang.System", "getProperty", "sjava.version", "e").startswith(b"!y")
+        reached = batches()
+        until(lambda: batches() > reached)
+
+        os.kill(java, signal.SIGSEGV)
+        assert sidecar.wait(60) == 3
+    finally:
+        sidecar.kill()
+        sidecar.wait()
+    crashes = list(state.glob("hs_err_pid*.log"))
+    assert len(crashes) == 1
+    assert PLANTED not in log.read_bytes()
+    for path in (state, *state.rglob("*")):
+        assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, f"{path} has rights for others"
+        assert path.is_dir() or PLANTED not in path.read_bytes(), path

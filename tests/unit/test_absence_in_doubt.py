@@ -1,0 +1,307 @@
+"""Absence that proves nothing yet: input that the engine has not consumed, a pipeline that is not at rest, inputs that
+an open transaction holds."""
+
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.unit.ended_run import MISSING_AFTER_US, RunsOfOneState, verdict
+from tests.unit.publish_snapshots import config
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.config.model import Config
+from validator.model.books import Books, TimeRules
+from validator.model.classes import Guarantee, Verdict
+from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, Rest
+from validator.model.snapshot import Snapshot
+from validator.publish.publisher import Publisher
+from validator.reconcile.arrays import ABSENT
+from validator.reconcile.compare import PlaceOffsets
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables
+from validator.stream.batch import BatchRunner
+from validator.stream.ending import EndOfRun
+from validator.stream.generations import Generations
+from validator.stream.judging import Judging, Sums
+from validator.stream.reporting import snapshot_of
+from validator.stream.run_record import RunRecord
+
+RULES = Rules(window_us=MINUTE_US, overdue_after_us=10, missing_after_us=20, tells_unconsumed=True)
+PLACE = PartitionId("input", 0)
+PASS, UNKNOWN = Verdict.PASS, Verdict.UNKNOWN
+
+
+def clock(at_us: int, rest: Rest = Rest.NONE) -> Clock:
+    """All read through at ``at_us``, every window closed."""
+    return Clock(at_us, 2**60, at_us, at_us, at_us, None, None, 0, False, False, rest)
+
+
+def consumed(below: int) -> dict[tuple[str, int], PlaceOffsets]:
+    return {("input", 0): PlaceOffsets(committed_offset=below)}
+
+
+def judging(folder: Path, *, tells_unconsumed: bool = True) -> Judging:
+    rules = replace(RULES, tells_unconsumed=tells_unconsumed)
+    return Judging(KnownFacts(StateTables(folder), first_batch=0), rules)
+
+
+def outstanding(sums: Sums) -> dict[str, int]:
+    return {name: sums.counts[name] for name in ("pending", "overdue", "missing", "unconsumed") if sums.counts[name]}
+
+
+def test_what_is_unconsumed_for_too_long_is_counted_since_the_oldest_is_due(tmp_path: Path) -> None:
+    it = judging(tmp_path)
+    first, second = (
+        fact("input", ids, batch=0, lookup_us=at, key=key) for ids, at, key in (([1, 2], 5, "a"), ([3], 9, "b"))
+    )
+    it.absorb(facts(first, second), clock(10), consumed(1))
+    sums = it.absorb(None, clock(20), consumed(1))
+    assert (outstanding(sums), sums.unconsumed_overdue, sums.unconsumed_due_us) == (
+        {"overdue": 2, "unconsumed": 1},
+        0,
+        None,
+    )
+    sums = it.absorb(None, clock(30), consumed(1))
+    assert (outstanding(sums), sums.unconsumed_overdue, sums.unconsumed_due_us) == (
+        {"missing": 2, "unconsumed": 1},
+        1,
+        10,
+    )
+    assert it.sums.plus(replace(sums, unconsumed_due_us=4)).unconsumed_due_us == 4, (
+        "what retention took is not forgotten"
+    )
+    assert Sums.from_json(sums.to_json()) == sums
+
+    # The group's offsets expire: the loss that was told stays on record, and a restart would say the same.
+    sums = it.absorb(None, clock(40), consumed(0))
+    assert (outstanding(sums), sums.unconsumed_overdue, sums.on_record["missing"]) == ({"unconsumed": 3}, 3, 2)
+    sums = it.absorb(None, clock(50), consumed(9))
+    assert (outstanding(sums), sums.unconsumed_overdue) == ({"missing": 3}, 0)
+
+
+@pytest.mark.parametrize(
+    ("rest", "found"),
+    [
+        (Rest.ALL, {"missing": 1, "unconsumed": 1}),
+        (Rest.CLOSED, {"pending": 1, "unconsumed": 1}),
+        (Rest.OPEN, {"pending": 1, "unconsumed": 1}),
+        (Rest.NONE, {"pending": 2}),
+    ],
+)
+def test_at_the_end_of_a_run_an_engine_with_input_to_read_has_lost_nothing(
+    rest: Rest, found: dict[str, int], tmp_path: Path
+) -> None:
+    """The watermark has not passed the window; the engine has read the first of its events."""
+    it = judging(tmp_path)
+    early = replace(clock(10, rest), watermark_us=0)
+    assert outstanding(it.absorb(facts(fact("input", [1, 2], batch=0, lookup_us=5)), early, consumed(1))) == found
+    assert (it.cells["closed_us"].tolist() == [ABSENT]) is (rest is not Rest.ALL)
+
+
+def test_what_is_unconsumed_at_the_end_of_a_run_is_counted_though_its_reader_is_behind(tmp_path: Path) -> None:
+    """1 is answered, and so is 9, of which no input is known yet: by number alone nothing would be outstanding."""
+    it = judging(tmp_path)
+    rows = facts(fact("input", [1, 2], batch=0, lookup_us=5), fact("output", [1, 9], batch=0, lookup_us=5))
+    lagging = replace(clock(10), watermark_us=0, inputs_us=4, unheld_inputs_us=4)
+    assert it.absorb(rows, lagging, consumed(1)).counts["unconsumed"] == 0
+    sums = it.absorb(None, replace(lagging, lookup_us=11, rest=Rest.OPEN), consumed(1))
+    assert [sums.counts[name] for name in ("unconsumed", "unresolved", "misplaced", "unknown_id")] == [1, 1, 0, 0]
+    long_due = replace(lagging, lookup_us=40, outputs_us=40, watermark_us=2**60, rest=Rest.OPEN)
+    it.absorb(None, replace(long_due, lookup_us=12, outputs_us=12), consumed(1))
+    assert outstanding(it.absorb(None, long_due, consumed(2))) == {"overdue": 1}, "as in the live mode"
+
+
+def open_counts(runner: BatchRunner) -> dict[str, int]:
+    return outstanding(runner.judging.sums)
+
+
+def test_what_an_engine_has_consumed_since_a_run_found_it_behind_is_not_due_by_that_run(tmp_path: Path) -> None:
+    """The engine is down at the end of a run; it comes back, consumes all, and rightly keeps its last window open."""
+    runs = RunsOfOneState(tmp_path)
+    runs.now_us += 1
+    ended = runs.start()
+    ended.conclude(runs.rests, leave_open=False, at_rest=False)
+    assert (open_counts(ended), verdict(ended)) == ({"unconsumed": 2}, UNKNOWN)
+    assert ended.books.batch == 1, "it was the last commit"
+
+    runs.told.committed = 4
+    runs.now_us += 2 * MISSING_AFTER_US
+    live = runs.start()
+    live.advance(None, {})
+    assert (open_counts(live), verdict(live)) == ({"pending": 2}, PASS)
+
+    # Neither does the end of a run that finds no rest; one that does closes the window, as ever.
+    runs.now_us += 2 * MISSING_AFTER_US
+    again = runs.start()
+    again.conclude(runs.moving, leave_open=False, at_rest=False)
+    assert (open_counts(again), verdict(again)) == ({"pending": 2}, UNKNOWN)
+    at_rest = runs.start()
+    at_rest.conclude(runs.rests, leave_open=False, at_rest=False)
+    assert (open_counts(at_rest), verdict(at_rest)) == ({"missing": 2}, Verdict.FAIL)
+
+
+def test_a_kill_between_the_two_commits_of_the_end_of_a_run_closes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runs = RunsOfOneState(tmp_path)
+    runs.told.committed = 4
+    runs.now_us += 1
+    killed = runs.start()
+    advance = BatchRunner.advance
+
+    def first_only(*given: Any, **named: Any) -> None:
+        if killed.books.batch > 0:
+            raise KeyboardInterrupt
+        advance(*given, **named)
+
+    monkeypatch.setattr(BatchRunner, "advance", first_only)
+    with pytest.raises(KeyboardInterrupt):
+        killed.conclude(runs.rests, leave_open=False, at_rest=False)
+    monkeypatch.undo()
+    runs.now_us += 2 * MISSING_AFTER_US
+    live = runs.start()
+    live.advance(None, {})
+    assert (open_counts(live), verdict(live)) == ({"pending": 2}, PASS)
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_run_that_leaves_open_windows_never_passes_with_a_dead_engine(moves: bool, tmp_path: Path) -> None:
+    """What the engine has not consumed lies in a window that the watermark has not passed."""
+    runs = RunsOfOneState(tmp_path)
+    runs.told.committed = 2
+    runs.now_us += 1
+    dead = runs.start()
+    dead.conclude(runs.moving if moves else runs.rests, leave_open=True, at_rest=False)
+    assert (open_counts(dead), verdict(dead)) == ({"unconsumed": 2}, UNKNOWN)
+    runs.told.committed = 4
+    runs.now_us += 1
+    alive = runs.start()
+    alive.conclude(runs.moving if moves else runs.rests, leave_open=True, at_rest=False)
+    assert (open_counts(alive), verdict(alive)) == ({"pending": 2}, PASS)
+
+
+def test_the_exit_status_is_that_of_the_report_though_retention_drops_cells_in_the_last_commit(
+    tmp_path: Path,
+) -> None:
+    runs = RunsOfOneState(tmp_path)
+    publisher = Publisher(runs.config, tmp_path)
+    run = Generations(
+        *(runs.config, runs.tables, runs.brokers, publisher, None),
+        once=True, leave_open=False, at_rest=False, say=lambda _: None, stop=threading.Event(),
+    )  # fmt: skip
+    runs.now_us += 4 * runs.config.state.retention
+    run._runner = ended = runs.start(run._publish)
+    run._begun, run._record = dict(runs.rests), ended.record
+    (tmp_path / "lock").touch()
+    found = run._ended(ended)
+    assert len(ended.judging.cells) == 1, "the answered cell has left"
+    outcome = json.loads((tmp_path / "report.json").read_text())["outcome"]
+    assert (outcome, found) == ("unknown", UNKNOWN)
+
+
+def test_what_is_blocked_for_too_long_is_counted_too(tmp_path: Path) -> None:
+    it = judging(tmp_path, tells_unconsumed=False)
+    held = replace(clock(10), outputs_us=4, outputs_held=True)
+    it.absorb(facts(fact("input", [1, 2], batch=0, lookup_us=5)), held, {})
+    sums = it.absorb(None, replace(held, lookup_us=20, unheld_outputs_us=20), {})
+    assert (sums.counts["blocked"], sums.blocked_overdue) == (2, 0)
+    sums = it.absorb(None, replace(held, lookup_us=30, unheld_outputs_us=30), {})
+    assert (sums.counts["blocked"], sums.blocked_overdue, sums.blocked_due_us) == (2, 2, 10)
+    shown = snapshot(tmp_path, replace(sums, cells_settled=1), RunRecord())
+    assert (shown.verdicts[Guarantee.AT_MOST_ONCE], shown.verdicts[Guarantee.EXACTLY_ONCE]) == (PASS, UNKNOWN)
+    assert "may hold the answers to 2 events for more than 2m, since" in shown.reasons[0]
+
+
+def snapshot(folder: Path, sums: Sums, record: RunRecord, committed: int | None = 1) -> Snapshot:
+    given = config(folder)
+    grouped: Config = given.model_copy(update={"engine": given.engine.model_copy(update={"consumer_group": "g"})})
+    frontier = Frontier("input", "input", 0, "t", 0, 3, 0, 3, 3, 20, records=3, committed_offset=committed)
+    return snapshot_of(
+        grouped, Books(TimeRules(0, 0), batch=1, lookup_us=30, frontiers={PLACE: frontier}), sums, record
+    )
+
+
+def test_a_loss_is_in_doubt_while_the_engine_is_behind(tmp_path: Path) -> None:
+    none = Sums.empty()
+    counts = {**none.counts, "unconsumed": 20_996}
+    sums = replace(none, counts=counts, cells_settled=1, unconsumed_overdue=20_996, unconsumed_due_us=10)
+    shown = snapshot(tmp_path, sums, RunRecord())
+    in_doubt = {Guarantee.AT_MOST_ONCE: PASS, Guarantee.AT_LEAST_ONCE: UNKNOWN, Guarantee.EXACTLY_ONCE: UNKNOWN}
+    assert shown.verdicts == shown.verdicts_over["1h"] == shown.verdicts_over["24h"] == in_doubt
+    assert shown.reasons == (
+        "20,996 events have not been consumed by group g for more than 2m, since 1970-01-01T00:00:00.000010Z",
+    )
+    assert "is misspelt" in snapshot(tmp_path, sums, RunRecord(), None).reasons[0]
+    assert (
+        "the committed offset 4 of input-0 is past the end of the log (3)"
+        in snapshot(tmp_path, sums, RunRecord(), 4).reasons[0]
+    )
+    # For less than missing_after: the live mode says nothing, and a run that ends never passes.
+    sums = replace(none, counts={**none.counts, "unconsumed": 1}, cells_settled=1)
+    assert set(snapshot(tmp_path, sums, RunRecord()).verdicts.values()) == {PASS}
+    shown = snapshot(tmp_path, sums, RunRecord(has_ended=True))
+    assert set(shown.verdicts.values()) == {UNKNOWN}
+    assert shown.reasons[0].startswith("1 event has not been consumed by group g at the end of the run")
+
+
+AT_START = Lookup("t", 0, 3, 3)
+AT_END = Frontier("input", "input", 0, "t", 0, 3, 0, 3, 3, 20)
+
+
+@pytest.mark.parametrize(
+    ("begun", "end", "why"),
+    [
+        (AT_START, AT_END, None),
+        (
+            AT_START,
+            replace(AT_END, high_watermark=5, last_stable_offset=5),
+            "the end of input-0 moved from offset 3 to 5",
+        ),
+        (replace(AT_START, topic_id="s"), AT_END, "topic input was deleted and created again"),
+        (None, AT_END, "input-0 was created"),
+        (
+            AT_START,
+            replace(AT_END, next_offset=2, last_stable_offset=2),
+            "an open transaction holds input-0 back from offset 2",
+        ),
+        (AT_START, replace(AT_END, next_offset=1), "input-0 has 2 offsets that were not read"),
+    ],
+)
+def test_a_pipeline_at_rest_is_read_to_ends_that_do_not_move(
+    begun: Lookup | None, end: Frontier, why: str | None
+) -> None:
+    known = {} if begun is None else {PLACE: begun}
+    assert EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ()) == why
+    assert EndOfRun(Rest.ALL, known, checked=False).unrest({PLACE: end}, ()) is None
+    assert (EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ["late"]) or "").startswith("topic late was created")
+
+
+def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_id(tmp_path: Path) -> None:
+    """1 is answered, 2 is not; 9 and a second 1 came instead. By number alone nothing would be outstanding."""
+    it = judging(tmp_path, tells_unconsumed=False)
+    rows = facts(
+        fact("input", [1, 2, 3], batch=0, lookup_us=5),
+        fact("output", [1, 1, 9], batch=0, lookup_us=5),
+        fact("input", [9], batch=0, lookup_us=5, key="b"),
+    )
+    held = replace(clock(10), inputs_us=4, inputs_held=True, unheld_inputs_us=4)
+    names = ("processed", "unresolved", "missing", "duplicate", "misplaced", "pending")
+    sums = it.absorb(rows, held, {})
+    # The reader itself may be behind: for that moment, as many are outstanding as a correct engine would owe.
+    assert [sums.counts[name] for name in names] == [3, 0, 0, 0, 0, 1]
+    sums = it.absorb(None, replace(held, lookup_us=11, unheld_inputs_us=11), {})
+    assert [sums.counts[name] for name in names] == [1, 2, 0, 0, 0, 3]
+    late = replace(held, lookup_us=40, outputs_us=40, unheld_inputs_us=40)
+    sums = it.absorb(None, late, {})
+    assert [sums.counts[name] for name in names] == [1, 2, 3, 0, 0, 0]
+    # Resolved, it is a violation that names its ids; the transaction comes again, and takes nothing back.
+    sums = it.absorb(None, clock(50), {})
+    assert [sums.counts[name] for name in names] == [1, 0, 3, 1, 1, 0]
+    assert (it.evidence[0, "duplicate"], it.evidence[0, "misplaced"]) == (("1",), ("9",))
+    assert it.absorb(None, replace(late, lookup_us=60), {}).on_record["duplicate"] == 1

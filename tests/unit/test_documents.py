@@ -1,0 +1,128 @@
+"""YAML of users: what could grow, loop or take minutes is refused in one sentence with status 2, within a second."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from validator.cli.main import main
+from validator.config.document import parse_value
+from validator.config.errors import ConfigError
+from validator.config.load import loads
+from validator.model.documents import DocumentRefused, parse, read
+from validator.model.references import EXPANDED_MAX, FILE_BYTES_MAX, ReferencesUnresolved, expanded, variables_in
+
+pytestmark = pytest.mark.unit
+
+BOMB = "a0: &a0 [lol, lol]\n" + "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 9)}]\n" for i in range(1, 30))
+HARMFUL = {
+    "a bomb of aliases": (BOMB, "more than 10,000 keys and values"),
+    "a ladder of aliases": ("a0: &a0 []\n" + "".join(f"a{i}: &a{i} [*a{i - 1}]\n" for i in range(1, 40)), "levels"),
+    "an anchor that holds itself": ("a: &a [*a]", "line 1, column 8: alias *a has no complete anchor before it"),
+    "an anchor that is its own key": ("a: &a {*a : b}", "alias *a"),
+    "an alias without an anchor": ("a: *b", "alias *b"),
+    "an anchor said twice": ("a: &a b\nc: &a [*a]", "line 2, column 4: anchor &a is said twice"),
+    "a merge key": ("b:\n  <<: {c: 1}", "line 2, column 3: merge keys (<<) are not accepted"),
+    "a list of merges": ("<<: [{a: 1}, {b: 2}]", "merge keys"),
+    "a key said twice": ("a: 1\nb: {c: 1, 'c': 2}", "line 2, column 11: key 'c' is said twice"),
+    "a key that is no text": ("1: a", "a key is not text"),
+    "a key that is a list": ("? [a, b]\n: c", "a key is not text"),
+    "brackets": ("a: " + "[" * 10_000, "levels of nesting"),
+    "braces": ("a: " + "{a: " * 10_000, "levels of nesting"),
+    "dashes": ("a:\n  " + "- " * 10_000 + "b", "levels of nesting"),
+    "indentation": ("".join(" " * depth + "a:\n" for depth in range(600)), "levels of nesting"),
+    "an object of Python": ("a: !!python/object/apply:os.system [id]", "tags (!) are not accepted"),
+    "a tag of one's own": ("a: !vault secret", "tags (!)"),
+    "a set": ("a: !!set {b}", "tags (!)"),
+    "a large text": ("a: " + "b" * 300_000, "more than 256 KiB"),
+    "many values": ("a: [" + "1," * 100_000 + "1]", "more than 10,000 keys and values"),
+    "an escape beyond all characters": ('a: "\\UFFFFFFFF"', "no value"),
+    "a number without digits": ("a: 0x_", "no value"),
+    "half a character": ('a: "\\ud800"', "NUL or a surrogate"),
+    "a NUL": ('a: "\\0"', "NUL or a surrogate"),
+    "two documents": ("a: 1\n---\nb: 2", "found another document"),
+    "no YAML": ("a: [", "line 1, column 5"),
+}  # fmt: skip
+COMMANDS = {
+    "validator": ("config", "check"),
+    "generator": ("generate",),
+    "faults": ("faults", "plan"),
+    "campaign": ("campaign", "--dry-run"),
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+@pytest.mark.parametrize("harm", HARMFUL)
+def test_every_command_refuses_what_could_grow_or_loop_in_one_sentence_within_a_second(
+    harm: str, command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text, said = HARMFUL[harm]
+    file = tmp_path / "given.yaml"
+    file.write_text(text, encoding="utf-8")
+    begin = time.process_time()
+    status = main([*command, str(file)])
+    took = time.process_time() - begin
+    lines = capsys.readouterr().err.splitlines()
+    assert (status, len(lines)) == (2, 1), lines
+    assert said in lines[0]
+    assert str(file) in lines[0]
+    assert len(lines[0]) < 1000
+    assert took < 1.0
+
+
+@pytest.mark.parametrize("text", ["a: " + "9" * 200_000, "a: " + "1:" * 100_000 + "1", "a: 2026-01-01T00:00:00Z"])
+def test_long_numbers_and_times_stay_text(text: str) -> None:
+    begin = time.process_time()
+    assert parse(text) == {"a": text.removeprefix("a: ")}
+    assert time.process_time() - begin < 1.0
+
+
+def test_plain_yaml_is_read_as_before() -> None:
+    text = "a: {b: [1, 2.5, true, ~, x], 'c d': \"e\\n\"}\nf: |\n  g\n  h\n'<<': quoted\n"
+    assert parse(text) == {"a": {"b": [1, 2.5, True, None, "x"], "c d": "e\n"}, "f": "g\nh\n", "<<": "quoted"}
+    shared = parse("a: &a {b: [1]}\nc: *a\nd: [*a, &s text, *s]\n")
+    assert shared == {"a": {"b": [1]}, "c": {"b": [1]}, "d": [{"b": [1]}, "text", "text"]}
+    assert shared["a"]["b"] is not shared["c"]["b"]
+    assert parse("[" * 32 + "]" * 32)
+    with pytest.raises(DocumentRefused):
+        parse("[" * 33 + "]" * 33)
+
+
+def test_a_file_without_end_is_refused() -> None:
+    with pytest.raises(DocumentRefused, match="more than 256 KiB"):
+        read(Path("/dev/zero"))
+
+
+def test_overrides_of_any_depth_and_content_are_bounded() -> None:
+    deep = ".".join(["a"] * 5_000)
+    for given in ({"assignments": [f"{deep}=1"]}, {"environment": {f"STREAMPROOF__{deep.replace('.', '__')}": "1"}}):
+        with pytest.raises(ConfigError, match="it has more than 32 levels; name a setting") as refused:
+            loads("a: 1", "/etc", **{"environment": {}, **given})  # type: ignore[arg-type]
+        assert len(str(refused.value)) < 300
+    # A password may look like an alias.
+    assert parse_value("*hunter2") == "*hunter2"
+
+
+def test_references_cannot_expand_without_bound(tmp_path: Path) -> None:
+    (tmp_path / "large").write_text("x" * FILE_BYTES_MAX)
+    (tmp_path / "larger").write_text("x" * (FILE_BYTES_MAX + 1))
+    many = ["${A}" * 200] * 200
+    begin = time.process_time()
+    with pytest.raises(ReferencesUnresolved, match="more than 8,388,608 characters") as refused:
+        expanded({"a": many}, {"A": "y" * 100_000}, tmp_path)
+    assert len(refused.value.problems) == 1
+    assert time.process_time() - begin < 1.0
+    with pytest.raises(ReferencesUnresolved, match="more than 8,388,608 characters"):
+        expanded(["${file:large}"] * (EXPANDED_MAX // FILE_BYTES_MAX + 1), {}, tmp_path)
+    for endless in ("larger", "/dev/zero"):
+        with pytest.raises(ReferencesUnresolved, match=r"a: file .* has more than 1,048,576 bytes"):
+            expanded({"a": f"${{file:{endless}}}"}, {}, tmp_path)
+    # What a variable holds is not expanded again.
+    assert expanded(["${A}-$${A}"], {"A": "${A}${A}"}, tmp_path) == ["${A}${A}-${A}"]
+
+
+def test_variables_in_names_what_a_document_refers_to() -> None:
+    document = {"a": ["${USER_1} and ${PASSWORD}", {"b": "$${NONE} ${file:x} ${not one}"}], "c": 1}
+    assert variables_in(document) == {"USER_1", "PASSWORD"}

@@ -1,0 +1,129 @@
+"""What ends a run is told in a sentence, whoever's text it comes with."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import subprocess
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+from pyspark import SparkContext
+
+from validator.stream.failures import known_sentence
+
+pytestmark = pytest.mark.unit
+
+FAILED = "[STREAM_FAILED] Query [id = 1, runId = 2] terminated with exception: "
+
+
+@pytest.fixture
+def state(tmp_path: Path) -> Path:
+    """A state folder that is locked."""
+    (tmp_path / "lock").write_text("1\n")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        (
+            "org.apache.kafka.common.errors.UnknownTopicOrPartitionException: This server does not host this topic.",
+            "the brokers did not know a topic or partition for a moment",
+        ),
+        (
+            "java.nio.file.FileSystemException: /x: Too many open files",
+            "the limit of open files is reached: raise it (ulimit -n; for a service of systemd LimitNOFILE=)",
+        ),
+        (
+            "java.io.IOException: /mnt/x (Read-only file system)",
+            (
+                "the file system of /mnt/x is read-only: mount it for writing, or set spark.local.dir in spark.options "
+                "to another folder where this one is of Spark"
+            ),
+        ),
+    ],
+)
+def test_a_text_of_others_becomes_a_sentence(state: Path, text: str, sentence: str) -> None:
+    assert known_sentence(RuntimeError(FAILED + text), state) == sentence
+    error = RuntimeError("An error occurred while calling o7542.getResult")
+    error.__cause__ = RuntimeError(text)
+    assert known_sentence(error, state) == sentence
+
+
+def test_what_is_not_known_has_no_sentence(state: Path) -> None:
+    error = ValueError("first\nsecond")
+    assert known_sentence(error, state) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device"),
+        RuntimeError("Generic error: No space left on device (os error 28)"),
+    ],
+)
+def test_a_full_disk_is_told_with_path_and_bytes(
+    state: Path, error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full = SimpleNamespace(f_bavail=1, f_frsize=4096, f_files=100, f_favail=50, f_blocks=9, f_bfree=1)
+    monkeypatch.setattr(os, "statvfs", lambda _: full)
+    assert re.fullmatch(
+        rf"no room is left for the state {re.escape(str(state))} \([\d,]+ bytes are free there, and the state has 2 "
+        r"bytes\): free some and start the sidecar again, it goes on from here",
+        known_sentence(error, state),
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(errno.ENOSPC, "No space left on device", "/mnt/spark-local/x"),
+        OSError(errno.EDQUOT, "Disk quota exceeded", "/mnt/spark-local/x"),
+        RuntimeError(FAILED + "java.nio.file.FileSystemException: /mnt/spark-local/x: No space left on device"),
+        RuntimeError(FAILED + "java.io.FileNotFoundException: /mnt/spark-local/x (No space left on device)"),
+        RuntimeError("OSError: [Errno 28] No space left on device: '/mnt/spark-local/x'"),
+    ],
+)
+def test_a_full_disk_that_is_not_the_state_s_is_named(state: Path, error: Exception) -> None:
+    assert re.fullmatch(
+        r"no room is left on the disk of /mnt/spark-local/x \([\d,]+ bytes are free there\): free some, or set "
+        r"spark\.local\.dir in spark\.options to another folder where this one is of Spark, and start .*",
+        known_sentence(error, state) or "",
+    )
+
+
+def test_a_file_of_the_state_and_a_disk_that_has_room_are_distinguished(state: Path) -> None:
+    own = OSError(errno.ENOSPC, "No space left on device", str(state / "facts" / "x"))
+    assert (known_sentence(own, state) or "").startswith(f"no room is left for the state {state} (")
+    spark = RuntimeError("java.io.IOException: No space left on device")
+    assert (known_sentence(spark, state) or "").startswith(
+        f"no room was left on a disk, and that of the state {state} has some ("
+    )
+    locked = OSError(errno.EROFS, "Read-only file system", str(state / "facts"))
+    assert known_sentence(locked, state) == f"the file system of the state {state} is read-only: mount it for writing"
+
+
+def test_a_reader_of_the_output_that_has_gone_is_not_the_jvm(state: Path) -> None:
+    assert known_sentence(BrokenPipeError(errno.EPIPE, "Broken pipe"), state) is None
+
+
+def test_a_state_that_is_gone_explains_all_else(state: Path) -> None:
+    said = "was deleted while the sidecar ran: what it had verified is lost, and the next start begins anew"
+    (state / "lock").unlink()
+    assert known_sentence(ValueError("whatever"), state) == f"the lock file of the state folder {state} {said}"
+    state.rmdir()
+    assert known_sentence(OSError(errno.ENOENT, "No such file"), state) == f"the state folder {state} {said}"
+
+
+def test_a_jvm_that_was_killed_is_told_with_its_signal(state: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    jvm = subprocess.Popen(["sleep", "600"])
+    monkeypatch.setattr(SparkContext, "_gateway", SimpleNamespace(proc=jvm))
+    assert known_sentence(ValueError("whatever"), state) is None
+    jvm.kill()
+    assert known_sentence(ConnectionResetError("reset"), state) == (
+        "the Spark JVM is gone (SIGKILL ended it, as the kernel does where memory runs out): start the sidecar again, "
+        "it goes on from here"
+    )

@@ -1,0 +1,132 @@
+"""Offsets without a visible record: transaction markers, or records that compaction removed; and states from before."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from tests.unit import publish_snapshots
+from validator.model.books import Books, Hole, TimeRules
+from validator.model.frontier import FOREVER_OFFSET, UNREADABLE_POLICY, Frontier, Lookup, PartitionId
+from validator.reconcile.facts import FACTS_SCHEMA, Side
+from validator.state import tables
+from validator.state.tables import StateTables, Table
+from validator.stream.committing import frontier_rows
+from validator.stream.judging import Sums
+from validator.stream.recovery import recover
+from validator.stream.reporting import doubts_of
+from validator.stream.run_record import RunRecord
+from validator.stream.starting import opened
+
+DAY_US = 86_400_000_000
+IN, OUT = PartitionId("in", 0), PartitionId("out", 0)
+COUNTS = ("cleanup_policy", "compacted_below", "compacted", "markers")
+
+
+def lookups(end: int) -> dict[PartitionId, Lookup]:
+    return {place: Lookup(place.topic, 0, end, end) for place in (IN, OUT)}
+
+
+def begun() -> Books:
+    """Both topics were read to offset 10 and hold no gap; the output was read through until the instant 5."""
+    frontiers = {
+        place: Frontier(side, place.topic, 0, place.topic, 0, 10, 0, 10, 10, 5, read_through_us=5, records=10)
+        for place, side in ((IN, "input"), (OUT, "output"))
+    }
+    return Books(TimeRules(0, 1), batch=3, lookup_us=5, frontiers=frontiers)
+
+
+def read(before: Books, policy: str, *places: PartitionId) -> tuple[Books, tuple[Hole, ...]]:
+    """One more batch, up to offset 14, that finds no record on ``places``; the topics have ``policy``."""
+    books = before.looked_up(4, 9, lookups(20), dict.fromkeys(places, 14))
+    gaps = books.gaps([])
+    assert gaps == dict.fromkeys(places, 4)
+    return books.with_policies({"in": policy, "out": policy}, lookups(20)).with_gaps(gaps, before)
+
+
+def reasons(books: Books) -> list[str]:
+    config = publish_snapshots.config(Path("state"))
+    said = [doubt.sentence for doubt in doubts_of(config, books, RunRecord(), Sums.empty())]
+    return [sentence for sentence in said if "nothing has settled" not in sentence]
+
+
+@pytest.mark.parametrize("policy", ["compact", "compact,delete", UNREADABLE_POLICY])
+def test_what_compaction_may_have_removed_is_gone(policy: str) -> None:
+    books, holes = read(begun(), policy, IN, OUT)
+    assert holes == (Hole(IN, 11),)
+    assert books.frontiers[IN].last_data_us == 9, "no idle partition"
+    assert (books.frontiers[OUT].gone_us, books.frontiers[IN].unprovable_below) == (5, 20)
+    assert RunRecord().hidden_inputs(books) == 4
+    why = (
+        f"cleanup.policy={policy}" if policy else "cleanup.policy could not be read: grant DescribeConfigs on the topic"
+    )
+    assert reasons(books) == [
+        f"topic {topic} has 4 offsets without a visible record, and compaction may have removed what they held before "
+        f"it was read ({why})"
+        for topic in ("in", "out")
+    ]
+
+
+def test_markers_of_a_topic_that_is_not_compacted_hide_nothing() -> None:
+    books, holes = read(begun(), "delete", IN, OUT)
+    assert (holes, reasons(books), RunRecord().hidden_inputs(books)) == ((), [], 0)
+    assert (books.frontiers[OUT].gone_us, books.frontiers[IN].unprovable_below) == (None, None)
+    assert books.gaps([]) == {}
+
+
+def test_what_existed_while_a_topic_was_compacted_stays_in_doubt() -> None:
+    frontier = begun().frontiers[OUT]
+    for policy, end, below in (
+        ("delete", 11, None),
+        ("compact", 12, FOREVER_OFFSET),
+        ("delete", 13, FOREVER_OFFSET),  # it may have been changed after the lookup of this high watermark
+        ("delete", 14, 14),
+        ("delete", 15, 14),
+        ("compact", 16, FOREVER_OFFSET),
+    ):
+        frontier = frontier.with_policy(policy, Lookup("out", 0, end, end))
+        assert frontier.compacted_below == below
+
+
+@pytest.mark.parametrize(("input_start", "expired"), [(0, 3), (2, 0)])
+def test_answers_that_were_gone_before_the_first_read_are_expired_beside_whole_inputs(
+    input_start: int, expired: int
+) -> None:
+    """Where inputs lack their first events too, the horizon leaves their cells out."""
+    looked_up = {IN: Lookup("in", input_start, 5, 5), OUT: Lookup("out", 3, 6, 6)}
+    brokers: Any = SimpleNamespace(lookup=lambda _: dict(looked_up))
+    config: Any = SimpleNamespace(start=SimpleNamespace(kind="earliest"))
+    sources: Any = [SimpleNamespace(side=Side.INPUT, topic="in"), SimpleNamespace(side=Side.OUTPUT, topic="out")]
+    topics: Any = {name: SimpleNamespace(partitions=(0,), id=name) for name in ("in", "out")}
+    books, _ = opened(Books(TimeRules(0, 1)), config, brokers, sources, topics, 9)
+    found = books.frontiers[OUT]
+    assert (found.next_offset, found.expired, found.invisible, found.gone_us) == (3, expired, 0, 0)
+
+
+def test_a_state_of_a_version_without_these_counts_is_read_and_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = FACTS_SCHEMA.get_field_index("frontier")
+    fields = [field for field in FACTS_SCHEMA.field(at).type if field.name not in COUNTS]
+    old = FACTS_SCHEMA.set(at, pa.field("frontier", pa.struct(fields)))
+    before = replace(begun(), frontiers={OUT: replace(begun().frontiers[OUT], records=7)})
+    rows = frontier_rows(before, None, DAY_US).to_pylist()
+    for row in rows:
+        row["frontier"] = {name: row["frontier"][name] for name in row["frontier"] if name not in COUNTS}
+    with monkeypatch.context() as patched:
+        patched.setattr(tables, "SCHEMAS", {**tables.SCHEMAS, Table.FACTS: old})
+        StateTables(tmp_path).append(pa.Table.from_pylist(rows, old), Table.FACTS, writer="w", version=3)
+    state = StateTables(tmp_path)
+    found = recover(state, TimeRules(0, 1), 10).books
+    assert (found.frontiers[OUT].compacted, found.frontiers[OUT].markers) == (0, None)
+    # Its gaps were met at some time before.
+    books = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
+    books, _ = books.with_gaps(books.gaps([]), found)
+    assert (books.frontiers[OUT].compacted, books.frontiers[OUT].gone_us) == (3, 0)
+    state.append(frontier_rows(books, None, DAY_US), Table.FACTS, writer="w", version=4)
+    assert recover(StateTables(tmp_path), TimeRules(0, 1), 10).books.frontiers[OUT].compacted == 3

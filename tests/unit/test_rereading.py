@@ -1,0 +1,102 @@
+"""Corrected fields: what never decoded is read again, whatever instruction the process is killed at."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from tests.unit.reconcile_rows import facts
+from tests.unit.test_positions import bad
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.config.model import Config
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Frontier, PartitionId
+from validator.state import identity
+from validator.state.identity import StateMismatch
+from validator.state.tables import StateTables, Table
+from validator.stream.committing import frontier_rows, mark_row
+from validator.stream.recovery import recover
+from validator.stream.rereading import _from_start, adopt, would_adopt
+
+DAY_US = 86_400_000_000
+CLICK, OUTPUT = PartitionId("click", 0), PartitionId("output", 0)
+CORRECTED = "inputs.0.fields.id=number"
+
+
+class Killed(Exception):
+    pass
+
+
+def config(folder: Path, *settings: str) -> Config:
+    return loads(EXAMPLES["clickstream"], folder, ["state.path=state", "metrics.port=0", *settings], {})
+
+
+def state(folder: Path, **of_click: int) -> StateTables:
+    """A state in which 5 records of ``click`` were read from offset 4 on, and results; at rest at the end."""
+    tables = StateTables(folder / "state")
+    tables.state.mkdir()
+    identity.check_or_write(tables.state, config(folder))
+    kept = Frontier("input", "click", 0, "one", 4, 9, 0, 9, 9, 7, read_through_us=5, **{"records": 5} | of_click)
+    results = replace(kept, side="output", topic="output", records=5, undecodable=1)
+    books = Books(TimeRules(0, 1), batch=2, lookup_us=7, frontiers={CLICK: kept, OUTPUT: results})
+    undecodable = {**bad(2, [4, 5, 6]), "topic": "click", "partition": 0, "reach_us": 60, "records": 0}
+    rows = [facts(undecodable), frontier_rows(books, None, DAY_US), mark_row(books, "rest_all", DAY_US)]
+    tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=2)
+    return tables
+
+
+def test_a_topic_that_never_decoded_is_read_again_from_where_it_began(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tables = state(tmp_path, undecodable=5)
+    corrected = config(tmp_path, CORRECTED)
+    assert would_adopt(tables, corrected) == ("click",)
+    assert recover(tables, TimeRules(0, 1), 60).cells.lateness.possible
+
+    def killed(*_: object) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(identity, "write", killed)
+        with pytest.raises(Killed):
+            adopt(tables, corrected)
+    for given, again in ((config(tmp_path), ()), (corrected, ("click",)), (corrected, ())):
+        assert adopt(tables, given) == again
+        recovered = recover(tables, TimeRules(0, 1), 60)
+        click, output = (recovered.books.frontiers[place] for place in (CLICK, OUTPUT))
+        assert (click.first_offset, click.next_offset, click.records, click.undecodable) == (4, 4, 0, 0)
+        assert (click.read_through_us, click.expired) == (None, 0)
+        assert (output.next_offset, output.records, output.undecodable) == (9, 5, 1)
+        # What its rows said is void.
+        assert not recovered.cells.lateness.possible
+        assert not recovered.positions.hidden
+
+
+def test_of_a_topic_that_was_made_again_what_the_old_one_held_is_expired() -> None:
+    made_again = Frontier("input", "click", 0, "two", -6, 3, 0, 9, 9, 7, records=9, undecodable=9, expired=0)
+    began = _from_start(made_again, 8)
+    assert (began.first_offset, began.next_offset, began.expired, began.records) == (-6, 0, 6, 0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "said"),
+    [
+        (CORRECTED, r'inputs\[0\].fields.id.path was "id" and is "number" now \(1 of 5 records of topic click decoded'),
+        ("outputs.0.fields.key=site", r"outputs\[0\].fields.key.*4 of 5 records of topic output decoded"),
+        ("inputs.0.topic=clicks", r'inputs\[0\].topic was "click" and is "clicks" now; give'),
+        ("inputs.0.duplicates=collapse", r"inputs\[0\].duplicates"),
+        ("oracle.size=7s", r"oracle.size"),
+    ],
+)
+def test_any_other_difference_is_refused_and_changes_nothing(tmp_path: Path, setting: str, said: str) -> None:
+    tables = state(tmp_path, undecodable=4)
+    before = recover(tables, TimeRules(0, 1), 60).books
+    for refuse in (adopt, would_adopt):
+        with pytest.raises(StateMismatch, match=said):
+            refuse(tables, config(tmp_path, setting))
+    assert recover(tables, TimeRules(0, 1), 60).books == before
+    assert adopt(tables, config(tmp_path)) == ()

@@ -1,0 +1,535 @@
+"""One Kafka record, decoded under its topic's configuration; where it does not decode, which field and why.
+
+This is the law of decoding (docs/configuration.md, "What decodes"). What `validator.codecs.plain_events` takes must
+decode here alike. JSON is RFC 8259, without what parsers add to it.
+"""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+
+from validator.codecs.times import Rounding, instant_of_decimal, instant_of_integer, instant_of_text
+
+if TYPE_CHECKING:
+    # Spark's workers decode, and start faster without the configuration's models.
+    from validator.config.model import FieldPath, Input, Late, Limits, Output
+
+DEEPEST: Final = 500
+"""Objects and arrays within one another that a value may have."""
+TOO_LARGE: Final = b"\x00too large: "
+"""Stands for a value above the limit, before its size (`validator.codecs.scalars.within`)."""
+LONGEST_NUMBER: Final = 1_000
+"""Characters that a number may have, as it is written and without an exponent."""
+
+_TOPIC_LENGTH_MAX: Final = 249
+"""Of a topic's name, as Kafka has it."""
+_LARGEST_ID: Final = 2**63 - 1
+_SMALLEST_ID: Final = -(2**63)
+_INTEGER: Final = re.compile(r"0|-?[1-9][0-9]{0,18}")
+_NUMBER: Final = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+_SPACES: Final = " \t\n\r"
+_OF_NUMBERS: Final = bytes(ord("0") if chr(byte) in "0123456789+-.eE" else ord(" ") for byte in range(256))
+_LONG_RUN: Final = b"0" * (LONGEST_NUMBER + 1)
+# Also one that does not end, or each quote in it would be tried.
+_STRING: Final = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*(?:"|\\?\Z)', re.DOTALL)
+_NO_BRACKETS: Final = bytes(byte for byte in range(256) if byte not in b"{}[]")
+_ABSENT: Final = object()
+_ANY: Final = 2**63
+_BYTES_OF_CHARACTER: Final = 4
+_DIGITS_OF_SIZE: Final = 19
+
+Json = Any
+"""What the parser returns: dict, list, str, int, `_Decimal`, bool or None."""
+
+
+class Record(NamedTuple):
+    """A record of Kafka. ``timestamp_us``: the record's timestamp in microseconds since the epoch."""
+
+    value: bytes | None
+    key: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
+    timestamp_us: int = 0
+    partition: int = 0
+    offset: int = 0
+
+
+class Event(NamedTuple):
+    """A decoded record of an input, late or rejected topic. An ``id`` is an integer of 64 bits or a text."""
+
+    id: int | str
+    key: str
+    event_time_us: int
+
+
+class Result(NamedTuple):
+    """A decoded record of an output topic. ``ids``: one list for each path of ``fields.ids``, or the one id."""
+
+    key: str
+    window_start_us: int
+    ids: tuple[list[int | str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A null value on an output topic: counted and ignored."""
+
+
+@dataclass(frozen=True, slots=True)
+class Undecodable:
+    """A record that does not decode. ``field``: the configured field (`id`, `key`, `event_time`, `window_start`,
+    `window_end`, `ids`), None for the whole value; ``path``: where it is configured to be; ``reason``: a clause such
+    as "is absent"."""
+
+    field: str | None
+    path: str | None
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class Unexamined(Undecodable):
+    """A record with a value, key or id above the limits. It may be right."""
+
+
+Decoded = Event | Result
+
+
+class _Refused(Exception):
+    """Why a field does not decode."""
+
+
+class _TooLong(_Refused):
+    """The key or an id is longer than the limits allow."""
+
+
+class _Decimal(str):
+    """A number with a fraction or an exponent, as it is written."""
+
+    __slots__ = ()
+
+
+class _Repeating(dict[str, Json]):
+    """An object in which names are repeated; ``repeated`` are these names."""
+
+    def __init__(self, pairs: list[tuple[str, Json]]) -> None:
+        super().__init__(pairs)
+        self.repeated = frozenset(name for name, times in Counter(name for name, _ in pairs).items() if times > 1)
+
+
+def _object(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    names = dict(pairs)
+    return names if len(names) == len(pairs) else _Repeating(pairs)
+
+
+def _no_constant(name: str) -> NoReturn:
+    raise _Refused(f"is not JSON: it holds {name}")
+
+
+def _short(kind: Callable[[str], Json]) -> Callable[[str], Json]:
+    def number(text: str) -> Json:
+        if len(text) > LONGEST_NUMBER:
+            raise _Refused(f"holds a number of more than {LONGEST_NUMBER:,} characters")
+        return kind(text)
+
+    return number
+
+
+_decoder: Final = json.JSONDecoder(object_pairs_hook=_object, parse_float=_Decimal, parse_constant=_no_constant)
+_careful_decoder: Final = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_short(_Decimal), parse_int=_short(int), parse_constant=_no_constant
+)
+
+
+def parsed(raw: bytes) -> Json:
+    """The one JSON value that ``raw`` is. Raises `_Refused` where it is none."""
+    try:
+        text = raw.decode()
+    except UnicodeDecodeError as error:
+        raise _Refused(f"is not UTF-8 text, at byte {error.start}") from None
+    decoder = _decoder
+    if len(raw) > LONGEST_NUMBER:
+        if raw.count(b"{") + raw.count(b"[") > DEEPEST and _depth(raw) > DEEPEST:
+            raise _Refused(f"is nested more than {DEEPEST} deep")
+        if _LONG_RUN in raw.translate(_OF_NUMBERS):
+            decoder = _careful_decoder
+    start = 0 if text[:1] == "{" else len(text) - len(text.lstrip(_SPACES))
+    try:
+        value, end = decoder.raw_decode(text, start)
+    except json.JSONDecodeError as error:
+        raise _Refused(_not_json(raw, error)) from None
+    except RecursionError:
+        raise _Refused(f"is nested more than {DEEPEST} deep") from None
+    if end < len(text) and text[end:].strip(_SPACES):
+        raise _Refused(f"has content after its first JSON value, at character {end}")
+    return value
+
+
+def _not_json(raw: bytes, error: json.JSONDecodeError) -> str:
+    if not raw.strip(_SPACES.encode()):
+        return "is white space only"
+    if raw.startswith(codecs.BOM_UTF8):
+        return "begins with a byte order mark"
+    return f"is not JSON: {error.msg[:1].lower()}{error.msg[1:]} at character {error.pos}"
+
+
+def _depth(raw: bytes) -> int:
+    """The deepest nesting of ``raw``, if it is JSON; brackets in strings do not count."""
+    deepest = depth = 0
+    for byte in _STRING.sub(b"", raw).translate(None, _NO_BRACKETS):
+        depth += 1 if byte in b"{[" else -1
+        deepest = max(deepest, depth)
+    return deepest
+
+
+def _kind(value: Json) -> str:
+    """What a JSON value is, as a clause."""
+    if value is None:
+        return "is null"
+    if isinstance(value, bool):
+        return "is a boolean"
+    if isinstance(value, (int, _Decimal)):
+        return "is a number"
+    if isinstance(value, dict):
+        return "is an object"
+    return "is an array" if isinstance(value, list) else "is a text"
+
+
+def _plain_number(text: str) -> str:
+    """A number without an exponent, a sign of zero, or zeros that say nothing: 1, 1.0 and 1e0 are the same."""
+    try:
+        number = Decimal(text)
+    except InvalidOperation:
+        raise _Refused(f"is a number of more than {LONGEST_NUMBER:,} digits") from None
+    if not number:
+        return "0"
+    _, digits, exponent = number.as_tuple()
+    assert isinstance(exponent, int), "JSON has no infinity"
+    if max(len(digits) + exponent, -exponent) > LONGEST_NUMBER:
+        raise _Refused(f"is a number of more than {LONGEST_NUMBER:,} digits")
+    plain = format(number, "f")
+    return plain.rstrip("0").rstrip(".") if "." in plain else plain
+
+
+def _scalar(value: Json) -> str:
+    """A JSON scalar as text. Raises `_Refused` where it is none."""
+    if type(value) is str:
+        if not value.isascii():
+            _check_surrogates(value)
+        return value
+    if value is True:
+        return "true"
+    if value is False:
+        return "false"
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, _Decimal):
+        return _plain_number(value)
+    raise _Refused(_kind(value))
+
+
+def _check_surrogates(text: str) -> None:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise _Refused("holds half of a surrogate pair, which is no character") from None
+
+
+def _id(value: Json, id_type: str) -> int | str:
+    """An id: a canonical integer of 64 bits is a number whether it is written as one or as a text; others are texts."""
+    if type(value) is int and id_type != "string" and _SMALLEST_ID <= value <= _LARGEST_ID:
+        return value
+    text = _scalar(value)
+    if id_type == "string":
+        return text
+    if len(text) <= 20 and _INTEGER.fullmatch(text):
+        number = int(text)
+        if _SMALLEST_ID <= number <= _LARGEST_ID:
+            return number
+    if id_type == "integer":
+        raise _Refused("is not an integer of 64 bits, as id_type asks for")
+    return text
+
+
+def _ids(value: Json, id_type: str) -> list[int | str]:
+    if type(value) is not list:
+        raise _Refused(_kind(value) + ", not an array of ids")
+    kinds = set(map(type, value))
+    if kinds == {int} and id_type != "string" and min(value) >= _SMALLEST_ID and max(value) <= _LARGEST_ID:
+        return value
+    found: list[int | str] = []
+    for item in value:
+        try:
+            found.append(_id(item, id_type))
+        except _Refused as refused:
+            raise _Refused(f"has an item that {refused}") from None
+    return found
+
+
+def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
+    if unit is None:
+        if type(value) is not str:
+            also = ", and no unit is configured" if _kind(value) == "is a number" else ""
+            raise _Refused(_kind(value) + also)
+        instant: int | str | None = instant_of_text(value, rounding)
+        if isinstance(instant, str):
+            raise _Refused(instant)
+    elif type(value) is int:
+        instant = instant_of_integer(value, unit, rounding)
+    elif isinstance(value, str):
+        if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
+            is_time = isinstance(instant_of_text(value), int)
+            raise _Refused(
+                f"is an ISO 8601 time, and the unit {unit} is configured" if is_time else "is a text that is no number"
+            )
+        instant = instant_of_decimal(value, unit, rounding)
+    else:
+        raise _Refused(_kind(value))
+    if instant is None:
+        raise _Refused("is a number too far from the epoch to be a time")
+    return instant
+
+
+def _text(raw: bytes | None) -> str:
+    """A key or a header of the record."""
+    if raw is None:
+        raise _Refused("is null")
+    try:
+        return raw.decode()
+    except UnicodeDecodeError as error:
+        raise _Refused(f"is not UTF-8 text, at byte {error.start}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    """A configured field. ``names``: the way into the value; empty where it is ``part``, a part of the record."""
+
+    field: str
+    path: str
+    names: tuple[str, ...]
+    part: str
+    unit: str | None
+
+    def of(self, record: Record, root: Json) -> Json:
+        """What is there: JSON, or what a part of the record is. Raises `_Refused`."""
+        if self.part:
+            return self._of_record(record)
+        value = root
+        for name in self.names:
+            if not isinstance(value, dict):
+                raise _Refused("is absent")
+            if type(value) is _Repeating and name in value.repeated:
+                raise _Refused(f"is ambiguous: its object has the name {name!r} more than once")
+            value = value.get(name, _ABSENT)
+        if value is _ABSENT:
+            raise _Refused("is absent")
+        if value is None:
+            raise _Refused("is null")
+        return value
+
+    def instant(self, record: Record, root: Json, rounding: Rounding) -> int:
+        """The field as microseconds since the epoch."""
+        if self.part == "$timestamp":
+            return record.timestamp_us
+        return _instant(self.of(record, root), self.unit, rounding)
+
+    def ids(self, record: Record, root: Json, id_type: str) -> list[int | str]:
+        """The field as a list of ids; a part of the record is the JSON text of one."""
+        value = self.of(record, root)
+        if self.part:
+            value = parsed(value.encode())
+        return _ids(value, id_type)
+
+    def _of_record(self, record: Record) -> Json:
+        if self.part == "$key":
+            return _text(record.key)
+        if self.part == "$timestamp":
+            return record.timestamp_us
+        if self.part in ("$offset", "$partition"):
+            return record.offset if self.part == "$offset" else record.partition
+        name = self.part.removeprefix("$header.")
+        # As Kafka's `Headers.lastHeader`.
+        for key, value in reversed(record.headers):
+            if key == name:
+                return _text(value)
+        raise _Refused("is absent")
+
+
+def _field(name: str, path: str, unit: str | None = None) -> _Field:
+    if path.startswith("$"):
+        return _Field(name, path, (), path, unit)
+    return _Field(name, path, tuple(path.split(".")), "", unit)
+
+
+def _fields(name: str, paths: Sequence[FieldPath]) -> tuple[_Field, ...]:
+    return tuple(_field(name, path.path, path.unit) for path in paths)
+
+
+def _whole_number(field: _Field, record: Record, root: Json) -> int:
+    """A number from 0 on: digits, or four or eight bytes of a header, big-endian. Raises `_Refused`."""
+    if field.part.startswith("$header."):
+        name = field.part.removeprefix("$header.")
+        raw = next((value for key, value in reversed(record.headers) if key == name), None) or b""
+        if len(raw) in (4, 8) and not raw.isdigit():
+            number = int.from_bytes(raw, "big", signed=True)
+            if number >= 0:
+                return number
+    text = _scalar(field.of(record, root))
+    if not (text.isascii() and text.isdigit() and len(text) <= 18):
+        raise _Refused("is not a whole number")
+    return int(text)
+
+
+class RecordDecoder:
+    """Decodes the records of one topic.
+
+    ``id_type`` is that of all inputs together (`auto`, `integer`, `string`). ``window_us``: the length of a window,
+    against which a result's ``window_end`` is checked; None leaves that out. ``limits``: None leaves sizes unchecked.
+    ``rounding``: of event times; the oracle's.
+    """
+
+    def __init__(
+        self,
+        entry: Input | Late | Output,
+        id_type: str = "auto",
+        window_us: int | None = None,
+        limits: Limits | None = None,
+        rounding: Rounding = "down",
+    ) -> None:
+        # Not the limits themselves: see the imports.
+        self._most = (limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else (_ANY, _ANY, _ANY)
+        self._id_type = id_type
+        self._window_us = window_us
+        self._end: _Field | None = None
+        self._id: _Field | None = None
+        self._lists: tuple[_Field, ...] = ()
+        at = entry.fields
+        self._key = _fields("key", at.key)
+        # Not `isinstance`: see the imports.
+        self._is_output = not hasattr(at, "event_time")
+        self._rounding: Rounding = "down" if self._is_output else rounding
+        if hasattr(at, "event_time"):
+            self._time = _field("event_time", at.event_time.path, at.event_time.unit)
+        else:
+            assert at.window_start is not None, "config refuses a windowed oracle without window_start"
+            self._time = _field("window_start", at.window_start.path, at.window_start.unit)
+            if at.window_end is not None:
+                self._end = _field("window_end", at.window_end.path, at.window_end.unit)
+            self._lists = tuple(_field("ids", path.path) for path in at.ids or ())
+        if at.id is not None:
+            self._id = _field("id", at.id.path)
+        fields = [*self._key, self._time, *filter(None, [self._end, self._id]), *self._lists]
+        self._reads_value = any(not field.part for field in fields)
+        named = getattr(at, "position", None)
+        self._named = (
+            ()
+            if named is None
+            else tuple(_field(name, getattr(named, name).path) for name in ("topic", "partition", "offset"))
+        )
+        self.names_positions = named is not None
+        """Whether a record can name the position of another one (`named_position`)."""
+        parts = [field.part for field in (*fields, *self._named)]
+        self.needs = {"key": "$key" in parts, "headers": any(part.startswith("$header.") for part in parts)}
+        """Which further columns of a Kafka record the fields are read from."""
+        self.takes_integers = id_type != "string"
+        """Whether an integer stays one."""
+        self.paths = [field.names for field in fields if field not in self._lists]
+        self.lists = [field.names for field in self._lists]
+        """Where in the value the fields are; empty for one that is a part of the record."""
+
+    def named_position(self, record: Record) -> str | None:
+        """The position that a record names, as ``TOPIC/PARTITION/OFFSET``; None where it names none."""
+        root: Json = None
+        try:
+            if record.value and any(not field.part for field in self._named):
+                root = parsed(record.value)
+            topic, partition, offset = self._named
+            named = _scalar(topic.of(record, root))
+            if len(named) > _TOPIC_LENGTH_MAX:
+                return None
+            return f"{named}/{_whole_number(partition, record, root)}/{_whole_number(offset, record, root)}"
+        except _Refused:
+            return None
+
+    def decode(self, record: Record) -> Decoded | Tombstone | Undecodable:
+        """What the record says, or why it says nothing."""
+        value = record.value
+        if value is None:
+            return Tombstone() if self._is_output else Undecodable(None, None, "is null")
+        if not value:
+            return Undecodable(None, None, "has zero bytes")
+        size = value.removeprefix(TOO_LARGE) if value.startswith(TOO_LARGE) else b""
+        if len(value) > self._most[0] or (size.isdigit() and len(size) <= _DIGITS_OF_SIZE):
+            return Unexamined(None, None, f"has {int(size or len(value))} bytes, above limits.value_bytes")
+        root: Json = None
+        if self._reads_value:
+            try:
+                root = parsed(value)
+            except _Refused as refused:
+                return Undecodable(None, None, str(refused))
+            if not isinstance(root, dict):
+                return Undecodable(None, None, f"{_kind(root)}, not a JSON object")
+        return self.decode_fields(record, root)
+
+    def decode_fields(self, record: Record, root: Json) -> Decoded | Undecodable:
+        """`decode`, of a value that is parsed."""
+        _, most_of_key, most_of_id = self._most
+        at = self._key[0]
+        try:
+            one: int | str | None = None
+            if self._id is not None:
+                at = self._id
+                one = _id(at.of(record, root), self._id_type)
+                _check_size(one, most_of_id, "id_bytes")
+            parts = []
+            for at in self._key:
+                parts.append(_scalar(at.of(record, root)))  # noqa: PERF401  # `at` is named where it is refused
+            key = parts[0] if len(parts) == 1 else _joined(parts)
+            _check_size(key, most_of_key, "key_bytes")
+            at = self._time
+            time = at.instant(record, root, self._rounding)
+            if not self._is_output:
+                assert one is not None, "an event has an id"
+                return Event(one, key, time)
+            if self._end is not None:
+                at = self._end
+                end = at.instant(record, root, self._rounding)
+                if self._window_us is not None and end != time + self._window_us:
+                    raise _Refused("is not one window's length after window_start")
+            lists: list[list[int | str]] = [] if one is None else [[one]]
+            for at in self._lists:
+                lists.append(at.ids(record, root, self._id_type))
+                # No part of a value is longer than the whole.
+                if at.part or len(record.value or b"") > most_of_id:
+                    for item in lists[-1]:
+                        _check_size(item, most_of_id, "id_bytes")
+            return Result(key, time, tuple(lists))
+        except _TooLong as refused:
+            return Unexamined(at.field, at.path, str(refused))
+        except _Refused as refused:
+            return Undecodable(at.field, at.path, str(refused))
+
+
+def _check_size(item: int | str, most: int, limit: str) -> None:
+    """Raises `_TooLong` where an id or a key has more than ``most`` bytes."""
+    if type(item) is str and len(item) * _BYTES_OF_CHARACTER > most:
+        size = len(item.encode())
+        if size > most:
+            raise _TooLong(f"has {size} bytes, above limits.{limit}")
+
+
+def _joined(parts: list[str]) -> str:
+    """A key of several fields: the JSON array of their texts."""
+    return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
+
+
+def decode_one(
+    record: Record, entry: Input | Late | Output, id_type: str = "auto", window_us: int | None = None
+) -> Decoded | Tombstone | Undecodable:
+    """`RecordDecoder` for a single record."""
+    return RecordDecoder(entry, id_type, window_us).decode(record)

@@ -1,0 +1,157 @@
+"""YAML that comes from a user, as plain data within bounds: what every configuration file of the project is read with.
+
+Accepted is a small part of YAML: mappings with text keys that are written once, lists and plain values. Merge keys
+and tags are refused. Size, depth and number of values are bounded, so that reading takes less than a second; an alias
+counts as all that it stands for, so that a short text cannot become a large or endless value. Times stay text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+import yaml
+
+BYTES_MAX: Final = 256 * 1024
+"""Size of a file."""
+DEPTH_MAX: Final = 32
+"""Mappings and lists inside each other."""
+VALUES_MAX: Final = 10_000
+"""Keys, values, mappings and lists in one document."""
+_CHARACTERS_OF_A_VALUE: Final = 1_000
+"""A longer text counts as several values, so that aliases of it are bounded too."""
+
+_NUMBER_LENGTH_MAX: Final = 64
+"""A longer plain value is text: converting a million digits takes minutes."""
+_TIMESTAMP_TAG: Final = "tag:yaml.org,2002:timestamp"
+_MERGE_TAG: Final = "tag:yaml.org,2002:merge"
+_NO_TEXT: Final = re.compile("[\x00\ud800-\udfff]")
+_SHOWN_LENGTH: Final = 60
+
+
+class DocumentRefused(ValueError):
+    """A text is not accepted as a document. ``problem`` says why, ``place`` is ``line 3, column 7`` or empty."""
+
+    def __init__(self, problem: str, mark: Any = None) -> None:
+        self.problem = problem
+        self.place = "" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
+        super().__init__(f"{self.place}: {problem}" if self.place else problem)
+
+
+class _Loader(yaml.SafeLoader):
+    """A SafeLoader within the bounds of this module. It composes nodes as it scans, so it stops at the first excess."""
+
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # PyYAML keeps it on the class
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _TIMESTAMP_TAG]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._values = 0
+        self._depth = 0
+        self._deepest = 0
+        self._anchored: dict[str, tuple[int, int]] = {}
+        """Number of values and levels of each anchor that is complete."""
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        event: Any = self.peek_event()  # type: ignore[no-untyped-call]
+        anchor: str | None = event.anchor
+        if self.check_event(yaml.AliasEvent):
+            if anchor not in self._anchored:
+                raise DocumentRefused(f"alias *{_shown(anchor)} has no complete anchor before it", event.start_mark)
+            self._take(*self._anchored[anchor], event.start_mark)
+            return super().compose_node(parent, index)
+        if anchor in self.anchors:
+            raise DocumentRefused(f"anchor &{_shown(anchor)} is said twice", event.start_mark)
+        if event.tag is not None:
+            raise DocumentRefused("tags (!) are not accepted", event.start_mark)
+        values, depth, deepest = self._values, self._depth, self._deepest
+        self._deepest = depth
+        self._depth += isinstance(event, yaml.CollectionStartEvent)
+        length = len(event.value) if isinstance(event, yaml.ScalarEvent) else 0
+        self._take(1 + length // _CHARACTERS_OF_A_VALUE, 0, event.start_mark)
+        node = super().compose_node(parent, index)
+        if anchor is not None:
+            self._anchored[anchor] = (self._values - values, self._deepest - depth)
+        self._depth, self._deepest = depth, max(deepest, self._deepest)
+        return node
+
+    def _take(self, values: int, levels: int, mark: Any) -> None:
+        """Count ``values`` that are nested ``levels`` deep here, as often as they are used."""
+        self._values += values
+        self._deepest = max(self._deepest, self._depth + levels)
+        if self._values > VALUES_MAX:
+            raise DocumentRefused(f"more than {VALUES_MAX:,} keys and values", mark)
+        if self._deepest > DEPTH_MAX:
+            raise DocumentRefused(f"more than {DEPTH_MAX} levels of nesting", mark)
+
+    def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
+        if kind is yaml.ScalarNode and len(value) > _NUMBER_LENGTH_MAX:
+            implicit = (False, True)
+        return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
+
+    def construct_scalar(self, node: yaml.ScalarNode | yaml.MappingNode) -> Any:
+        value = super().construct_scalar(node)
+        if _NO_TEXT.search(value):
+            raise DocumentRefused("a character that no text may contain (NUL or a surrogate)", node.start_mark)
+        return value
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Hashable, Any]:  # noqa: FBT001, FBT002 - PyYAML's
+        seen: set[str] = set()
+        for key_node, _ in node.value:
+            if key_node.tag == _MERGE_TAG:
+                raise DocumentRefused("merge keys (<<) are not accepted", key_node.start_mark)
+            key = self.construct_object(key_node, deep=True) if isinstance(key_node, yaml.ScalarNode) else None
+            if not isinstance(key, str):
+                raise DocumentRefused("a key is not text, write it in quotes", key_node.start_mark)
+            if key in seen:
+                raise DocumentRefused(f"key {_shown(key)!r} is said twice", key_node.start_mark)
+            seen.add(key)
+        return super().construct_mapping(node, deep)
+
+
+def _shown(name: object) -> str:
+    return str(name)[:_SHOWN_LENGTH]
+
+
+def parse(text: str) -> Any:
+    """The value that the YAML ``text`` holds. Raises `DocumentRefused`."""
+    if len(text.encode(errors="surrogatepass")) > BYTES_MAX:
+        raise DocumentRefused(f"more than {BYTES_MAX // 1024} KiB")
+    try:
+        loader = _Loader(text)
+        try:
+            return _unshared(loader.get_single_data())
+        finally:
+            loader.dispose()
+    except yaml.MarkedYAMLError as error:
+        raise DocumentRefused(error.problem or "not valid YAML", error.problem_mark) from None
+    except yaml.YAMLError as error:
+        raise DocumentRefused(" ".join(str(error).split())) from None
+    except DocumentRefused:
+        raise
+    except (ValueError, OverflowError):
+        # PyYAML's conversions of numbers and escapes do not check what they convert: `0x_`, "\UFFFFFFFF".
+        raise DocumentRefused("a number or an escape that has no value") from None
+
+
+def _unshared(value: Any) -> Any:
+    """``value`` without parts that occur twice in it: a change at one place must not change another."""
+    if isinstance(value, dict):
+        return {key: _unshared(item) for key, item in value.items()}
+    return [_unshared(item) for item in value] if isinstance(value, list) else value
+
+
+def read(path: Path) -> str:
+    """The text of a file that `parse` may take. Raises OSError, and `DocumentRefused` where it is no such text."""
+    with path.open("rb") as file:
+        content = file.read(BYTES_MAX + 1)
+    if len(content) > BYTES_MAX:
+        raise DocumentRefused(f"more than {BYTES_MAX // 1024} KiB")
+    try:
+        return content.decode("utf-8")
+    except UnicodeDecodeError:
+        raise DocumentRefused("not UTF-8 text") from None

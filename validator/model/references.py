@@ -1,0 +1,112 @@
+"""``${NAME}`` and ``${file:PATH}`` in the texts of a document, expanded after the YAML was read.
+
+Expansion is by value: what a variable holds can never add a key or a line, and is not expanded again. ``$${`` stands
+for a literal ``${``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+REFERENCE: Final = re.compile(r"\$(\$\{)|\$\{([^}]{0,500})\}")
+"""The bound keeps the search linear where braces are never closed."""
+NAME: Final = re.compile(r"^[A-Za-z_][A-Za-z0-9_]*$")
+FILE_BYTES_MAX: Final = 1024 * 1024
+"""Size of a file that a reference may name."""
+EXPANDED_MAX: Final = 8 * 1024 * 1024
+"""Characters that all references of a document may stand for together."""
+_SHOWN_LENGTH: Final = 60
+
+
+class ReferencesUnresolved(ValueError):
+    """References that cannot be expanded; ``problems`` holds one sentence for each."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        self.problems: tuple[str, ...] = tuple(problems)
+        super().__init__(" ".join(self.problems))
+
+
+def variables_in(document: Any) -> frozenset[str]:
+    """Names of the environment variables that the texts of ``document`` refer to."""
+    found = (match.group(2) for text in _texts(document) for match in REFERENCE.finditer(text))
+    return frozenset(name for name in found if name is not None and NAME.match(name))
+
+
+def _texts(node: Any) -> Iterator[str]:
+    if isinstance(node, str):
+        yield node
+    elif isinstance(node, dict | list):
+        for item in node.values() if isinstance(node, dict) else node:
+            yield from _texts(item)
+
+
+def expanded(document: Any, environment: Mapping[str, str], folder: Path) -> Any:
+    """``document`` with every reference replaced; relative file paths are relative to ``folder``.
+
+    Raises `ReferencesUnresolved`.
+    """
+    work = _Expansion(environment, folder)
+    result = work.of(document, "")
+    if work.problems:
+        raise ReferencesUnresolved(work.problems)
+    return result
+
+
+class _Expansion:
+    def __init__(self, environment: Mapping[str, str], folder: Path) -> None:
+        self._environment = environment
+        self._folder = folder
+        self._left = EXPANDED_MAX
+        self.problems: list[str] = []
+
+    def of(self, node: Any, place: str) -> Any:
+        if isinstance(node, dict):
+            return {key: self.of(item, f"{place}.{key}" if place else str(key)) for key, item in node.items()}
+        if isinstance(node, list):
+            return [self.of(item, f"{place}[{i}]") for i, item in enumerate(node)]
+        return REFERENCE.sub(lambda match: self._value(match, place), node) if isinstance(node, str) else node
+
+    def _value(self, match: re.Match[str], place: str) -> str:
+        if match.group(1):
+            return "${"
+        if self._left < 0:
+            return ""
+        try:
+            value = self._resolved(match.group(2))
+        except ValueError as error:
+            self.problems.append(f"{place}: {error}")
+            return ""
+        self._left -= len(value)
+        if self._left < 0:
+            self.problems.append(
+                f"{place}: the references of the document stand for more than {EXPANDED_MAX:,} characters; "
+                "shorten what they hold."
+            )
+        return value
+
+    def _resolved(self, reference: str) -> str:
+        if reference.startswith("file:"):
+            return self._content(Path(reference.removeprefix("file:").strip()))
+        if not NAME.match(reference):
+            mend = "write ${NAME} or ${file:PATH}, or $${ for a plain ${"
+            raise ValueError(f"${{{reference[:_SHOWN_LENGTH]}}} is no reference; {mend}.")
+        if reference not in self._environment:
+            raise ValueError(f"environment variable {reference} is not set; set it.")
+        return self._environment[reference]
+
+    def _content(self, path: Path) -> str:
+        try:
+            with (self._folder / path.expanduser()).open("rb") as file:
+                content = file.read(FILE_BYTES_MAX + 1)
+            if len(content) > FILE_BYTES_MAX:
+                raise ValueError(f"file {path} has more than {FILE_BYTES_MAX:,} bytes; name another.")
+            # Editors and `echo` end a file with a newline that is no part of the secret.
+            return content.decode("utf-8").rstrip("\r\n")
+        except (OSError, UnicodeDecodeError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
+            raise ValueError(f"file {path} cannot be read ({reason}); mend that or name another.") from error
+        except RuntimeError as error:
+            raise ValueError(f"file {path} has no home folder to be in; write its whole path.") from error

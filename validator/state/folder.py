@@ -1,0 +1,154 @@
+"""Which folder is a state of ours. A mark is written into it before anything else; without the mark nothing in it is
+written or removed.
+
+Taken are a folder that does not exist, an empty one, and the state of an earlier version, which has no mark yet. Any
+other folder is refused and stays as it is. A state is one folder: links in it are refused, never followed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import stat
+from pathlib import Path
+from typing import Final, TextIO
+
+MARK: Final = "streamproof-state.json"
+LOCK: Final = "lock"
+IDENTITY: Final = "identity.json"
+
+_CONTENT: Final = {"streamproof": "state", "format": 1}
+_IDENTITY_KEYS: Final = {"schema", "pipeline", "inputs", "outputs", "oracle"}
+_LEFT_OVER: Final = re.compile(rf"identity\.tmp|({re.escape(MARK)}|{re.escape(IDENTITY)})\.\d+\.tmp")
+"""What a start that was killed leaves before the mark or, of an earlier version, the identity is complete."""
+_OF_THE_FILE_SYSTEM: Final = "lost+found"
+_SMALL_BYTES: Final = 16 * 1024 * 1024
+_SHOWN_MOST: Final = 3
+
+
+class StateRefused(Exception):
+    """The folder cannot be the state; nothing in it was changed."""
+
+    exit_status = 2
+
+
+def is_state(state: Path) -> bool:
+    """Whether a sidecar made this folder, of this version or an earlier one."""
+    return _is_marked(state) or _has_identity(state)
+
+
+def check(state: Path) -> None:
+    """Raise `StateRefused` where `take` would refuse the folder for what it is or holds."""
+    whole = Path(os.path.realpath(state))
+    outer = next((parent for parent in whole.parents if is_state(parent)), None)
+    if outer is not None:
+        raise StateRefused(f"state.path {state} is inside the state {outer}: name a folder outside of it")
+    try:
+        with os.scandir(state) as entries:
+            found = sorted(entries, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        return
+    except NotADirectoryError:
+        raise StateRefused(f"state.path {state} is a file or below one: name a folder") from None
+    except OSError as error:
+        raise StateRefused(f"state.path {state} cannot be read ({error.strerror}): change its permissions") from None
+    if not is_state(state):
+        _refuse_others(state, found)
+    link = next((entry.name for entry in found if entry.is_symlink()), None)
+    if link is not None:
+        raise StateRefused(
+            f"the state {state} holds the link {link}: put what it leads to in its place, links are not followed"
+        )
+
+
+def _refuse_others(state: Path, found: list[os.DirEntry[str]]) -> None:
+    others = [entry.name for entry in found if not _is_left_over(state, entry)]
+    if others:
+        more = f" and {len(others) - _SHOWN_MOST} more" if len(others) > _SHOWN_MOST else ""
+        shown = ", ".join(others[:_SHOWN_MOST]) + more
+        raise StateRefused(
+            f"state.path {state} is no state of streamproof and holds other files ({shown}): name a new or an empty "
+            "folder; nothing in it was changed"
+        )
+
+
+def _is_left_over(state: Path, entry: os.DirEntry[str]) -> bool:
+    if entry.name == LOCK:
+        content = _small_file(state / LOCK)
+        return content is not None and re.fullmatch(rb"\d{0,20}\n?", content) is not None
+    if entry.name == _OF_THE_FILE_SYSTEM:
+        return entry.is_dir(follow_symlinks=False)
+    return _LEFT_OVER.fullmatch(entry.name) is not None
+
+
+def take(state: Path) -> None:
+    """Make or recognise the state folder and mark it; only its owner may read it from then on.
+
+    Rights that are widened afterwards stay: they are set once. Raises `StateRefused`.
+    """
+    check(state)
+    if _is_marked(state):
+        return
+    try:
+        state.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(state / MARK, json.dumps(_CONTENT) + "\n")
+    except OSError as error:
+        raise StateRefused(
+            f"state.path {state} cannot be written ({error.strerror}): change its permissions, or name another folder"
+        ) from None
+    with contextlib.suppress(PermissionError):  # a volume of another owner, whose rights are his
+        state.chmod(0o700)
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a small file of the state: complete and on the disk, or not there. Raises OSError."""
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    temporary.unlink(missing_ok=True)
+    with open_new(temporary) as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    temporary.replace(path)
+
+
+def open_new(path: Path) -> TextIO:
+    """A file that did not exist, for its owner only. Raises OSError."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    return os.fdopen(descriptor, "w", encoding="utf-8")
+
+
+def holds_links(folder: Path) -> bool:
+    """Whether ``folder`` is a link, or holds one at any depth: what removes files by their names must not enter it."""
+    if folder.is_symlink():
+        return True
+    return any(Path(place, name).is_symlink() for place, folders, files in os.walk(folder) for name in folders + files)
+
+
+def _is_marked(state: Path) -> bool:
+    return _json_of(state / MARK) == _CONTENT
+
+
+def _has_identity(state: Path) -> bool:
+    found = _json_of(state / IDENTITY)
+    return isinstance(found, dict) and found.keys() >= _IDENTITY_KEYS
+
+
+def _json_of(path: Path) -> object:
+    content = _small_file(path)
+    try:
+        return None if content is None else json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _small_file(path: Path) -> bytes | None:
+    """The content of a regular file that is no link; None where it is none, cannot be read or is too large."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except OSError:
+        return None
+    with os.fdopen(descriptor, "rb") as file:
+        seen = os.fstat(descriptor)
+        return file.read() if stat.S_ISREG(seen.st_mode) and seen.st_size <= _SMALL_BYTES else None

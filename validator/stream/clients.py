@@ -1,0 +1,198 @@
+"""Clients of the pipeline's cluster: the options of each, and why the cluster refuses one."""
+
+from __future__ import annotations
+
+import base64
+import socket
+import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from confluent_kafka import KafkaException
+from py4j.protocol import Py4JJavaError
+
+from validator.config.model import Config
+from validator.model.kafka_options import OptionsRefused, java_options, librdkafka_options
+from validator.model.kafka_refusals import UNTRUSTED, Heard, Refusal, address_in, of_kind, refusal
+
+ClientOptions = dict[str, Any]
+_Client = TypeVar("_Client")
+_PROBE_SECONDS: Final = 3.0
+_PBES2: Final = ("PBES2", "1.2.840.113549.1.5.13")
+_VERSION: Final = 0xA0
+_UTC_TIME: Final = 0x17
+"""Tags of DER in a certificate."""
+_DECRYPT: Final = 2
+"""Java's `Cipher.DECRYPT_MODE`."""
+_BY_VERIFICATION: Final = {9: "not_yet", 10: "expired", 62: "host", 64: "host"}
+"""OpenSSL's number of what is wrong with a certificate -> the kind of the refusal; all others are not trusted."""
+
+
+def for_librdkafka(config: Config, ours: Mapping[str, Any]) -> ClientOptions:
+    """Options of a client of librdkafka on the cluster of ``config``; ``ours`` win. Raises OptionsRefused."""
+    options = librdkafka_options(config.kafka.options)
+    return {**options, "bootstrap.servers": config.kafka.bootstrap_servers, **ours}
+
+
+def for_java(config: Config, java: Any = None) -> dict[str, str]:
+    """Options of a Java client on the cluster of ``config``. Raises OptionsRefused, also for a file it cannot read.
+
+    ``java``: the client's JVM, as py4j shows it; without one the options are checked only.
+    """
+    options = java_options(config.kafka.options, _read)
+    if java is not None and "ssl.key.password" in options:
+        # Kafka's own reader fails on keys as OpenSSL encrypts them (PBES2), though Java can decrypt them.
+        password = options.pop("ssl.key.password")
+        options["ssl.keystore.key"] = _decrypted(java, options["ssl.keystore.key"], password)
+    return {**options, "bootstrap.servers": config.kafka.bootstrap_servers}
+
+
+def _decrypted(java: Any, key: str, password: str) -> str:
+    """An encrypted key of PKCS#8 in PEM, in clear. Raises OptionsRefused."""
+    try:
+        body = key.partition("-----BEGIN ENCRYPTED PRIVATE KEY-----")[2].partition("-----END")[0]
+        info = java.javax.crypto.EncryptedPrivateKeyInfo(bytearray(base64.b64decode(body)))
+        parameters, algorithm = info.getAlgParameters(), str(info.getAlgName())
+        if algorithm in _PBES2:
+            algorithm = str(parameters.toString())
+        writer = java.java.io.CharArrayWriter()
+        writer.write(password)
+        secret = java.javax.crypto.SecretKeyFactory.getInstance(algorithm).generateSecret(
+            java.javax.crypto.spec.PBEKeySpec(writer.toCharArray())
+        )
+        cipher = java.javax.crypto.Cipher.getInstance(algorithm)
+        cipher.init(_DECRYPT, secret, parameters)
+        clear = base64.encodebytes(bytes(info.getKeySpec(cipher).getEncoded())).decode()
+    except (Py4JJavaError, ValueError) as error:
+        del error  # its trace may hold the password
+        problem = "ssl.key.location: the Java client cannot decrypt the key with ssl.key.password"
+        raise OptionsRefused(problem, "correct the password, or use a key of `openssl pkcs8 -topk8`") from None
+    return f"-----BEGIN PRIVATE KEY-----\n{clear}-----END PRIVATE KEY-----\n"
+
+
+def made(client: Callable[[ClientOptions], _Client], options: ClientOptions) -> _Client:
+    """A client of librdkafka. Raises OptionsRefused where it does not take its options."""
+    try:
+        return client(options)
+    except KafkaException as error:
+        said = error.args[0].str()
+        found = refusal([said], {})
+        if found is not None:
+            raise OptionsRefused(found.said, found.mend) from None
+        # What it says may hold the value, which may be a secret.
+        name = next((name for name in options if f'"{name}"' in said or f"{name} failed" in said), None)
+        if name is not None and "No such configuration property" in said:
+            raise OptionsRefused(f"{name} is no option of Kafka's clients", "correct or remove it") from None
+        problem = f"the Python client refuses {name or 'the options'}"
+        raise OptionsRefused(problem, "correct the value, or the file that it names") from None
+
+
+def _read(location: str) -> str:
+    try:
+        return Path(location).read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise OptionsRefused(f"{location} cannot be read ({error.strerror})", "name a PEM file that can") from None
+
+
+def why_refused(config: Config, heard: Heard) -> Refusal | None:
+    """Why the cluster refuses a client of librdkafka that has ``heard`` so much; None where that does not tell.
+
+    librdkafka has one text for all that can be wrong with a broker's certificate, and none for a listener that closes
+    the connection: a TLS handshake with that broker says more.
+    """
+    options = librdkafka_options(config.kafka.options)
+    found = refined(refusal(heard.texts, options), options)
+    if found is not None and found.kind in (UNTRUSTED, "closed"):
+        servers = config.kafka.bootstrap_servers.split(",")
+        kind = _probed(address_in(heard.texts) or servers[0].strip(), options)
+        if kind is not None and not (kind == "tls" and options.get("security.protocol", "").endswith("SSL")):
+            return of_kind(kind, options)
+    return found
+
+
+def refined(found: Refusal | None, options: Mapping[str, str]) -> Refusal | None:
+    """As found, or that the client's certificate has expired: the alert of a broker does not say which."""
+    if found is not None and found.kind in ("client_certificate", "handshake") and _has_expired(options):
+        return of_kind("client_expired", options)
+    return found
+
+
+def _has_expired(options: Mapping[str, str]) -> bool:
+    text = options.get("ssl.certificate.pem", "")
+    if "ssl.certificate.location" in options:
+        text = _read(options["ssl.certificate.location"])
+    begin, end = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
+    if begin not in text:
+        return False
+    der = ssl.PEM_cert_to_DER_cert(begin + text.partition(begin)[2].partition(end)[0] + end)
+    certificate = _Der(der).inside().inside()
+    if certificate.tag == _VERSION:
+        certificate = certificate.next()
+    after = certificate.next().next().next().inside().next()  # past serial number, algorithm, issuer; past notBefore
+    said = after.content.decode("ascii")
+    if after.tag == _UTC_TIME:
+        said = ("19" if said >= "5" else "20") + said
+    return datetime.strptime(said, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC) < datetime.now(UTC)
+
+
+@dataclass(frozen=True)
+class _Der:
+    """An element of DER: the first in ``rest``."""
+
+    rest: bytes
+
+    @property
+    def tag(self) -> int:
+        return self.rest[0]
+
+    @property
+    def _bounds(self) -> tuple[int, int]:
+        length, start = self.rest[1], 2
+        if length & 0x80:
+            start += length & 0x7F
+            length = int.from_bytes(self.rest[2:start])
+        return start, start + length
+
+    @property
+    def content(self) -> bytes:
+        start, end = self._bounds
+        return self.rest[start:end]
+
+    def inside(self) -> _Der:
+        """The first of the elements that this one holds."""
+        return _Der(self.content)
+
+    def next(self) -> _Der:
+        """The element after this one."""
+        return _Der(self.rest[self._bounds[1] :])
+
+
+def _probed(address: str, options: dict[str, str]) -> str | None:
+    """What a TLS handshake with a broker shows: the kind of a refusal, `tls` where it succeeds, None where it fails."""
+    host, _, port = address.rpartition(":")
+    host = host.strip("[]")
+    try:
+        context = ssl.create_default_context(cadata=options.get("ssl.ca.pem"), cafile=_ca_file(options))
+    except OSError:
+        return None
+    context.check_hostname = options.get("ssl.endpoint.identification.algorithm") != "none"
+    try:
+        with (
+            socket.create_connection((host, int(port)), _PROBE_SECONDS) as connection,
+            context.wrap_socket(connection, server_hostname=host),
+        ):
+            return "tls"
+    except ssl.SSLCertVerificationError as error:
+        if not options.get("security.protocol", "").endswith("SSL"):
+            return "tls"
+        return _BY_VERIFICATION.get(error.verify_code, UNTRUSTED)
+    except (ValueError, OSError):
+        return None
+
+
+def _ca_file(options: dict[str, str]) -> str | None:
+    location = options.get("ssl.ca.location")
+    return None if location == "probe" else location

@@ -1,0 +1,74 @@
+"""What makes the configuration doubtful, as sentences that name the topic, the fields and an example."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from validator.config.model import Config
+from validator.model.books import Books
+from validator.model.configuration_doubt import TopicInDoubt, matches_nothing, topics_in_doubt, unmatched
+
+
+@dataclass(frozen=True)
+class Example:
+    """A record that does not decode. ``field``: the configured field that does not fit it, with its path where it has
+    one; ``reason``: why, as a clause; both None where that is not known."""
+
+    partition: int
+    offset: int
+    field: str | None = None
+    path: str | None = None
+    reason: str | None = None
+
+
+def configuration_doubts(
+    config: Config, books: Books, counts: Mapping[str, int], examples: Mapping[str, Example]
+) -> Iterator[str]:
+    """Why the configuration is in doubt. ``counts``: contributions by class; ``examples``: one of a topic."""
+    for one in topics_in_doubt(books):
+        yield _of_topic(config, one, examples.get(one.topic))
+    if matches_nothing(counts):
+        yield _of_contributions(counts)
+
+
+def _of_topic(config: Config, one: TopicInDoubt, example: Example | None) -> str:
+    none = "no record" if not one.decoded else f"only {one.decoded} of {one.read} records"
+    read = f" ({one.read} {'was' if one.read == 1 else 'were'} read)" if not one.decoded else ""
+    place = _entry_of(config, one)
+    check = f"check {place}.fields"
+    said = ""
+    if example is not None:
+        said = f"; for example {one.topic}-{example.partition} offset {example.offset}"
+        if example.reason is not None:
+            subject = "its value"
+            if example.field is not None:
+                path = f" (path {example.path})" if example.path is not None else ""
+                subject = f"field {example.field}{path}"
+                check = f"check {place}.fields.{example.field}"
+            said += f", where {subject} {example.reason}"
+    return (
+        f"the configuration of topic {one.topic} is in doubt: {none} of it {'decode' if one.decoded else 'decodes'}"
+        f"{read}{said}; {check}"
+    )
+
+
+def _of_contributions(counts: Mapping[str, int]) -> str:
+    beside, expected = unmatched(counts), counts.get("expected", 0)
+    check = (
+        "inputs[].fields.id and outputs[].fields.ids may name different ids"
+        if counts.get("unknown_id", 0) * 2 >= beside
+        else "the fields of key and time, a unit, or oracle.size may be wrong"
+    )
+    return (
+        f"the configuration is in doubt: of {beside} contributions in results and {expected} from inputs, "
+        f"(nearly) none match: {check}; correct it and begin with a new state.path"
+    )
+
+
+def _entry_of(config: Config, one: TopicInDoubt) -> str:
+    """Where the topic is in the configuration."""
+    for place, topic in config.topics_by_place():
+        if topic == one.topic:
+            return place.removesuffix(".topic")
+    return one.topic

@@ -1,0 +1,54 @@
+"""The end of a run with `--once`: whether the pipeline is at rest, so that the absence of an answer proves a loss."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from validator.model.frontier import Frontier, Lookup, PartitionId, Rest
+from validator.model.wording import plural
+
+_NAMED = 3
+"""Partitions that a sentence names."""
+WHAT_TO_DO = (
+    "stop the load and run again, add --leave-open, or run without --once; --at-rest skips this check and calls "
+    "missing what has no answer"
+)
+
+
+@dataclass(frozen=True)
+class EndOfRun:
+    """``rest``: what is assumed where the pipeline is at rest. ``begun``: what the brokers said when the run began.
+    ``checked``: whether the topics must show that the pipeline is at rest (not with `--at-rest`). ``asks_group``: it
+    is only asked what the engine has not consumed, and nothing is assumed yet."""
+
+    rest: Rest
+    begun: Mapping[PartitionId, Lookup]
+    checked: bool = True
+    asks_group: bool = False
+
+    def unrest(self, frontiers: Mapping[PartitionId, Frontier], appeared: Iterable[str]) -> str | None:
+        """What shows that the pipeline is not at rest, as a clause; None where nothing does.
+
+        ``frontiers``: as they are at the end. ``appeared``: topics that exist by now, and did not when it began.
+        """
+        if not self.checked:
+            return None
+        found = [f"topic {topic} was created" for topic in sorted(appeared)]
+        for place, frontier in sorted(frontiers.items()):
+            name, begun = f"{place.topic}-{place.partition}", self.begun.get(place)
+            if begun is None:
+                found.append(f"{name} was created")
+            elif begun.topic_id != frontier.topic_id:
+                found.append(f"topic {place.topic} was deleted and created again")
+            elif begun.high_watermark != frontier.high_watermark:
+                found.append(f"the end of {name} moved from offset {begun.high_watermark} to {frontier.high_watermark}")
+            elif frontier.held:
+                found.append(f"an open transaction holds {name} back from offset {frontier.last_stable_offset}")
+            elif frontier.lag_events:
+                lag = plural(frontier.lag_events, "offset that was", "offsets that were")
+                found.append(f"{name} has {lag} not read")
+        if not found:
+            return None
+        more = f", and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        return f"{', '.join(found[:_NAMED])}{more}"

@@ -1,0 +1,63 @@
+"""Of each topic in doubt one record that does not decode, with the field that does not fit and why.
+
+It is read again from Kafka by its position, in a thread of its own: no batch waits for it. It moves no verdict.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Final
+
+from validator.codecs.one_record import RecordDecoder, Undecodable
+from validator.config.model import Config
+from validator.model.books import Books
+from validator.model.configuration_doubt import topics_in_doubt
+from validator.model.frontier import PartitionId
+from validator.stream.doubt_sentences import Example
+from validator.stream.sampling import record_at
+from validator.stream.sources import id_type_of, sources_of
+
+_SECONDS_MAX: Final = 5.0
+
+
+class Examples:
+    """Looks once for each topic that comes into doubt, and forgets what it found once the doubt ends."""
+
+    def __init__(self, config: Config, *, found: Callable[[str, Example], None]) -> None:
+        """``found``: told of the topic and its example, in another thread."""
+        self._config = config
+        self._found = found
+        self._looking: dict[str, threading.Thread] = {}
+
+    def look(self, books: Books, unreadable: dict[PartitionId, int]) -> frozenset[str]:
+        """Look where there is a new doubt; the topics in doubt. ``unreadable``: partition -> the offset of a record
+        that did not decode."""
+        in_doubt = frozenset(one.topic for one in topics_in_doubt(books))
+        for topic in self._looking.keys() - in_doubt:
+            del self._looking[topic]
+        for place, offset in sorted(unreadable.items()):
+            if place.topic in in_doubt and place.topic not in self._looking:
+                thread = threading.Thread(
+                    target=self._look, args=(place, offset), name=f"streamproof-example-{place.topic}", daemon=True
+                )
+                self._looking[place.topic] = thread
+                thread.start()
+        return in_doubt
+
+    def wait(self) -> None:
+        """Until what is looked for is found, or is not."""
+        for thread in self._looking.values():
+            thread.join(_SECONDS_MAX + 1)
+
+    def _look(self, place: PartitionId, offset: int) -> None:
+        self._found(place.topic, Example(place.partition, offset))
+        record = record_at(self._config, place.topic, place.partition, offset, _SECONDS_MAX)
+        if record is None:
+            return
+        entry = next(source.configured for source in sources_of(self._config) if source.topic == place.topic)
+        said = RecordDecoder(entry, id_type_of(self._config), self._config.oracle.size, self._config.limits).decode(
+            record
+        )
+        if isinstance(said, Undecodable):
+            self._found(place.topic, Example(place.partition, offset, said.field, said.path, said.reason))

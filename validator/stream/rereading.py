@@ -1,0 +1,91 @@
+"""Corrected fields: a topic of which no record ever decoded is read again from its start (docs/decisions/0097).
+
+Its facts are undecodable rows only. One commit takes the frontiers back to where the topic began and marks those rows
+as void; the identity is written after it. Killed in between, the next start finds a topic that was not read yet: with
+the new fields it does the same again, with the old ones it reads the topic as before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+import pyarrow as pa
+
+from validator.config.model import Config
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Frontier
+from validator.state import identity
+from validator.state.positions import reread_mark
+from validator.state.tables import StateTables, Table
+from validator.stream.committing import frontier_rows, mark_row
+from validator.stream.recovery import recover
+
+
+def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
+    """Make the state that of ``config``; the topics that are read again. Raises `StateMismatch`, `StateDamaged`."""
+    changed = identity.check_or_write(tables.state, config)
+    if not changed:
+        return ()
+    books = _books(tables, config)
+    again = _refused_or_read(books, tables, config, changed)
+    if again:
+        began = {
+            place: _from_start(frontier, books.lookup_us) if place.topic in again else frontier
+            for place, frontier in books.frontiers.items()
+        }
+        after = replace(books, batch=books.batch + 1, frontiers=began)
+        retention = config.state.retention
+        rows = [frontier_rows(after, books.watermark_us, retention), mark_row(after, reread_mark(again), retention)]
+        tables.append(pa.concat_tables(rows), Table.FACTS, writer="reread", version=after.batch)
+    identity.write(tables.state, config)
+    return again
+
+
+def would_adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
+    """The topics that `adopt` would read again; nothing is written. Raises as it does."""
+    changed = identity.changed_fields(tables.state, config)
+    return _refused_or_read(_books(tables, config), tables, config, changed) if changed else ()
+
+
+def _books(tables: StateTables, config: Config) -> Books:
+    timing = config.timing
+    return recover(tables, TimeRules(timing.max_disorder, timing.idle_after), config.oracle.size).books
+
+
+def _refused_or_read(books: Books, tables: StateTables, config: Config, changed: Iterable[str]) -> tuple[str, ...]:
+    """Those of the changed topics that were read. Raises `StateMismatch` where a record of one decoded."""
+    found = []
+    for topic in sorted(changed):
+        frontiers = [frontier for place, frontier in books.frontiers.items() if place.topic == topic]
+        read = sum(frontier.records - frontier.tombstones for frontier in frontiers)
+        decoded = read - sum(frontier.undecodable for frontier in frontiers)
+        if decoded:
+            raise identity.mismatch(
+                tables.state, config, f"{decoded} of {read} records of topic {topic} decoded under the fields of before"
+            )
+        if frontiers:
+            found.append(topic)
+    return tuple(found)
+
+
+def _from_start(frontier: Frontier, lookup_us: int) -> Frontier:
+    """The frontier of a partition before anything of it was read. Of a topic that was made again, what the one before
+    held cannot be read again."""
+    start = max(0, frontier.first_offset)
+    return Frontier(
+        side=frontier.side,
+        topic=frontier.topic,
+        partition=frontier.partition,
+        topic_id=frontier.topic_id,
+        first_offset=frontier.first_offset,
+        next_offset=start,
+        log_start_offset=frontier.log_start_offset,
+        high_watermark=frontier.high_watermark,
+        last_stable_offset=frontier.last_stable_offset,
+        last_data_us=lookup_us,
+        expired=start - frontier.first_offset,
+        hidden_start=frontier.hidden_start,
+        gone_us=frontier.gone_us,
+        unprovable_below=frontier.unprovable_below,
+    )

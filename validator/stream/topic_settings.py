@@ -1,0 +1,70 @@
+"""Settings of topics that decide what the sidecar can vouch for, and what to say of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from confluent_kafka.admin import ConfigEntry
+
+from validator.config.durations import format_duration
+from validator.config.model import Config
+from validator.model.frontier import may_compact
+
+
+@dataclass(frozen=True)
+class TopicSettings:
+    """Of one topic. ``retention_us``, ``retention_bytes``: None where it has no such limit."""
+
+    cleanup_policy: str
+    has_append_time: bool
+    retention_us: int | None
+    retention_bytes: int | None
+
+    @classmethod
+    def of(cls, entries: Mapping[str, ConfigEntry]) -> TopicSettings:
+        """From the answer of `AdminClient.describe_configs`."""
+        policy = entries["cleanup.policy"].value or ""
+        milliseconds, size = (int(entries[name].value or -1) for name in ("retention.ms", "retention.bytes"))
+        expires = "delete" in policy
+        return cls(
+            cleanup_policy=",".join(sorted(name.strip() for name in policy.split(","))),
+            has_append_time=entries["message.timestamp.type"].value == "LogAppendTime",
+            retention_us=milliseconds * 1000 if expires and milliseconds >= 0 else None,
+            retention_bytes=size if expires and size >= 0 else None,
+        )
+
+
+def warnings(config: Config, topics: Iterable[str], settings: Mapping[str, TopicSettings]) -> Iterator[tuple[str, str]]:
+    """(topic, what its settings may make unknown) of those of ``topics`` whose records may be gone before they are
+    read; ``settings``: of those that the sidecar may read."""
+    timing = config.timing
+    proven_after_us = timing.missing_after + timing.max_disorder + timing.allowed_lateness
+    for topic in sorted(set(topics)):
+        found = settings.get(topic)
+        said = [_UNREADABLE] if found is None else _of(found, proven_after_us)
+        yield from ((topic, sentence) for sentence in said)
+
+
+_UNREADABLE: Final = (
+    "its settings cannot be read (grant DescribeConfigs on the topic): whether it is compacted is not known, so that "
+    "offsets without a visible record make the verdict unknown"
+)
+
+
+def _of(settings: TopicSettings, proven_after_us: int) -> Iterator[str]:
+    goes = "what expires before it is read makes the verdict unknown"
+    if may_compact(settings.cleanup_policy):
+        yield (
+            f"it is compacted (cleanup.policy={settings.cleanup_policy}): records that compaction removes before they "
+            "are read, and transaction markers, make the verdict unknown"
+        )
+    if settings.retention_us is not None and settings.retention_us < proven_after_us:
+        yield (
+            f"its records expire after {format_duration(settings.retention_us)} (retention.ms), before a loss is "
+            f"proven after {format_duration(proven_after_us)} (timing.missing_after + max_disorder + "
+            f"allowed_lateness): {goes}"
+        )
+    if settings.retention_bytes is not None:
+        yield f"a partition keeps {settings.retention_bytes} bytes (retention.bytes): {goes}"

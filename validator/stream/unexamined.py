@@ -1,0 +1,69 @@
+"""Records that were not examined, since they are larger than the limits or do not fit into memory: where, and why.
+
+They are rows of the facts table, whose key says why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from validator.codecs.columns import UNDECODABLE, UNEXAMINED
+from validator.model.frontier import PartitionId
+from validator.reconcile.facts import Kind
+from validator.state.tables import StateTables, Table
+
+_COLUMNS: Final = ("topic", "partition", "first_offset", "key", "records")
+_STATUSES: Final = (UNDECODABLE, UNEXAMINED)
+_SHOWN: Final = 3
+
+
+class Unexamined(NamedTuple):
+    """Those of a partition: how many, and of the first its offset and the reason."""
+
+    records: int
+    offset: int
+    reason: str
+
+
+Found = dict[PartitionId, Unexamined]
+
+
+def recorded(tables: StateTables) -> Found:
+    """All that facts of the state know."""
+    where = (
+        (ds.field("kind") == Kind.FACT.value) & ds.field("status").isin(list(_STATUSES)) & ds.field("key").is_valid()
+    )
+    found: Found = {}
+    for part in tables.scan(Table.FACTS, _COLUMNS, where):
+        _add(found, part)
+    return found
+
+
+def add(found: Found, facts: pa.Table) -> None:
+    """Add those of one batch."""
+    wanted = pc.and_(pc.is_in(facts["status"], pa.array(_STATUSES, facts["status"].type)), pc.is_valid(facts["key"]))
+    _add(found, facts.filter(wanted))
+
+
+def sentence(found: Mapping[PartitionId, Unexamined], side_of: Mapping[PartitionId, str], side: str) -> str:
+    """Where some of those of a ``side`` are, and why, to follow what is said of their number; nothing where none is."""
+    chosen = {place: what for place, what in sorted(found.items()) if side_of.get(place) == side}
+    if not chosen:
+        return ""
+    shown = list(chosen.items())[:_SHOWN]
+    said = [f"{place.topic}-{place.partition} at offset {what.offset} ({what.reason})" for place, what in shown]
+    more = sum(what.records for what in chosen.values()) - len(shown)
+    return f"; not examined: {', '.join(said)}" + (f" and {more} more" if more > 0 else "")
+
+
+def _add(found: Found, facts: pa.Table) -> None:
+    for topic, partition, offset, reason, records in zip(*(facts[name].to_pylist() for name in _COLUMNS), strict=True):
+        place = PartitionId(topic, partition)
+        known = found.get(place, Unexamined(0, offset, reason))
+        first = min((known.offset, known.reason), (offset, reason))
+        found[place] = Unexamined(known.records + records, *first)
