@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import logging
+import socket
+import struct
+import threading
+
 import pytest
+from py4j.java_gateway import GatewayClient
+from py4j.protocol import ERROR
 
 from validator.config.options import Options
-from validator.stream.session import SessionUnfit, split_secrets, start, take_secrets, with_collector
+from validator.stream.session import SessionUnfit, silence_py4j, split_secrets, start, take_secrets, with_collector
 
 
 @pytest.mark.parametrize(
@@ -55,3 +62,26 @@ def test_options_for_people_hide_the_secrets_among_java_options() -> None:
         "c.pwd": "***",
     }
     assert Options({extra: '-Da="b c"'}).shown() == {extra: '-Da="b c"'}
+
+
+def test_py4j_logs_no_trace_of_a_jvm_that_died_during_a_call(caplog: pytest.LogCaptureFixture) -> None:
+    root = logging.getLogger()
+    filters = list(root.filters)
+    silence_py4j()
+    try:
+        with socket.create_server(("127.0.0.1", 0)) as jvm:
+            threading.Thread(target=_reset_the_first_call, args=(jvm,), daemon=True).start()
+            client = GatewayClient(port=jvm.getsockname()[1])
+            assert client.send_command("r\nu\nx\ne\n", retry=False) == ERROR
+        logging.getLogger().error("of somebody else")
+        assert caplog.messages == ["of somebody else"]
+    finally:
+        root.filters = filters
+
+
+def _reset_the_first_call(jvm: socket.socket) -> None:
+    connection, _ = jvm.accept()
+    connection.recv(1)
+    # Closed without lingering, the connection is reset.
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    connection.close()

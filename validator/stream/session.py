@@ -150,8 +150,7 @@ def start(
     ]
     java_options = f"{_crash_options(crash_folder)} {with_collector(java_options, elsewhere)}".strip()
     settings["spark.driver.extraJavaOptions"] = f"{log_option} {java_options}".strip()
-    # It writes the traces of what is reported in a sentence: of a batch that failed, of a JVM that is gone.
-    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    silence_py4j()
     for server in (accumulators.AccumulatorTCPServer, accumulators.AccumulatorUnixServer):
         server.handle_error = _unsaid  # type: ignore[method-assign, assignment]
     if SparkContext._gateway is None:
@@ -168,6 +167,17 @@ def start(
         if session.conf.get(key) != value:
             raise SessionUnfit(f"Spark runs with {key} = {session.conf.get(key)!r}, streamproof needs {value!r}")
     return session
+
+
+def silence_py4j() -> None:
+    """Keep py4j from logging traces of what is reported in a sentence: a batch that failed, a JVM that is gone."""
+    logging.getLogger("py4j").setLevel(logging.CRITICAL + 1)
+    # py4j logs a call that the JVM did not answer with the root logger.
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return "py4j" not in Path(record.pathname).parts
 
 
 def _unsaid(_: object, *__: object) -> None:
