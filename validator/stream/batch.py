@@ -34,6 +34,7 @@ from validator.stream.committing import (
     epoch_of,
     frontier_rows,
     hole_rows,
+    made_anew,
     mark_row,
     rest_mark,
     skipped_row,
@@ -146,6 +147,8 @@ class BatchRunner:
             rows.append(gone)
             self.judging.cells.absorb(gone)
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
+        for place, offset in made_anew(before, books):
+            self.positions.made_anew(place, offset, books.batch)
         self.books, self.opened_batch = books.with_facts([]), books.batch
 
     def process(self, frame: DataFrame, spark_batch: int) -> None:

@@ -19,7 +19,7 @@ from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPosi
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.reconcile.judge import EXCESS, VIOLATIONS
-from validator.state.positions import BY_OPERATOR, Positions, Stretch
+from validator.state.positions import Positions, Stretch
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.ending import WHAT_TO_DO
 from validator.stream.judging import Sums
@@ -145,7 +145,7 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
     """What operators settled, one by one, and what rejected topics named, by partition."""
     sums: dict[tuple[PartitionId, str, str, int], list[Stretch]] = {}
     for number, one in enumerate(positions.settlements):
-        alone = number if one.by == BY_OPERATOR else -1
+        alone = number if one.rejected is None else -1
         sums.setdefault((one.place, one.by, one.reason, alone), []).extend(one.stretches)
     return tuple(
         SettledPositions(

@@ -27,7 +27,7 @@ from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS
 from validator.reconcile.lateness import kept
-from validator.state.positions import MARK, Positions
+from validator.state.positions import ANEW, MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
@@ -171,7 +171,8 @@ def plan(
         carried.append(facts.set_column(place, "epoch", pa.array(epochs[rows[stays]], pa.int64())))
         for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
             newest = rests.get(mark["mark"])
-            if not mark["mark"].startswith((_PREFIX, MARK)) and (newest is None or mark["batch"] > newest["batch"]):
+            is_folded = mark["mark"].startswith((_PREFIX, MARK, ANEW))
+            if not is_folded and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
     carried.append(rows_of(Table.FACTS, [*rests.values(), *late]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
