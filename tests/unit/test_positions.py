@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import json
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE
 from validator.model.books import Books, TimeRules
-from validator.model.frontier import PartitionId
+from validator.model.frontier import Frontier, PartitionId
 from validator.state import positions
-from validator.state.positions import BY_OPERATOR, Positions, Settlement, Stretch, joined, positions_of, reread_mark
+from validator.state.positions import Positions, Settlement, Stretch, joined, positions_of, reread_mark
 from validator.state.tables import StateTables, Table
-from validator.stream.committing import mark_row
+from validator.stream.committing import made_anew, mark_row, topic_marks
 from validator.stream.retiring import Retired
+from validator.stream.settling import FILE, Journal, NothingToSettle, settle
 
 PLACE = PartitionId("orders", 3)
 
@@ -42,7 +46,7 @@ def bad(batch: int, offsets: list[int], *, side: str = "input", names: tuple[str
 
 
 def asked(first: int, last: int) -> Settlement:
-    return Settlement(PLACE, (Stretch(first, last, 0),), BY_OPERATOR, "said")
+    return Settlement(PLACE, (Stretch(first, last, 0),), "said")
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -91,7 +95,7 @@ def test_beyond_a_bound_neighbours_are_settled_only_together(monkeypatch: pytest
     found = joined(Stretch(at, at, 1) for at in (1, 3, 5, 7))
     assert found == (Stretch(1, 3, 2), Stretch(5, 7, 2))
     known = Positions(hidden={PLACE: found})
-    assert known.settle([asked(3, 7)]) == [Settlement(PLACE, (Stretch(5, 7, 2),), BY_OPERATOR, "said")]
+    assert known.settle([asked(3, 7)]) == [Settlement(PLACE, (Stretch(5, 7, 2),), "said")]
     assert known.hidden[PLACE] == (Stretch(1, 3, 2),)
 
 
@@ -118,3 +122,209 @@ def test_a_row_begins_with_its_first_record_that_is_not_settled() -> None:
     left = known.unsettled(rows).to_pylist()
     assert [row["first_offset"] for row in left if row["status"] == UNDECODABLE] == [5]
     assert len(left) == 2
+
+
+class Log:
+    """A topic of which no record decodes and whose log is made anew now and then, and the sidecar that reads it.
+
+    Every record has a number of its own: ``log`` and ``known`` have the records by offset, as they are and as far as
+    they were read; ``asked`` and ``settled`` have what is expected.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.tables = folder, StateTables(folder)
+        self.records, self.topic_id, self.end = 0, 0, 0
+        self.log: dict[int, int] = {}
+        self.known: dict[int, int] = {}
+        self.asked: set[int] = set()
+        self.settled: set[int] = set()
+        self.retired = Retired()
+        self.books = Books(TimeRules(0, 0), lookup_us=1, frontiers={PLACE: self._frontier})
+        self.restart()
+
+    @property
+    def _frontier(self) -> Frontier:
+        return Frontier("input", *("orders", 3, str(self.topic_id)), 0, self.end, 0, self.end, self.end, 1)
+
+    def write(self, count: int) -> None:
+        """Append so many records that do not decode, each after an offset without one."""
+        for _ in range(count):
+            self.records += 1
+            self.log[self.end + 1] = self.records
+            self.end += 2
+
+    def recreate(self) -> None:
+        """The topic is deleted and recreated."""
+        self.topic_id, self.end, self.log = self.topic_id + 1, 0, {}
+
+    def cut(self, end: int) -> None:
+        """The log is cut back, and the sidecar sees it."""
+        self.end = min(self.end, end)
+        self.log = {at: number for at, number in self.log.items() if at < self.end}
+        self.read()
+
+    def read(self) -> None:
+        """Two batches: the opening of a generation, and what there is to read."""
+        before = self.books
+        self.books = replace(before, batch=before.batch + 1, frontiers={PLACE: self._frontier})
+        begun = [mark for mark in topic_marks(before, self.books) if "anew" in mark]
+        self._commit([mark_row(self.books, mark, 10**15) for mark in begun])
+        for place, offset in made_anew(before, self.books):
+            self.live.made_anew(place, offset, self.books.batch)
+            self.known = {at: number for at, number in self.known.items() if at < offset}
+        self.books = replace(self.books, batch=self.books.batch + 1)
+        new = sorted(self.log.keys() - self.known.keys())
+        rows = [facts(bad(self.books.batch, new))] if new else []
+        self.known |= self.log
+        for part in rows:
+            self.live.absorb(part)
+        done = self.live.settle(self.journal.read())
+        self._commit([*rows, *(mark_row(self.books, one.to_mark(), 10**15) for one in done)])
+        self.settled |= self.asked & set(self.known.values())
+
+    def ack(self, first: int, last: int) -> None:
+        """An operator settles what the sidecar has read there."""
+        meant = {number for at, number in self.known.items() if first <= at <= last} - self.settled - self.asked
+        if meant:
+            settle(self.folder, f"orders/3/{first}-{last}", "a probe")
+            self.asked |= meant
+        else:
+            with pytest.raises(NothingToSettle):
+                settle(self.folder, f"orders/3/{first}-{last}", "a probe")
+
+    def retire(self) -> None:
+        """Retention folds what is known into its mark."""
+        self.books = replace(self.books, batch=self.books.batch + 1)
+        self.retired = Retired.from_mark(Retired(positions=self.live.to_json(self.books.batch)).to_mark())
+
+    def restart(self) -> None:
+        """The next process."""
+        self.live, self.journal = positions_of(self.tables, self.retired.known_positions()), Journal(self.folder)
+
+    def is_as_expected(self) -> bool:
+        """Whether what is hidden and settled is so, also to a process that starts now."""
+        hidden = {at for at, number in self.known.items() if number not in self.settled}
+        starts = [self.retired.known_positions()] if self.retired.positions else [Positions()]
+        again = [positions_of(self.tables, known) for known in starts]
+        return all(
+            (offsets_of(known.hidden.get(PLACE, ())), known.settled.get(PLACE, 0)) == (hidden, len(self.settled))
+            for known in (self.live, *again)
+        )
+
+    def _commit(self, parts: list[pa.Table]) -> None:
+        if parts:
+            self.tables.append(pa.concat_tables(parts), Table.FACTS, writer="w", version=self.books.batch)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_was_settled_of_a_log_says_nothing_of_the_one_that_is_made_in_its_place(seed: int, tmp_path: Path) -> None:
+    rng, log = random.Random(seed), Log(tmp_path)
+    log.write(3)
+    log.read()
+    for _ in range(9):
+        for step in rng.choices(["write", "recreate", "cut", "ack", "retire", "restart"], [6, 2, 1, 6, 1, 1], k=3):
+            if step == "write":
+                log.write(rng.randint(1, 4))
+            elif step == "cut":
+                log.cut(rng.randint(0, 20))
+            elif step == "ack":
+                first = rng.randint(0, 20)
+                log.ack(first, first + rng.randint(0, 9))
+            else:
+                {"recreate": log.recreate, "retire": log.retire, "restart": log.restart}[step]()
+        log.read()
+        assert log.is_as_expected()
+
+
+def test_a_line_of_an_earlier_version_settles_nothing_once_the_log_was_made_anew(tmp_path: Path) -> None:
+    log = Log(tmp_path)
+    log.write(2)
+    log.read()
+    line = {"topic": "orders", "partition": 3, "stretches": [[1, 1, 1]], "by": "ack", "reason": "a probe", "time_us": 1}
+    (tmp_path / FILE).write_text(json.dumps(line) + "\n")
+    log.asked = {1}
+    log.read()
+    assert log.is_as_expected()
+    assert log.settled == {1}
+    log.recreate()
+    log.write(2)
+    log.restart()
+    log.read()
+    assert log.is_as_expected()
+    assert log.settled == {1}
+
+
+def settled_offsets(done: list[Settlement]) -> dict[str, set[int]]:
+    """Topic -> offsets that were settled."""
+    return {one.place.topic: offsets_of(one.stretches) for one in done}
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("by", ["the first record", "an operator"])
+def test_every_record_that_names_a_settled_position_is_settled(tmp_path: Path, by: str, is_restarted: bool) -> None:
+    """An engine that retries its dead letter names the position again, at once or much later."""
+    tables, known = StateTables(tmp_path), Positions()
+    first = bad(0, [7, 8], side="rejected", names=("orders/3/17", "orders/3/17") if by == "the first record" else ())
+    told = [
+        (first, {}),
+        (bad(1, [17]), {"orders": {17}, "rejected": {7, 8}} if by == "the first record" else {"orders": {17}}),
+        (bad(2, [9], side="rejected", names=("orders/3/17",)), {"rejected": {9}}),
+        (bad(3, [10, 11], side="rejected", names=("orders/3/18", "orders/3/17")), {"rejected": {11}}),
+        (bad(4, [18]), {"orders": {18}, "rejected": {10}}),
+    ]
+    for batch, (row, expected) in enumerate(told):
+        if is_restarted:
+            known = positions_of(tables, Positions.from_json(known.to_json(batch - 1)) if batch == 3 else Positions())
+        known.absorb(facts(row))
+        done = known.settle([asked(17, 17)] if by == "an operator" else [])
+        assert settled_offsets(done) == expected
+        books = Books(TimeRules(0, 0), batch=batch, lookup_us=batch + 1)
+        rows = [facts(row), *(mark_row(books, one.to_mark(), 10**15) for one in done)]
+        tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=batch)
+    assert offsets_of(known.hidden[PLACE]) == set()
+    assert known.named == {}
+
+
+def test_a_rejected_topic_that_is_called_ack_vouches_for_no_more_than_another() -> None:
+    """A rejected record does not say that the engine's time did not move."""
+    rows = facts(bad(0, [17]))
+    named = {**bad(0, [7], side="rejected", names=("orders/3/17",)), "topic": "ack"}
+    known, marked = Positions(), Positions()
+    known.absorb(rows)
+    known.absorb(facts(named))
+    for one in known.settle([]):
+        marked.take(Settlement.from_json(json.loads(one.to_mark().removeprefix(positions.MARK))))
+    for each in (known, Positions.from_json(known.to_json(0)), marked):
+        assert each.unsettled(rows).num_rows == 1
+        assert {one.by for one in each.settlements} == {"ack"}
+    by_operator = {"topic": "orders", "partition": 3, "stretches": [[17, 17, 1]], "by": "ack", "reason": "a probe"}
+    known = Positions()
+    known.absorb(rows)
+    known.take(Settlement.from_json(by_operator))
+    assert known.unsettled(rows).num_rows == 0, "a mark of an earlier version"
+
+
+@pytest.mark.parametrize("version", ["this one", "an earlier one"])
+@pytest.mark.parametrize("again", ["orders", "rejected", "other"])
+def test_what_rests_on_records_that_are_read_again_is_hidden_again(again: str, version: str) -> None:
+    """They may decode now: a rejected record about one that decodes may be its answer, and one that decodes itself
+    settles nothing."""
+    known = Positions()
+    known.absorb(facts(bad(0, [16, 17, 18])))
+    known.absorb(facts(bad(1, [7], side="rejected", names=("orders/3/17",))))
+    known.settle([asked(16, 16)])
+    if version == "an earlier one":
+        kept = {name: value for name, value in known.to_json(1).items() if name not in ("tied", "anew")}
+        known = Positions.from_json(kept)
+    known.forget([again])
+    hidden = {place.topic: offsets_of(stretches) for place, stretches in known.hidden.items() if stretches}
+    if version == "this one" and again == "other":
+        assert hidden == {"orders": {18}}
+        assert sum(known.settled.values()) == 3
+        return
+    assert hidden == {
+        "orders": {"rejected": {7}}, "rejected": {"orders": {17, 18}},
+        "other": {"rejected": {7}, "orders": {17, 18}},
+    }[again]  # fmt: skip
+    assert known.settled.get(PLACE, 0) == (0 if again == "orders" else 1)
+    assert sum(known.settled.values()) == known.settled.get(PLACE, 0)

@@ -69,7 +69,7 @@ def moved(
     found: list[dict[str, Any]] = []
     for name in VIOLATIONS:
         now, before = judged.on_record[name], cells[f"told_{name}"]
-        sure, sure_before = _confirmed(cells, judged, name, suspected), cells[f"confirmed_{name}"]
+        sure, sure_before = confirmed_of(cells, judged, name, suspected), cells[f"confirmed_{name}"]
         rows = np.flatnonzero((now != before) | (sure != sure_before))
         if not len(rows):
             continue
@@ -108,13 +108,13 @@ def tell_violations(cells: Cells, judged: Judged, *, suspected: frozenset[str], 
     """Note in the cells what the rows of `moved` told the violations table of them."""
     for name in VIOLATIONS:
         now, told, began = judged.on_record[name], cells[f"told_{name}"], cells[f"began_{name}"]
-        cells[f"confirmed_{name}"][:] = _confirmed(cells, judged, name, suspected)
+        cells[f"confirmed_{name}"][:] = confirmed_of(cells, judged, name, suspected)
         began[(now > 0) & (told == 0)] = lookup_us
         # Also where the verdict says nothing new: what was held may be taken back then.
         told[:] = now
 
 
-def _confirmed(cells: Cells, judged: Judged, name: str, suspected: frozenset[str]) -> Ints:
+def confirmed_of(cells: Cells, judged: Judged, name: str, suspected: frozenset[str]) -> Ints:
     """How much of each cell's violation of class ``name`` is confirmed.
 
     Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet. Where

@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from validator.codecs.columns import UNDECODABLE
-from validator.model.frontier import PartitionId
+from validator.model.frontier import FOREVER_OFFSET, PartitionId
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
 
@@ -27,7 +27,11 @@ SETTLEMENTS_KEPT: Final = 1_000
 """Settlements that a state lists; the counts are of all."""
 MARK: Final = "settled "
 BY_OPERATOR: Final = "ack"
+ANY_TOPIC: Final = ""
+"""Stands for a topic that an earlier version did not note."""
 _COLUMNS: Final = ("batch", "side", "topic", "partition", "key", "first_offset", "last_offset", "records", "stretches")
+
+Position = tuple[PartitionId, int]
 
 
 class Stretch(NamedTuple):
@@ -47,17 +51,33 @@ class Stretch(NamedTuple):
 
 @dataclass(frozen=True)
 class Settlement:
-    """Undecodable records of one partition that hide nothing. ``by``: `ack`, or the rejected topic that named them."""
+    """Undecodable records of one partition that hide nothing. ``rejected``: the topic of the records that named them;
+    None where an operator settled them. ``about``: these records are such names themselves, of records of that topic.
+    ``batch``: the newest that the operator's `ack` knew; -1 in a line of an earlier version."""
 
     place: PartitionId
     stretches: tuple[Stretch, ...]
-    by: str
     reason: str
+    rejected: str | None = None
+    about: str | None = None
+    batch: int = -1
 
     @property
     def records(self) -> int:
         """How many they are."""
         return sum(stretch.records for stretch in self.stretches)
+
+    @property
+    def by(self) -> str:
+        """`ack`, or the rejected topic; one may be called `ack`."""
+        return BY_OPERATOR if self.rejected is None else self.rejected
+
+    @property
+    def rests_on(self) -> str | None:
+        """The topic by whose records these are settled, or `ANY_TOPIC`; None where an operator settled them."""
+        if self.rejected is None or self.place.topic != self.rejected:
+            return self.rejected
+        return ANY_TOPIC if self.about is None else self.about
 
     def to_json(self) -> dict[str, Any]:
         """Plain values for a mark, or a line of the journal."""
@@ -66,6 +86,9 @@ class Settlement:
             "partition": self.place.partition,
             "stretches": [list(stretch) for stretch in self.stretches],
             "by": self.by,
+            "rejected": self.rejected,
+            "about": self.about,
+            "batch": self.batch,
             "reason": self.reason,
         }
 
@@ -74,7 +97,10 @@ class Settlement:
         """The value that `to_json` gave. Raises KeyError, TypeError, ValueError."""
         place = PartitionId(str(kept["topic"]), int(kept["partition"]))
         stretches = tuple(Stretch(*(int(number) for number in stretch)) for stretch in kept["stretches"])
-        return cls(place, stretches, str(kept["by"]), str(kept["reason"]))
+        by = str(kept["by"])
+        # An earlier version did not tell an operator from a rejected topic of that name.
+        rejected = kept.get("rejected", None if by == BY_OPERATOR else by)
+        return cls(place, stretches, str(kept["reason"]), rejected, kept.get("about"), int(kept.get("batch", -1)))
 
     def to_mark(self) -> str:
         """Text for a mark row."""
@@ -84,20 +110,24 @@ class Settlement:
 @dataclass
 class Positions:
     """Of one state. ``hidden``: undecodable records that are not settled. ``gone``: offsets that are; ``vouched``:
-    those of them that operators settled. ``settled``: how many records are. ``settlements``: the newest of them.
-    ``named``: positions that rejected records name and that hold no undecodable record so far, with the record that
-    names each. ``examples``: an offset of a record that did not decode, of outputs too. ``batch``: what is known up to
-    here. ``fresh``: partitions with records that came since the last `settle`, and ``taken``: how many of the
-    operators' settlements it looked at."""
+    those of them that operators settled; ``tied``: the others, by the topic that their settlements rest on.
+    ``settled``: how many records are. ``settlements``: the newest of them. ``named``: positions that rejected records
+    name and that hold no undecodable record so far, with the records that name each. ``anew``: (batch, offset): by that
+    batch the log was made anew from that offset on, so that positions there are of other records than before.
+    ``examples``: an offset of a record that did not decode, of outputs too. ``batch``: what is known up to here.
+    ``fresh``: partitions with records that came since the last `settle`, and ``taken``: how many of the operators'
+    settlements it looked at."""
 
     hidden: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
     gone: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
     vouched: dict[PartitionId, tuple[Stretch, ...]] = field(default_factory=dict)
+    tied: dict[tuple[PartitionId, str], tuple[Stretch, ...]] = field(default_factory=dict)
     settled: dict[PartitionId, int] = field(default_factory=dict)
     settlements: list[Settlement] = field(default_factory=list)
-    named: dict[tuple[PartitionId, int], tuple[PartitionId, int]] = field(default_factory=dict)
+    named: dict[Position, tuple[Position, ...]] = field(default_factory=dict)
+    anew: dict[PartitionId, tuple[tuple[int, int], ...]] = field(default_factory=dict)
     examples: dict[PartitionId, int] = field(default_factory=dict)
-    batch: int = -1
+    batch: int = field(default=-1, compare=False)
     fresh: set[PartitionId] = field(default_factory=set, compare=False)
     taken: int = field(default=0, compare=False)
 
@@ -116,9 +146,10 @@ class Positions:
             self.fresh.add(place)
             for naming in row["text_ids"] or () if row["side"] == Side.REJECTED.value else ():
                 topic, partition, offset = naming["id"].rsplit("/", 2)
-                self.named[PartitionId(topic, int(partition)), int(offset)] = place, naming["offset"]
-        while len(self.named) > STRETCHES_MOST:
-            self.named.pop(next(iter(self.named)))
+                self._name((PartitionId(topic, int(partition)), int(offset)), (place, naming["offset"]))
+        names = sum(map(len, self.named.values()))
+        while names > STRETCHES_MOST:
+            names -= len(self.named.pop(next(iter(self.named))))
 
     def settle(self, acknowledged: Sequence[Settlement]) -> list[Settlement]:
         """What is to be settled by now, and is not: by operators, and by what rejected records name."""
@@ -131,19 +162,23 @@ class Positions:
             if part.stretches:
                 self.take(part)
                 found.append(part)
-        named: dict[tuple[PartitionId, str], list[Stretch]] = {}
-        for (place, offset), (namer, at) in list(self.named.items()) if fresh else ():
-            if place not in fresh and namer not in fresh:
+        named: dict[tuple[PartitionId, str, str | None], list[Stretch]] = {}
+        for (place, offset), namers in list(self.named.items()) if fresh else ():
+            if place not in fresh and not any(namer in fresh for namer, _ in namers):
                 continue
-            one = Settlement(place, (Stretch(offset, offset, 1),), namer.topic, "")
-            if self._within_hidden(one).stretches:
-                del self.named[place, offset]
-                named.setdefault((place, namer.topic), []).append(Stretch(offset, offset, 1))
+            is_hidden = _holds(self.hidden, place, offset)
+            if not is_hidden and not _holds(self.gone, place, offset):
+                continue
+            del self.named[place, offset]
+            if is_hidden:
+                named.setdefault((place, namers[0][0].topic, None), []).append(Stretch(offset, offset, 1))
+            for namer, at in namers:
                 # The record that names it answers nothing else.
-                named.setdefault((namer, namer.topic), []).append(Stretch(at, at, 1))
-        for (place, topic), stretches in named.items():
-            reason = f"named by a record on {topic}" if place.topic != topic else "it names an undecodable record"
-            found.append(Settlement(place, joined(stretches), topic, reason))
+                if _holds(self.hidden, namer, at):
+                    named.setdefault((namer, namer.topic, place.topic), []).append(Stretch(at, at, 1))
+        for (place, topic, about), stretches in named.items():
+            reason = f"named by a record on {topic}" if about is None else "it names an undecodable record"
+            found.append(Settlement(place, joined(stretches), reason, topic, about))
             self.take(found[-1])
         return found
 
@@ -152,21 +187,57 @@ class Positions:
         place = one.place
         self.hidden[place] = _less(self.hidden.get(place, ()), sorted(one.stretches))
         self.gone[place] = joined((*self.gone.get(place, ()), *one.stretches))
-        if one.by == BY_OPERATOR:
+        if one.rests_on is None:
             self.vouched[place] = joined((*self.vouched.get(place, ()), *one.stretches))
+        else:
+            self.tied[place, one.rests_on] = joined((*self.tied.get((place, one.rests_on), ()), *one.stretches))
         self.settled[place] = self.settled.get(place, 0) + one.records
         self.settlements = [*self.settlements, one][-SETTLEMENTS_KEPT:]
 
     def forget(self, topics: Iterable[str]) -> None:
-        """Topics that are read again from their start: what was said of their positions is void."""
-        gone = set(topics)
-        self.hidden = {place: kept for place, kept in self.hidden.items() if place.topic not in gone}
-        self.gone = {place: kept for place, kept in self.gone.items() if place.topic not in gone}
-        self.vouched = {place: kept for place, kept in self.vouched.items() if place.topic not in gone}
-        self.settled = {place: count for place, count in self.settled.items() if place.topic not in gone}
-        self.named = {at: namer for at, namer in self.named.items() if namer[0].topic not in gone}
-        self.settlements = [one for one in self.settlements if one.place.topic not in gone]
-        self.examples = {place: offset for place, offset in self.examples.items() if place.topic not in gone}
+        """Topics that are read again from their start: what was said of their positions is void, and what is settled by
+        their records is hidden again: these may decode now."""
+        again = set(topics)
+        for (place, topic), stretches in list(self.tied.items()):
+            if topic in again or topic == ANY_TOPIC:
+                del self.tied[place, topic]
+                self.hidden[place] = joined((*self.hidden.get(place, ()), *stretches))
+                self.gone[place] = _less(self.gone.get(place, ()), stretches)
+                self.settled[place] -= sum(stretch.records for stretch in stretches)
+        self.settlements = [
+            one for one in self.settlements if one.place.topic not in again and one.rests_on not in {*again, ANY_TOPIC}
+        ]
+        for of_place in (self.hidden, self.gone, self.vouched, self.settled, self.examples):
+            for place in [place for place in of_place if place.topic in again]:
+                del of_place[place]
+        self.tied = {key: kept for key, kept in self.tied.items() if key[0].topic not in again}
+        self._keep_names(lambda _, namer: namer[0].topic not in again)
+
+    def made_anew(self, place: PartitionId, offset: int, batch: int) -> None:
+        """From ``offset`` on the log of a partition was made anew, as batch ``batch`` notes: positions there are of
+        other records from then on. What was settled there stays counted."""
+        self.anew[place] = (*self.anew.get(place, ()), (batch, offset))
+        for of_place in (self.hidden, self.gone, self.vouched):
+            if place in of_place:
+                of_place[place] = _less(of_place[place], (_from(offset),))
+        for key in [key for key in self.tied if key[0] == place]:
+            self.tied[key] = _less(self.tied[key], (_from(offset),))
+        if self.examples.get(place, -1) >= offset:
+            del self.examples[place]
+        self._keep_names(lambda *ends: all(where != place or at < offset for where, at in ends))
+
+    def _name(self, position: Position, namer: Position) -> None:
+        namers = self.named.get(position, ())
+        if namer not in namers:
+            self.named[position] = (*namers, namer)
+
+    def _keep_names(self, stays: Callable[[Position, Position], bool]) -> None:
+        """Forget which records name which positions, but where ``stays`` holds of both."""
+        names = [(position, namer) for position, namers in self.named.items() for namer in namers]
+        self.named = {}
+        for position, namer in names:
+            if stays(position, namer):
+                self._name(position, namer)
 
     def unsettled(self, facts: pa.Table) -> pa.Table:
         """``facts`` in which undecodable rows of inputs begin with the first record that no operator settled.
@@ -204,8 +275,12 @@ class Positions:
             "settled": [[p.topic, p.partition, count] for p, count in sorted(self.settled.items())],
             "settlements": [one.to_json() for one in self.settlements],
             "named": [
-                [[p.topic, p.partition, o], [n.topic, n.partition, at]] for (p, o), (n, at) in self.named.items()
+                [[p.topic, p.partition, o], [n.topic, n.partition, at]]
+                for (p, o), namers in self.named.items()
+                for n, at in namers
             ],
+            "tied": [[p.topic, p.partition, t, [list(s) for s in kept]] for (p, t), kept in sorted(self.tied.items())],
+            "anew": [[p.topic, p.partition, [list(at) for at in found]] for p, found in sorted(self.anew.items())],
         }
 
     @classmethod
@@ -215,19 +290,33 @@ class Positions:
         def stretches(name: str) -> dict[PartitionId, tuple[Stretch, ...]]:
             return {PartitionId(t, p): tuple(Stretch(*one) for one in found) for t, p, found in kept[name]}
 
-        return cls(
+        known = cls(
             hidden=stretches("hidden"),
             gone=stretches("gone"),
             vouched=stretches("vouched"),
             settled={PartitionId(t, p): count for t, p, count in kept["settled"]},
             settlements=[Settlement.from_json(one) for one in kept["settlements"]],
-            named={(PartitionId(*at[:2]), at[2]): (PartitionId(*by[:2]), by[2]) for at, by in kept["named"]},
+            anew={PartitionId(t, p): tuple((at[0], at[1]) for at in found) for t, p, found in kept.get("anew", ())},
             batch=kept["batch"],
         )
+        for at, by in kept["named"]:
+            known._name((PartitionId(*at[:2]), at[2]), (PartitionId(*by[:2]), by[2]))
+        if "tied" in kept:
+            known.tied = {
+                (PartitionId(t, p), on): tuple(Stretch(*one) for one in found) for t, p, on, found in kept["tied"]
+            }
+        else:
+            # An earlier version did not note it: all that no operator settled may rest on any topic.
+            left = {place: _less(found, known.vouched.get(place, ())) for place, found in known.gone.items()}
+            known.tied = {(place, ANY_TOPIC): found for place, found in left.items() if found}
+        return known
 
     def _within_hidden(self, one: Settlement) -> Settlement:
-        """The part of a settlement that is not settled yet."""
-        return replace(one, stretches=within(self.hidden.get(one.place, ()), one.stretches))
+        """The part of an operator's settlement that is not settled yet. What `ack` resolved before the log was made
+        anew was said of other records."""
+        void = [_from(offset) for batch, offset in self.anew.get(one.place, ()) if batch > one.batch]
+        stretches = _less(one.stretches, (min(void),)) if void else one.stretches
+        return replace(one, stretches=within(self.hidden.get(one.place, ()), stretches))
 
 
 def positions_of(tables: StateTables, known: Positions, where: ds.Expression | None = None) -> Positions:
@@ -238,22 +327,34 @@ def positions_of(tables: StateTables, known: Positions, where: ds.Expression | N
     bad = (ds.field("kind") == Kind.FACT.value) & (ds.field("status") == UNDECODABLE) & (ds.field("records") > 0)
     for part in tables.scan(Table.FACTS, (*_COLUMNS, "kind", "status", "text_ids"), after & bad):
         batches = set(part["batch"].to_pylist())
-        rows += [(batch, 0, part.filter(pc.equal(part["batch"], batch))) for batch in batches]
+        rows += [(batch, 1, part.filter(pc.equal(part["batch"], batch))) for batch in batches]
     marks = ds.field("kind") == Kind.MARK.value
     for part in tables.scan(Table.FACTS, ("batch", "mark"), after & marks):
         for batch, mark in zip(part["batch"].to_pylist(), part["mark"].to_pylist(), strict=True):
             if mark.startswith(MARK):
-                rows.append((batch, 1, Settlement.from_json(json.loads(mark.removeprefix(MARK)))))
+                rows.append((batch, 2, Settlement.from_json(json.loads(mark.removeprefix(MARK)))))
             elif (topics := reread_topics(mark)) is not None:
-                rows.append((batch, 2, topics))
-    says: tuple[Callable[[Any], None], ...] = (known.absorb, known.take, known.forget)
-    for _, kind, said in sorted(rows, key=lambda row: row[:2]):
+                rows.append((batch, 3, topics))
+            elif mark.startswith(ANEW):
+                topic, partition, offset = mark.removeprefix(ANEW).rsplit("/", 2)
+                rows.append((batch, 0, (PartitionId(topic, int(partition)), int(offset), batch)))
+    says: tuple[Callable[[Any], None], ...] = (
+        lambda what: known.made_anew(*what), known.absorb, known.take, known.forget
+    )  # fmt: skip
+    for batch, kind, said in sorted(rows, key=lambda row: row[:2]):
         says[kind](said)
-    # A name that was settled is no longer waiting.
-    for (place, offset), _ in list(known.named.items()):
-        if any(stretch.within(offset, offset) for stretch in known.gone.get(place, ())):
-            del known.named[place, offset]
+        known.batch = max(known.batch, batch)
     return known
+
+
+ANEW: Final = "anew "
+"""Prefix of the mark of a partition whose log was made anew from an offset on: its topic was deleted and recreated, or
+its end was cut off."""
+
+
+def anew_mark(place: PartitionId, offset: int) -> str:
+    """The mark of such a partition."""
+    return f"{ANEW}{place.topic}/{place.partition}/{offset}"
 
 
 REREAD: Final = "reread "
@@ -296,6 +397,16 @@ def joined(stretches: Iterable[Stretch]) -> tuple[Stretch, ...]:
     while len(found) > STRETCHES_MOST:
         found = [_both(found[i : i + 2]) for i in range(0, len(found), 2)]
     return tuple(found)
+
+
+def _from(offset: int) -> Stretch:
+    """All offsets from this one on."""
+    return Stretch(offset, FOREVER_OFFSET, FOREVER_OFFSET - offset + 1)
+
+
+def _holds(stretches: Mapping[PartitionId, Sequence[Stretch]], place: PartitionId, offset: int) -> bool:
+    """Whether one record of the stretches is known to be at this position."""
+    return bool(within(stretches.get(place, ()), [Stretch(offset, offset, 1)]))
 
 
 def _is_full(one: Stretch) -> bool:

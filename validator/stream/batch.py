@@ -34,6 +34,7 @@ from validator.stream.committing import (
     epoch_of,
     frontier_rows,
     hole_rows,
+    made_anew,
     mark_row,
     rest_mark,
     skipped_row,
@@ -47,7 +48,7 @@ from validator.stream.judging import Judging, places_of
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.recovery import lateness_of
-from validator.stream.reporting import suspected
+from validator.stream.reporting import suspected, unprovable_if_retired
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source, oracle_of
@@ -146,6 +147,8 @@ class BatchRunner:
             rows.append(gone)
             self.judging.cells.absorb(gone)
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
+        for place, offset in made_anew(before, books):
+            self.positions.made_anew(place, offset, books.batch)
         self.books, self.opened_batch = books.with_facts([]), books.batch
 
     def process(self, frame: DataFrame, spark_batch: int) -> None:
@@ -346,8 +349,9 @@ class BatchRunner:
         oldest = retiring.oldest_epoch(self.tables.state)
         if oldest is None or oldest > retiring.last_droppable(self.books, retention):
             return
+        held = unprovable_if_retired(self.books, self.record, self.judging.sums)
         new, carried, goes = retiring.plan(
-            self.tables, self.judging, self.books, self.retired, retention, self.positions
+            self.tables, self.judging, self.books, self.retired, retention, self.positions, held
         )
         books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
         rows = [

@@ -15,6 +15,7 @@ from validator.model.frontier import Frontier, PartitionId, PartitionSummary, Re
 from validator.reconcile.arrays import NEVER, ints, present
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import hole
+from validator.state.positions import anew_mark
 from validator.state.tables import Table, rows_of
 
 EPOCHS_PER_RETENTION: Final = 24
@@ -111,7 +112,18 @@ def topic_marks(before: Books, books: Books) -> list[str]:
     """The marks of what ``books`` know of topics, and ``before`` do not."""
     replaced, cut_back = books.replaced - before.replaced, books.cut_back - before.cut_back
     faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(books.faults_topics - before.faults_topics)]
-    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults]
+    anew = [anew_mark(*where) for where in made_anew(before, books)]
+    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults, *anew]
+
+
+def made_anew(before: Books, books: Books) -> list[tuple[PartitionId, int]]:
+    """The partitions whose logs were made anew between the two, each with the offset from which on."""
+    both = [(place, known, books.frontiers[place]) for place, known in before.frontiers.items()]
+    return [
+        (place, 0 if known.topic_id != now.topic_id else now.next_offset)
+        for place, known, now in sorted(both, key=lambda it: it[0])
+        if known.topic_id != now.topic_id or now.next_offset < known.next_offset
+    ]
 
 
 def replaced_mark(place: PartitionId) -> str:

@@ -30,7 +30,7 @@ from validator.reconcile.judge import (
     judge,
     tell_verdicts,
 )
-from validator.reconcile.violations import tell_violations
+from validator.reconcile.violations import confirmed_of, tell_violations
 from validator.state.known_facts import KnownFacts
 
 COMPARED_AT_ONCE: Final = 4_000_000
@@ -44,11 +44,14 @@ class Sums:
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
     that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due.
+    ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
+    doubt whose end proves nothing of it: it is not on record, and is never confirmed.
     """
 
     counts: dict[str, int]
     results: dict[str, int]
     on_record: dict[str, int] = field(default_factory=dict)
+    unproven: dict[str, int] = field(default_factory=dict)
     cells_seen: int = 0
     cells_closed: int = 0
     cells_verified: int = 0
@@ -85,6 +88,7 @@ class Sums:
             counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
+            unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
@@ -220,8 +224,9 @@ class Judging:
             tell_violations(self.cells, self.judged, suspected=self.suspected, lookup_us=self.lookup_us)
             tell_verdicts(self.cells, self.judged)
 
-    def sum_of(self, chosen: Bools) -> Sums:
-        """Totals over some of the judged cells."""
+    def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> Sums:
+        """Totals over some of the judged cells. ``unprovable``: the classes of violations of which what is not
+        confirmed in these cells is never to be."""
         it, cells = self.judged, self.cells
         assert it is not None, "cells were judged before they are summed"
 
@@ -235,6 +240,11 @@ class Judging:
         closed = cells["closed_us"] != ABSENT
         processed = it.counts["processed"]
         due = due_base(cells)
+        # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
+        kept = {
+            name: confirmed_of(cells, it, name, self.suspected) if name in unprovable else it.on_record[name]
+            for name in VIOLATIONS
+        }
 
         def earliest(condition: Bools) -> int | None:
             return present(due[condition & chosen].min(initial=NEVER))
@@ -246,10 +256,10 @@ class Judging:
             cells_closed=count(closed),
             cells_verified=count(settled & closed & ~it.violated),
             cells_violated=count(it.violated),
-            # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
-            on_record={name: total(it.on_record[name], chosen) for name in VIOLATIONS},
-            cells_in_excess=count(np.logical_or.reduce([it.on_record[name] > 0 for name in EXCESS])),
-            cells_missing=count(it.on_record["missing"] > 0),
+            on_record={name: total(kept[name], chosen) for name in VIOLATIONS},
+            unproven={name: total(np.maximum(it.counts[name] - kept[name], 0), chosen) for name in VIOLATIONS},
+            cells_in_excess=count(np.logical_or.reduce([kept[name] > 0 for name in EXCESS])),
+            cells_missing=count(kept["missing"] > 0),
             cells_settled=count(it.settled),
             doubtful=total(it.doubtful, chosen),
             unconsumed_overdue=total(it.unconsumed_overdue, chosen),

@@ -243,7 +243,7 @@ def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> Non
     """What rows of the violations table of class ``name`` say of the cells."""
     found: list[tuple[Ints, ...]] = [(np.empty(0, dtype=np.int64),) * 5]
     for part in parts:
-        rows = cells.rows_of(ints(part["window_start_us"]), part["key"].to_pylist())
+        rows = rows_told_of(cells, part)
         columns = (rows, *(ints(part[column]) for column in ("batch", "lookup_us", "count")))
         grown = confirmed_by(part) - ints(part["retracted"], 0)
         found.append(tuple(column[rows >= 0] for column in (*columns, grown)))
@@ -258,6 +258,17 @@ def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> Non
     cells[f"began_{name}"][rows[began]] = lookup_us[began]
     # A state of before may have taken back what it never confirmed.
     np.maximum(cells[f"confirmed_{name}"], 0, out=cells[f"confirmed_{name}"])
+
+
+def rows_told_of(cells: Cells, told: pa.Table) -> Ints:
+    """The cells of the rows of a derived table; -1 where retention dropped the cell that a row tells of.
+
+    What turned up later for such a cell is a cell again, which is out of scope: it was first seen after those rows.
+    """
+    rows = cells.rows_of(ints(told["window_start_us"]), told["key"].to_pylist())
+    there = rows >= 0
+    rows[there] = np.where(ints(told["lookup_us"])[there] < cells["first_seen_us"][rows[there]], -1, rows[there])
+    return rows
 
 
 def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> None:

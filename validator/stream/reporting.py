@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
@@ -9,7 +10,7 @@ from typing import Final
 from validator.config.durations import format_duration
 from validator.config.model import Config
 from validator.model.books import Books
-from validator.model.classes import Guarantee, Verdict
+from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
 from validator.model.configuration_doubt import suspected as suspected_by_configuration
 from validator.model.configuration_doubt import topics_in_doubt
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
@@ -17,8 +18,8 @@ from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
-from validator.reconcile.judge import VIOLATIONS
-from validator.state.positions import BY_OPERATOR, Positions, Stretch
+from validator.reconcile.judge import EXCESS, VIOLATIONS
+from validator.state.positions import Positions, Stretch
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.ending import WHAT_TO_DO
 from validator.stream.judging import Sums
@@ -42,13 +43,17 @@ def snapshot_of(
         *doubts_of(config, books, record, sums),
         *map(Doubt, _faults_recreated(config, books)),
         *_of_absence(config, books, record, sums),
+        *_retired_in_doubt(sums),
     ]
     if not complete:
         doubts.append(Doubt("the books do not balance: more records were counted than offsets were spanned"))
     held = suspected(books, record, sums)
     confirmed = _confirmed_now(books, sums, record, held)
     on_record = {**sums.on_record, "undecodable": books.undecodable("output")}
-    suspects = {name: max(0, on_record.get(name, 0) - confirmed[name]) for name in sorted(held)}
+    left = {name: count for name, count in sums.unproven.items() if count}
+    suspects = {
+        name: max(0, on_record.get(name, 0) - confirmed[name]) + left.get(name, 0) for name in sorted({*held, *left})
+    }
     untold = _untold(confirmed, record)
     acknowledged = record.acknowledged.left
     # What nobody told, nobody could acknowledge.
@@ -140,7 +145,7 @@ def _settled(positions: Positions) -> tuple[SettledPositions, ...]:
     """What operators settled, one by one, and what rejected topics named, by partition."""
     sums: dict[tuple[PartitionId, str, str, int], list[Stretch]] = {}
     for number, one in enumerate(positions.settlements):
-        alone = number if one.by == BY_OPERATOR else -1
+        alone = number if one.rejected is None else -1
         sums.setdefault((one.place, one.by, one.reason, alone), []).extend(one.stretches)
     return tuple(
         SettledPositions(
@@ -205,7 +210,8 @@ def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[s
     # What was told stays so while it is on record: of cells that are retired by now too, and though time, or a topic
     # that was made again, calls it overdue.
     told = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
-    confirmed = {name: told[name] if name in held else max(told[name], sums.counts[name]) for name in VIOLATIONS}
+    proven = {name: sums.counts[name] - sums.unproven.get(name, 0) for name in VIOLATIONS}
+    confirmed = {name: told[name] if name in held else max(told[name], proven[name]) for name in VIOLATIONS}
     in_doubt = {one.topic for one in topics_in_doubt(books)} if "undecodable" in held else set()
     sure = sum(
         f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in in_doubt
@@ -218,6 +224,32 @@ def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
     them."""
     return record.suspected(books, sums) | suspected_by_configuration(books, sums.counts, collapse=record.collapse)
+
+
+def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
+    """The violation classes of which what is suspected stays so in cells that are retired now.
+
+    A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any other
+    doubt may end with records that explain what retired cells held, and those are judged no more.
+    """
+    classes = set(suspected_by_configuration(books, sums.counts, collapse=record.collapse))
+    if math.isinf(record.hidden_inputs(books)):
+        classes |= set(EXCESS)
+    if math.isinf(record.hidden_answers(books)):
+        classes.add(ViolationClass.MISSING.value)
+    return frozenset(VIOLATIONS) if books.cut_back else frozenset(classes)
+
+
+def _retired_in_doubt(sums: Sums) -> Iterator[Doubt]:
+    """What was suspected and can be neither confirmed nor explained, since the facts of its cells are gone."""
+    for name, count in sums.unproven.items():
+        if count:
+            violations, were, it = ("violation", "was", "it") if count == 1 else ("violations", "were", "they")
+            yield Doubt(
+                f"{count:,} suspected {violations} of class {name} {were} in cells that state.retention dropped before "
+                f"anything could confirm or explain what {it} {were}",
+                frozenset(guarantee for guarantee in Guarantee if ViolationClass(name) in VIOLATES[guarantee]),
+            )
 
 
 def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:

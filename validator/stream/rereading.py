@@ -11,15 +11,21 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 import pyarrow as pa
+import pyarrow.dataset as ds
 
 from validator.config.model import Config
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier
+from validator.reconcile.arrays import ints
+from validator.reconcile.cells import Cells
+from validator.reconcile.judge import VIOLATIONS
 from validator.state import identity
 from validator.state.positions import reread_mark
+from validator.state.recorded_violations import confirmed_by
 from validator.state.tables import StateTables, Table
 from validator.stream.committing import frontier_rows, mark_row
-from validator.stream.recovery import recover
+from validator.stream.recovery import Recovered, recover, rows_told_of
+from validator.stream.retiring import Violation
 
 
 def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
@@ -27,7 +33,8 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
     changed = identity.check_or_write(tables.state, config)
     if not changed:
         return ()
-    books = _books(tables, config)
+    found = _recovered(tables, config)
+    books = found.books
     again = _refused_or_read(books, tables, config, changed)
     if again:
         began = {
@@ -36,7 +43,13 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
         }
         after = replace(books, batch=books.batch + 1, frontiers=began)
         retention = config.state.retention
-        rows = [frontier_rows(after, books.watermark_us, retention), mark_row(after, reread_mark(again), retention)]
+        # What was retired while it was only suspected may be explained by what is read now, and is judged no more.
+        retired = found.retired.with_proven(_confirmed_of_retired(tables, found.cells))
+        marks = [reread_mark(again), *([retired.to_mark()] if retired != found.retired else [])]
+        rows = [
+            frontier_rows(after, books.watermark_us, retention),
+            *(mark_row(after, mark, retention) for mark in marks),
+        ]
         tables.append(pa.concat_tables(rows), Table.FACTS, writer="reread", version=after.batch)
     identity.write(tables.state, config)
     return again
@@ -45,12 +58,25 @@ def adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
 def would_adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
     """The topics that `adopt` would read again; nothing is written. Raises as it does."""
     changed = identity.changed_fields(tables.state, config)
-    return _refused_or_read(_books(tables, config), tables, config, changed) if changed else ()
+    return _refused_or_read(_recovered(tables, config).books, tables, config, changed) if changed else ()
 
 
-def _books(tables: StateTables, config: Config) -> Books:
+def _recovered(tables: StateTables, config: Config) -> Recovered:
     timing = config.timing
-    return recover(tables, TimeRules(timing.max_disorder, timing.idle_after), config.oracle.size).books
+    return recover(tables, TimeRules(timing.max_disorder, timing.idle_after), config.oracle.size)
+
+
+def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, int]:
+    """How much of each violation is confirmed, of the cells that are retired."""
+    found: dict[Violation, int] = {}
+    columns = ("class", "window_start_us", "key", "lookup_us", "state", "confirmed", "retracted")
+    for part in tables.scan(Table.VIOLATIONS, columns, ds.field("class").isin(list(VIOLATIONS))):
+        grown = (confirmed_by(part) - ints(part["retracted"], 0)).tolist()
+        named = zip(*(part[name].to_pylist() for name in columns[:3]), strict=True)
+        for row, violation, growth in zip(rows_told_of(cells, part).tolist(), named, grown, strict=True):
+            if row < 0:
+                found[violation] = found.get(violation, 0) + growth
+    return {violation: count for violation, count in found.items() if count > 0}
 
 
 def _refused_or_read(books: Books, tables: StateTables, config: Config, changed: Iterable[str]) -> tuple[str, ...]:

@@ -11,8 +11,8 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,8 +25,9 @@ from validator.model.books import Books, Retirement
 from validator.reconcile.arrays import ABSENT, Bools, ints
 from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
+from validator.reconcile.judge import EXCESS, VIOLATIONS
 from validator.reconcile.lateness import kept
-from validator.state.positions import MARK, Positions
+from validator.state.positions import ANEW, MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
@@ -36,6 +37,9 @@ _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|ch
 """What Delta puts into a log, by version."""
 MARKS_KEPT: Final = 50
 """Retirements remembered; older ones concern cells that are themselves retired by now."""
+
+Violation = tuple[str, int, str]
+"""(class, window's start in microseconds, key)."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +72,22 @@ class Retired:
             tuple(Retirement(at, horizon) for at, horizon in kept["retirements"]),
             kept.get("positions"),
         )
+
+    def with_proven(self, confirmed: Mapping[Violation, int]) -> Retired:
+        """The same, once nothing but what is ``confirmed`` of the retired cells' violations counts as proven."""
+        sums = self.sums
+        proven = dict.fromkeys(VIOLATIONS, 0)
+        for (name, _, _), count in confirmed.items():
+            proven[name] += count
+        proven = {name: min(count, sums.on_record.get(name, 0)) for name, count in proven.items()}
+        sums = replace(
+            sums,
+            on_record=proven,
+            unproven={name: max(0, sums.counts[name] - proven[name]) for name in VIOLATIONS},
+            cells_in_excess=len({(window, key) for name, window, key in confirmed if name in EXCESS}),
+            cells_missing=len({(window, key) for name, window, key in confirmed if name not in EXCESS}),
+        )
+        return replace(self, sums=sums)
 
     def known_positions(self) -> Positions:
         """The positions as a new value."""
@@ -115,10 +135,12 @@ def plan(
     retired: Retired,
     retention_us: int,
     positions: Positions | None = None,
+    unprovable: frozenset[str] = frozenset(),
 ) -> tuple[Retired, pa.Table, Bools]:
     """What retirement would do now: its mark, the rows to append again, and which of the judged cells leave.
 
-    ``positions``: those of undecodable records, as they are known now.
+    ``positions``: those of undecodable records, as they are known now. ``unprovable``: the classes of violations of
+    which what is only suspected in these cells is never to be confirmed.
     """
     cells = judging.cells
     through, now = last_droppable(books, retention_us), epoch_of(books.lookup_us, retention_us)
@@ -128,7 +150,7 @@ def plan(
         horizon = int(cells["window_start_us"][goes].max()) + 1
         retirements = (*retirements, Retirement(books.lookup_us, horizon))[-MARKS_KEPT:]
     known = None if positions is None else positions.to_json(books.batch + 1)
-    new = Retired(retired.sums.plus(judging.sum_of(goes)), through, retirements, known)
+    new = Retired(retired.sums.plus(judging.sum_of(goes, unprovable)), through, retirements, known)
     # What stays is kept in its cell's newest epoch, so that a cell's facts leave together: a part of them would look
     # like a loss to the next start.
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
@@ -149,7 +171,8 @@ def plan(
         carried.append(facts.set_column(place, "epoch", pa.array(epochs[rows[stays]], pa.int64())))
         for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
             newest = rests.get(mark["mark"])
-            if not mark["mark"].startswith((_PREFIX, MARK)) and (newest is None or mark["batch"] > newest["batch"]):
+            is_folded = mark["mark"].startswith((_PREFIX, MARK, ANEW))
+            if not is_folded and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
     carried.append(rows_of(Table.FACTS, [*rests.values(), *late]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)

@@ -10,7 +10,7 @@ from typing import Final
 
 from validator.model.frontier import PartitionId
 from validator.state.acknowledgements import append_lines
-from validator.state.positions import BY_OPERATOR, Positions, Settlement, Stretch, joined, positions_of, within
+from validator.state.positions import Positions, Settlement, Stretch, joined, positions_of, within
 from validator.state.tables import StateTables, Table, has_rows
 from validator.stream.retiring import retired_so_far
 
@@ -66,7 +66,7 @@ def settle(state: Path, position: str, reason: str) -> Settlement:
     parts = within(hidden, [Stretch(first, last, 0)])
     if not parts:
         raise NothingToSettle(_why_not(state, known, place, first, last))
-    one = Settlement(place, joined(parts), BY_OPERATOR, reason)
+    one = Settlement(place, joined(parts), reason, batch=known.batch)
     append_lines(state / FILE, [json.dumps({**one.to_json(), "time_us": time.time_ns() // 1000})])
     return one
 
