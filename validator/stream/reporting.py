@@ -8,10 +8,9 @@ from typing import Final
 
 from validator.config.durations import format_duration
 from validator.config.model import Config
+from validator.model import configuration_doubt
 from validator.model.books import Books
 from validator.model.classes import Guarantee, Verdict
-from validator.model.configuration_doubt import suspected as suspected_by_configuration
-from validator.model.configuration_doubt import topics_in_doubt
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
@@ -206,18 +205,30 @@ def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[s
     # that was made again, calls it overdue.
     told = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
     confirmed = {name: told[name] if name in held else max(told[name], sums.counts[name]) for name in VIOLATIONS}
-    in_doubt = {one.topic for one in topics_in_doubt(books)} if "undecodable" in held else set()
+    unproven = unproven_outputs(books, sums)
     sure = sum(
-        f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in in_doubt
+        f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in unproven
     )
     confirmed["undecodable"] = max(sure, min(record.confirmed_now.get("undecodable", 0), books.undecodable("output")))
-    return confirmed
+    return confirmed | dict.fromkeys(withdrawn(books, sums), 0)
 
 
 def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
     them."""
-    return record.suspected(books, sums) | suspected_by_configuration(books, sums.counts, collapse=record.collapse)
+    classes = record.suspected(books, sums)
+    classes |= configuration_doubt.suspected(books, sums.counts, sums.matched, collapse=record.collapse)
+    return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
+
+
+def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
+    """Output topics of which no more undecodable results are confirmed."""
+    return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched)
+
+
+def withdrawn(books: Books, sums: Sums) -> frozenset[str]:
+    """Violation classes of which nothing is confirmed any more: in nearly nothing the configuration fits."""
+    return configuration_doubt.withdrawn(books, sums.counts)
 
 
 def _untold(confirmed: Mapping[str, int], record: RunRecord) -> list[Doubt]:
@@ -242,7 +253,7 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
     """Why the validator cannot vouch; empty where it can."""
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
-    said.extend(configuration_doubts(config, books, sums.counts, record.examples))
+    said.extend(configuration_doubts(config, books, sums, record.examples))
     poison = _poison(record.faults)
     sides = {place: frontier.side for place, frontier in books.frontiers.items()}
     for side in ("input", "late", "rejected"):
