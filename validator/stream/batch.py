@@ -185,7 +185,7 @@ class BatchRunner:
         if self.rules.tells_unconsumed:
             # An engine that has input to read is not at rest, so that first only this is decided.
             self.advance(None, {}, replace(end, asks_group=True))
-            if self.judging.unconsumed:
+            if self.judging.sums.unconsumed:
                 return
         self.advance(None, {}, end)
 

@@ -44,7 +44,9 @@ class Sums:
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
-    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due.
+    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
+    ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
+    due when retention dropped their cells, and are in none of the others.
     """
 
     counts: dict[str, int]
@@ -63,6 +65,10 @@ class Sums:
     unconsumed_due_us: int | None = None
     blocked_overdue: int = 0
     blocked_due_us: int | None = None
+    unconsumed: int = 0
+    blocked: int = 0
+    unconsumed_retired: int = 0
+    blocked_retired: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
@@ -89,6 +95,21 @@ class Sums:
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
+        )
+
+    def beside(self, retired: Sums) -> Sums:
+        """The totals over cells in memory (this) and ``retired`` ones, which nothing can move any more: what waits for
+        the engine or a transaction is that of the cells in memory."""
+        return replace(
+            self.plus(retired),
+            unconsumed_overdue=self.unconsumed_overdue,
+            unconsumed_due_us=self.unconsumed_due_us,
+            blocked_overdue=self.blocked_overdue,
+            blocked_due_us=self.blocked_due_us,
+            unconsumed=self.counts["unconsumed"],
+            blocked=self.counts["blocked"],
+            unconsumed_retired=retired.unconsumed_overdue,
+            blocked_retired=retired.blocked_overdue,
         )
 
     def to_json(self) -> dict[str, object]:
@@ -153,8 +174,7 @@ class Judging:
     """The cells of one state and their verdicts after the last batch. ``evidence``: the smallest ids of (cell's row,
     class of violation), of the cells that the last batch compared. ``suspected``: the classes of violations that it
     does not confirm; ``withdrawn``: those of which it takes back what was confirmed. ``lookup_us``: its
-    instant. ``unconsumed``: how many contributions of the cells that it judged the engine has not consumed, as far as
-    they were asked for; retention may have taken some of these since."""
+    instant. ``sums``: of the cells that it judged; retention may have taken some of these since."""
 
     known: KnownFacts
     rules: Rules
@@ -166,7 +186,6 @@ class Judging:
     suspected: frozenset[str] = frozenset()
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
-    unconsumed: int = 0
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
 
     def absorb(
@@ -203,8 +222,7 @@ class Judging:
             judged = judge(cells, clock, self.rules)
         self.judged = judged
         judged_now = self.sum_of(np.full(len(cells), True))
-        self.unconsumed = judged_now.counts["unconsumed"]
-        self.sums = judged_now.plus(self.retired)
+        self.sums = judged_now.beside(self.retired)
         self.suspected, self.withdrawn = suspects(self.sums), withdraws(self.sums)
         return self.sums
 

@@ -44,6 +44,7 @@ def snapshot_of(
     ]
     if not complete:
         doubts.append(Doubt("the books do not balance: more records were counted than offsets were spanned"))
+    retired = _of_retired(config, sums)
     held = suspected(books, record, sums)
     confirmed = _confirmed_now(books, sums, record, held)
     on_record = {**sums.on_record, "undecodable": books.undecodable("output")}
@@ -61,9 +62,9 @@ def snapshot_of(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
         taken_us=books.lookup_us,
-        verdicts=grade(confirmed, doubts),
+        verdicts=grade(confirmed, [*doubts, *retired]),
         verdicts_over=_over(books, record, [*doubts, *untold], confirmed),
-        reasons=reasons(confirmed, [*doubts, *untold]),
+        reasons=reasons(confirmed, [*doubts, *retired, *untold]),
         contributions=dict(sums.counts),
         results=results,
         results_total={name: max(count, record.results_most.get(name, 0)) for name, count in results.items()},
@@ -340,19 +341,33 @@ def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> 
                 FORBID_LOSS,
             )
         )
-    elif record.has_ended and sums.counts["blocked"]:
-        found.append(
-            Doubt(f"an open transaction may hold the answers to {plural(sums.counts['blocked'], 'event')}", FORBID_LOSS)
-        )
+    elif record.has_ended and sums.blocked:
+        found.append(Doubt(f"an open transaction may hold the answers to {plural(sums.blocked, 'event')}", FORBID_LOSS))
     return found
+
+
+def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
+    """What was outstanding, and no loss, when retention dropped its cells. It concerns the whole run, and no alert:
+    nothing that happens now moves it."""
+    found = []
+    if count := sums.unconsumed_retired:
+        said = f"{plural(count, 'event was', 'events were')} not consumed {_by_whom(config)} when retention dropped"
+        found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
+    if count := sums.blocked_retired:
+        said = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
+        found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
+    return found
+
+
+def _by_whom(config: Config) -> str:
+    """No group is configured any more where only cells that are retired by now knew one."""
+    group = config.engine.consumer_group
+    return "by the engine" if group is None else f"by group {group}"
 
 
 def _of_the_group(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
     """What the engine's group has not consumed: no loss, and no proof that none will be."""
-    unconsumed = sums.counts["unconsumed"]
-    group = config.engine.consumer_group
-    # Of cells that are retired by now, when a group was configured.
-    asked = "by the engine" if group is None else f"by group {group}"
+    unconsumed, asked = sums.unconsumed, _by_whom(config)
     if record.has_ended and unconsumed:
         said = (
             f"{plural(unconsumed, *_EVENTS_HAVE)} not been consumed {asked} at the end of the run, so that the "
