@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from validator.model.books import Books, TimeRules
-from validator.model.configuration_doubt import matches_nothing, suspected, topics_in_doubt
+from validator.model.configuration_doubt import (
+    matches_nothing,
+    outputs_in_doubt,
+    suspected,
+    topics_in_doubt,
+    withdrawn,
+)
 from validator.model.frontier import Frontier, PartitionId
 
 ALL = {"missing", "duplicate", "misplaced", "unknown_id", "undecodable"}
@@ -43,28 +51,61 @@ def test_a_topic_of_which_nearly_nothing_decodes_is_in_doubt(
 
 def test_what_a_topic_in_doubt_may_explain_is_suspected() -> None:
     none, few = (3, 3, 0), (300, 299, 0)
-    assert suspected(books("output", none), {}, collapse=False) == {"undecodable", "missing"}
-    assert suspected(books("input", none), {}, collapse=False) == {"duplicate", "misplaced", "unknown_id"}
-    assert suspected(books("input", none), {}, collapse=True) == {"misplaced", "unknown_id"}
-    assert suspected(books("late", none), {}, collapse=False) == set(), "each answers one, decision 0091"
+    assert suspected(books("output", none), {}, 0, collapse=False) == {"undecodable", "missing"}
+    assert suspected(books("input", none), {}, 0, collapse=False) == {"duplicate", "misplaced", "unknown_id"}
+    assert suspected(books("input", none), {}, 0, collapse=True) == {"misplaced", "unknown_id"}
+    assert suspected(books("late", none), {}, 0, collapse=False) == set(), "each answers one, decision 0091"
     for side in ("output", "input", "late", "rejected"):
-        assert suspected(books(side, few), {}, collapse=False) == ALL
+        assert suspected(books(side, few), {}, 1, collapse=False) == ALL
 
 
 @pytest.mark.parametrize(
-    ("expected", "processed", "beside", "doubted"),
+    ("results", "expected", "matched", "beside", "doubted"),
     [
-        (1000, 0, 0, False),  # a dead engine answers nothing
-        (1000, 0, 9, False),
-        (9, 0, 1000, False),
-        (10, 0, 10, True),
-        (1000, 9, 1000, True),
-        (1000, 10, 1000, False),
-        (1000, 500, 100_000, False),
+        (0, 1000, 0, 0, False),  # a dead engine answers nothing
+        (1, 0, 0, 0, True),
+        (1, 1000, 0, 1, True),
+        (1, 1000, 1, 100, False),
+        (1, 1000, 1, 101, True),
+        (1, 100, 1, 1000, False),
+        (1, 1000, 9, 1000, True),
+        (1, 1000, 10, 1000, False),
+        (1, 1000, 500, 100_000, False),
     ],
 )
-def test_nothing_matches_where_both_sides_have_much(expected: int, processed: int, beside: int, doubted: bool) -> None:
+def test_nothing_is_confirmed_while_nearly_nothing_matches(
+    results: int, expected: int, matched: int, beside: int, doubted: bool
+) -> None:
+    read = books("output", (results, 0, 0))
     for name in ("misplaced", "unknown_id", "unresolved"):
-        counts = {"expected": expected, "processed": processed, name: beside}
-        assert matches_nothing(counts) is doubted
-        assert suspected(books("output", (1, 0, 0)), counts, collapse=False) == (ALL if doubted else set())
+        counts = {"expected": expected, "processed": matched, name: beside}
+        assert matches_nothing(read, counts, matched) is doubted
+        assert suspected(read, counts, matched, collapse=False) == (ALL if doubted else set())
+        assert outputs_in_doubt(read, counts, matched) == ({"t"} if doubted else set())
+
+
+def test_an_output_in_doubt_holds_its_own_unreadable_results_and_any_other_doubt_all_of_them() -> None:
+    none, some, few = (3, 3, 0), (3, 1, 0), (300, 299, 0)
+    assert outputs_in_doubt(books("output", none), {}, 0) == {"t"}
+    assert outputs_in_doubt(books("output", some), {}, 1) == set()
+    beside = books("output", some).frontiers
+    for read, held in ((few, {"t"}), (none, set())):
+        both = books("input", read)
+        inputs = {replace(place, topic="in"): frontier for place, frontier in both.frontiers.items()}
+        assert outputs_in_doubt(replace(both, frontiers={**inputs, **beside}), {}, 1) == held
+    cut = replace(books("output", some), cut_back=frozenset([PartitionId("t", 0)]))
+    assert outputs_in_doubt(cut, {}, 1) == {"t"}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "processed", "taken"), [(100, 0, False), (101, 0, True), (100, 1, False), (101, 1, True), (900, 9, False)]
+)
+def test_what_was_confirmed_is_taken_back_once_it_is_seen_that_nearly_nothing_matches(
+    wrong: int, processed: int, taken: bool
+) -> None:
+    counts = {"expected": 1000, "processed": processed}
+    read = books("output", (1, 0, 0))
+    assert withdrawn(read, counts | {"unknown_id": wrong}) == (ALL if taken else set())
+    assert withdrawn(read, counts | {"unresolved": wrong}) == set(), "it may be resolved yet"
+    assert withdrawn(books("output", (300, 299, 0)), counts) == ALL
+    assert withdrawn(books("output", (300, 300, 0)), counts) == set(), "nothing of it was ever confirmed"

@@ -1,7 +1,8 @@
 """When the configuration is in doubt, not the pipeline (docs/decisions/0097). Pure rules on committed counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
-anything of the pipeline.
+anything of the pipeline. So nothing is confirmed before the configuration has shown that it fits: before a topic has a
+record that decodes, and before a result matches an event. That does not depend on how records are cut into batches.
 """
 
 from __future__ import annotations
@@ -15,9 +16,6 @@ from validator.model.books import Books
 NEARLY_NONE: Final = 100
 """Fewer than 1 in so many is nearly none. A field that is wrong can be present in a few records by chance. An engine
 that writes 99 unreadable records for each readable one is not told from that."""
-LEAST_COMPARED: Final = 10
-"""So many contributions on either side must be there before it says anything that none of them match: two or three
-results that are all wrong are an engine's mistake as likely as a configuration's."""
 _RESULTS: Final = frozenset({"undecodable", "missing"})
 _EXCESS: Final = frozenset({"misplaced", "unknown_id"})
 _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "undecodable"})
@@ -55,27 +53,39 @@ def topics_in_doubt(books: Books) -> tuple[TopicInDoubt, ...]:
     )
 
 
-def matches_nothing(counts: Mapping[str, int]) -> bool:
-    """Whether inputs and results both have contributions, and (nearly) none of the one is one of the other.
+def decoded_results(books: Books) -> int:
+    """Results read so far that decoded."""
+    return books.records("output") - books.undecodable("output") - books.tombstones
 
-    ``counts``: contributions by class. An engine that answers nothing is not concerned: there is nothing to compare.
+
+def matches_nothing(books: Books, counts: Mapping[str, int], matched: int) -> bool:
+    """Whether there are results, and (nearly) nothing in them is proven to match an event.
+
+    ``counts``: contributions by class; ``matched``: those in results that are proven to match. An engine that answers
+    nothing is not concerned: there is nothing to compare.
     """
-    least = min(counts.get("expected", 0), unmatched(counts))
-    return least >= LEAST_COMPARED and counts.get("processed", 0) * NEARLY_NONE < least
+    if matched == 0:
+        return decoded_results(books) > 0
+    return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts))
 
 
 def unmatched(counts: Mapping[str, int]) -> int:
     """Contributions that answers carry and no input explains so far."""
-    return sum(counts.get(name, 0) for name in ("misplaced", "unknown_id", "unresolved"))
+    return _proven_wrong(counts) + counts.get("unresolved", 0)
 
 
-def suspected(books: Books, counts: Mapping[str, int], *, collapse: bool) -> frozenset[str]:
-    """The classes of violations that a wrong configuration may explain. ``collapse``: the pipeline drops repeated ids.
+def _proven_wrong(counts: Mapping[str, int]) -> int:
+    return counts.get("misplaced", 0) + counts.get("unknown_id", 0)
 
-    Of late and rejected records no more than is said in decision 0091: each answers one contribution, whatever its
-    fields are called.
+
+def suspected(books: Books, counts: Mapping[str, int], matched: int, *, collapse: bool) -> frozenset[str]:
+    """The classes of violations that a wrong configuration may explain: nothing more of them is confirmed.
+
+    ``counts``, ``matched``: as in `matches_nothing`. ``collapse``: the pipeline drops repeated ids. Of late and
+    rejected records no more than is said in decision 0091: each answers one contribution, whatever its fields are
+    called.
     """
-    classes: frozenset[str] = _ALL if matches_nothing(counts) else frozenset()
+    classes: frozenset[str] = _ALL if matches_nothing(books, counts, matched) else frozenset()
     for one in topics_in_doubt(books):
         if one.decoded:
             # What did decode may be nonsense.
@@ -85,3 +95,23 @@ def suspected(books: Books, counts: Mapping[str, int], *, collapse: bool) -> fro
         elif one.side == "input":
             classes |= _EXCESS if collapse else _EXCESS | {"duplicate"}
     return classes
+
+
+def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int) -> frozenset[str]:
+    """The output topics whose undecodable results are only suspected."""
+    found = topics_in_doubt(books)
+    outputs = frozenset(place.topic for place, frontier in books.frontiers.items() if frontier.side == "output")
+    if books.cut_back or matches_nothing(books, counts, matched) or any(one.decoded for one in found):
+        return outputs
+    return outputs & {one.topic for one in found}
+
+
+def withdrawn(books: Books, counts: Mapping[str, int]) -> frozenset[str]:
+    """The classes of which what was confirmed is taken back: a few of the first records fitted by chance, and now it is
+    seen that nearly none do.
+
+    What is not resolved yet does not count as wrong here, and what is not compared yet counts as right: these pass.
+    """
+    right, wrong = max(1, counts.get("processed", 0)), min(counts.get("expected", 0), _proven_wrong(counts))
+    nearly_none = right * NEARLY_NONE < wrong or any(one.decoded for one in topics_in_doubt(books))
+    return _ALL if nearly_none else frozenset()

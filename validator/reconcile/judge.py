@@ -83,7 +83,8 @@ class Rules:
 class Judged:
     """Verdicts, one entry per cell. ``counts``: `CONTRIBUTIONS` and `RESULTS`. ``settled``: only new facts can change
     the verdict. ``held``: only open transactions of inputs may explain its excess.
-    ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
+    ``matched``: contributions in results that are proven to be those of its events, as far as ids or fingerprints were
+    compared. ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
     ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
     correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them.
     ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
@@ -91,6 +92,7 @@ class Judged:
 
     counts: dict[str, Ints]
     on_record: dict[str, Ints]
+    matched: Ints
     doubtful: Ints
     unconsumed_overdue: Ints
     blocked_overdue: Ints
@@ -321,6 +323,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),
+        matched=np.where(it.in_scope, _matched(cells, it), 0),
         doubtful=doubtful,
         unconsumed_overdue=np.where(is_missing & it.in_scope, unconsumed, 0),
         blocked_overdue=np.where(blocked_long, counts["blocked"], 0),
@@ -339,6 +342,12 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         version=it.version,
         digest=said,
     )
+
+
+def _matched(cells: Cells, it: _Decisions) -> Ints:
+    """Facts only grow, and so does what matches: an older comparison still proves what it found."""
+    compared = np.where(cells["x_version"] == ABSENT, 0, cells["x_processed"])
+    return np.where(it.agrees, cells["processed_count"], compared)
 
 
 _AS_FOUND: Final = (

@@ -56,6 +56,7 @@ def moved(
     suspected: frozenset[str],
     lookup_us: int,
     has_broker_time: bool = False,
+    withdrawn: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded.
 
@@ -64,12 +65,13 @@ def moved(
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
     ``lookup_us``: instant of the batch. ``has_broker_time``: the topics' times are the broker's, and tell when
-    something happened however late it is read.
+    something happened however late it is read. ``withdrawn``: classes of which nothing is confirmed any more.
     """
     found: list[dict[str, Any]] = []
     for name in VIOLATIONS:
         now, before = judged.on_record[name], cells[f"told_{name}"]
-        sure, sure_before = confirmed_of(cells, judged, name, suspected), cells[f"confirmed_{name}"]
+        sure = confirmed_of(cells, judged, name, suspected, withdrawn)
+        sure_before = cells[f"confirmed_{name}"]
         rows = np.flatnonzero((now != before) | (sure != sure_before))
         if not len(rows):
             continue
@@ -104,23 +106,32 @@ def moved(
     return found
 
 
-def tell_violations(cells: Cells, judged: Judged, *, suspected: frozenset[str], lookup_us: int) -> None:
+def tell_violations(
+    cells: Cells,
+    judged: Judged,
+    *,
+    suspected: frozenset[str],
+    lookup_us: int,
+    withdrawn: frozenset[str] = frozenset(),
+) -> None:
     """Note in the cells what the rows of `moved` told the violations table of them."""
     for name in VIOLATIONS:
         now, told, began = judged.on_record[name], cells[f"told_{name}"], cells[f"began_{name}"]
-        cells[f"confirmed_{name}"][:] = confirmed_of(cells, judged, name, suspected)
+        cells[f"confirmed_{name}"][:] = confirmed_of(cells, judged, name, suspected, withdrawn)
         began[(now > 0) & (told == 0)] = lookup_us
         # Also where the verdict says nothing new: what was held may be taken back then.
         told[:] = now
 
 
-def confirmed_of(cells: Cells, judged: Judged, name: str, suspected: frozenset[str]) -> Ints:
+def confirmed_of(cells: Cells, judged: Judged, name: str, suspected: frozenset[str], withdrawn: frozenset[str]) -> Ints:
     """How much of each cell's violation of class ``name`` is confirmed.
 
     Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet. Where
     some of it was confirmed before, the engine is found out in that cell, and what comes to it is confirmed as well.
     """
     before = cells[f"confirmed_{name}"]
+    if name in withdrawn:
+        return np.zeros_like(before)
     proven = np.maximum(judged.counts[name], before)
     if name in suspected:
         proven = np.where(before > 0, proven, 0)

@@ -48,7 +48,7 @@ from validator.stream.judging import Judging, places_of
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record_verdicts, record_violations
 from validator.stream.recovery import lateness_of
-from validator.stream.reporting import suspected, unprovable_if_retired
+from validator.stream.reporting import suspected, unprovable_if_retired, unproven_outputs, withdrawn
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source, oracle_of
@@ -188,7 +188,7 @@ class BatchRunner:
         if self.rules.tells_unconsumed:
             # An engine that has input to read is not at rest, so that first only this is decided.
             self.advance(None, {}, replace(end, asks_group=True))
-            if self.judging.unconsumed:
+            if self.judging.sums.unconsumed:
                 return
         self.advance(None, {}, end)
 
@@ -316,6 +316,7 @@ class BatchRunner:
             self.books.clock(rest=rest),
             places_of(self.books, tells_unconsumed=self.rules.tells_unconsumed),
             suspects=partial(suspected, self.books, self.record),
+            withdraws=partial(withdrawn, self.books),
         )
         reach("after_judging")
         self.read_faults()
@@ -416,7 +417,12 @@ class BatchRunner:
             self.record.faults,
             moment,
             has_broker_time=self.record.has_broker_time,
-            unreadable=self._unreadable.moved(self.books, facts),
+            unreadable=self._unreadable.moved(
+                self.books,
+                facts,
+                suspected=unproven_outputs(self.books, judging.sums),
+                withdrawn="undecodable" in judging.withdrawn,
+            ),
         )
         if recorded is not None:
             self.record.violations_recorded(recorded, self.now_us())

@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from validator.config.model import Config
 from validator.model.books import Books
-from validator.model.configuration_doubt import TopicInDoubt, matches_nothing, topics_in_doubt, unmatched
+from validator.model.configuration_doubt import (
+    TopicInDoubt,
+    decoded_results,
+    matches_nothing,
+    topics_in_doubt,
+    unmatched,
+)
+from validator.model.wording import plural
+from validator.reconcile.judge import VIOLATIONS
+from validator.stream.judging import Sums
 
 
 @dataclass(frozen=True)
@@ -22,14 +31,21 @@ class Example:
     reason: str | None = None
 
 
-def configuration_doubts(
-    config: Config, books: Books, counts: Mapping[str, int], examples: Mapping[str, Example]
-) -> Iterator[str]:
-    """Why the configuration is in doubt. ``counts``: contributions by class; ``examples``: one of a topic."""
-    for one in topics_in_doubt(books):
+def configuration_doubts(config: Config, books: Books, sums: Sums, examples: Mapping[str, Example]) -> Iterator[str]:
+    """Why the configuration is in doubt. ``examples``: one of a topic.
+
+    That no result matches an event yet is a doubt once there is something that it may explain: at the start of a
+    pipeline it is so for a while, and says nothing.
+    """
+    found = topics_in_doubt(books)
+    for one in found:
         yield _of_topic(config, one, examples.get(one.topic))
-    if matches_nothing(counts):
-        yield _of_contributions(counts)
+    if any(one.side in ("input", "output") for one in found):
+        # That is why nothing matches.
+        return
+    held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
+    if matches_nothing(books, sums.counts, sums.matched) and (sums.matched or held):
+        yield _of_contributions(sums.counts, 0 if sums.matched else decoded_results(books))
 
 
 def _of_topic(config: Config, one: TopicInDoubt, example: Example | None) -> str:
@@ -53,17 +69,21 @@ def _of_topic(config: Config, one: TopicInDoubt, example: Example | None) -> str
     )
 
 
-def _of_contributions(counts: Mapping[str, int]) -> str:
+def _of_contributions(counts: Mapping[str, int], results: int) -> str:
+    """``results``: how many decoded, where none of them matches an event; 0: a few do."""
     beside, expected = unmatched(counts), counts.get("expected", 0)
-    check = (
-        "inputs[].fields.id and outputs[].fields.ids may name different ids"
-        if counts.get("unknown_id", 0) * 2 >= beside
-        else "the fields of key and time, a unit, or oracle.size may be wrong"
+    if not beside:
+        check = "outputs[].fields, or a unit in them, may be wrong"
+    elif counts.get("unknown_id", 0) * 2 >= beside:
+        check = "inputs[].fields.id and outputs[].fields.ids may name different ids"
+    else:
+        check = "the fields of key and time, a unit, or oracle.size may be wrong"
+    seen = (
+        f"no id in {plural(results, 'result')} matches an event in the cell of the result"
+        if results
+        else f"of {beside} contributions in results and {expected} from inputs, nearly none match"
     )
-    return (
-        f"the configuration is in doubt: of {beside} contributions in results and {expected} from inputs, "
-        f"(nearly) none match: {check}; correct it and begin with a new state.path"
-    )
+    return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
 
 
 def _entry_of(config: Config, one: TopicInDoubt) -> str:

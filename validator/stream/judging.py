@@ -40,10 +40,13 @@ COMPARED_AT_ONCE: Final = 4_000_000
 @dataclass(frozen=True)
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
+    ``matched``: contributions in results that are proven to be those of events.
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
-    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due.
+    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
+    ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
+    due when retention dropped their cells, and are in none of the others.
     ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
     doubt whose end proves nothing of it: it is not on record, and is never confirmed.
     """
@@ -52,6 +55,7 @@ class Sums:
     results: dict[str, int]
     on_record: dict[str, int] = field(default_factory=dict)
     unproven: dict[str, int] = field(default_factory=dict)
+    matched: int = 0
     cells_seen: int = 0
     cells_closed: int = 0
     cells_verified: int = 0
@@ -64,6 +68,10 @@ class Sums:
     unconsumed_due_us: int | None = None
     blocked_overdue: int = 0
     blocked_due_us: int | None = None
+    unconsumed: int = 0
+    blocked: int = 0
+    unconsumed_retired: int = 0
+    blocked_retired: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
@@ -74,6 +82,7 @@ class Sums:
         cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled")
         whole = [f"cells_{name}" for name in cells]
         others = (
+            "matched",
             "settled_expected",
             "settled_handled",
             "settled_exact",
@@ -92,6 +101,21 @@ class Sums:
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
+    def beside(self, retired: Sums) -> Sums:
+        """The totals over cells in memory (this) and ``retired`` ones, which nothing can move any more: what waits for
+        the engine or a transaction is that of the cells in memory."""
+        return replace(
+            self.plus(retired),
+            unconsumed_overdue=self.unconsumed_overdue,
+            unconsumed_due_us=self.unconsumed_due_us,
+            blocked_overdue=self.blocked_overdue,
+            blocked_due_us=self.blocked_due_us,
+            unconsumed=self.counts["unconsumed"],
+            blocked=self.counts["blocked"],
+            unconsumed_retired=retired.unconsumed_overdue,
+            blocked_retired=retired.blocked_overdue,
+        )
+
     def to_json(self) -> dict[str, object]:
         """Plain values for a mark in the facts table."""
         return asdict(self)
@@ -100,9 +124,13 @@ class Sums:
     def from_json(cls, kept: Mapping[str, Any]) -> Sums:
         """The value that `to_json` gave."""
         known = {field.name for field in fields(cls)}
-        # A mark of before does not say what is on record: as much as was counted.
+        # The mark of an older version does not say what is on record, or matched: as much as was counted.
         counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
-        return cls(**{"on_record": counted} | {name: value for name, value in kept.items() if name in known})
+        matched = kept["counts"].get("processed", 0)
+        return cls(
+            **{"on_record": counted, "matched": matched}
+            | {name: value for name, value in kept.items() if name in known}
+        )
 
     @classmethod
     def empty(cls) -> Sums:
@@ -149,8 +177,8 @@ def new_cells() -> Cells:
 class Judging:
     """The cells of one state and their verdicts after the last batch. ``evidence``: the smallest ids of (cell's row,
     class of violation), of the cells that the last batch compared. ``suspected``: the classes of violations that it
-    does not confirm. ``lookup_us``: its instant. ``unconsumed``: how many contributions of the cells that it judged the
-    engine has not consumed, as far as they were asked for; retention may have taken some of these since."""
+    does not confirm; ``withdrawn``: those of which it takes back what was confirmed. ``lookup_us``: its
+    instant. ``sums``: of the cells that it judged; retention may have taken some of these since."""
 
     known: KnownFacts
     rules: Rules
@@ -160,8 +188,8 @@ class Judging:
     sums: Sums = field(default_factory=Sums.empty)
     retired: Sums = field(default_factory=Sums.empty)
     suspected: frozenset[str] = frozenset()
+    withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
-    unconsumed: int = 0
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
 
     def absorb(
@@ -171,11 +199,13 @@ class Judging:
         places: Mapping[Place, PlaceOffsets],
         *,
         suspects: Callable[[Sums], frozenset[str]] = no_class,
+        withdraws: Callable[[Sums], frozenset[str]] = no_class,
     ) -> Sums:
         """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
 
         ``facts`` were appended to the facts table. ``places``: the input partitions of which an offset is known.
-        ``suspects``: totals -> the classes of violations that what cannot be read may explain.
+        ``suspects``: totals -> the classes of violations that what cannot be read may explain; ``withdraws``: totals ->
+        those of which nothing is confirmed any more.
         """
         cells = self.cells
         self._tell()
@@ -196,9 +226,8 @@ class Judging:
             judged = judge(cells, clock, self.rules)
         self.judged = judged
         judged_now = self.sum_of(np.full(len(cells), True))
-        self.unconsumed = judged_now.counts["unconsumed"]
-        self.sums = judged_now.plus(self.retired)
-        self.suspected = suspects(self.sums)
+        self.sums = judged_now.beside(self.retired)
+        self.suspected, self.withdrawn = suspects(self.sums), withdraws(self.sums)
         return self.sums
 
     def judge_recovered(self, books: Books) -> None:
@@ -221,7 +250,13 @@ class Judging:
 
     def _tell(self) -> None:
         if self.judged is not None:
-            tell_violations(self.cells, self.judged, suspected=self.suspected, lookup_us=self.lookup_us)
+            tell_violations(
+                self.cells,
+                self.judged,
+                suspected=self.suspected,
+                withdrawn=self.withdrawn,
+                lookup_us=self.lookup_us,
+            )
             tell_verdicts(self.cells, self.judged)
 
     def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> Sums:
@@ -242,7 +277,9 @@ class Judging:
         due = due_base(cells)
         # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
         kept = {
-            name: confirmed_of(cells, it, name, self.suspected) if name in unprovable else it.on_record[name]
+            name: confirmed_of(cells, it, name, self.suspected, self.withdrawn)
+            if name in unprovable
+            else it.on_record[name]
             for name in VIOLATIONS
         }
 
@@ -252,6 +289,7 @@ class Judging:
         return Sums(
             counts={name: total(it.counts[name], chosen) for name in CONTRIBUTIONS},
             results={name: total(it.counts[name], chosen) for name in RESULTS},
+            matched=total(it.matched, chosen),
             cells_seen=count(chosen),
             cells_closed=count(closed),
             cells_verified=count(settled & closed & ~it.violated),

@@ -83,6 +83,7 @@ def record_violations(
         judging.rules,
         judging.evidence,
         suspected=judging.suspected,
+        withdrawn=judging.withdrawn,
         lookup_us=moment.lookup_us,
         has_broker_time=has_broker_time,
     )

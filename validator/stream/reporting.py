@@ -9,10 +9,9 @@ from typing import Final
 
 from validator.config.durations import format_duration
 from validator.config.model import Config
+from validator.model import configuration_doubt
 from validator.model.books import Books
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
-from validator.model.configuration_doubt import suspected as suspected_by_configuration
-from validator.model.configuration_doubt import topics_in_doubt
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
@@ -47,6 +46,7 @@ def snapshot_of(
     ]
     if not complete:
         doubts.append(Doubt("the books do not balance: more records were counted than offsets were spanned"))
+    retired = _of_retired(config, sums)
     held = suspected(books, record, sums)
     confirmed = _confirmed_now(books, sums, record, held)
     on_record = {**sums.on_record, "undecodable": books.undecodable("output")}
@@ -67,9 +67,9 @@ def snapshot_of(
         pipeline=config.pipeline,
         guarantee=config.guarantee,
         taken_us=books.lookup_us,
-        verdicts=grade(confirmed, doubts),
+        verdicts=grade(confirmed, [*doubts, *retired]),
         verdicts_over=_over(books, record, [*doubts, *untold], confirmed),
-        reasons=reasons(confirmed, [*doubts, *untold]),
+        reasons=reasons(confirmed, [*doubts, *retired, *untold]),
         contributions=dict(sums.counts),
         results=results,
         results_total={name: max(count, record.results_most.get(name, 0)) for name, count in results.items()},
@@ -212,18 +212,30 @@ def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[s
     told = {name: min(sums.on_record.get(name, 0), record.confirmed_now.get(name, 0)) for name in VIOLATIONS}
     proven = {name: sums.counts[name] - sums.unproven.get(name, 0) for name in VIOLATIONS}
     confirmed = {name: told[name] if name in held else max(told[name], proven[name]) for name in VIOLATIONS}
-    in_doubt = {one.topic for one in topics_in_doubt(books)} if "undecodable" in held else set()
+    unproven = unproven_outputs(books, sums)
     sure = sum(
-        f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in in_doubt
+        f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in unproven
     )
     confirmed["undecodable"] = max(sure, min(record.confirmed_now.get("undecodable", 0), books.undecodable("output")))
-    return confirmed
+    return confirmed | dict.fromkeys(withdrawn(books, sums), 0)
 
 
 def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
     them."""
-    return record.suspected(books, sums) | suspected_by_configuration(books, sums.counts, collapse=record.collapse)
+    classes = record.suspected(books, sums)
+    classes |= configuration_doubt.suspected(books, sums.counts, sums.matched, collapse=record.collapse)
+    return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
+
+
+def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
+    """Output topics of which no more undecodable results are confirmed."""
+    return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched)
+
+
+def withdrawn(books: Books, sums: Sums) -> frozenset[str]:
+    """Violation classes of which nothing is confirmed any more: in nearly nothing the configuration fits."""
+    return configuration_doubt.withdrawn(books, sums.counts)
 
 
 def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
@@ -232,7 +244,7 @@ def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozen
     A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any other
     doubt may end with records that explain what retired cells held, and those are judged no more.
     """
-    classes = set(suspected_by_configuration(books, sums.counts, collapse=record.collapse))
+    classes = set(configuration_doubt.suspected(books, sums.counts, sums.matched, collapse=record.collapse))
     if math.isinf(record.hidden_inputs(books)):
         classes |= set(EXCESS)
     if math.isinf(record.hidden_answers(books)):
@@ -274,7 +286,7 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
     """Why the validator cannot vouch; empty where it can."""
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
-    said.extend(configuration_doubts(config, books, sums.counts, record.examples))
+    said.extend(configuration_doubts(config, books, sums, record.examples))
     poison = _poison(record.faults)
     sides = {place: frontier.side for place, frontier in books.frontiers.items()}
     for side in ("input", "late", "rejected"):
@@ -361,19 +373,33 @@ def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> 
                 FORBID_LOSS,
             )
         )
-    elif record.has_ended and sums.counts["blocked"]:
-        found.append(
-            Doubt(f"an open transaction may hold the answers to {plural(sums.counts['blocked'], 'event')}", FORBID_LOSS)
-        )
+    elif record.has_ended and sums.blocked:
+        found.append(Doubt(f"an open transaction may hold the answers to {plural(sums.blocked, 'event')}", FORBID_LOSS))
     return found
+
+
+def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
+    """What was outstanding, and no loss, when retention dropped its cells. It concerns the whole run, and no alert:
+    nothing that happens now moves it."""
+    found = []
+    if count := sums.unconsumed_retired:
+        said = f"{plural(count, 'event was', 'events were')} not consumed {_by_whom(config)} when retention dropped"
+        found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
+    if count := sums.blocked_retired:
+        said = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
+        found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
+    return found
+
+
+def _by_whom(config: Config) -> str:
+    """No group is configured any more where only cells that are retired by now knew one."""
+    group = config.engine.consumer_group
+    return "by the engine" if group is None else f"by group {group}"
 
 
 def _of_the_group(config: Config, books: Books, record: RunRecord, sums: Sums) -> list[Doubt]:
     """What the engine's group has not consumed: no loss, and no proof that none will be."""
-    unconsumed = sums.counts["unconsumed"]
-    group = config.engine.consumer_group
-    # Of cells that are retired by now, when a group was configured.
-    asked = "by the engine" if group is None else f"by group {group}"
+    unconsumed, asked = sums.unconsumed, _by_whom(config)
     if record.has_ended and unconsumed:
         said = (
             f"{plural(unconsumed, *_EVENTS_HAVE)} not been consumed {asked} at the end of the run, so that the "

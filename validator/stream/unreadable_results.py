@@ -1,8 +1,8 @@
 """Results that could not be decoded, as violations: one per partition of an output, with the offsets of some.
 
-They belong to no cell, so that judging the cells does not tell them; the books count them. While the configuration of
-their topic is in doubt they are suspected. What was confirmed stays; where the topic is read again from its start,
-since its fields were corrected, what was suspected is taken back.
+They belong to no cell, so that judging the cells does not tell them; the books count them. While the configuration is
+in doubt they are suspected, as other classes are. Where the topic is read again from its start, since its fields were
+corrected, what was suspected is taken back.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ import pyarrow.dataset as ds
 from validator.codecs.columns import UNDECODABLE
 from validator.model.books import Books
 from validator.model.classes import ViolationClass
-from validator.model.configuration_doubt import topics_in_doubt
 from validator.model.wording import plural
 from validator.reconcile.arrays import ints
 from validator.reconcile.facts import Kind, Side
@@ -45,10 +44,19 @@ class UnreadableResults:
         self._tables = tables
         self._told: dict[str, _Told] | None = None
 
-    def moved(self, books: Books, facts: pa.Table | None) -> list[dict[str, Any]]:
+    def moved(
+        self,
+        books: Books,
+        facts: pa.Table | None,
+        *,
+        suspected: Collection[str] = (),
+        withdrawn: bool = False,
+    ) -> list[dict[str, Any]]:
         """Rows as `validator.reconcile.violations.moved` gives them, one per partition of which more or less is known,
         or confirmed, than was told. ``facts``: those of the batch that ``books`` stand at. What is given here counts as
-        told."""
+        told.
+
+        ``suspected``: topics of which nothing more is confirmed. ``withdrawn``: nothing is confirmed any more."""
         places = {
             f"{place.topic}-{place.partition}": (place.topic, frontier.undecodable)
             for place, frontier in sorted(books.frontiers.items())
@@ -56,11 +64,10 @@ class UnreadableResults:
         }
         if self._told is None:
             self._told = self._told_before()
-        in_doubt = {one.topic for one in topics_in_doubt(books)}
         moves: dict[str, tuple[_Told, _Told]] = {}
         for name, (topic, count) in places.items():
             before = self._told.get(name, _Told(0, 0, books.lookup_us))
-            sure = min(before.confirmed, count) if topic in in_doubt else count
+            sure = 0 if withdrawn else min(before.confirmed, count) if topic in suspected else count
             now = _Told(count, sure, before.first_us if before.records else books.lookup_us)
             if now[:2] != before[:2]:
                 moves[name] = before, now

@@ -1,0 +1,174 @@
+"""A sidecar without Kafka and Spark that is fed records: its own `BatchRunner`, with only Spark's job replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from tests.unit.publish_snapshots import NOON_US
+from tests.unit.reconcile_rows import fact, facts
+from validator.codecs.columns import UNDECODABLE
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Lookup, PartitionId
+from validator.model.snapshot import Snapshot
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables
+from validator.stream.batch import BatchRunner
+from validator.stream.brokers import Brokers, Topic
+from validator.stream.committing import epoch_of
+from validator.stream.generations import _rules_of
+from validator.stream.judging import Judging
+from validator.stream.recovery import recover, restore_record
+from validator.stream.reporting import snapshot_of
+from validator.stream.run_record import RunRecord
+from validator.stream.sources import sources_of
+from validator.stream.starting import first_frontier
+
+
+@dataclass(frozen=True)
+class Fed:
+    """A record: of an input or late topic with one id, of an output with any. Without ``ids`` (None) it does not
+    decode."""
+
+    topic: str
+    ids: tuple[int, ...] | None
+    window_us: int = 0
+    key: str = "a"
+
+
+@dataclass
+class _Logs:
+    """Brokers: the topics that exist, all of one partition, and how many records each has. ``committed``: the offset of
+    the engine's group."""
+
+    ends: dict[str, int]
+    committed: int | None = None
+
+    def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
+        del optional
+        return {name: Topic(name, f"id-{name}", (0,)) for name in names if name in self.ends}
+
+    def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
+        return {
+            PartitionId(name, 0): Lookup(f"id-{name}", 0, self.ends[name], self.ends[name], self.committed)
+            for name in topics
+        }
+
+    def policies(self, topics: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "delete")
+
+
+class _FedRunner(BatchRunner):
+    rows: Sequence[dict[str, Any]] = ()
+
+    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
+        del frame
+        of_batch = {
+            "batch": books.batch,
+            "lookup_us": books.lookup_us,
+            "epoch": epoch_of(books.lookup_us, self._retention),
+        }
+        return facts(*({**row, **of_batch} for row in self.rows))
+
+
+@dataclass
+class FedRun:
+    """The clickstream example, with ``settings``; every batch is read to the ends. ``now_us`` goes on by the caller."""
+
+    state: Path
+    settings: tuple[str, ...] = ()
+    now_us: int = NOON_US
+    runner: BatchRunner = field(init=False)
+
+    def __post_init__(self) -> None:
+        given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
+        self.config = loads(EXAMPLES["clickstream"], self.state, given, environment={})
+        self.sides = {source.topic: source.side for source in sources_of(self.config)}
+        self.logs = _Logs(dict.fromkeys(self.sides, 0))
+        self.restart()
+
+    def restart(self) -> None:
+        """A new process on the state."""
+        tables = StateTables(self.state)
+        found = recover(tables, TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after),
+                        self.config.oracle.size)  # fmt: skip
+        books = found.books
+        if not books.frontiers:
+            frontiers = {
+                place: first_frontier(self.sides[place.topic], place, lookup, 0, self.now_us - 1)
+                for place, lookup in self.logs.lookup(self.logs.ends).items()
+            }
+            books = Books(books.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
+        record = RunRecord()
+        if books.batch >= 0:
+            restore_record(tables, record)
+        self.runner = _FedRunner(
+            config=self.config,
+            sources=sources_of(self.config),
+            brokers=cast("Brokers", self.logs),
+            books=books,
+            judging=Judging(
+                KnownFacts(tables, first_batch=books.batch + 1),
+                _rules_of(self.config),
+                cells=found.cells,
+                retired=found.retired.sums,
+            ),
+            record=record,
+            tables=tables,
+            generation=record.restarts + 1,
+            checkpoint=self.state / "checkpoint",
+            starts={},
+            retired=found.retired,
+            positions=found.positions,
+            read_faults=lambda: None,
+            publish=lambda: None,
+            now_us=lambda: self.now_us,
+        )
+
+    def feed(self, records: Sequence[Fed], *, after_us: int = 1) -> Snapshot:
+        """A batch, so long after the one before; what is published of it."""
+        self.now_us += after_us
+        rows = []
+        for one in records:
+            offset = self.logs.ends[one.topic]
+            self.logs.ends[one.topic] += 1
+            rows.append(_row(one, self.sides[one.topic], offset, self.now_us))
+        runner = cast("_FedRunner", self.runner)
+        runner.rows = rows
+        ends = {PartitionId(topic, 0): end for topic, end in self.logs.ends.items()}
+        runner.advance(cast("DataFrame", object()), ends)
+        return self.shown()
+
+    def end(self) -> Snapshot:
+        """The end of a run with `--once`."""
+        self.now_us += 1
+        self.runner.conclude(self.logs.lookup(self.logs.ends), leave_open=False, at_rest=False)
+        return self.shown()
+
+    def shown(self) -> Snapshot:
+        """What is published now."""
+        return snapshot_of(self.config, self.runner.books, self.runner.judging.sums, self.runner.record)
+
+    @property
+    def recorded(self) -> Mapping[tuple[str, str], int]:
+        """(class, phase) -> what was ever confirmed, as the derived table has it."""
+        return self.runner.record.confirmed_total
+
+
+def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
+    row = fact(side, one.ids or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
+    place = {"topic": one.topic, "records": 1, "first_offset": offset, "last_offset": offset}
+    if one.ids is None:
+        nothing = dict.fromkeys(("window_start_us", "key", "newest_event_time_us", "min_id", "max_id"))
+        return {**row, **place, **nothing, "status": UNDECODABLE, "contributions": 0, "ids": [], "results": []}
+    if side == "output":
+        result = {"offset": offset, "time_us": at_us, "ids": list(one.ids), "text_ids": []}
+        return {**row, **place, "results": [result]}
+    return {**row, **place, "ids": [{"id": number, "offset": offset} for number in one.ids]}
