@@ -175,6 +175,10 @@ class BatchRunner:
                 )
         self.advance(frame, ends)
 
+    def holds_records(self, frame: DataFrame) -> bool:
+        """Whether ``frame`` holds any record: it is read and decoded as a batch is, and nothing is committed."""
+        return any(found.records or found.unexamined for found in summaries(self._facts(frame, self.books)))
+
     def skip(self, place: PartitionId, offset: int) -> None:
         """Commit that the record at ``offset``, which is the next of its partition, was not read."""
         self.advance(None, {place: offset + 1}, skipped=place)
