@@ -244,7 +244,8 @@ class BatchRunner:
             unrest = end.unrest(there, appeared)
             rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
             # With --leave-open such a run is one that was stopped: it decides what time has proven.
-            self.record.unrest = unrest if end.rest.closes_all else None
+            self.record.leaves_open = not end.rest.closes_all
+            self.record.unrest, self.record.unrest_left = (None, unrest) if self.record.leaves_open else (unrest, None)
         if moved or end is not None or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
             books, holes = self._accounted(books, lookups, found)
