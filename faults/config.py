@@ -121,6 +121,9 @@ class LimitsSection(Section):
     """How long a probe may take to show that a fault is in."""
     healed_within: Annotated[Seconds, Field(gt=0)] = 60.0
     """How long a probe may take to show that it is gone."""
+    survives: Annotated[Seconds, Field(ge=0)] = 10.0
+    """How long a run watches, at its end, a process that was paused and goes on. One that lost its session asks for
+    something and ends within a few heartbeats (3 s each with Kafka's defaults)."""
 
 
 class FaultConfig(Section):

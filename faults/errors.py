@@ -35,7 +35,10 @@ class Unreachable(FaultRefused):
 
 
 class NotVerified(FaultError):
-    """The fault was injected and healed, but no probe showed it while it lasted, or it was gone before its time."""
+    """The fault was injected and healed, but no probe showed it while it lasted, or it was gone before its time.
+
+    Also: a process that was to be paused ended.
+    """
 
 
 class NotHealed(FaultError):

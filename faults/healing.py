@@ -15,6 +15,7 @@ from faults.fault import State
 from faults.journal import Entry, Journal
 from faults.kinds.base import Injection, why_not
 from faults.kinds.makers import injection
+from faults.kinds.process import Pause
 from faults.patient import Patient
 from faults.topic import FaultsTopic, tell_again
 
@@ -240,7 +241,9 @@ def heal_all(journal: Journal, topic: FaultsTopic | None, limits: LimitsSection,
     broken = [(entry, injection(entry.fault, journal.folder, entry.facts)) for entry in journal.open_entries()]
 
     def healed(entry: Entry) -> None:
-        say(f"{entry.fault.name} on {entry.fault.target_names}: healed, and seen to be gone.")
+        (injected,) = (injected for known, injected in broken if known is entry)
+        said = why_not(injected) if isinstance(injected, Pause) else ""
+        say(f"{entry.fault.name} on {entry.fault.target_names}: healed, and seen to be gone{said}.")
 
     failed = []
     try:

@@ -20,6 +20,7 @@ from faults.kinds.base import Injection, why_not
 from faults.kinds.makers import injection
 from faults.kinds.process import Pause
 from faults.section import text_of
+from faults.survivors import Survivors
 from faults.topic import FaultsTopic
 from faults.watchdog import Watchdog
 
@@ -34,7 +35,8 @@ def run(
 
     ``patience`` at the end of each step; unless told, that of the configuration.
 
-    Raises FaultRefused before anything is touched; after that NotVerified, NotHealed, NotTold.
+    Raises FaultRefused before anything is touched; after that NotVerified, NotHealed, NotTold. A paused process that
+    ended, during the pause or after it, ends no run early: NotVerified says so at its end.
     """
     with Journal.locked(config.state) as journal:
         unhealed = journal.open_entries()
@@ -52,14 +54,18 @@ def run(
         for step in timeline.steps:
             for _, fault in step.parts:
                 _prepared(fault, config)  # what cannot be done now is said now, not after an hour of control phase
+        survivors = Survivors(say)
         with Watchdog(config):
             for step, wait_seconds in paced(timeline, time.monotonic):
                 _wait(step.before, wait_seconds, say, stop)
                 if stop.is_set():
-                    return
+                    break
                 waits = dataclasses.replace(patience or Patience(config.limits.healed_within), say=say)
-                _one(step, config, journal, topic, say, stop, waits)
+                _one(step, config, journal, topic, say, stop, waits, survivors)
             _wait("recovery", timeline.recovery_seconds, say, stop)
+            survivors.outlast(config.limits.survives, stop)
+        if survivors.ended:
+            raise NotVerified(" ".join(survivors.ended))
 
 
 def paced(timeline: Timeline, clock: Callable[[], float]) -> Iterator[tuple[Step, float]]:
@@ -90,6 +96,7 @@ def _one(
     say: Say,
     stop: threading.Event,
     patience: Patience,
+    survivors: Survivors,
 ) -> None:
     try:
         ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
@@ -105,7 +112,11 @@ def _one(
         (injected,) = (injected for known, injected in broken if known is entry)
         if injected.facts != entry.facts:
             journal.add_facts(entry, injected.facts)
-        said = injected.why_not() if isinstance(injected, Pause) else ""
+        said = ""
+        if isinstance(injected, Pause):
+            others = {known.pid for other, _ in broken if other is not entry for known in other.facts.processes}
+            survivors.add(entry.fault.name, injected, others)
+            said = injected.why_not()
         say(f"healed: {_where(entry.fault)} is gone" + (f"; {said}" if said else ""))
 
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
@@ -126,6 +137,7 @@ def _one(
             broken.append((entry, injected))
             reach(entry, "injected", journal, topic)
             started = started or time.monotonic()
+            survivors.forget()
             injected.inject()
             journal.add_facts(entry, injected.facts)
             if not becomes_true(partial(_shows, broken), config.limits.verified_within):

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import Field, ValidationError, model_validator
 
@@ -104,6 +104,10 @@ class GeneratorConfig(Section):
         return self
 
 
+_OPTIONS: Final = "kafka.options."
+"""Below it the rest of a place is one key, and its value is the text that is given."""
+
+
 def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterable[str] = ()) -> GeneratorConfig:
     """Read the YAML file at ``path``. ``overrides`` are ``{"limit.events": 1000}`` or ``["limit.events=1000"]``.
 
@@ -153,6 +157,9 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
         dotted, equals, value = text.partition("=")
         if not equals:
             raise GeneratorConfigError(f"{text}: an override is written path.to.key=value.")
+        if dotted.startswith(_OPTIONS):
+            yield dotted, value
+            continue
         try:
             yield dotted, documents.parse(value)
         except documents.DocumentRefused as error:
@@ -160,7 +167,8 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
 
 
 def _put(data: dict[str, Any], dotted: str, value: object) -> None:
-    *parents, last = dotted.split(".")
+    option = dotted.removeprefix(_OPTIONS)
+    *parents, last = [*_OPTIONS.split(".")[:-1], option] if option != dotted else dotted.split(".")
     here = data
     for name in parents:
         below = here.setdefault(name, {})

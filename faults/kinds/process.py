@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -20,7 +21,7 @@ from faults.targets import LocalProcess
 
 _DIES_SECONDS: Final = 1.0
 _STAYS_SECONDS: Final = 0.2
-"""A process that lost its session while it was paused ends soon after it goes on: that is no healing."""
+"""A process that ends as soon as it goes on is not healed. One that ends later is told by `faults.survivors`."""
 
 
 class OnProcesses:
@@ -123,11 +124,19 @@ class Pause(OnProcesses):
 
     def why_not(self) -> str:
         """Which process ended: no pause then, whatever the plan says."""
-        return ", ".join(
-            f"process {pid} of {name} ended since it was paused, and "
-            + ("another one runs in its place" if processes.is_ready(self._targets[name]) else "none runs in its place")
+        return ", ".join(self._said_of(name, pid) for name, pid in self._ended.items())
+
+    def ended_by_itself(self, hit_too: Container[int]) -> list[str]:
+        """A sentence for each target whose process ended since it was paused, but for the processes ``hit_too``."""
+        return [
+            f"{self._name} on {name}: {self._said_of(name, pid)}; it was no pause that was measured."
             for name, pid in self._ended.items()
-        )
+            if pid not in hit_too
+        ]
+
+    def _said_of(self, name: str, pid: int) -> str:
+        place = "another one runs in its place" if processes.is_ready(self._targets[name]) else "none runs in its place"
+        return f"process {pid} of {name} ended since it was paused, and {place}"
 
 
 def _goes_on(known: KnownProcess) -> bool:

@@ -146,7 +146,7 @@ class Demo:
             self._stop.result(chaos.start(pool, engine, brokers, [sidecar]), meanwhile=self._look)
         except FaultError as error:
             self._fault_error = error  # the report still says what was broken until then
-            self._screen.say(f"the faults ended before their time: {error}")
+            self._screen.say(f"the faults did not go as planned: {error}")
         else:
             self._screen.say("all faults are healed; the load ends some windows later")
         self._watch_for(TAIL_WINDOWS * window_seconds(self._plan))

@@ -240,8 +240,8 @@ def test_each_of_several_problems_has_a_sentence() -> None:
 
 def test_no_error_shows_what_an_option_holds() -> None:
     for assignment in (
-        "kafka.options.sasl.password=[hunter2]",
-        "spark.options.x={a: hunter2}",
+        "kafka.options={sasl.password: [hunter2]}",
+        "spark.options={x: {a: hunter2}}",
         "kafka.options=hunter2",
     ):
         assert "hunter2" not in "".join(problems(assignment))

@@ -124,6 +124,8 @@ class Stage:
             "targets": self.targets,
             "schedule": {"faults": list(faults) or [{"kind": "process_pause", "target": "w0"}]},
             **more,
+            # No test waits for what does not end.
+            "limits": {"survives": "0s", **more.get("limits", {})},
         }
         self.file.write_text(yaml.safe_dump(content))
         return load(self.file)

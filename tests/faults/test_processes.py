@@ -19,7 +19,7 @@ from faults.facts import Facts
 from faults.kinds.makers import injection
 from faults.runner import run
 from faults.schedule import timeline
-from tests.faults.stage import Stage, free_port, is_alive, state_of, wait_until
+from tests.faults.stage import WITHIN_SECONDS, Stage, free_port, is_alive, state_of, wait_until
 
 
 def test_a_killed_process_is_dead_and_comes_back(stage: Stage) -> None:
@@ -121,11 +121,37 @@ def test_a_paused_process_that_is_replaced_is_told(stage: Stage) -> None:
             wait_until(lambda: not is_alive(first), "it has ended")
             stage.add_worker("w0")
 
-    run(config, timeline(config), say, threading.Event())
-    assert said[-1] == (
-        f"healed: process-pause on w0 is gone; process {first} of w0 ended since it was paused, "
-        "and another one runs in its place"
-    )
+    ended = f"process {first} of w0 ended since it was paused, and another one runs in its place"
+    with pytest.raises(NotVerified) as raised:
+        run(config, timeline(config), say, threading.Event())
+    assert str(raised.value) == f"process-pause on w0: {ended}; it was no pause that was measured."
+    assert raised.value.exit_status == 3
+    assert said[-1] == f"healed: process-pause on w0 is gone; {ended}"
+    assert stage.unhealed() == []
+
+
+def test_a_process_that_ends_after_its_pause_was_healed_is_told(stage: Stage) -> None:
+    """It learns later that its session is lost. The run goes on, and its end says so."""
+    stage.add_worker("w0")
+    first, said = stage.pid("w0"), list[str]()
+    config = stage.write({"kind": "process_pause", "target": "w0"}, limits={"survives": f"{WITHIN_SECONDS:g}s"})
+
+    def say(line: str) -> None:
+        said.append(line)
+        if line.startswith("healed:"):
+            os.kill(first, signal.SIGTERM)
+
+    with pytest.raises(NotVerified, match=rf"process-pause on w0: process {first} ended \d\.\d s at most after it was"):
+        run(config, timeline(config), say, threading.Event())
+    assert [line.split(":")[0] for line in said] == ["failure", "healed", "over"]
+    assert stage.unhealed() == []
+
+
+def test_a_paused_process_that_a_later_fault_kills_was_paused(stage: Stage) -> None:
+    stage.add_worker("w0")
+    faults = [{"kind": kind, "target": "w0"} for kind in ("process_pause", "process_kill")]
+    config = stage.write(*faults, limits={"survives": "200ms"})
+    run(config, timeline(config), lambda _: None, threading.Event())
     assert stage.unhealed() == []
 
 

@@ -29,7 +29,7 @@ from validator.stream.batch import BatchRunner
 from validator.stream.ending import EndOfRun
 from validator.stream.generations import Generations
 from validator.stream.judging import Judging, Sums
-from validator.stream.reporting import snapshot_of
+from validator.stream.reporting import doubts_of, snapshot_of
 from validator.stream.run_record import RunRecord
 
 RULES = Rules(window_us=MINUTE_US, overdue_after_us=10, missing_after_us=20, tells_unconsumed=True)
@@ -279,6 +279,23 @@ def test_a_pipeline_at_rest_is_read_to_ends_that_do_not_move(
     assert EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ()) == why
     assert EndOfRun(Rest.ALL, known, checked=False).unrest({PLACE: end}, ()) is None
     assert (EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ["late"]) or "").startswith("topic late was created")
+
+
+@pytest.mark.parametrize(
+    ("record", "cells", "to_do"),
+    [
+        (RunRecord(leaves_open=True, unrest_left="the end of input-0 moved"), 1, "run again on this state"),
+        (RunRecord(leaves_open=True, unrest_left="the end of input-0 moved"), 1, "(the end of input-0 moved)"),
+        (RunRecord(leaves_open=True), 1, "run without it"),
+        (RunRecord(leaves_open=True), 0, "no cell is closed and judged"),
+        (RunRecord(), 1, "no cell is closed and judged"),
+    ],
+)
+def test_a_run_with_leave_open_that_settled_nothing_says_what_to_do(record: RunRecord, cells: int, to_do: str) -> None:
+    doubts = doubts_of(config(Path("state")), Books(TimeRules(0, 1)), record, replace(Sums.empty(), cells_seen=cells))
+    [said] = [doubt.sentence for doubt in doubts if doubt.sentence.startswith("nothing has settled yet")]
+    assert to_do in said
+    assert ("--leave-open" in said) == (record.leaves_open and cells > 0)
 
 
 def test_while_an_open_transaction_may_explain_an_excess_all_else_is_counted_by_id(tmp_path: Path) -> None:

@@ -183,3 +183,34 @@ def test_fields_that_no_record_can_have_are_refused(assignment: str, said: str) 
 )
 def test_parts_of_a_record_that_can_hold_a_field_are_accepted(assignment: str) -> None:
     example("clickstream", assignment)
+
+
+GIVEN = ["0123456", "1e5", "yes", "True", "null", "~", "", "0x1F", "1_000", "12:30:45", "[a]", "{a: b}", "a: b", "'q'",
+         '"q"', " x ", "x #1", "*x", "&x", "!x", "1.50", "2026-01-01", "-", "<<", "\\n"]  # fmt: skip
+
+
+@pytest.mark.parametrize("given", GIVEN)
+def test_options_from_outside_are_the_text_that_is_given(given: str) -> None:
+    by_environment = example("minimal", STREAMPROOF__SPARK__OPTIONS__X__Y=given)
+    by_assignment = example("minimal", f"spark.options.x.y={given}")
+    assert by_environment.spark.options == by_assignment.spark.options == {"x.y": given}
+
+
+@pytest.mark.parametrize("given", [text for text in GIVEN if text])
+def test_texts_from_outside_are_the_text_that_is_given(given: str) -> None:
+    assert example("minimal", f"pipeline={given}").pipeline == given
+    assert example("minimal", STREAMPROOF__PIPELINE=given).pipeline == given
+    group = None if given in ("null", "~") else given
+    assert example("minimal", f"engine.consumer_group={given}").engine.consumer_group == group
+    assert example("minimal", f"state.path=a{given}").state.path.name == f"a{given}"
+
+
+def test_options_that_are_given_as_a_whole_keep_their_texts() -> None:
+    options = example("minimal", "spark.options={a.b: 0123456, c: yes, d: 1e5, e: 'x'}").spark.options
+    assert options == {"a.b": "0123456", "c": "yes", "d": "1e5", "e": "x"}
+
+
+def test_what_is_no_text_is_yaml() -> None:
+    config = example("minimal", "kafka.bootstrap_servers=[a:1, b:2]", "limits.id_bytes=8192", "inputs.0.id_type=string")
+    assert config.kafka.bootstrap_servers == "a:1,b:2"
+    assert (config.limits.id_bytes, config.inputs[0].id_type) == (8192, "string")

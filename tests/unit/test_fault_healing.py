@@ -22,6 +22,7 @@ from faults.journal import Entry, Journal, read
 from faults.kinds.base import Injection, for_each
 from faults.parameters import NO_PARAMETERS
 from faults.schedule import timeline
+from faults.survivors import Survivors
 
 
 class Engine:
@@ -299,7 +300,8 @@ def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypat
     }
     (step,) = timeline(config := parse(content)).steps
     with Journal.locked(tmp_path) as journal:
-        runner._one(step, config, journal, None, lambda _: None, threading.Event(), Patience(20.0))
+        survivors = Survivors(lambda _: None)
+        runner._one(step, config, journal, None, lambda _: None, threading.Event(), Patience(20.0), survivors)
         assert journal.open_entries() == []
     assert answers[0]
 

@@ -57,6 +57,13 @@ def test_overrides_and_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert load(file, {"seed": 7}).seed == 7
 
 
+def test_an_option_from_outside_is_the_text_that_is_given(tmp_path: Path) -> None:
+    file = tmp_path / "load.yaml"
+    file.write_text("kafka: {bootstrap_servers: 'k:1'}\n")
+    given = ["kafka.options.ssl.key.password=0123456", "kafka.options.debug=yes"]
+    assert load(file, given).kafka.options == {"ssl.key.password": "0123456", "debug": "yes"}
+
+
 def test_a_missing_variable_is_named(tmp_path: Path) -> None:
     file = tmp_path / "load.yaml"
     file.write_text("kafka: {bootstrap_servers: '${NO_SUCH_VARIABLE}'}\n")

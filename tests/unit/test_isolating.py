@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 from dataclasses import replace
@@ -11,12 +12,21 @@ from typing import Any
 import pytest
 
 from validator.model.books import Books, TimeRules
-from validator.model.frontier import Frontier, PartitionId
+from validator.model.frontier import Frontier, Lookup, PartitionId
 from validator.stream import isolating
 from validator.stream.batch import NewGenerationWanted
+from validator.stream.failures import CannotVerify
 from validator.stream.isolating import FILE, Isolation, Span
 
 pytestmark = pytest.mark.unit
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait, and a JVM that is gone was ended by its memory."""
+    monkeypatch.setattr(isolating, "_SETTLE_SECONDS", 0.0)
+    monkeypatch.setattr(isolating, "memory_ended_the_jvm", lambda: True)
+
 
 PLACES = [PartitionId("a", 0), PartitionId("a", 1), PartitionId("b", 0)]
 
@@ -54,6 +64,17 @@ class Log:
         self.read += records
         self._commit(span.place, span.end)
 
+    def holds_records(self, span: Span) -> bool:
+        """Every third offset of the last topic holds no record."""
+        records = {(span.place, offset) for offset in range(span.start, span.end)}
+        if self.too_large & records:
+            raise ConnectionError if self.chance.random() < 0.3 else RuntimeError("java.lang.OutOfMemoryError: heap")
+        assert all(0 <= offset < self.ends_of_batch[place] for place, offset in records)
+        return any(place != PLACES[-1] or offset % 3 for place, offset in records)
+
+    def lookups(self) -> dict[PartitionId, Lookup]:
+        return {place: Lookup("id", 0, end, end) for place, end in self.ends_of_batch.items()}
+
     def skip(self, place: PartitionId, offset: int) -> None:
         self.skipped.append((place, offset))
         self._commit(place, offset + 1)
@@ -65,15 +86,18 @@ class Log:
             raise KeyboardInterrupt
 
 
+def read_on(isolation: Isolation, log: Any) -> BaseException | None:
+    """One process's reading in parts; its frames are the spans themselves."""
+    return isolation.run(log, lambda span: span, threading.Event(), log.lookups())  # type: ignore[arg-type,return-value]
+
+
 def _pair(place: PartitionId) -> tuple[str, int]:
     return place.topic, place.partition
 
 
 @pytest.mark.parametrize("seed", range(15))
-def test_exactly_what_does_not_fit_is_skipped(seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_exactly_what_does_not_fit_is_skipped(seed: int, tmp_path: Path) -> None:
     """Over any number of processes, each of them ended by its JVM or killed right after a commit."""
-    monkeypatch.setattr(isolating, "_SETTLE_SECONDS", 0.0)
-    monkeypatch.setattr(isolating, "memory_ended_the_jvm", lambda: True)
     log: Any = Log(random.Random(seed), fits=random.Random(seed).choice([1, 7, 1000]))
     begun = Isolation(tmp_path, lambda _: None).begin(log)
     assert begun == bool(log.wanted) == (tmp_path / FILE).exists()
@@ -83,7 +107,7 @@ def test_exactly_what_does_not_fit_is_skipped(seed: int, tmp_path: Path, monkeyp
         if not isolation.wanted:
             break
         try:
-            outcome = isolation.run(log, lambda span: span, threading.Event())  # type: ignore[arg-type,return-value]
+            outcome = read_on(isolation, log)
         except (ConnectionError, KeyboardInterrupt):
             continue
     assert not (tmp_path / FILE).exists()
@@ -98,7 +122,7 @@ def test_a_topic_that_was_recreated_is_not_read_by_the_offsets_of_the_old_one(tm
     renamed = {place: replace(frontier, topic_id="another") for place, frontier in log.books.frontiers.items()}
     log.books = replace(log.books, frontiers=renamed)
     isolation = Isolation(tmp_path, lambda _: None)
-    assert isinstance(isolation.run(log, lambda span: span, threading.Event()), NewGenerationWanted)  # type: ignore[arg-type,return-value]
+    assert isinstance(read_on(isolation, log), NewGenerationWanted)
     assert (log.read, isolation.wanted) == ([], False)
 
 
@@ -108,3 +132,102 @@ def test_a_topic_that_was_recreated_is_not_read_by_the_offsets_of_the_old_one(tm
 def test_a_damaged_file_is_no_part(text: str, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(text)
     assert not Isolation(tmp_path, lambda _: None).wanted
+
+
+def starts(folder: Path, log: Any, *, most: int) -> list[str]:
+    """What each process ended with, until nothing is left to be read in parts."""
+    said: list[str] = []
+    while len(said) < most and (isolation := Isolation(folder, lambda _: None)).wanted:
+        try:
+            said.append(str(read_on(isolation, log)))
+        except (ConnectionError, KeyboardInterrupt, CannotVerify) as error:
+            said.append(f"{type(error).__name__}: {error}")
+    return said
+
+
+class ShortLog(Log):
+    """While memory is short nothing can be read: of reads those from the first number up to the second."""
+
+    short = range(0)
+    reads = 0
+
+    def _check(self) -> None:
+        self.reads += 1
+        if self.reads - 1 in self.short:
+            raise ConnectionError if self.chance.random() < 0.3 else RuntimeError("java.lang.OutOfMemoryError: heap")
+
+    def advance(self, span: Span, ends: dict[PartitionId, int]) -> None:
+        self._check()
+        super().advance(span, ends)
+
+    def holds_records(self, span: Span) -> bool:
+        self._check()
+        return super().holds_records(span)
+
+
+def test_where_nothing_can_be_read_nothing_is_skipped(tmp_path: Path) -> None:
+    log: Any = ShortLog(random.Random(3), fits=1000)
+    log.short = range(10**9)
+    assert Isolation(tmp_path, lambda _: None).begin(log)
+    said = starts(tmp_path, log, most=60)
+    assert (len(said), log.skipped, log.read) == (60, [], [])
+    ended = [one for one in said if one.startswith("CannotVerify")]
+    assert len(ended) > 3
+    assert all("memory is short" in one and "Nothing was skipped" in one and str(tmp_path) in one for one in ended)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_only_what_never_fits_is_skipped_where_memory_is_short_for_a_while(seed: int, tmp_path: Path) -> None:
+    chance = random.Random(seed)
+    log: Any = ShortLog(chance, fits=chance.choice([1, 1000]))
+    begin = chance.randrange(60)
+    log.short = range(begin, begin + chance.randrange(60))
+    Isolation(tmp_path, lambda _: None).begin(log)
+    assert len(starts(tmp_path, log, most=10_000)) < 10_000
+    assert set(log.skipped) == log.too_large & log.wanted
+    assert sorted(log.read + log.skipped) == sorted(log.wanted)
+
+
+def test_a_record_without_any_other_is_not_skipped(tmp_path: Path) -> None:
+    """Whether it is the record or the memory that is at fault cannot be known."""
+    log: Any = a_log(1, too_large={0})
+    assert Isolation(tmp_path, lambda _: None).begin(log)
+    said = starts(tmp_path, log, most=30)
+    assert log.skipped == []
+    assert any("no topic has another record" in one for one in said)
+
+
+def test_so_many_are_skipped_in_a_row_and_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(isolating, "_SKIPS_MOST", 5)
+    log: Any = a_log(40, too_large={3, *range(10, 17)})
+    assert Isolation(tmp_path, lambda _: None).begin(log)
+    said = starts(tmp_path, log, most=200)
+    assert [offset for _, offset in log.skipped] == [3, *range(10, 15)]
+    assert "5 records in a row" in said[-1]
+    # With more memory it goes on from there.
+    log.too_large = set()
+    starts(tmp_path, log, most=200)
+    assert [offset for _, offset in log.read] == [*range(3), *range(4, 10), *range(15, 40)]
+
+
+@pytest.mark.parametrize(("start", "end", "left"), [(5, 20, 12), (-3, 10**18, 12), (5, 5, 5), (12, 20, 5), (20, 5, 5)])
+def test_parts_end_where_the_log_ends(start: int, end: int, left: int, tmp_path: Path) -> None:
+    """It was cut back after the file was written, or the file says offsets that never were."""
+    log: Any = a_log(12, too_large=set(), start=5)
+    spans = [["id", "a", 0, start, end], ["id", "a", 7, 0, 9]]
+    (tmp_path / FILE).write_text(json.dumps({"spans": spans, "failures": 0}))
+    starts(tmp_path, log, most=100)
+    assert [offset for _, offset in log.read] == list(range(5, left))
+    assert not (tmp_path / FILE).exists()
+
+
+def a_log(end: int, *, too_large: set[int], start: int = 0) -> Log:
+    """One partition that is read from ``start`` on; these offsets of it do not fit."""
+    log: Any = Log(random.Random(1), fits=1000)
+    place = PLACES[0]
+    log.ends_of_batch = {place: end}
+    log.too_large = {(place, offset) for offset in too_large}
+    log.books = Books(
+        TimeRules(0, 0), frontiers={place: Frontier("input", *_pair(place), "id", 0, start, 0, end, end, 0)}
+    )
+    return log

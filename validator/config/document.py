@@ -9,10 +9,13 @@ from validator.config.errors import ConfigFileError
 from validator.model.documents import DocumentRefused, parse, read
 
 
-def parse_value(text: str) -> Any:
-    """``text`` as a YAML value, as overrides have it; a text that is not accepted as YAML stays as it is."""
+def parse_value(text: str, *, keeps_text: bool = False) -> Any:
+    """``text`` as a YAML value, as overrides have it; a text that is not accepted as YAML stays as it is.
+
+    ``keeps_text``: as in `parse`.
+    """
     try:
-        return parse(text)
+        return parse(text, keeps_text=keeps_text)
     except DocumentRefused:
         return text
 

@@ -2,21 +2,29 @@
 
 A place is keys and list positions (``inputs.0.topic``). Below a free map (``kafka.options``, ``spark.options``) the
 rest of the place is one key, dots included; in an environment variable ``__`` stands for the dot, letters are lower
-case. Values are YAML.
+case. Values are YAML, but for those that are texts: an option of a free map and a setting whose type is text are the
+text that was given, so that a password such as ``0123456`` stays what it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from pathlib import Path
+from types import NoneType
+from typing import Annotated, Any, Final, get_args, get_origin
+
+from pydantic import BaseModel
 
 from validator.config.document import parse_value
 from validator.config.errors import OverrideError
+from validator.config.model import Config
 from validator.model.documents import DEPTH_MAX
 
 PREFIX: Final = "STREAMPROOF__"
 FREE_MAPS: Final = (("kafka", "options"), ("spark", "options"))
+_LISTED: Final = ("kafka", "bootstrap_servers")
+"""A text that may be given as a list."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +56,7 @@ def from_environment(environment: Mapping[str, str]) -> list[Override]:
             )
         place = _whole_place(segments)
         origin = f"environment variable {name}"
-        overrides.append(Override(_bounded(place, origin), parse_value(environment[name]), origin))
+        overrides.append(Override(_bounded(place, origin), _value(place, environment[name]), origin))
     return overrides
 
 
@@ -63,8 +71,37 @@ def from_assignments(assignments: Iterable[str]) -> list[Override]:
             raise OverrideError([f"--set {left}: it is no assignment; write path.to.key=value."])
         place = _whole_place(segments)
         origin = f"--set {left.strip()}"
-        overrides.append(Override(_bounded(place, origin), parse_value(right), origin))
+        overrides.append(Override(_bounded(place, origin), _value(place, right), origin))
     return overrides
+
+
+def _value(place: tuple[str, ...], text: str) -> Any:
+    """The value that ``text`` gives to the setting at ``place``."""
+    if place[:2] in FREE_MAPS:
+        return text if len(place) > 2 else parse_value(text, keeps_text=True)
+    kinds = _kinds(Config, place)
+    value = parse_value(text)
+    if not kinds & {str, Path} or not kinds <= {str, Path, NoneType}:
+        return value
+    if not text.strip() or (NoneType in kinds and text.strip().lower() in ("null", "~")):
+        return None
+    return value if isinstance(value, list) and place == _LISTED else text
+
+
+def _kinds(annotation: Any, place: tuple[str, ...]) -> set[Any]:
+    """The types that the value at ``place`` inside one of this type may have; empty where there is no such place."""
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _kinds(arguments[0], place)
+    if get_origin(annotation) is tuple and place:
+        return _kinds(arguments[0], place[1:])
+    if arguments and not isinstance(annotation, type):
+        return set().union(*(_kinds(argument, place) for argument in arguments))
+    if not place:
+        return {annotation}
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel) and place[0] in annotation.model_fields:
+        return _kinds(annotation.model_fields[place[0]].annotation, place[1:])
+    return set()
 
 
 def _bounded(place: tuple[str, ...], origin: str) -> tuple[str, ...]:

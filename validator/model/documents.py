@@ -48,8 +48,9 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, keeps_text: bool) -> None:
         super().__init__(text)
+        self._keeps_text = keeps_text
         self._values = 0
         self._depth = 0
         self._deepest = 0
@@ -89,7 +90,7 @@ class _Loader(yaml.SafeLoader):
             raise DocumentRefused(f"more than {DEPTH_MAX} levels of nesting", mark)
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        if kind is yaml.ScalarNode and len(value) > _NUMBER_LENGTH_MAX:
+        if kind is yaml.ScalarNode and (self._keeps_text or len(value) > _NUMBER_LENGTH_MAX):
             implicit = (False, True)
         return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
 
@@ -117,12 +118,15 @@ def _shown(name: object) -> str:
     return str(name)[:_SHOWN_LENGTH]
 
 
-def parse(text: str) -> Any:
-    """The value that the YAML ``text`` holds. Raises `DocumentRefused`."""
+def parse(text: str, *, keeps_text: bool = False) -> Any:
+    """The value that the YAML ``text`` holds. Raises `DocumentRefused`.
+
+    ``keeps_text``: plain values are the text that is written, and never numbers, true, false or null.
+    """
     if len(text.encode(errors="surrogatepass")) > BYTES_MAX:
         raise DocumentRefused(f"more than {BYTES_MAX // 1024} KiB")
     try:
-        loader = _Loader(text)
+        loader = _Loader(text, keeps_text=keeps_text)
         try:
             return _unshared(loader.get_single_data())
         finally:

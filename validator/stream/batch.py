@@ -178,6 +178,10 @@ class BatchRunner:
                 )
         self.advance(frame, ends)
 
+    def holds_records(self, frame: DataFrame) -> bool:
+        """Whether ``frame`` holds any record: it is read and decoded as a batch is, and nothing is committed."""
+        return any(found.records or found.unexamined for found in summaries(self._facts(frame, self.books)))
+
     def skip(self, place: PartitionId, offset: int) -> None:
         """Commit that the record at ``offset``, which is the next of its partition, was not read."""
         self.advance(None, {place: offset + 1}, skipped=place)
@@ -243,7 +247,8 @@ class BatchRunner:
             unrest = end.unrest(there, appeared)
             rest = end.rest if unrest is None and not end.asks_group else Rest.OPEN
             # With --leave-open such a run is one that was stopped: it decides what time has proven.
-            self.record.unrest = unrest if end.rest.closes_all else None
+            self.record.leaves_open = not end.rest.closes_all
+            self.record.unrest, self.record.unrest_left = (None, unrest) if self.record.leaves_open else (unrest, None)
         if moved or end is not None or self._tick_is_due(lookup_us):
             found = summaries(facts) if moved and facts is not None else []
             books, holes = self._accounted(books, lookups, found)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -289,7 +289,7 @@ class Generations:
         if in_parts or self._sparing:
             spark = sparing(spark)
         if in_parts:
-            return self._queried_in_parts(spark, runner, sources)
+            return self._queried_in_parts(spark, runner, sources, lookups)
         frame = united(
             spark,
             config,
@@ -311,14 +311,14 @@ class Generations:
         )
 
     def _queried_in_parts(
-        self, spark: SparkSession, runner: BatchRunner, sources: list[Source]
+        self, spark: SparkSession, runner: BatchRunner, sources: list[Source], lookups: Mapping[PartitionId, Lookup]
     ) -> BaseException | None:
         """Read what did not fit into memory in parts."""
 
         def read(span: Span) -> DataFrame:
             return part(spark, self._config, sources, span.place, span.start, span.end)
 
-        outcome = self._isolation.run(runner, read, self._stop)
+        outcome = self._isolation.run(runner, read, self._stop, lookups)
         if not self._isolation.wanted and not self._isolation.skipped:
             # It was no single record, but all of them together.
             self._sparing = True

@@ -331,8 +331,23 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
             "event further ahead than timing.max_ahead"
         )
     if sums.cells_settled == 0:
-        said.append("nothing has settled yet: no cell is closed and judged")
+        said.append("nothing has settled yet: no cell is closed and judged" + _what_settles(record, sums))
     return tuple(map(Doubt, said))
+
+
+def _what_settles(record: RunRecord, sums: Sums) -> str:
+    """What to do where a run with `--leave-open` has settled nothing, as the end of a sentence."""
+    if not record.leaves_open or not sums.cells_seen:
+        return ""
+    if record.unrest_left is None:
+        return (
+            "; --leave-open leaves open what the input watermark has not passed: run without it, or after later events"
+        )
+    return (
+        f"; the pipeline was not at rest ({record.unrest_left}), and then time alone settles what --leave-open leaves "
+        "open: run again on this state after timing.missing_after, run without --once, or stop the load and run again "
+        "without --leave-open"
+    )
 
 
 def _faults_recreated(config: Config, books: Books) -> Iterator[str]:

@@ -48,7 +48,7 @@ class RunRecord:
     batch whose results are in the latencies (None: a file of before does not say). ``ledger``: output over time and
     what faults cost; None where no faults topic is configured. ``examples``: topic in doubt -> a record of it that does
     not decode. ``has_ended``: a run with `--once` is at its end; ``unrest``: what shows that the pipeline was not
-    at rest then.
+    at rest then; with ``leaves_open``, which is `--leave-open`, it is ``unrest_left``, which is no doubt of its own.
     """
 
     has_broker_time: bool = True
@@ -87,6 +87,8 @@ class RunRecord:
     examples: dict[str, Example] = field(default_factory=dict)
     has_ended: bool = False
     unrest: str | None = None
+    leaves_open: bool = False
+    unrest_left: str | None = None
     batch_seconds: float = 0.0
     first_batch_us: int | None = None
     last_batch_us: int | None = None

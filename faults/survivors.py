@@ -1,0 +1,71 @@
+"""Processes that were paused and went on: one that ends afterwards had lost what it needs, such as its session.
+
+It learns of that from the first answer to what it asks then, so that it is watched for longer than the pause. It is
+watched until the next fault begins, which may be why it ends, or until the run is over.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Container
+from typing import Final, NamedTuple
+
+from faults.backends import processes
+from faults.facts import KnownProcess
+from faults.kinds.process import Pause
+
+_LOOK_SECONDS: Final = 0.2
+
+
+class _Watched(NamedTuple):
+    fault: str
+    process: KnownProcess
+    since: float
+
+
+class Survivors:
+    """Those of one run. ``ended``: a sentence for each pause that was more than a pause."""
+
+    def __init__(self, say: Callable[[str], None]) -> None:
+        self._say = say
+        self._watched: list[_Watched] = []
+        self.ended: list[str] = []
+
+    def add(self, fault: str, pause: Pause, hit_too: Container[int]) -> None:
+        """The processes of ``pause``, which is healed. Those with the ids ``hit_too``, which another fault at that time
+        hits, may end because of that."""
+        self.ended += pause.ended_by_itself(hit_too)
+        now = time.monotonic()
+        self._watched += [
+            _Watched(fault, known, now)
+            for known in pause.facts.processes
+            if known.pid not in hit_too and processes.is_alive(known)
+        ]
+
+    def look(self) -> None:
+        """Say which of them have ended."""
+        for watched in tuple(self._watched):
+            known = watched.process
+            if not processes.is_alive(known):
+                self._watched.remove(watched)
+                after = time.monotonic() - watched.since
+                said = (
+                    f"{watched.fault} on {known.target}: process {known.pid} ended {after:.1f} s at most after it was "
+                    "seen to go on; it was no pause that was measured."
+                )
+                self._say(f"over: {said}")
+                self.ended.append(said)
+
+    def forget(self) -> None:
+        """Another fault begins: what ends from here on may end because of it."""
+        self.look()
+        self._watched.clear()
+
+    def outlast(self, seconds: float, stop: threading.Event) -> None:
+        """Watch each for so long after it went on, or until ``stop`` is set."""
+        while True:
+            self.look()
+            now = time.monotonic()
+            if not any(now - watched.since < seconds for watched in self._watched) or stop.wait(_LOOK_SECONDS):
+                return
