@@ -30,8 +30,8 @@ BUDGET_SECONDS = {
     "engines": 340,
     "pages": 540,
 }
-# Parts in two processes, each with a file at a time: those that need a processor, and the one whose tests mostly wait. A
-# process that dies is a failure.
+# Parts in two processes, each with a file at a time: those that keep a processor busy, and the one whose tests mostly
+# wait. A process that dies is a failure.
 SPLIT = {"unit", "property", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 EXTENDED = "extended"

@@ -63,7 +63,8 @@ def test_what_a_topic_in_doubt_may_explain_is_suspected() -> None:
     ("results", "expected", "matched", "beside", "doubted"),
     [
         (0, 1000, 0, 0, False),  # a dead engine answers nothing
-        (1, 0, 0, 0, True),
+        (1, 0, 0, 0, False),  # nor does one whose results have no ids
+        (1, 0, 0, 1, True),
         (1, 1000, 0, 1, True),
         (1, 1000, 1, 100, False),
         (1, 1000, 1, 101, True),
@@ -79,7 +80,7 @@ def test_nothing_is_confirmed_while_nearly_nothing_matches(
     read = books("output", (results, 0, 0))
     for name in ("misplaced", "unknown_id", "unresolved"):
         counts = {"expected": expected, "processed": matched, name: beside}
-        assert matches_nothing(read, counts, matched) is doubted
+        assert matches_nothing(counts, matched) is doubted
         assert suspected(read, counts, matched, collapse=False) == (ALL if doubted else set())
         assert outputs_in_doubt(read, counts, matched) == ({"t"} if doubted else set())
 

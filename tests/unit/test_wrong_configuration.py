@@ -29,13 +29,13 @@ def events() -> list[Fed]:
     ]
 
 
-def answers(shift: int = 0, *, window: int = 0, bad: Sequence[int] = (), empty: bool = False) -> list[Fed]:
+def answers(shift: int = 0, *, window: int = 0, bad: Sequence[int] = ()) -> list[Fed]:
     """One result a window, whose ids are ``shift`` off, and whose window ``window`` further on. ``bad``: windows whose
     result does not decode."""
     found = []
     for number in range(WINDOWS):
         ids = tuple(shift + 10 * number + i for i in range(PER_WINDOW))
-        found.append(Fed(OUT, None) if number in bad else Fed(OUT, () if empty else ids, (number + window) * MINUTE_US))
+        found.append(Fed(OUT, None) if number in bad else Fed(OUT, ids, (number + window) * MINUTE_US))
     return found
 
 
@@ -43,7 +43,6 @@ FITS_NOTHING = {
     "other ids": answers(1000),
     "other ids, some unreadable": answers(1000, bad=(0, 3)),
     "other windows": answers(window=100),
-    "no ids": answers(empty=True, bad=(1,)),
     "nothing decodes": answers(bad=range(WINDOWS)),
 }
 

@@ -58,14 +58,15 @@ def decoded_results(books: Books) -> int:
     return books.records("output") - books.undecodable("output") - books.tombstones
 
 
-def matches_nothing(books: Books, counts: Mapping[str, int], matched: int) -> bool:
-    """Whether there are results, and (nearly) nothing in them is proven to match an event.
+def matches_nothing(counts: Mapping[str, int], matched: int) -> bool:
+    """Whether results carry contributions, and (nearly) none of them is proven to match an event.
 
     ``counts``: contributions by class; ``matched``: those in results that are proven to match. An engine that answers
-    nothing is not concerned: there is nothing to compare.
+    nothing, or writes results without ids, is not concerned: there is nothing to compare.
     """
     if matched == 0:
-        return decoded_results(books) > 0
+        # Of a cell that is not compared yet, what its results carry counts as processed.
+        return counts.get("processed", 0) + unmatched(counts) > 0
     return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts))
 
 
@@ -85,7 +86,7 @@ def suspected(books: Books, counts: Mapping[str, int], matched: int, *, collapse
     rejected records no more than is said in decision 0091: each answers one contribution, whatever its fields are
     called.
     """
-    classes: frozenset[str] = _ALL if matches_nothing(books, counts, matched) else frozenset()
+    classes: frozenset[str] = _ALL if matches_nothing(counts, matched) else frozenset()
     for one in topics_in_doubt(books):
         if one.decoded:
             # What did decode may be nonsense.
@@ -101,7 +102,7 @@ def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int) -> f
     """The output topics whose undecodable results are only suspected."""
     found = topics_in_doubt(books)
     outputs = frozenset(place.topic for place, frontier in books.frontiers.items() if frontier.side == "output")
-    if books.cut_back or matches_nothing(books, counts, matched) or any(one.decoded for one in found):
+    if books.cut_back or matches_nothing(counts, matched) or any(one.decoded for one in found):
         return outputs
     return outputs & {one.topic for one in found}
 

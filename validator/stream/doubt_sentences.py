@@ -44,7 +44,7 @@ def configuration_doubts(config: Config, books: Books, sums: Sums, examples: Map
         # That is why nothing matches.
         return
     held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
-    if matches_nothing(books, sums.counts, sums.matched) and (sums.matched or held):
+    if matches_nothing(sums.counts, sums.matched) and (sums.matched or held):
         yield _of_contributions(sums.counts, 0 if sums.matched else decoded_results(books))
 
 
