@@ -11,11 +11,13 @@ from pyspark.sql import functions as F
 from tests.property.test_spark_core import spark
 from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.codecs.one_record import RecordDecoder
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
+from validator.config.model import Limits
 from validator.state import tables as state_tables
 from validator.state.tables import SCHEMAS, TYPES, StateTables, Table, path_of, read
-from validator.stream.decode import decode_events
+from validator.stream.decode import cut, decode_events
 from validator.stream.sources import oracle_of
 
 if TYPE_CHECKING:
@@ -46,6 +48,42 @@ def test_a_key_of_bytes_that_are_no_text_is_undecodable(spark: SparkSession, pla
     decoded = decode_events(records, 0, setup.inputs[0], oracle_of(setup), 0, "auto").orderBy("offset").toArrow()
     assert decoded["status"].to_pylist() == [DECODED, UNDECODABLE, DECODED, DECODED]
     assert decoded["key"].to_pylist() == ["/help", None, "\0" * 8, "é"]
+
+
+@pytest.mark.parametrize("place", ["$key", "$header.page"])
+def test_a_key_above_its_limit_does_not_leave_the_jvm(spark: SparkSession, place: str) -> None:
+    """Of headers only the last of each name that is read does."""
+    setup = loads(EXAMPLES["minimal"], "/etc", [f"inputs.0.fields.key={place}"], {})
+    event = b'{"id": 1, "page": "x", "customer": "x", "timestamp": "1970-01-01T00:00:00Z", "placed_at": 0}'
+    lengths = [16, 17, None, 10_000_000, 0]
+    rows = [(at, length, event) for at, length in enumerate(lengths)]
+    long = F.expr("cast(repeat('x', length) as binary)")
+    records = spark.createDataFrame(rows, "offset bigint, length int, value binary").select(
+        long.alias("key"),
+        "value",
+        F.lit("topic").alias("topic"),
+        F.lit(0).alias("partition"),
+        "offset",
+        F.lit(0).cast("timestamp").alias("timestamp"),
+        F.array(
+            F.struct(F.lit("page").alias("key"), F.lit(b"first").alias("value")),
+            F.struct(F.lit("page").alias("key"), long.alias("value")),
+            F.struct(F.lit("other").alias("key"), F.expr("cast(repeat('y', 10000000) as binary)").alias("value")),
+        ).alias("headers"),
+    )
+    decoder = RecordDecoder(setup.inputs[0], limits=Limits(key_bytes=16))
+    sent = cut(records, decoder, 1000).orderBy("offset").toArrow()
+    assert sent.nbytes < 10_000
+    decoded = decode_events(
+        records, 0, setup.inputs[0], oracle_of(setup), 0, "auto", limits=Limits(key_bytes=16)
+    ).orderBy("offset")
+    assert decoded.toArrow()["key"].to_pylist() == [
+        "x" * 16,
+        "its key has 17 bytes, above limits.key_bytes",
+        None,
+        "its key has 10000000 bytes, above limits.key_bytes",
+        "",
+    ]
 
 
 def test_tables_that_delta_spark_made_are_read_and_gone_on_with(

@@ -8,12 +8,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from validator.codecs import one_record
 from validator.codecs.batches import EventBatches, ResultBatches, columns_of
 from validator.codecs.columns import DECODED, UNDECODABLE, UNEXAMINED
-from validator.codecs.one_record import TOO_LARGE, Record, RecordDecoder, Undecodable, Unexamined
+from validator.codecs.one_record import TOO_LARGE, Cut, Record, RecordDecoder, Undecodable, Unexamined
 from validator.codecs.plain_events import TAKEN
 from validator.config.load import loads
-from validator.config.model import Limits
+from validator.config.model import Input, Late, Limits, Output
 
 pytestmark = pytest.mark.unit
 
@@ -92,3 +93,54 @@ def test_what_cannot_be_decoded_is_not_called_too_large() -> None:
     batch = pa.RecordBatch.from_pylist([{"value": b"{", "partition": 0, "offset": 3, "time_us": 0}], TAKEN)
     (rows,) = ResultBatches(RecordDecoder(CONFIG.outputs[0], limits=LIMITS), [])([batch])
     assert (rows["status"][0].as_py(), rows["key"][0].as_py()) == (UNDECODABLE, None)
+
+
+PARTS = {"id": "$header.id", "key": ["$key", "$header.region"], "event_time": {"path": "$header.at", "unit": "ms"}}
+RECORD = Record(b"{}", b"a", [("id", b"1"), ("region", b"b"), ("at", b"5")])
+
+
+@pytest.mark.parametrize(
+    ("part", "size", "field", "limit"),
+    [
+        ("id", 9, "id", "id_bytes"),
+        ("region", 11, "key", "key_bytes"),
+        ("at", 201, "event_time", "value_bytes"),
+        ("key", 11, "key", "key_bytes"),
+    ],
+)
+def test_a_key_or_header_above_its_limit_is_not_examined(part: str, size: int, field: str, limit: str) -> None:
+    """Also where it stayed in the JVM, which is where it is cut."""
+    decoder = RecordDecoder(Input.model_validate({"topic": "in", "fields": PARTS}), limits=LIMITS)
+    assert (decoder.most_of_key, decoder.most_of_header) == (10, {"id": 8, "region": 10, "at": 200})
+    assert not isinstance(decoder.decode(RECORD), Undecodable)
+    for content in (b"7" * size, Cut(size)):
+        record = RECORD._replace(headers=[(name, content if name == part else value) for name, value in RECORD.headers])
+        if part == "key":
+            record = RECORD._replace(key=content)
+        found = decoder.decode(record)
+        assert isinstance(found, Unexamined)
+        assert (found.field, found.reason) == (field, f"has {size} bytes, above limits.{limit}")
+
+
+@pytest.mark.parametrize("content", [b"[" + b"1," * 99 + b"1111]", Cut(900_000_000)])
+def test_ids_of_a_header_above_the_limit_are_not_parsed(content: bytes | Cut, monkeypatch: pytest.MonkeyPatch) -> None:
+    fields = {"key": "$key", "window_start": "$timestamp", "ids": "$header.ids"}
+    decoder = RecordDecoder(Output.model_validate({"topic": "out", "fields": fields}), limits=LIMITS)
+    record = Record(b"{}", b"a", [("ids", content)])
+    assert not isinstance(decoder.decode(record._replace(headers=[("ids", b"[" + b"1," * 98 + b"1]")])), Undecodable)
+    monkeypatch.setattr(one_record, "parsed", lambda _: pytest.fail("it is parsed"))
+    found = decoder.decode(record)
+    size = content.size if isinstance(content, Cut) else len(content)
+    assert isinstance(found, Unexamined)
+    assert (found.field, found.reason) == ("ids", f"has {size} bytes, above limits.value_bytes")
+
+
+def test_a_position_that_is_too_long_names_none() -> None:
+    fields = {**PARTS, "position": {name: f"$header.{name}" for name in ("topic", "partition", "offset")}}
+    decoder = RecordDecoder(Late.model_validate({"topic": "dead", "fields": fields}), limits=LIMITS)
+    named: list[tuple[str, bytes | Cut | None]] = [("topic", b"in"), ("partition", b"0"), ("offset", b"12")]
+    assert decoder.named_position(Record(b"{}", b"a", named)) == "in/0/12"
+    for place, (name, _) in enumerate(named):
+        assert (
+            decoder.named_position(Record(b"{}", b"a", [*named[:place], (name, Cut(900)), *named[place + 1 :]])) is None
+        )

@@ -20,7 +20,6 @@ from validator.codecs.one_record import (
     Result,
     Tombstone,
     Undecodable,
-    decode_one,
 )
 from validator.codecs.times import FARTHEST_US, instant_of_text
 from validator.config.model import Input, Late, Output
@@ -237,22 +236,22 @@ def test_results() -> None:
         '{"key":"a","at":"1970-01-01","ids":"[1]"}': Undecodable("ids", "ids", "is a text, not an array of ids"),
         '{"key":"a","at":"1970-01-01","ids":null}': Undecodable("ids", "ids", "is null"),
     }
-    assert {raw: decode_one(Record(raw.encode()), output()) for raw in results} == results
-    assert decode_one(Record(None), output()) == Tombstone()
+    assert {raw: RecordDecoder(output()).decode(Record(raw.encode())) for raw in results} == results
+    assert RecordDecoder(output()).decode(Record(None)) == Tombstone()
     late = Late.model_validate({"topic": "late", "fields": {"id": "id", "key": "key", "event_time": "at"}})
-    assert decode_one(Record(None), late) == Undecodable(None, None, "is null")
-    assert decode_one(Record(value()), late) == Event(7, "a", 1_767_268_800_000_000)
+    assert RecordDecoder(late).decode(Record(None)) == Undecodable(None, None, "is null")
+    assert RecordDecoder(late).decode(Record(value())) == Event(7, "a", 1_767_268_800_000_000)
 
 
 def test_results_from_parts_of_the_record() -> None:
     topic = output(key="$key", window_start="$timestamp", window_end="end", ids=["$header.ids", "more"])
     record = Record(b'{"end":"1970-01-01T00:00:10","more":[3]}', b"a", [("ids", b' [1, "b"] ')], 5_000_000)
-    assert decode_one(record, topic, window_us=5_000_000) == Result("a", 5_000_000, ([1, "b"], [3]))
-    assert decode_one(record, topic, window_us=6_000_000) == Undecodable(
+    assert RecordDecoder(topic, window_us=5_000_000).decode(record) == Result("a", 5_000_000, ([1, "b"], [3]))
+    assert RecordDecoder(topic, window_us=6_000_000).decode(record) == Undecodable(
         "window_end", "end", "is not one window's length after window_start"
     )
     for header in (b"1", b"[1", b"", b"[1] 2", b"\xff"):
-        found = decode_one(record._replace(headers=[("ids", header)]), topic)
+        found = RecordDecoder(topic).decode(record._replace(headers=[("ids", header)]))
         assert isinstance(found, Undecodable)
         assert found.field == "ids"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, repeat
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,7 +15,7 @@ from pyspark.sql.pandas.types import to_arrow_type
 from validator.codecs.columns import DECODED, RUN_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.fingerprints import Ints
 from validator.codecs.id_spaces import IdSpace
-from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Tombstone, Unexamined
+from validator.codecs.one_record import Cut, Event, Record, RecordDecoder, Result, Tombstone, Unexamined
 from validator.codecs.plain_events import TAKEN, PlainEvents
 from validator.codecs.plain_json import Path, columns, leaf, regular, schema_like
 
@@ -48,8 +48,12 @@ RESULTS: Final = pa.schema(
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:
-    """The columns that batches of records have: those of `TAKEN`, and what else the configured fields need."""
-    return [*TAKEN.names, *(name for name, needed in decoder.needs.items() if needed)]
+    """The columns that batches of records have: those of `TAKEN`, and what else the configured fields need.
+
+    ``key``, and ``value`` of each of the ``headers``, is null where it is too long; ``key_size`` and ``size`` say so.
+    """
+    key = [] if decoder.most_of_key is None else ["key", "key_size"]
+    return [*TAKEN.names, *key, *(["headers"] if decoder.most_of_header else [])]
 
 
 @dataclass(frozen=True)
@@ -191,14 +195,18 @@ def _key(found: object) -> str | None:
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:
     names = batch.schema.names
-    keys = batch["key"].to_pylist() if "key" in names else repeat(None)
+    keys = map(_part, batch["key"].to_pylist(), batch["key_size"].to_pylist()) if "key" in names else repeat(None)
     headers = map(_headers, batch["headers"].to_pylist()) if "headers" in names else repeat(())
     times, partitions, offsets = (batch[name].to_pylist() for name in ("time_us", "partition", "offset"))
     return map(Record, batch["value"].to_pylist(), keys, headers, times, partitions, offsets)
 
 
-def _headers(headers: list[dict[str, object]] | None) -> list[tuple[str, bytes | None]]:
-    return [(header["key"], header["value"]) for header in headers or ()]  # type: ignore[misc]
+def _part(content: bytes | None, size: int | None) -> bytes | Cut | None:
+    return Cut(size) if content is None and size is not None else content
+
+
+def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | Cut | None]]:
+    return [(header["key"], _part(header["value"], header["size"])) for header in headers or ()]
 
 
 def _lists(lists: Sequence[Sequence[int] | Sequence[str]], kind: pa.DataType) -> pa.Array:

@@ -19,7 +19,7 @@ from validator.codecs.times import Rounding, instant_of_decimal, instant_of_inte
 
 if TYPE_CHECKING:
     # Spark's workers decode, and start faster without the configuration's models.
-    from validator.config.model import FieldPath, Input, Late, Limits, Output
+    from validator.config.model import FieldPath, IdsPath, Input, Late, Limits, Output
 
 DEEPEST: Final = 500
 """Objects and arrays within one another that a value may have."""
@@ -49,12 +49,19 @@ Json = Any
 """What the parser returns: dict, list, str, int, `_Decimal`, bool or None."""
 
 
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """Stands for a key or a header of ``size`` bytes, which is above the limit and stayed where it was read."""
+
+    size: int
+
+
 class Record(NamedTuple):
     """A record of Kafka. ``timestamp_us``: the record's timestamp in microseconds since the epoch."""
 
     value: bytes | None
-    key: bytes | None = None
-    headers: Sequence[tuple[str, bytes | None]] = ()
+    key: bytes | Cut | None = None
+    headers: Sequence[tuple[str, bytes | Cut | None]] = ()
     timestamp_us: int = 0
     partition: int = 0
     offset: int = 0
@@ -295,10 +302,13 @@ def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
     return instant
 
 
-def _text(raw: bytes | None) -> str:
-    """A key or a header of the record."""
+def _text(raw: bytes | Cut | None, most: int, limit: str) -> str:
+    """A key or a header of the record, which has no more than ``most`` bytes."""
     if raw is None:
         raise _Refused("is null")
+    size = raw.size if isinstance(raw, Cut) else len(raw)
+    if size > most or isinstance(raw, Cut):
+        raise _TooLong(f"has {size} bytes, above limits.{limit}")
     try:
         return raw.decode()
     except UnicodeDecodeError as error:
@@ -307,13 +317,16 @@ def _text(raw: bytes | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A configured field. ``names``: the way into the value; empty where it is ``part``, a part of the record."""
+    """A configured field. ``names``: the way into the value; empty where it is ``part``, a part of the record, of no
+    more than ``most`` bytes, which is the ``limit`` of this name."""
 
     field: str
     path: str
     names: tuple[str, ...]
     part: str
     unit: str | None
+    most: int
+    limit: str
 
     def of(self, record: Record, root: Json) -> Json:
         """What is there: JSON, or what a part of the record is. Raises `_Refused`."""
@@ -347,7 +360,7 @@ class _Field:
 
     def _of_record(self, record: Record) -> Json:
         if self.part == "$key":
-            return _text(record.key)
+            return _text(record.key, self.most, self.limit)
         if self.part == "$timestamp":
             return record.timestamp_us
         if self.part in ("$offset", "$partition"):
@@ -356,18 +369,8 @@ class _Field:
         # As Kafka's `Headers.lastHeader`.
         for key, value in reversed(record.headers):
             if key == name:
-                return _text(value)
+                return _text(value, self.most, self.limit)
         raise _Refused("is absent")
-
-
-def _field(name: str, path: str, unit: str | None = None) -> _Field:
-    if path.startswith("$"):
-        return _Field(name, path, (), path, unit)
-    return _Field(name, path, tuple(path.split(".")), "", unit)
-
-
-def _fields(name: str, paths: Sequence[FieldPath]) -> tuple[_Field, ...]:
-    return tuple(_field(name, path.path, path.unit) for path in paths)
 
 
 def _whole_number(field: _Field, record: Record, root: Json) -> int:
@@ -375,7 +378,7 @@ def _whole_number(field: _Field, record: Record, root: Json) -> int:
     if field.part.startswith("$header."):
         name = field.part.removeprefix("$header.")
         raw = next((value for key, value in reversed(record.headers) if key == name), None) or b""
-        if len(raw) in (4, 8) and not raw.isdigit():
+        if isinstance(raw, bytes) and len(raw) in (4, 8) and not raw.isdigit():
             number = int.from_bytes(raw, "big", signed=True)
             if number >= 0:
                 return number
@@ -409,44 +412,57 @@ class RecordDecoder:
         self._id: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
         at = entry.fields
-        self._key = _fields("key", at.key)
+        self._key = tuple(self._field("key", path) for path in at.key)
         # Not `isinstance`: see the imports.
         self._is_output = not hasattr(at, "event_time")
         self._rounding: Rounding = "down" if self._is_output else rounding
         if hasattr(at, "event_time"):
-            self._time = _field("event_time", at.event_time.path, at.event_time.unit)
+            self._time = self._field("event_time", at.event_time)
         else:
             assert at.window_start is not None, "config refuses a windowed oracle without window_start"
-            self._time = _field("window_start", at.window_start.path, at.window_start.unit)
+            self._time = self._field("window_start", at.window_start)
             if at.window_end is not None:
-                self._end = _field("window_end", at.window_end.path, at.window_end.unit)
-            self._lists = tuple(_field("ids", path.path) for path in at.ids or ())
+                self._end = self._field("window_end", at.window_end)
+            self._lists = tuple(self._field("ids", path) for path in at.ids or ())
         if at.id is not None:
-            self._id = _field("id", at.id.path)
+            self._id = self._field("id", at.id)
         fields = [*self._key, self._time, *filter(None, [self._end, self._id]), *self._lists]
         self._reads_value = any(not field.part for field in fields)
         named = getattr(at, "position", None)
         self._named = (
             ()
             if named is None
-            else tuple(_field(name, getattr(named, name).path) for name in ("topic", "partition", "offset"))
+            else tuple(self._field(name, getattr(named, name)) for name in ("topic", "partition", "offset"))
         )
         self.names_positions = named is not None
         """Whether a record can name the position of another one (`named_position`)."""
-        parts = [field.part for field in (*fields, *self._named)]
-        self.needs = {"key": "$key" in parts, "headers": any(part.startswith("$header.") for part in parts)}
-        """Which further columns of a Kafka record the fields are read from."""
+        most_of = {field.part: field.most for field in sorted((*fields, *self._named), key=lambda field: field.most)}
+        self.most_of_key = most_of.get("$key")
+        """Bytes that a key may have to be looked at at all; None where no field is read from it."""
+        self.most_of_header = {
+            part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")
+        }
+        """Name of a header that a field is read from -> the same of it."""
         self.takes_integers = id_type != "string"
         """Whether an integer stays one."""
         self.paths = [field.names for field in fields if field not in self._lists]
         self.lists = [field.names for field in self._lists]
         """Where in the value the fields are; empty for one that is a part of the record."""
 
+    def _field(self, name: str, at: FieldPath | IdsPath) -> _Field:
+        value, key, id_ = self._most
+        most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
+        unit = getattr(at, "unit", None)
+        if at.path.startswith("$"):
+            return _Field(name, at.path, (), at.path, unit, most, limit)
+        return _Field(name, at.path, tuple(at.path.split(".")), "", unit, most, limit)
+
     def named_position(self, record: Record) -> str | None:
         """The position that a record names, as ``TOPIC/PARTITION/OFFSET``; None where it names none."""
         root: Json = None
         try:
-            if record.value and any(not field.part for field in self._named):
+            in_value = any(not field.part for field in self._named)
+            if record.value and in_value and len(record.value) <= self._most[0]:
                 root = parsed(record.value)
             topic, partition, offset = self._named
             named = _scalar(topic.of(record, root))
@@ -526,10 +542,3 @@ def _check_size(item: int | str, most: int, limit: str) -> None:
 def _joined(parts: list[str]) -> str:
     """A key of several fields: the JSON array of their texts."""
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
-
-
-def decode_one(
-    record: Record, entry: Input | Late | Output, id_type: str = "auto", window_us: int | None = None
-) -> Decoded | Tombstone | Undecodable:
-    """`RecordDecoder` for a single record."""
-    return RecordDecoder(entry, id_type, window_us).decode(record)

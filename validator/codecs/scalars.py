@@ -23,6 +23,26 @@ def within(value: Column, most: int) -> Column:
     return F.when(size > most, stands).when(F.startswith(value, F.lit(TOO_LARGE)), F.lit(b"")).otherwise(value)
 
 
+def no_longer(part: Column, most: int) -> Column:
+    """A key or a header of a record; null where it has more than ``most`` bytes."""
+    return F.when(F.octet_length(part) <= most, part)
+
+
+def last_header(headers: Column, name: str, most: int) -> Column:
+    """The last of the ``headers`` with this name, with its size; null where none has it."""
+    named = F.filter(headers, lambda header: header["key"] == name)
+    # Not `element_at`: with ANSI it fails where there is none.
+    last = F.get(named, F.size(named) - 1)
+    return F.when(
+        F.size(named) > 0,
+        F.struct(
+            F.lit(name).alias("key"),
+            no_longer(last["value"], most).alias("value"),
+            F.octet_length(last["value"]).alias("size"),
+        ),
+    )
+
+
 def hash_a(integer: Column) -> Column:
     """First fingerprint term of an integer id; sums of it wrap at 64 bits."""
     return F.xxhash64(integer)

@@ -119,9 +119,18 @@ def _mapped(
     schema: pa.Schema,
     value_bytes: int,
 ) -> DataFrame:
-    taken = frame.withColumn("time_us", F.unix_micros("timestamp"))
-    taken = taken.withColumn("value", scalars.within(F.col("value"), value_bytes)).select(*columns_of(decoder))
-    return taken.mapInArrow(body, from_arrow_schema(schema))
+    return cut(frame, decoder, value_bytes).mapInArrow(body, from_arrow_schema(schema))
+
+
+def cut(frame: DataFrame, decoder: RecordDecoder, value_bytes: int) -> DataFrame:
+    """What goes to Python of Kafka's records: what is longer than the limits stays in the JVM."""
+    columns = {"time_us": F.unix_micros("timestamp"), "value": scalars.within(F.col("value"), value_bytes)}
+    if decoder.most_of_key is not None:
+        columns |= {"key": scalars.no_longer(F.col("key"), decoder.most_of_key), "key_size": F.octet_length("key")}
+    if decoder.most_of_header:
+        read = [scalars.last_header(F.col("headers"), *item) for item in decoder.most_of_header.items()]
+        columns["headers"] = F.array_compact(F.array(*read))
+    return frame.withColumns(columns).select(*columns_of(decoder))
 
 
 def plain_events_of(
