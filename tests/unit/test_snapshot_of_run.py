@@ -67,7 +67,7 @@ def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_the
     record = RunRecord(confirmed_now={"duplicate": 3, "missing": 2})
     excess = {"duplicate": 4, "misplaced": 0, "unknown_id": 1}
     none = Sums.empty()
-    sums = replace(none, counts={**none.counts, **excess, "missing": 2}, on_record=excess)
+    sums = replace(none, counts={**none.counts, **excess, "missing": 2}, on_record=excess, matched=9)
     assert record.suspected(books, sums) == {"duplicate", "misplaced", "unknown_id"}
     shown = snapshot_of(config(tmp_path), books, sums, record)
     assert shown.violations["confirmed"] == {
