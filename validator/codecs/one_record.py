@@ -315,6 +315,11 @@ class _Field:
     part: str
     unit: str | None
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """``names`` or ``part``."""
+        return self.names or (self.part,)
+
     def of(self, record: Record, root: Json) -> Json:
         """What is there: JSON, or what a part of the record is. Raises `_Refused`."""
         if self.part:
@@ -385,6 +390,14 @@ def _whole_number(field: _Field, record: Record, root: Json) -> int:
     return int(text)
 
 
+class Most(NamedTuple):
+    """Bytes that a value, a key and an id may have."""
+
+    value_bytes: int
+    key_bytes: int
+    id_bytes: int
+
+
 class RecordDecoder:
     """Decodes the records of one topic.
 
@@ -402,9 +415,9 @@ class RecordDecoder:
         rounding: Rounding = "down",
     ) -> None:
         # Not the limits themselves: see the imports.
-        self._most = (limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else (_ANY, _ANY, _ANY)
-        self._id_type = id_type
-        self._window_us = window_us
+        self.most = Most(limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else Most(_ANY, _ANY, _ANY)
+        self.id_type = id_type
+        self.window_us = window_us
         self._end: _Field | None = None
         self._id: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
@@ -436,11 +449,11 @@ class RecordDecoder:
         parts = [field.part for field in (*fields, *self._named)]
         self.needs = {"key": "$key" in parts, "headers": any(part.startswith("$header.") for part in parts)}
         """Which further columns of a Kafka record the fields are read from."""
-        self.takes_integers = id_type != "string"
-        """Whether an integer stays one."""
-        self.paths = [field.names for field in fields if field not in self._lists]
-        self.lists = [field.names for field in self._lists]
-        """Where in the value the fields are; empty for one that is a part of the record."""
+        self.places = {field.field: field.place for field in (self._id, self._time, self._end) if field is not None}
+        """Where the fields are; of a part of the record its one name."""
+        self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
+        self.key_places = [field.place for field in self._key]
+        self.list_places = [field.place for field in self._lists]
 
     def named_position(self, record: Record) -> str | None:
         """The position that a record names, as ``TOPIC/PARTITION/OFFSET``; None where it names none."""
@@ -464,7 +477,7 @@ class RecordDecoder:
         if not value:
             return Undecodable(None, None, "has zero bytes")
         size = value.removeprefix(TOO_LARGE) if value.startswith(TOO_LARGE) else b""
-        if len(value) > self._most[0] or (size.isdigit() and len(size) <= _DIGITS_OF_SIZE):
+        if len(value) > self.most.value_bytes or (size.isdigit() and len(size) <= _DIGITS_OF_SIZE):
             return Unexamined(None, None, f"has {int(size or len(value))} bytes, above limits.value_bytes")
         root: Json = None
         if self._reads_value:
@@ -474,22 +487,18 @@ class RecordDecoder:
                 return Undecodable(None, None, str(refused))
             if not isinstance(root, dict):
                 return Undecodable(None, None, f"{_kind(root)}, not a JSON object")
-        return self.decode_fields(record, root)
-
-    def decode_fields(self, record: Record, root: Json) -> Decoded | Undecodable:
-        """`decode`, of a value that is parsed."""
-        _, most_of_key, most_of_id = self._most
+        _, most_of_key, most_of_id = self.most
         at = self._key[0]
         try:
             one: int | str | None = None
             if self._id is not None:
                 at = self._id
-                one = _id(at.of(record, root), self._id_type)
+                one = _id(at.of(record, root), self.id_type)
                 _check_size(one, most_of_id, "id_bytes")
             parts = []
             for at in self._key:
                 parts.append(_scalar(at.of(record, root)))  # noqa: PERF401  # `at` is named where it is refused
-            key = parts[0] if len(parts) == 1 else _joined(parts)
+            key = parts[0] if len(parts) == 1 else joined(parts)
             _check_size(key, most_of_key, "key_bytes")
             at = self._time
             time = at.instant(record, root, self._rounding)
@@ -499,11 +508,11 @@ class RecordDecoder:
             if self._end is not None:
                 at = self._end
                 end = at.instant(record, root, self._rounding)
-                if self._window_us is not None and end != time + self._window_us:
+                if self.window_us is not None and end != time + self.window_us:
                     raise _Refused("is not one window's length after window_start")
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
-                lists.append(at.ids(record, root, self._id_type))
+                lists.append(at.ids(record, root, self.id_type))
                 # No part of a value is longer than the whole.
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
@@ -523,7 +532,7 @@ def _check_size(item: int | str, most: int, limit: str) -> None:
             raise _TooLong(f"has {size} bytes, above limits.{limit}")
 
 
-def _joined(parts: list[str]) -> str:
+def joined(parts: list[str]) -> str:
     """A key of several fields: the JSON array of their texts."""
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))
 
