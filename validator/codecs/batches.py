@@ -9,15 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import DECODED, RUN_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.fingerprints import Ints
 from validator.codecs.id_spaces import IdSpace
 from validator.codecs.one_record import Cut, Event, Record, RecordDecoder, Result, Tombstone, Unexamined
-from validator.codecs.plain_events import TAKEN, PlainEvents
-from validator.codecs.plain_json import Path, columns, leaf, regular, schema_like
+from validator.codecs.plain_events import TAKEN, Events, PlainEvents
+from validator.codecs.plain_results import PlainResults, Results
 
 _POSITION: Final = ("partition", "offset", "time_us")
 
@@ -71,11 +70,26 @@ class EventBatches:
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode each batch."""
         for batch in batches:
-            if self.plain is None:
+            others = np.ones(batch.num_rows, dtype=np.bool_)
+            events = self.plain.read(batch) if self.plain else None
+            if events:
+                others[events.rows] = False
+                yield from self._plain(batch, events)
+            if others.all():
                 yield self._singly(batch)
-                continue
-            for part in self.plain.runs(batch):
-                yield self._singly(part) if part["run"].null_count else _as_events(part)
+            elif others.any():
+                yield self._singly(batch.filter(pa.array(others)))
+
+    def _plain(self, batch: pa.RecordBatch, events: Events) -> Iterator[pa.RecordBatch]:
+        """Of events that are decoded: those with integers as runs, where these are not short, others row by row."""
+        assert self.plain is not None, "these are plain"
+        of_texts = events.ids.are_texts
+        for part in (events.of(~of_texts), events.of(of_texts)) if of_texts.any() else (events,):
+            grouped = self.plain.grouped(batch, part)
+            if grouped is not None:
+                yield _as_events(grouped)
+            elif len(part.rows):
+                yield _in_rows(batch, part)
 
     def _singly(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         records = list(_records(batch))
@@ -111,52 +125,16 @@ class ResultBatches:
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Decode each batch."""
+        plain = PlainResults(self.decoder, self.spaces)
         for batch in batches:
-            taken = self._plain(batch)
-            if taken is None:
+            others = np.ones(batch.num_rows, dtype=np.bool_)
+            for results in plain.read(batch):
+                others[results.rows] = False
+                yield _of_results(batch, results)
+            if others.all():
                 yield self._decoded(batch)
-                continue
-            decoded, rows = taken
-            yield decoded
-            if len(rows) < batch.num_rows:
-                others = np.ones(batch.num_rows, dtype=np.bool_)
-                others[rows] = False
+            elif others.any():
                 yield self._decoded(batch.filter(pa.array(others)))
-
-    def _plain(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Ints] | None:
-        """Results whose lists Arrow can read, which hold most of the bytes, and which they are."""
-        paths, lists = self.decoder.paths, self.decoder.lists
-        if not lists or self.spaces or not all([*paths, *lists]) or not self.decoder.takes_integers:
-            return None
-        values = batch["value"]
-        candidates = np.flatnonzero(regular(values))
-        schema = schema_like(values, candidates, paths, lists)
-        read = None if schema is None else columns(values, candidates, schema)
-        if read is None:
-            return None
-        table, rows = read
-        ids = [leaf(table, path) for path in lists]
-        if any(column.null_count or column.flatten().null_count for column in ids):
-            return None
-        scalars = [leaf(table, path).to_pylist() for path in paths]
-        every = [*paths, *lists]
-        empty: list[list[int]] = [[] for _ in lists]
-        nowhere = Record(None)
-        found = [
-            self.decoder.decode_fields(nowhere, _object(every, [*row, *empty])) for row in zip(*scalars, strict=True)
-        ]
-        good = np.array([isinstance(item, Result) for item in found], dtype=np.bool_)
-        results = [item for item in found if isinstance(item, Result)]
-        chosen = pa.array(good)
-        arrays = [
-            *[batch[name].take(pa.array(rows[good])) for name in _POSITION],
-            pa.repeat(pa.scalar(DECODED, pa.int32()), len(results)),
-            pa.array([result.window_start_us for result in results], pa.int64()),
-            pa.array([result.key for result in results], pa.string()),
-            _joined([column.filter(chosen) for column in ids]),
-            _lists([()] * len(results), pa.string()),
-        ]
-        return pa.RecordBatch.from_arrays(arrays, schema=RESULTS), rows[good]
 
     def _decoded(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         found = [self.decoder.decode(record) for record in _records(batch)]
@@ -214,35 +192,34 @@ def _lists(lists: Sequence[Sequence[int] | Sequence[str]], kind: pa.DataType) ->
     return pa.ListArray.from_arrays(ends, pa.array(list(chain.from_iterable(lists)), kind))
 
 
-def _joined(lists: list[pa.ListArray]) -> pa.ListArray:
-    """Row by row the items of several lists."""
-    first, *others = [column for column in lists if len(column.flatten())] or lists[:1]
-    if not others:
-        return first
-    lengths = [_ints(pc.list_value_length(column)) for column in (first, *others)]
-    rows = np.arange(len(first))
-    order = np.argsort(np.concatenate([np.repeat(rows, length) for length in lengths]), kind="stable")
-    items = np.concatenate([_ints(column.flatten()) for column in (first, *others)])[order]
-    ends = np.concatenate([[0], np.cumsum(np.sum(lengths, axis=0))])
-    return pa.ListArray.from_arrays(pa.array(ends, pa.int32()), pa.array(items))
+def _of_results(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
+    columns = [
+        *_positions(batch, results.rows),
+        pa.repeat(pa.scalar(DECODED, pa.int32()), len(results.rows)),
+        pa.array(results.window_starts),
+        results.keys.column,
+        *results.lists.columns,
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
 
-def _ints(column: pa.Array) -> Ints:
-    numbers: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
-    return numbers
+def _positions(batch: pa.RecordBatch, rows: Ints) -> list[pa.Array]:
+    if len(rows) == batch.num_rows:
+        return [batch[name] for name in _POSITION]
+    return [batch[name].take(pa.array(rows)) for name in _POSITION]
 
 
-def _object(paths: list[Path], values: list[object]) -> dict[str, object]:
-    """The object that has these values at these paths."""
-    root: dict[str, object] = {}
-    for path, value in zip(paths, values, strict=True):
-        node = root
-        for name in path[:-1]:
-            below = node.setdefault(name, {})
-            assert isinstance(below, dict), "no path is inside another"
-            node = below
-        node[path[-1]] = value
-    return root
+def _in_rows(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
+    ids = events.ids
+    columns = [
+        *_positions(batch, events.rows),
+        pa.array(ids.integers, mask=ids.are_texts),
+        pa.nulls(len(ids.integers), pa.string()) if ids.texts is None else ids.texts,
+        events.keys.column,
+        pa.array(events.times),
+        pa.nulls(len(events.rows), EVENTS.field("run").type),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
 
 def _as_events(runs: pa.RecordBatch) -> pa.RecordBatch:

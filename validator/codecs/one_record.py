@@ -328,6 +328,11 @@ class _Field:
     most: int
     limit: str
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """``names`` or ``part``."""
+        return self.names or (self.part,)
+
     def of(self, record: Record, root: Json) -> Json:
         """What is there: JSON, or what a part of the record is. Raises `_Refused`."""
         if self.part:
@@ -388,6 +393,14 @@ def _whole_number(field: _Field, record: Record, root: Json) -> int:
     return int(text)
 
 
+class Most(NamedTuple):
+    """Bytes that a value, a key and an id may have."""
+
+    value_bytes: int
+    key_bytes: int
+    id_bytes: int
+
+
 class RecordDecoder:
     """Decodes the records of one topic.
 
@@ -405,9 +418,9 @@ class RecordDecoder:
         rounding: Rounding = "down",
     ) -> None:
         # Not the limits themselves: see the imports.
-        self._most = (limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else (_ANY, _ANY, _ANY)
-        self._id_type = id_type
-        self._window_us = window_us
+        self.most = Most(limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else Most(_ANY, _ANY, _ANY)
+        self.id_type = id_type
+        self.window_us = window_us
         self._end: _Field | None = None
         self._id: _Field | None = None
         self._lists: tuple[_Field, ...] = ()
@@ -443,14 +456,14 @@ class RecordDecoder:
             part.removeprefix("$header."): most for part, most in most_of.items() if part.startswith("$header.")
         }
         """Name of a header that a field is read from -> the same of it."""
-        self.takes_integers = id_type != "string"
-        """Whether an integer stays one."""
-        self.paths = [field.names for field in fields if field not in self._lists]
-        self.lists = [field.names for field in self._lists]
-        """Where in the value the fields are; empty for one that is a part of the record."""
+        self.places = {field.field: field.place for field in (self._id, self._time, self._end) if field is not None}
+        """Where the fields are; of a part of the record its one name."""
+        self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
+        self.key_places = [field.place for field in self._key]
+        self.list_places = [field.place for field in self._lists]
 
     def _field(self, name: str, at: FieldPath | IdsPath) -> _Field:
-        value, key, id_ = self._most
+        value, key, id_ = self.most
         most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
         unit = getattr(at, "unit", None)
         if at.path.startswith("$"):
@@ -462,7 +475,7 @@ class RecordDecoder:
         root: Json = None
         try:
             in_value = any(not field.part for field in self._named)
-            if record.value and in_value and len(record.value) <= self._most[0]:
+            if record.value and in_value and len(record.value) <= self.most[0]:
                 root = parsed(record.value)
             topic, partition, offset = self._named
             named = _scalar(topic.of(record, root))
@@ -480,7 +493,7 @@ class RecordDecoder:
         if not value:
             return Undecodable(None, None, "has zero bytes")
         size = value.removeprefix(TOO_LARGE) if value.startswith(TOO_LARGE) else b""
-        if len(value) > self._most[0] or (size.isdigit() and len(size) <= _DIGITS_OF_SIZE):
+        if len(value) > self.most.value_bytes or (size.isdigit() and len(size) <= _DIGITS_OF_SIZE):
             return Unexamined(None, None, f"has {int(size or len(value))} bytes, above limits.value_bytes")
         root: Json = None
         if self._reads_value:
@@ -490,22 +503,18 @@ class RecordDecoder:
                 return Undecodable(None, None, str(refused))
             if not isinstance(root, dict):
                 return Undecodable(None, None, f"{_kind(root)}, not a JSON object")
-        return self.decode_fields(record, root)
-
-    def decode_fields(self, record: Record, root: Json) -> Decoded | Undecodable:
-        """`decode`, of a value that is parsed."""
-        _, most_of_key, most_of_id = self._most
+        _, most_of_key, most_of_id = self.most
         at = self._key[0]
         try:
             one: int | str | None = None
             if self._id is not None:
                 at = self._id
-                one = _id(at.of(record, root), self._id_type)
+                one = _id(at.of(record, root), self.id_type)
                 _check_size(one, most_of_id, "id_bytes")
             parts = []
             for at in self._key:
                 parts.append(_scalar(at.of(record, root)))  # noqa: PERF401  # `at` is named where it is refused
-            key = parts[0] if len(parts) == 1 else _joined(parts)
+            key = parts[0] if len(parts) == 1 else joined(parts)
             _check_size(key, most_of_key, "key_bytes")
             at = self._time
             time = at.instant(record, root, self._rounding)
@@ -515,11 +524,11 @@ class RecordDecoder:
             if self._end is not None:
                 at = self._end
                 end = at.instant(record, root, self._rounding)
-                if self._window_us is not None and end != time + self._window_us:
+                if self.window_us is not None and end != time + self.window_us:
                     raise _Refused("is not one window's length after window_start")
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
-                lists.append(at.ids(record, root, self._id_type))
+                lists.append(at.ids(record, root, self.id_type))
                 # No part of a value is longer than the whole.
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
@@ -539,6 +548,6 @@ def _check_size(item: int | str, most: int, limit: str) -> None:
             raise _TooLong(f"has {size} bytes, above limits.{limit}")
 
 
-def _joined(parts: list[str]) -> str:
+def joined(parts: list[str]) -> str:
     """A key of several fields: the JSON array of their texts."""
     return json.dumps(parts, ensure_ascii=False, separators=(",", ":"))

@@ -21,13 +21,14 @@ Path = tuple[str, ...]
 """Names from the root of a value."""
 
 _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
-_LIST: Final = pa.list_(pa.int64())
 
 _LONG: Final = 1_000
 """Bytes from which on a record can meet the limits of a number's digits and of depth."""
 _TOO_LONG: Final = 1_000_000
 _MANY_DIGITS: Final = 500
 """Fewer than `validator.codecs.one_record.LONGEST_NUMBER`."""
+_CHUNK: Final = 200
+"""Of a number that is too long one part, before or after its exponent, has 499 bytes or more; it fills a chunk."""
 _IN_NUMBERS: Final = np.isin(np.arange(256), np.frombuffer(b"0123456789+-.eE", np.uint8))
 _MANY_LEVELS: Final = 500
 _NO_NUMBER: Final = re.compile(rb"[:,\[]\s*-?(?:NaN|Inf)")
@@ -39,11 +40,12 @@ AT_ONCE: Final = 2**28
 """Bytes that are read as one text; Arrow counts them in 32 bits."""
 
 
-def regular(values: pa.Array) -> Bools:
-    """Which values are in braces, hold no escape, no control character and nothing but UTF-8, and are not too long."""
-    offsets, data = _raw(values)
+def regular(values: pa.Array, most: int = _TOO_LONG) -> Bools:
+    """Which values are in braces, hold nothing but UTF-8, no NaN and no control character but white space, and have at
+    most ``most`` bytes."""
+    offsets, data = raw(values)
     lengths = np.diff(offsets)
-    good: Bools = (lengths >= 2) & (lengths <= _TOO_LONG)
+    good: Bools = (lengths >= 2) & (lengths <= min(most, _TOO_LONG))
     if values.null_count:
         good &= values.is_valid().to_numpy(zero_copy_only=False)
     if not good.any():
@@ -51,19 +53,49 @@ def regular(values: pa.Array) -> Bools:
     starts = np.where(good, offsets[:-1], offsets[0])
     lasts = np.where(good, offsets[1:] - 1, offsets[0])
     good &= (data[starts] == ord("{")) & (data[lasts] == ord("}"))
-    good[_rows_of(np.flatnonzero((data < 0x20) | (data == ord("\\"))), offsets)] = False
-    if len(data) and data.max() >= 0x80:
+    control = np.flatnonzero(data < 0x20)
+    if len(control):
+        found = data[control]
+        odd = (found != ord("\n")) & (found != ord("\t")) & (found != ord("\r"))
+        good[_rows_of(control[odd], offsets)] = False
+    if data.max() >= 0x80:
         try:
             values.cast(pa.string())
         except pa.ArrowInvalid:
             good[_rows_of(np.flatnonzero(data >= 0x80), offsets)] = False
-    for row in np.flatnonzero(good & (lengths > _LONG)):
-        good[row] = _within_limits(data[offsets[row] : offsets[row + 1]])
+    for row in _with_constants(data, offsets):
+        good[row] &= _NO_NUMBER.search(data[offsets[row] : offsets[row + 1]].tobytes()) is None
+    if lengths.max() > _LONG:
+        for row in _near_limits(data, offsets):
+            good[row] &= _within_limits(data[offsets[row] : offsets[row + 1]])
     return good
+
+
+def _with_constants(data: Bytes, offsets: Ints) -> Ints:
+    """Rows that may have NaN or Infinity among their values. Of texts a quote stands before the first character."""
+    before_one = np.isin(np.arange(256), np.frombuffer(b":,[- \t\r\n", np.uint8))
+    places = np.concatenate([np.flatnonzero(data[1:] == ord(letter)) for letter in "NI"])
+    return np.unique(_rows_of(places[before_one[data[places]]] + 1, offsets))
+
+
+def _near_limits(data: Bytes, offsets: Ints) -> Ints:
+    """Rows that may be too deep, or have numbers that are too long."""
+    # A comma is none of them, and lies between them.
+    digits = (data - np.uint8(ord("-"))) <= ord("9") - ord("-")
+    whole = len(data) // _CHUNK
+    chunks = np.flatnonzero(digits[: whole * _CHUNK].reshape(whole, _CHUNK).all(axis=1)) * _CHUNK
+    rows = [_rows_of(chunks, offsets)]
+    opening = (data | 0x20) == ord("{")
+    if np.count_nonzero(opening) > _MANY_LEVELS:
+        of_brackets = _rows_of(np.flatnonzero(opening), offsets)
+        rows.append(np.flatnonzero(np.bincount(of_brackets, minlength=len(offsets) - 1) > _MANY_LEVELS))
+    return np.unique(np.concatenate(rows))
 
 
 def _within_limits(value: Bytes) -> bool:
     """Whether a record is surely not too deep, and its numbers are not too long."""
+    if len(value) <= _LONG:
+        return True
     if np.count_nonzero((value == ord("{")) | (value == ord("["))) > _MANY_LEVELS:
         return False
     return bool(np.diff(np.flatnonzero(~_IN_NUMBERS[value])).max() <= _MANY_DIGITS)
@@ -75,7 +107,7 @@ def _rows_of(places: Ints, offsets: Ints) -> Ints:
     return rows
 
 
-def _raw(values: pa.Array) -> tuple[Ints, Bytes]:
+def raw(values: pa.Array) -> tuple[Ints, Bytes]:
     """The bytes of all values as they lie in memory, and where in them each begins and the last ends."""
     _, offsets, data = values.buffers()
     ends = np.frombuffer(offsets, np.int32)[values.offset : values.offset + len(values) + 1].astype(np.int64)
@@ -87,8 +119,9 @@ def _raw(values: pa.Array) -> tuple[Ints, Bytes]:
 def objects(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
     """The values as columns, row by row; None where one of them is not exactly one object of that schema.
 
-    Every value begins with a brace and ends with one and holds no line break, so that no row can begin but at a value's
-    beginning: there are as many rows as values, or more where a value holds several objects.
+    Every value begins with a brace and ends with one, and no text holds a line break. After a value that leaves an
+    object open, and ends with a brace, the next one's brace is no JSON. So no row can begin but at a value's beginning:
+    there are as many rows as values, or more where a value holds several objects.
     """
     lines = pc.binary_join(pa.ListArray.from_arrays(pa.array([0, len(values)], pa.int32()), values), b"\n")
     text = lines[0].as_buffer()
@@ -98,53 +131,59 @@ def objects(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
         table = pj.read_json(pa.BufferReader(text), reading, parsing)
     except pa.ArrowException:
         return None
-    if table.num_rows != len(values) or not table.schema.equals(schema):
-        return None
-    return None if _holds_no_json(text.to_pybytes()) else table
+    return table if table.num_rows == len(values) and table.schema.equals(schema) else None
 
 
-def _holds_no_json(text: bytes) -> bool:
-    """Whether NaN or Infinity may be among the values."""
-    # Of these, looking for a single byte is by far the fastest.
-    if b"N" not in text and b"I" not in text:
-        return False
-    return (b"NaN" in text or b"Inf" in text) and _NO_NUMBER.search(text) is not None
-
-
-def columns(values: pa.Array, rows: Ints, schema: pa.Schema) -> tuple[pa.Table, Ints] | None:
-    """Those ``rows`` of the values that Arrow reads as ``schema``, as columns, and which they are."""
+def columns(
+    values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path] = ()
+) -> Iterator[tuple[pa.Table, Ints]]:
+    """Those ``rows`` of the values that Arrow can read as one of the schemas that `schema_like` finds: their ``paths``
+    and ``lists`` as columns, and which they are."""
     if values.nbytes <= AT_ONCE:
-        table = objects(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
+        table = _columns(values, rows, paths, lists)
         if table is not None:
-            return table, rows
-    found = []
+            yield table, rows
+            return
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        table = objects(values.take(pa.array(block)), schema)
+        table = _columns(values, block, paths, lists)
         if table is not None:
-            found.append((table, block))
-    if not found:
+            yield table, block
+
+
+def _columns(values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path]) -> pa.Table | None:
+    schema = schema_like(values, rows, paths, lists)
+    if schema is None:
         return None
-    return pa.concat_tables([table for table, _ in found]), np.concatenate([block for _, block in found])
+    return objects(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
 
 
 def schema_like(values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path] = ()) -> pa.Schema | None:
-    """``paths`` as numbers or texts, as the first record that can be read has them, and ``lists`` as lists of integers;
-    None where no record can be read."""
+    """``paths`` as numbers or texts, and ``lists`` as lists of such, as the first record that can be read has them;
+    None where no record can be read. A list that is empty tells nothing: the next record may."""
+    found = None
     for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
         try:
             record = json.loads(values[int(row)].as_py())
             tree: dict[str, Any] = {}
+            empty = False
             for path in (*paths, *lists):
                 node = tree
                 at = record
                 for name in path[:-1]:
                     node, at = node.setdefault(name, {}), at[name]
-                node[path[-1]] = _LIST if path in lists else _TYPES[type(at[path[-1]])]
-            return pa.schema(list(_type(tree)))
+                value = at[path[-1]]
+                if path in lists:
+                    empty |= not value
+                    node[path[-1]] = pa.list_(_TYPES[type(value[0])] if value else pa.int64())
+                else:
+                    node[path[-1]] = _TYPES[type(value)]
+            found = pa.schema(list(_type(tree)))
+            if not empty:
+                return found
         except (ValueError, KeyError, TypeError, RecursionError):
             continue
-    return None
+    return found
 
 
 def _type(tree: dict[str, Any]) -> Iterator[pa.Field]:

@@ -140,27 +140,30 @@ def plain_events_of(
     id_type: str,
     space: IdSpace | None,
     limits: Limits = _DEFAULT,
-) -> plain_events.PlainEvents | None:
-    """How Arrow decodes the events of a topic; None where it must not."""
+) -> plain_events.PlainEvents:
+    """How Arrow decodes the events of a topic."""
     fields = topic.fields
-    paths = [fields.id, *fields.key, fields.event_time]
-    if getattr(fields, "position", None) is not None:
-        return None
-    beside = any(path.path.startswith("$") for path in paths)
-    if beside or id_type == "string" or fields.event_time.unit == "ns" or (space and not space.keeps_integers):
-        return None
-    id_path, *keys, time_path = (tuple(path.path.split(".")) for path in paths)
+    unit = fields.event_time.unit
     return plain_events.PlainEvents(
-        id=id_path,
-        key=tuple(keys),
-        event_time=time_path,
-        factor=times.MICROSECONDS[fields.event_time.unit] if fields.event_time.unit else None,
+        id=_place(fields.id.path),
+        key=tuple(_place(path.path) for path in fields.key),
+        event_time=_place(fields.event_time.path),
+        factor=None if unit is None else times.MICROSECONDS.get(unit, 1),
+        divisor=1_000 if unit == "ns" else 1,
         size_us=oracle.size_us,
         offset_us=oracle.offset_us,
         closed_right=oracle.closed_right,
         slack_us=slack_us,
         key_bytes=limits.key_bytes,
+        id_bytes=limits.id_bytes,
+        value_bytes=limits.value_bytes,
+        id_type=id_type,
+        space=space,
     )
+
+
+def _place(path: str) -> tuple[str, ...]:
+    return (path,) if path.startswith("$") else tuple(path.split("."))
 
 
 def _fold(items: Column, term: scalars.Term) -> Column:

@@ -1,0 +1,315 @@
+"""Columns of records to ids, keys and instants, as `validator.codecs.one_record` takes them from one record.
+
+What is not certain to decode alike is said to be unknown: its record is left to the rule. A *place* is a way into the
+value, or the one name of a part of the record (`$key`, `$header.NAME`, `$timestamp`, `$partition`, `$offset`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.codecs.fingerprints import Ints
+from validator.codecs.id_spaces import IdSpace
+from validator.codecs.one_record import joined
+from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
+from validator.codecs.plain_times import instants_of_texts
+from validator.codecs.times import FARTHEST_US, MICROSECONDS, Rounding
+
+_INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
+"""As the rule has it, for RE2."""
+_LONGEST_INTEGER: Final = 20
+_SURE: Final = 18
+"""Characters of a text that is surely within 64 bits, if it is an integer."""
+_SMALLEST: Final = -(2**63)
+
+
+class Unit(NamedTuple):
+    """Of a time that is a number: microseconds are it times ``factor`` divided by ``divisor``."""
+
+    factor: int
+    divisor: int = 1
+
+
+def unit_of(unit: str | None) -> Unit | None:
+    """Of a configured unit; None for ISO 8601 texts."""
+    if unit is None:
+        return None
+    return Unit(1, 1_000) if unit == "ns" else Unit(MICROSECONDS[unit])
+
+
+@dataclass(frozen=True)
+class Ids:
+    """Ids of integers and texts. ``texts`` has nulls where an id is an integer, and is None where all are."""
+
+    integers: Ints
+    texts: pa.Array | None
+    known: Bools
+
+    @staticmethod
+    def joined(parts: list[Ids]) -> Ids:
+        """Several as one."""
+        texts = [pa.nulls(len(part.integers), pa.string()) if part.texts is None else part.texts for part in parts]
+        return Ids(
+            np.concatenate([part.integers for part in parts]),
+            None if all(part.texts is None for part in parts) else pa.concat_arrays(texts),
+            np.concatenate([part.known for part in parts]),
+        )
+
+    @property
+    def are_texts(self) -> Bools:
+        """Where a known id is a text."""
+        if self.texts is None:
+            return np.zeros(len(self.integers), dtype=np.bool_)
+        return self.known & bools(self.texts.is_valid())
+
+    def of(self, chosen: Bools) -> Ids:
+        """Those of some rows."""
+        texts = self.texts.filter(pa.array(chosen)) if self.texts is not None else None
+        if texts is not None and texts.null_count == len(texts):
+            texts = None
+        return Ids(self.integers[chosen], texts, self.known[chosen])
+
+    def named(self, space: IdSpace | None) -> Ids:
+        """As `IdSpace.named`."""
+        if space is None or (self.texts is None and space.keeps_integers):
+            return self
+        texts = self.texts
+        if not space.keeps_integers:
+            of_integers = pa.array(self.integers).cast(pa.string())
+            texts = of_integers if texts is None else pc.coalesce(texts, of_integers)
+        return replace(self, texts=pc.binary_join_element_wise(space.prefix, texts, ""))
+
+
+@dataclass(frozen=True)
+class Keys:
+    """``codes``: of each row the place of its key in ``texts``."""
+
+    codes: Ints
+    texts: pa.Array
+    known: Bools
+
+    @staticmethod
+    def joined(parts: list[Keys]) -> Keys:
+        """Several as one."""
+        starts = np.cumsum([0, *(len(part.texts) for part in parts)])
+        codes = np.concatenate([part.codes + start for part, start in zip(parts, starts[:-1], strict=True)])
+        encoded = pa.concat_arrays([part.texts for part in parts]).dictionary_encode()
+        known = np.concatenate([part.known for part in parts])
+        # Codes are places in texts, unless there are none.
+        return Keys(plain(encoded.indices)[codes] if starts[-1] else codes, encoded.dictionary, known)
+
+    @property
+    def column(self) -> pa.Array:
+        """Row by row the key."""
+        return self.texts.take(pa.array(self.codes))
+
+    def of(self, chosen: Bools) -> Keys:
+        """Those of some rows."""
+        return Keys(self.codes[chosen], self.texts, self.known[chosen])
+
+
+class Read(NamedTuple):
+    """Rows of a batch whose value is parsed, and the columns of what was asked for."""
+
+    batch: pa.RecordBatch
+    rows: Ints
+    table: pa.Table | None
+
+    def at(self, place: Path) -> pa.Array:
+        """The column at a place, of ``rows``."""
+        if not _is_part(place):
+            assert self.table is not None, "a field of the value was asked for"
+            return leaf(self.table, place)
+        whole = len(self.rows) == self.batch.num_rows
+        batch = self.batch if whole else self.batch.take(pa.array(self.rows))
+        return _part(batch, place[0])
+
+
+def read(
+    batch: pa.RecordBatch, places: Sequence[Path], lists: Sequence[Path] = (), most: int | None = None
+) -> Iterator[Read]:
+    """The rows of a batch that can be read here, in one part or several. ``most``: bytes that a value may have."""
+    values = batch["value"]
+    paths = list(dict.fromkeys(place for place in places if not _is_part(place)))
+    if not paths and not lists:
+        offsets, data = raw(values)
+        lengths = np.diff(offsets)
+        known = (lengths > 0) & (lengths <= (most or 2**31)) & bools(values.is_valid())
+        # What stands for a value above the limit begins with that.
+        known[known] = data[offsets[:-1][known]] != 0
+        yield Read(batch, np.flatnonzero(known), None)
+        return
+    candidates = np.flatnonzero(regular(values, most) if most is not None else regular(values))
+    for table, rows in columns(values, candidates, paths, lists):
+        yield Read(batch, rows, table)
+
+
+def _is_part(place: Path) -> bool:
+    return place[0].startswith("$")
+
+
+def _part(batch: pa.RecordBatch, name: str) -> pa.Array:
+    if name == "$key":
+        return _texts(batch["key"])
+    if name == "$timestamp":
+        return batch["time_us"]
+    if name in ("$offset", "$partition"):
+        return batch[name[1:]].cast(pa.int64())
+    headers = batch["headers"]
+    flat = headers.flatten()
+    named = bools(pc.fill_null(pc.equal(flat.field("key"), name.removeprefix("$header.")), False))
+    last = np.full(batch.num_rows, -1, dtype=np.int64)
+    # Of several the last one is kept.
+    last[plain(pc.list_parent_indices(headers))[named]] = np.flatnonzero(named)
+    return _texts(flat.field("value").take(pa.array(last, mask=last < 0)))
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Bytes as texts, null where they are none."""
+    try:
+        return column.cast(pa.string())
+    except pa.ArrowInvalid:
+        found = []
+        for value in column.to_pylist():
+            try:
+                found.append(None if value is None else value.decode())
+            except UnicodeDecodeError:
+                found.append(None)
+        return pa.array(found, pa.string())
+
+
+def integers(column: pa.Array) -> tuple[Ints, Bools]:
+    """The column's canonical integers of 64 bits, and where they are."""
+    if column.type != pa.string():
+        return numbers(column)
+    lengths = plain(pc.fill_null(pc.binary_length(column), 0))
+    short = np.flatnonzero((lengths > 0) & (lengths <= _LONGEST_INTEGER))
+    found = np.zeros(len(column), dtype=np.int64)
+    known = np.zeros(len(column), dtype=np.bool_)
+    if not len(short):
+        return found, known
+    texts = column if len(short) == len(column) else column.take(pa.array(short))
+    rows = short[bools(pc.match_substring_regex(texts, _INTEGER))]
+    if not len(rows):
+        return found, known
+    texts = column if len(rows) == len(column) else column.take(pa.array(rows))
+    known[rows] = True
+    try:
+        found[rows] = plain(texts.cast(pa.int64()))
+    except pa.ArrowInvalid:
+        # Some are beyond 64 bits.
+        exact = [int(text) for text in texts.to_pylist()]
+        known[rows] = [_SMALLEST <= number < -_SMALLEST for number in exact]
+        found[known] = [number for number in exact if _SMALLEST <= number < -_SMALLEST]
+    return found, known
+
+
+def ids(column: pa.Array, id_type: str, most: int) -> Ids:
+    """``most``: the bytes that a text may have."""
+    if id_type == "string":
+        found, known = np.zeros(len(column), dtype=np.int64), bools(column.is_valid())
+        texts = column.cast(pa.string())
+    elif column.type != pa.string():
+        return Ids(*_with_no_texts(numbers(column)))
+    else:
+        found, of_integers = integers(column)
+        if of_integers.all() or id_type == "integer":
+            return Ids(*_with_no_texts((found, of_integers)))
+        known = of_integers | bools(column.is_valid())
+        texts = column if not of_integers.any() else pc.if_else(pa.array(of_integers), None, column)
+    lengths = plain(pc.fill_null(pc.binary_length(texts), 0))
+    return Ids(found, texts, known & (lengths <= most))
+
+
+def _with_no_texts(found: tuple[Ints, Bools]) -> tuple[Ints, None, Bools]:
+    return found[0], None, found[1]
+
+
+def keys(parts: list[pa.Array], most: int) -> Keys:
+    """The key of each row, of one column or several. ``most``: the bytes that it may have."""
+    known = np.ones(len(parts[0]), dtype=np.bool_)
+    encoded = []
+    for column in parts:
+        coded = column.cast(pa.string()).dictionary_encode()
+        if column.null_count:
+            known &= bools(column.is_valid())
+        encoded.append((plain(pc.fill_null(coded.indices, 0)), coded.dictionary))
+    if not all(len(part) for _, part in encoded):
+        known[:] = False
+    if len(encoded) == 1 or not known.any():
+        codes, texts = encoded[0]
+    else:
+        # The text of a key of several fields is a JSON array.
+        _, first, codes = np.unique(one_number([codes for codes, _ in encoded]), return_index=True, return_inverse=True)
+        chosen = [part.take(pa.array(codes[first])).to_pylist() for codes, part in encoded]
+        texts = pa.array([joined(list(key)) for key in zip(*chosen, strict=True)], pa.string())
+        codes = codes.astype(np.int64)
+    too_long = plain(pc.fill_null(pc.binary_length(texts), 0)) > most
+    if too_long.any():
+        known = known & ~too_long[codes]
+    return Keys(codes, texts, known)
+
+
+def instants(of: Read, place: Path, unit: Unit | None, rounding: Rounding) -> tuple[Ints, Bools]:
+    """Microseconds since the epoch, and where they are certain."""
+    column = of.at(place)
+    if place == ("$timestamp",):
+        return numbers(column)
+    if unit is None:
+        if column.type != pa.string():
+            return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)
+        return instants_of_texts(column, rounding)
+    found, known = integers(column)
+    if unit.divisor > 1:
+        # The smallest integer has no opposite.
+        known = known & (found > _SMALLEST)
+        found = np.where(known, found, 0)
+        return -(-found // unit.divisor) if rounding == "up" else found // unit.divisor, known
+    farthest = FARTHEST_US // unit.factor
+    known = known & (found >= -farthest) & (found <= farthest)
+    return np.where(known, found, 0) * unit.factor, known
+
+
+def numbers(column: pa.Array) -> tuple[Ints, Bools]:
+    """An int64 column as an array, zero where it is null, and where it is not."""
+    if not column.null_count:
+        return plain(column), np.ones(len(column), dtype=np.bool_)
+    return plain(pc.fill_null(column, 0)), bools(column.is_valid())
+
+
+def plain(column: pa.Array) -> Ints:
+    """A column without nulls."""
+    found: Ints = column.to_numpy(zero_copy_only=False).astype(np.int64, copy=False)
+    return found
+
+
+def bools(column: pa.Array) -> Bools:
+    """A column of booleans without nulls."""
+    found: Bools = column.to_numpy(zero_copy_only=False)
+    return found
+
+
+def one_number(columns: list[Ints]) -> Ints:
+    """One number per row, equal where all columns are."""
+    number = np.zeros(len(columns[0]), dtype=np.int64)
+    size = 1
+    for column in columns:
+        lowest = column.min()
+        span = int(column.max()) - int(lowest) + 1
+        values = column - lowest
+        if span > 2**15:
+            distinct, values = np.unique(values, return_inverse=True)
+            span = len(distinct)
+        if size * span > 2**62:
+            # The product could leave 64 bits, and two rows that differ would be one.
+            distinct, number = np.unique(number, return_inverse=True)
+            size = len(distinct)
+        number = number * span + values
+        size *= span
+    return number

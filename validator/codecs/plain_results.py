@@ -1,0 +1,135 @@
+"""Results that Arrow decodes exactly as the rule does (`validator.codecs.one_record`), a batch at once.
+
+tests/property/test_plain_results.py compares the two ways record by record.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.codecs.fingerprints import Ints
+from validator.codecs.id_spaces import IdSpace
+from validator.codecs.one_record import RecordDecoder
+from validator.codecs.plain_fields import Ids, Keys, Read, bools, ids, instants, keys, plain, read, unit_of
+from validator.codecs.plain_json import Bools
+
+
+@dataclass(frozen=True)
+class Lists:
+    """Row by row a list of ids: ``lengths`` says how many of ``ids`` a row has."""
+
+    lengths: Ints
+    ids: Ids
+
+    @property
+    def columns(self) -> tuple[pa.Array, pa.Array]:
+        """The integers and the texts of each row."""
+        texts, integers = self.ids.texts, self.ids.integers
+        none = pa.ListArray.from_arrays(_ends(np.zeros_like(self.lengths)), pa.array([], pa.string()))
+        if texts is None:
+            return pa.ListArray.from_arrays(_ends(self.lengths), pa.array(integers)), none
+        are_texts = self.ids.are_texts
+        of_texts = np.bincount(_rows(self.lengths)[are_texts], minlength=len(self.lengths))
+        return (
+            pa.ListArray.from_arrays(_ends(self.lengths - of_texts), pa.array(integers[~are_texts])),
+            pa.ListArray.from_arrays(_ends(of_texts), texts if are_texts.all() else texts.drop_null()),
+        )
+
+    @staticmethod
+    def chained(lists: list[Lists]) -> Lists:
+        """Row by row the items of several lists."""
+        if len(lists) == 1:
+            return lists[0]
+        order = np.argsort(np.concatenate([_rows(each.lengths) for each in lists]), kind="stable")
+        joined = Ids.joined([each.ids for each in lists])
+        texts = None if joined.texts is None else joined.texts.take(pa.array(order))
+        lengths: Ints = np.sum([each.lengths for each in lists], axis=0)
+        return Lists(lengths, Ids(joined.integers[order], texts, joined.known[order]))
+
+
+@dataclass(frozen=True)
+class Results:
+    """Rows of a batch and what they say."""
+
+    rows: Ints
+    window_starts: Ints
+    keys: Keys
+    lists: Lists
+
+
+@dataclass(frozen=True)
+class PlainResults:
+    """How the results of a topic decode. ``spaces``: of each list the id space, where inputs have their own."""
+
+    decoder: RecordDecoder
+    spaces: Sequence[IdSpace]
+
+    def read(self, batch: pa.RecordBatch) -> Iterator[Results]:
+        """The records of a batch that decode here, in one part or several; the rule decodes the others."""
+        decoder = self.decoder
+        if any(place[0].startswith("$") for place in decoder.list_places):
+            return
+        places = [*decoder.places.values(), *decoder.key_places]
+        for part in read(batch, places, decoder.list_places, decoder.most.value_bytes):
+            results = self._results(part)
+            if len(results.rows):
+                yield results
+
+    def _results(self, part: Read) -> Results:
+        decoder = self.decoder
+        starts, good = self._instants(part, "window_start")
+        if "window_end" in decoder.places:
+            ends, has_end = self._instants(part, "window_end")
+            good = good & has_end
+            if decoder.window_us is not None:
+                good &= ends == starts + decoder.window_us
+        key = keys([part.at(place) for place in decoder.key_places], decoder.most.key_bytes)
+        good = good & key.known
+        lists = []
+        for column in self._columns(part):
+            found, known = self._list(column)
+            lists.append(found)
+            good = good & known
+        if not good.all():
+            chosen = pa.array(good)
+            lists = [self._list(column.filter(chosen))[0] for column in self._columns(part)]
+        if self.spaces:
+            lists = [
+                replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
+            ]
+        return Results(part.rows[good], starts[good], key.of(good), Lists.chained(lists))
+
+    def _instants(self, part: Read, field: str) -> tuple[Ints, Bools]:
+        return instants(part, self.decoder.places[field], unit_of(self.decoder.units[field]), "down")
+
+    def _columns(self, part: Read) -> Iterator[pa.Array]:
+        """The lists of ids; of one id a list too."""
+        if "id" in self.decoder.places:
+            column = part.at(self.decoder.places["id"])
+            yield pa.ListArray.from_arrays(pa.array(range(len(column) + 1), pa.int32()), column)
+        for place in self.decoder.list_places:
+            yield part.at(place)
+
+    def _list(self, column: pa.ListArray) -> tuple[Lists, Bools]:
+        """The ids of each row, and which rows have known ones only."""
+        known = bools(column.is_valid())
+        lengths = plain(pc.fill_null(pc.list_value_length(column), 0))
+        found = ids(column.flatten(), self.decoder.id_type, self.decoder.most.id_bytes)
+        if not found.known.all():
+            known[_rows(lengths)[~found.known]] = False
+        return Lists(lengths, found), known
+
+
+def _rows(lengths: Ints) -> Ints:
+    return np.repeat(np.arange(len(lengths)), lengths)
+
+
+def _ends(lengths: Ints) -> pa.Array:
+    ends = np.zeros(len(lengths) + 1, dtype=np.int32)
+    np.cumsum(lengths, out=ends[1:])
+    return pa.array(ends)
