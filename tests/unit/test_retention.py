@@ -30,15 +30,15 @@ START_US = 1_000 * EPOCH_US
 WATERMARK_US = 2**60
 
 
-def clock(at_us: int) -> Clock:
-    """All read through at ``at_us``, every window closed."""
-    return Clock(at_us, WATERMARK_US, at_us, at_us, at_us, None, None, 0, False, False)
+def clock(at_us: int, watermark_us: int = WATERMARK_US) -> Clock:
+    """All read through at ``at_us``; every window closed, unless the watermark is another."""
+    return Clock(at_us, watermark_us, at_us, at_us, at_us, None, None, 0, False, False)
 
 
-def books(batch: int, at_us: int) -> Books:
+def books(batch: int, at_us: int, watermark_us: int = WATERMARK_US) -> Books:
     place = PartitionId("input", 0)
     frontier = Frontier("input", "input", 0, "topic", 0, 10, 0, 10, 10, at_us)
-    return Books(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=WATERMARK_US, frontiers={place: frontier})
+    return Books(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=watermark_us, frontiers={place: frontier})
 
 
 class Run:
@@ -50,11 +50,11 @@ class Run:
         self.retired = Retired()
         self.books = Books(TIME_RULES)
 
-    def batch(self, at_us: int, *rows: dict[str, object]) -> None:
-        self.books = books(self.books.batch + 1, at_us)
+    def batch(self, at_us: int, *rows: dict[str, object], watermark_us: int = WATERMARK_US) -> None:
+        self.books = books(self.books.batch + 1, at_us, watermark_us)
         told = facts(*[{**row, "epoch": epoch_of(at_us, RETENTION_US)} for row in rows])
         self._append(pa.concat_tables([told, frontier_rows(self.books, None, RETENTION_US)]))
-        self.judging.absorb(told, clock(at_us), {})
+        self.judging.absorb(told, clock(at_us, watermark_us), {})
 
     def retire(self) -> None:
         new, carried, goes = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
@@ -177,6 +177,22 @@ def test_killed_before_the_folders_went_a_start_drops_them(run: Run, monkeypatch
     again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
     assert old not in run.epochs()
     assert sorted(map(str, again.cells.keys)) == ["new", "open"]
+
+
+def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_path: Path) -> None:
+    """The inputs paused for longer than the retention, and the event that ends the pause closes the window."""
+    run = Run(tmp_path / "state")
+    run.batch(START_US, fact("input", [1], batch=0, lookup_us=START_US, key="old"), watermark_us=0)
+    later = START_US + RETENTION_US + 2 * EPOCH_US
+    run.batch(later, fact("input", [2], batch=1, lookup_us=later, window_us=MINUTE_US, key="new"))
+    assert run.judging.sums.counts["missing"] == 0
+    run.retire()
+    assert run.judging.absorb(None, clock(later + RULES.missing_after_us + 1), {}).counts["missing"] == 2
+    last = later + 2 * RETENTION_US
+    run.batch(last)
+    run.retire()
+    assert not run.judging.cells.keys, "it is not kept for good"
+    assert run.judging.absorb(None, clock(last), {}).counts["missing"] == 2
 
 
 def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> None:

@@ -25,7 +25,7 @@ from validator.model.books import Books, Retirement
 from validator.reconcile.arrays import ABSENT, Bools, ints
 from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
-from validator.reconcile.judge import EXCESS, VIOLATIONS
+from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
 from validator.reconcile.lateness import kept
 from validator.state.positions import ANEW, MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
@@ -144,7 +144,7 @@ def plan(
     """
     cells = judging.cells
     through, now = last_droppable(books, retention_us), epoch_of(books.lookup_us, retention_us)
-    goes = (cells["epoch"] <= through) & _passed(judging, books)
+    goes = (cells["epoch"] <= through) & _passed(judging, books) & _decided(judging, books)
     retirements = retired.retirements
     if goes.any():
         horizon = int(cells["window_start_us"][goes].max()) + 1
@@ -186,6 +186,13 @@ def _passed(judging: Judging, books: Books) -> Bools:
     if books.watermark_us is None:
         return np.zeros(len(windows), dtype=np.bool_)
     return windows <= books.watermark_us - judging.rules.window_us
+
+
+def _decided(judging: Judging, books: Books) -> Bools:
+    """The cells that closed so long ago that none of their outstanding contributions is still to become missing. A cell
+    can close in the batch that would retire it: where the inputs paused for longer than the retention."""
+    decided: Bools = due_base(judging.cells) <= books.lookup_us - judging.rules.missing_after_us
+    return decided
 
 
 def drop_folders(tables: StateTables, through_epoch: int) -> None:
