@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,11 +16,12 @@ from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
+from validator.reconcile.lateness import hole
 from validator.state import identity
 from validator.state.identity import StateMismatch
 from validator.state.tables import StateTables, Table
 from validator.stream.committing import frontier_rows, mark_row
-from validator.stream.recovery import recover
+from validator.stream.recovery import lateness_of, recover
 from validator.stream.rereading import _from_start, adopt, would_adopt
 
 DAY_US = 86_400_000_000
@@ -35,7 +37,7 @@ def config(folder: Path, *settings: str) -> Config:
     return loads(EXAMPLES["clickstream"], folder, ["state.path=state", "metrics.port=0", *settings], {})
 
 
-def state(folder: Path, **of_click: int) -> StateTables:
+def state(folder: Path, *more: dict[str, Any], **of_click: Any) -> StateTables:
     """A state in which 5 records of ``click`` were read from offset 4 on, and results; at rest at the end."""
     tables = StateTables(folder / "state")
     tables.state.mkdir()
@@ -43,8 +45,8 @@ def state(folder: Path, **of_click: int) -> StateTables:
     kept = Frontier("input", "click", 0, "one", 4, 9, 0, 9, 9, 7, read_through_us=5, **{"records": 5} | of_click)
     results = replace(kept, side="output", topic="output", records=5, undecodable=1)
     books = Books(TimeRules(0, 1), batch=2, lookup_us=7, frontiers={CLICK: kept, OUTPUT: results})
-    undecodable = {**bad(2, [4, 5, 6]), "topic": "click", "partition": 0, "reach_us": 60, "records": 0}
-    rows = [facts(undecodable), frontier_rows(books, None, DAY_US), mark_row(books, "rest_all", DAY_US)]
+    undecodable = {**bad(2, [4, 5, 6]), "topic": "click", "partition": 0, "reach_us": 60}
+    rows = [facts(undecodable, *more), frontier_rows(books, None, DAY_US), mark_row(books, "rest_all", DAY_US)]
     tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=2)
     return tables
 
@@ -85,7 +87,7 @@ def test_of_a_topic_that_was_made_again_what_the_old_one_held_is_expired() -> No
 @pytest.mark.parametrize(
     ("setting", "said"),
     [
-        (CORRECTED, r'inputs\[0\].fields.id.path was "id" and is "number" now \(1 of 5 records of topic click decoded'),
+        (CORRECTED, r'inputs\[0\].fields.id.path was "id" and is "number" now \(1 of 8 records of topic click decoded'),
         ("outputs.0.fields.key=site", r"outputs\[0\].fields.key.*4 of 5 records of topic output decoded"),
         ("inputs.0.topic=clicks", r'inputs\[0\].topic was "click" and is "clicks" now; give'),
         ("inputs.0.duplicates=collapse", r"inputs\[0\].duplicates"),
@@ -100,3 +102,16 @@ def test_any_other_difference_is_refused_and_changes_nothing(tmp_path: Path, set
             refuse(tables, config(tmp_path, setting))
     assert recover(tables, TimeRules(0, 1), 60).books == before
     assert adopt(tables, config(tmp_path)) == ()
+
+
+def test_what_was_gone_of_the_topic_and_what_may_be_compacted_stays_known(tmp_path: Path) -> None:
+    """Records that are gone are not read again: a topic that was recreated does not show what the old one hid, and one
+    whose policy is another now may have been compacted before."""
+    gone = {**hole("click", 0, 0, 60), "batch": 1, "lookup_us": 6, "epoch": 0}
+    tables = state(tmp_path, gone, undecodable=5, cleanup_policy="delete", compacted_below=7, compacted=2, markers=1)
+    assert adopt(tables, config(tmp_path, CORRECTED)) == ("click",)
+    recovered = recover(tables, TimeRules(0, 1), 60)
+    click = recovered.books.frontiers[CLICK]
+    assert (click.cleanup_policy, click.compacted_below, click.compacted, click.markers) == ("delete", 7, 0, 0)
+    assert recovered.cells.lateness.possible == {("click", 0): {60: -1}}
+    assert lateness_of(tables, recovered.positions, -1).possible == {("click", 0): {60: -1}}

@@ -147,9 +147,13 @@ def _rereads(tables: StateTables) -> dict[str, tuple[int, int]]:
 
 
 def _without_void(facts: pa.Table, rereads: Mapping[str, tuple[int, int]]) -> pa.Table:
-    """``facts`` without those of topics that are read again since."""
+    """``facts`` without those of topics that are read again since.
+
+    What says that records are gone stays: they are not read again.
+    """
     for topic, (batch, _) in rereads.items():
         void = pc.and_(pc.equal(facts["topic"], topic), pc.less(facts["batch"], batch))
+        void = pc.and_(void, pc.greater(facts["records"], 0))
         facts = facts.filter(pc.invert(void))
     return facts
 

@@ -114,4 +114,6 @@ def _from_start(frontier: Frontier, lookup_us: int) -> Frontier:
         hidden_start=frontier.hidden_start,
         gone_us=frontier.gone_us,
         unprovable_below=frontier.unprovable_below,
+        cleanup_policy=frontier.cleanup_policy,
+        compacted_below=frontier.compacted_below,
     )
