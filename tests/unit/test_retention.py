@@ -195,6 +195,22 @@ def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_pa
     assert run.judging.absorb(None, clock(last), {}).counts["missing"] == 2
 
 
+def test_a_cell_whose_ids_are_not_compared_yet_is_counted_as_an_estimate(tmp_path: Path) -> None:
+    run = Run(tmp_path / "state")
+    run.books = books(0, START_US)
+    told = [
+        fact("input", [1, 2], batch=0, lookup_us=START_US, key="behind"),
+        fact("output", [1, 9], batch=0, lookup_us=START_US, key="behind"),
+        fact("input", [3], batch=0, lookup_us=START_US, key="open"),
+    ]
+    run._append(facts(*told))
+    behind = replace(clock(START_US), inputs_us=START_US - 1)
+    found = run.judging.absorb(facts(*told), behind, {})
+    assert (found.cells_estimated, found.counts["processed"], found.counts["unresolved"]) == (1, 2, 0)
+    found = run.judging.absorb(None, clock(START_US), {})
+    assert (found.cells_estimated, found.counts["processed"], found.counts["unknown_id"]) == (0, 1, 1)
+
+
 def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> None:
     run.retire()
     at = run.books.lookup_us + 5

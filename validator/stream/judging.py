@@ -41,6 +41,7 @@ COMPARED_AT_ONCE: Final = 4_000_000
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
     ``matched``: contributions in results that are proven to be those of events.
+    ``cells_estimated``: how many have answers that are counted by number, since their ids are not compared yet.
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
@@ -63,6 +64,7 @@ class Sums:
     cells_in_excess: int = 0
     cells_missing: int = 0
     cells_settled: int = 0
+    cells_estimated: int = 0
     doubtful: int = 0
     unconsumed_overdue: int = 0
     unconsumed_due_us: int | None = None
@@ -79,7 +81,7 @@ class Sums:
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
-        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled")
+        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "estimated")
         whole = [f"cells_{name}" for name in cells]
         others = (
             "matched",
@@ -274,6 +276,7 @@ class Judging:
         settled = it.settled & it.in_scope
         closed = cells["closed_us"] != ABSENT
         processed = it.counts["processed"]
+        observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
         due = due_base(cells)
         # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
         kept = {
@@ -299,6 +302,7 @@ class Judging:
             cells_in_excess=count(np.logical_or.reduce([kept[name] > 0 for name in EXCESS])),
             cells_missing=count(kept["missing"] > 0),
             cells_settled=count(it.settled),
+            cells_estimated=count(it.provisional & (observed > 0)),
             doubtful=total(it.doubtful, chosen),
             unconsumed_overdue=total(it.unconsumed_overdue, chosen),
             unconsumed_due_us=earliest(it.unconsumed_overdue > 0),

@@ -89,6 +89,7 @@ def snapshot_of(
             "verified": sums.cells_verified,
             "violated": sums.cells_violated,
             "open": sums.cells_seen - sums.cells_closed,
+            "estimated": sums.cells_estimated,
         },
         reliable_throughput_per_second=_throughput(books, sums),
         latency={name: tally.frozen() for name, tally in record.latency.items()} if record.has_broker_time else {},
