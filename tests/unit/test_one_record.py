@@ -387,12 +387,19 @@ def test_a_time_finer_than_a_microsecond_stays_on_its_side_of_every_boundary() -
         "1767225600.000000": ("s", second, second),
         "1e-900": ("us", 0, 1),
         "-1e-900": ("us", -1, 0),
+        "1e-99999999999999999999": ("us", 0, 1),
+        "-0.0e99999999999999999999": ("s", 0, 0),
     }
     for at, (unit, down, up) in times.items():
         timed = entry(event_time={"path": "at", **({"unit": unit} if unit else {})})
         for window, wanted in ((TumblingWindow(10, 0), down), (TumblingWindow(10, 0, closed_right=True), up)):
             decoder = RecordDecoder(timed, rounding=window.rounding)
             assert event(value(at=at), decoder).event_time_us == wanted, (at, window)
+
+
+def test_zero_is_zero_whatever_its_exponent() -> None:
+    for zero in ("0e99999999999999999999", "-0.00E-99999999999999999999", "0e0", "0"):
+        assert event(value(id_=zero)).id == 0
 
 
 units = st.sampled_from([("s", 10**6), ("ms", 10**3), ("us", 1), ("ns", Fraction(1, 1000))])

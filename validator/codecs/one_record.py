@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
 
-from validator.codecs.times import Rounding, instant_of_decimal, instant_of_integer, instant_of_text
+from validator.codecs.times import Rounding, instant_of_decimal, instant_of_integer, instant_of_text, is_zero
 
 if TYPE_CHECKING:
     # Spark's workers decode, and start faster without the configuration's models.
@@ -209,12 +209,12 @@ def _kind(value: Json) -> str:
 
 def _plain_number(text: str) -> str:
     """A number without an exponent, a sign of zero, or zeros that say nothing: 1, 1.0 and 1e0 are the same."""
+    if is_zero(text):
+        return "0"
     try:
         number = Decimal(text)
     except InvalidOperation:
         raise _Refused(f"is a number of more than {LONGEST_NUMBER:,} digits") from None
-    if not number:
-        return "0"
     _, digits, exponent = number.as_tuple()
     assert isinstance(exponent, int), "JSON has no infinity"
     if max(len(digits) + exponent, -exponent) > LONGEST_NUMBER:

@@ -179,14 +179,23 @@ def _divided(number: int, divisor: int, rounding: Rounding) -> int:
     return -(-number // divisor) if rounding == "up" else number // divisor
 
 
+def is_zero(text: str) -> bool:
+    """Whether the text of a JSON number is that of zero, whatever its exponent."""
+    mantissa, _, _ = text.lower().partition("e")
+    return not mantissa.strip("-0.")
+
+
 def instant_of_decimal(text: str, unit: str, rounding: Rounding = "down") -> int | None:
     """As `instant_of_integer`, of the text of a JSON number."""
+    if is_zero(text):
+        return 0
     try:
         number = Decimal(text)
     except InvalidOperation:
-        return None
-    if not number:
-        return 0
+        # The exponent has more digits than `Decimal` takes.
+        if "e-" not in text.lower():
+            return None
+        return _divided(-1 if text.startswith("-") else 1, 10**30, rounding)
     if number.adjusted() > 30:
         return None
     if number.adjusted() < -30:
