@@ -158,7 +158,7 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
         if not equals:
             raise GeneratorConfigError(f"{text}: an override is written path.to.key=value.")
         if dotted.startswith(_OPTIONS):
-            yield dotted, value
+            yield dotted, documents.text_value(value)
             continue
         try:
             yield dotted, documents.parse(value)

@@ -185,8 +185,7 @@ def test_parts_of_a_record_that_can_hold_a_field_are_accepted(assignment: str) -
     example("clickstream", assignment)
 
 
-GIVEN = ["0123456", "1e5", "yes", "True", "null", "~", "", "0x1F", "1_000", "12:30:45", "[a]", "{a: b}", "a: b", "'q'",
-         '"q"', " x ", "x #1", "*x", "&x", "!x", "1.50", "2026-01-01", "-", "<<", "\\n"]  # fmt: skip
+GIVEN = ["0123456", "1e5", "yes", "True", "null", "~", "", "0x1F", "1_000", "12:30:45", "[a]", "{a: b}", "a: b", " x ", "x #1", "*x", "&x", "!x", "1.50", "2026-01-01", "-", "<<", "\\n"]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", GIVEN)
@@ -203,6 +202,13 @@ def test_texts_from_outside_are_the_text_that_is_given(given: str) -> None:
     group = None if given in ("null", "~") else given
     assert example("minimal", f"engine.consumer_group={given}").engine.consumer_group == group
     assert example("minimal", f"state.path=a{given}").state.path.name == f"a{given}"
+
+
+def test_quotes_around_a_text_are_those_of_yaml() -> None:
+    for given, text in {"'q'": "q", '"q"': "q", '"a\\nb"': "a\nb", "'0123456'": "0123456", '"open': '"open'}.items():
+        assert example("minimal", f"spark.options.x.y={given}").spark.options == {"x.y": text}
+        assert example("minimal", STREAMPROOF__SPARK__OPTIONS__X__Y=given).spark.options == {"x.y": text}
+        assert example("minimal", f"pipeline={given}").pipeline == text
 
 
 def test_options_that_are_given_as_a_whole_keep_their_texts() -> None:

@@ -3,7 +3,7 @@
 A place is keys and list positions (``inputs.0.topic``). Below a free map (``kafka.options``, ``spark.options``) the
 rest of the place is one key, dots included; in an environment variable ``__`` stands for the dot, letters are lower
 case. Values are YAML, but for those that are texts: an option of a free map and a setting whose type is text are the
-text that was given, so that a password such as ``0123456`` stays what it is.
+text that was given, so that a password such as ``0123456`` stays what it is; quotes around it are YAML's.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from validator.config.document import parse_value
 from validator.config.errors import OverrideError
 from validator.config.model import Config
-from validator.model.documents import DEPTH_MAX
+from validator.model.documents import DEPTH_MAX, text_value
 
 PREFIX: Final = "STREAMPROOF__"
 FREE_MAPS: Final = (("kafka", "options"), ("spark", "options"))
@@ -78,14 +78,14 @@ def from_assignments(assignments: Iterable[str]) -> list[Override]:
 def _value(place: tuple[str, ...], text: str) -> Any:
     """The value that ``text`` gives to the setting at ``place``."""
     if place[:2] in FREE_MAPS:
-        return text if len(place) > 2 else parse_value(text, keeps_text=True)
+        return text_value(text) if len(place) > 2 else parse_value(text, keeps_text=True)
     kinds = _kinds(Config, place)
     value = parse_value(text)
     if not kinds & {str, Path} or not kinds <= {str, Path, NoneType}:
         return value
     if not text.strip() or (NoneType in kinds and text.strip().lower() in ("null", "~")):
         return None
-    return value if isinstance(value, list) and place == _LISTED else text
+    return value if isinstance(value, list) and place == _LISTED else text_value(text)
 
 
 def _kinds(annotation: Any, place: tuple[str, ...]) -> set[Any]:

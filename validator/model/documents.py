@@ -118,6 +118,17 @@ def _shown(name: object) -> str:
     return str(name)[:_SHOWN_LENGTH]
 
 
+def text_value(text: str) -> str:
+    """A setting that is a text, as it was given; in quotes it is what YAML says that they hold."""
+    if text.strip()[:1] not in ("'", '"'):
+        return text
+    try:
+        value = parse(text)
+    except DocumentRefused:
+        return text
+    return value if isinstance(value, str) else text
+
+
 def parse(text: str, *, keeps_text: bool = False) -> Any:
     """The value that the YAML ``text`` holds. Raises `DocumentRefused`.
 

@@ -31,8 +31,10 @@ class Example:
     reason: str | None = None
 
 
-def configuration_doubts(config: Config, books: Books, sums: Sums, examples: Mapping[str, Example]) -> Iterator[str]:
-    """Why the configuration is in doubt. ``examples``: one of a topic.
+def configuration_doubts(
+    config: Config, books: Books, sums: Sums, examples: Mapping[str, Example], *, waits: bool
+) -> Iterator[str]:
+    """Why the configuration is in doubt. ``examples``: one of a topic. ``waits``: for topics that do not exist yet.
 
     That no result matches an event yet is a doubt once there is something that it may explain: at the start of a
     pipeline it is so for a while, and says nothing.
@@ -40,7 +42,7 @@ def configuration_doubts(config: Config, books: Books, sums: Sums, examples: Map
     found = topics_in_doubt(books)
     for one in found:
         yield _of_topic(config, one, examples.get(one.topic))
-    if any(one.side in ("input", "output") for one in found):
+    if waits or any(one.side in ("input", "output") for one in found):
         # That is why nothing matches.
         return
     held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")

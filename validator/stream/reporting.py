@@ -287,7 +287,7 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
     """Why the validator cannot vouch; empty where it can."""
     said: list[str] = list(record.troubles)
     said.extend(f"topic {topic} does not exist yet" for topic in record.waiting_for)
-    said.extend(configuration_doubts(config, books, sums, record.examples))
+    said.extend(configuration_doubts(config, books, sums, record.examples, waits=bool(record.waiting_for)))
     poison = _poison(record.faults)
     sides = {place: frontier.side for place, frontier in books.frontiers.items()}
     for side in ("input", "late", "rejected"):
