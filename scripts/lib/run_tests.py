@@ -23,7 +23,7 @@ BUDGET_SECONDS = {
     "unit": 200,
     "property": 420,
     "contract": 180,
-    "crash": 300,
+    "crash": 360,
     "integration": 660,
     "e2e": 300,
     "faults": 400,

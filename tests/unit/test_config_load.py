@@ -185,7 +185,8 @@ def test_parts_of_a_record_that_can_hold_a_field_are_accepted(assignment: str) -
     example("clickstream", assignment)
 
 
-GIVEN = ["0123456", "1e5", "yes", "True", "null", "~", "", "0x1F", "1_000", "12:30:45", "[a]", "{a: b}", "a: b", " x ", "x #1", "*x", "&x", "!x", "1.50", "2026-01-01", "-", "<<", "\\n"]  # fmt: skip
+GIVEN = ["0123456", "1e5", "yes", "True", "null", "~", "", "0x1F", "1_000", "12:30:45", "[a]", "{a: b}", "a: b",
+         " x ", "x #1", "*x", "&x", "!x", "1.50", "2026-01-01", "-", "<<", "\\n"]  # fmt: skip
 
 
 @pytest.mark.parametrize("given", GIVEN)

@@ -33,7 +33,7 @@ start from, `streamproof config check FILE` says what is wrong with one, `stream
   the value of an option whose name contains `password`, `secret`, `jaas`, `key`, `token` or `credential` is shown as
   `***` everywhere.
 - **Overrides**: `STREAMPROOF__TIMING__IDLE_AFTER=5s` in the environment, then `--set timing.idle_after=5s` over it.
-  Values are YAML, but for options and settings that are texts: these are the text that is given, but for quotes around it. List
+  Values are YAML, but for options and settings that are texts: these are the text given, less quotes around it. List
   positions count from 0 (`--set inputs.0.topic=clicks`). Below `kafka.options` and `spark.options` the rest is one key:
   `--set kafka.options.security.protocol=SSL`, in the environment with `__` for each dot and in lower case; an option
   with capitals goes in the file or through `--set`.
