@@ -51,12 +51,12 @@ def test_a_topic_of_which_nearly_nothing_decodes_is_in_doubt(
 
 def test_what_a_topic_in_doubt_may_explain_is_suspected() -> None:
     none, few = (3, 3, 0), (300, 299, 0)
-    assert suspected(books("output", none), {}, 0, collapse=False) == {"undecodable", "missing"}
-    assert suspected(books("input", none), {}, 0, collapse=False) == {"duplicate", "misplaced", "unknown_id"}
-    assert suspected(books("input", none), {}, 0, collapse=True) == {"misplaced", "unknown_id"}
-    assert suspected(books("late", none), {}, 0, collapse=False) == set(), "each answers one, decision 0091"
+    assert suspected(books("output", none), {}, 0, 0, collapse=False) == {"undecodable", "missing"}
+    assert suspected(books("input", none), {}, 0, 0, collapse=False) == {"duplicate", "misplaced", "unknown_id"}
+    assert suspected(books("input", none), {}, 0, 0, collapse=True) == {"misplaced", "unknown_id"}
+    assert suspected(books("late", none), {}, 0, 0, collapse=False) == set(), "each answers one, decision 0091"
     for side in ("output", "input", "late", "rejected"):
-        assert suspected(books(side, few), {}, 1, collapse=False) == ALL
+        assert suspected(books(side, few), {}, 1, 0, collapse=False) == ALL
 
 
 @pytest.mark.parametrize(
@@ -80,22 +80,28 @@ def test_nothing_is_confirmed_while_nearly_nothing_matches(
     read = books("output", (results, 0, 0))
     for name in ("misplaced", "unknown_id", "unresolved"):
         counts = {"expected": expected, "processed": matched, name: beside}
-        assert matches_nothing(counts, matched) is doubted
-        assert suspected(read, counts, matched, collapse=False) == (ALL if doubted else set())
-        assert outputs_in_doubt(read, counts, matched) == ({"t"} if doubted else set())
+        assert matches_nothing(counts, matched, matched + beside) is doubted
+        assert suspected(read, counts, matched, matched + beside, collapse=False) == (ALL if doubted else set())
+        assert outputs_in_doubt(read, counts, matched, matched + beside) == ({"t"} if doubted else set())
+
+
+def test_late_and_rejected_records_are_no_results_that_match_nothing() -> None:
+    assert not matches_nothing({"expected": 1000, "unknown_id": 1}, 0, 0)
+    assert not matches_nothing({"expected": 1000, "unknown_id": 500}, 2, 2)
+    assert withdrawn(books("output", (2, 0, 0)), {"expected": 1000, "processed": 2, "unknown_id": 500}, 2) == set()
 
 
 def test_an_output_in_doubt_holds_its_own_unreadable_results_and_any_other_doubt_all_of_them() -> None:
     none, some, few = (3, 3, 0), (3, 1, 0), (300, 299, 0)
-    assert outputs_in_doubt(books("output", none), {}, 0) == {"t"}
-    assert outputs_in_doubt(books("output", some), {}, 1) == set()
+    assert outputs_in_doubt(books("output", none), {}, 0, 0) == {"t"}
+    assert outputs_in_doubt(books("output", some), {}, 1, 0) == set()
     beside = books("output", some).frontiers
     for read, held in ((few, {"t"}), (none, set())):
         both = books("input", read)
         inputs = {replace(place, topic="in"): frontier for place, frontier in both.frontiers.items()}
-        assert outputs_in_doubt(replace(both, frontiers={**inputs, **beside}), {}, 1) == held
+        assert outputs_in_doubt(replace(both, frontiers={**inputs, **beside}), {}, 1, 0) == held
     cut = replace(books("output", some), cut_back=frozenset([PartitionId("t", 0)]))
-    assert outputs_in_doubt(cut, {}, 1) == {"t"}
+    assert outputs_in_doubt(cut, {}, 1, 0) == {"t"}
 
 
 @pytest.mark.parametrize(
@@ -106,7 +112,7 @@ def test_what_was_confirmed_is_taken_back_once_it_is_seen_that_nearly_nothing_ma
 ) -> None:
     counts = {"expected": 1000, "processed": processed}
     read = books("output", (1, 0, 0))
-    assert withdrawn(read, counts | {"unknown_id": wrong}) == (ALL if taken else set())
-    assert withdrawn(read, counts | {"unresolved": wrong}) == set(), "it may be resolved yet"
-    assert withdrawn(books("output", (300, 299, 0)), counts) == ALL
-    assert withdrawn(books("output", (300, 300, 0)), counts) == set(), "nothing of it was ever confirmed"
+    assert withdrawn(read, counts | {"unknown_id": wrong}, wrong) == (ALL if taken else set())
+    assert withdrawn(read, counts | {"unresolved": wrong}, wrong) == set(), "it may be resolved yet"
+    assert withdrawn(books("output", (300, 299, 0)), counts, 0) == ALL
+    assert withdrawn(books("output", (300, 300, 0)), counts, 0) == set(), "nothing of it was ever confirmed"

@@ -195,6 +195,35 @@ def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_pa
     assert run.judging.absorb(None, clock(last), {}).counts["missing"] == 2
 
 
+@pytest.mark.parametrize(("behind", "lost"), [("outputs", "missing"), ("inputs", "unknown_id")])
+def test_a_cell_stays_until_what_was_behind_decides_it_and_leaves_undecided_after_twice_the_retention(
+    tmp_path: Path, behind: str, lost: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = Run(tmp_path / "state")
+    clocks = {"outputs": {"outputs_us": START_US, "unheld_outputs_us": START_US}, "inputs": {"inputs_us": START_US - 1}}
+    held = clocks[behind]
+
+    def lagging(at_us: int) -> Clock:
+        return replace(clock(at_us), **held)
+
+    told = [fact("input", [1], batch=0, lookup_us=START_US, key="a")]
+    if behind == "inputs":
+        told.append(fact("output", [1, 2], batch=0, lookup_us=START_US, key="a"))
+    later = START_US + RETENTION_US + 2 * EPOCH_US
+    run.batch(START_US, *told)
+    for at in (later, START_US + 4 * RETENTION_US):
+        run.batch(at)
+        run.judging.absorb(None, lagging(at), {})
+        monkeypatch.setattr(Books, "clock", lambda self, at=at: lagging(at))
+        run.retire()
+        monkeypatch.undo()
+        if at == later:
+            assert run.judging.cells.keys == ["a"]
+    assert not run.judging.cells.keys
+    sums = run.judging.absorb(None, clock(at), {})
+    assert (sums.counts[lost], sums.undecided_retired > 0) == (0, True)
+
+
 def test_a_cell_whose_ids_are_not_compared_yet_is_counted_as_an_estimate(tmp_path: Path) -> None:
     run = Run(tmp_path / "state")
     run.books = books(0, START_US)

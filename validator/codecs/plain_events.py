@@ -80,7 +80,7 @@ class PlainEvents:
             yield pa.RecordBatch.from_arrays([*columns, pa.nulls(kept.num_rows, RUNS.field("run").type)], schema=RUNS)
 
     def _events(self, part: Read) -> Events:
-        found = ids(part.at(self.id), self.id_type, self.id_bytes).named(self.space)
+        found = ids(part.at(self.id), self.id_type, self.id_bytes, of_part=self.id[0].startswith("$")).named(self.space)
         unit = None if self.factor is None else Unit(self.factor, self.divisor)
         times, has_time = instants(part, self.event_time, unit, "up" if self.closed_right else "down")
         key = keys([part.at(place) for place in self.key], self.key_bytes)

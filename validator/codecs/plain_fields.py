@@ -210,8 +210,16 @@ def integers(column: pa.Array) -> tuple[Ints, Bools]:
     return found, known
 
 
-def ids(column: pa.Array, id_type: str, most: int) -> Ids:
-    """``most``: the bytes that a text may have."""
+def ids(column: pa.Array, id_type: str, most: int, *, of_part: bool = False) -> Ids:
+    """``most``: the bytes that a text may have; an integer too, where it is a part of the record."""
+    found = _ids(column, id_type, most)
+    if not of_part or column.type != pa.string():
+        return found
+    lengths = plain(pc.fill_null(pc.binary_length(column), 0))
+    return replace(found, known=found.known & (lengths <= most))
+
+
+def _ids(column: pa.Array, id_type: str, most: int) -> Ids:
     if id_type == "string":
         found, known = np.zeros(len(column), dtype=np.int64), bools(column.is_valid())
         texts = column.cast(pa.string())

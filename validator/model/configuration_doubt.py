@@ -58,16 +58,16 @@ def decoded_results(books: Books) -> int:
     return books.records("output") - books.undecodable("output") - books.tombstones
 
 
-def matches_nothing(counts: Mapping[str, int], matched: int) -> bool:
+def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bool:
     """Whether results carry contributions, and (nearly) none of them is proven to match an event.
 
-    ``counts``: contributions by class; ``matched``: those in results that are proven to match. An engine that answers
+    ``counts``: contributions by class; ``carried``: those in results; ``matched``: those of them that are proven to
+    match. An engine that answers
     nothing, or writes results without ids, is not concerned: there is nothing to compare.
     """
     if matched == 0:
-        # Of a cell that is not compared yet, what its results carry counts as processed.
-        return counts.get("processed", 0) + unmatched(counts) > 0
-    return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts))
+        return carried > 0
+    return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts), carried)
 
 
 def unmatched(counts: Mapping[str, int]) -> int:
@@ -79,14 +79,14 @@ def _proven_wrong(counts: Mapping[str, int]) -> int:
     return counts.get("misplaced", 0) + counts.get("unknown_id", 0)
 
 
-def suspected(books: Books, counts: Mapping[str, int], matched: int, *, collapse: bool) -> frozenset[str]:
+def suspected(books: Books, counts: Mapping[str, int], matched: int, carried: int, *, collapse: bool) -> frozenset[str]:
     """The classes of violations that a wrong configuration may explain: nothing more of them is confirmed.
 
-    ``counts``, ``matched``: as in `matches_nothing`. ``collapse``: the pipeline drops repeated ids. Of late and
-    rejected records no more than is said in decision 0091: each answers one contribution, whatever its fields are
+    ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``collapse``: the pipeline drops repeated ids. Of late
+    and rejected records no more than is said in decision 0091: each answers one contribution, whatever its fields are
     called.
     """
-    classes: frozenset[str] = _ALL if matches_nothing(counts, matched) else frozenset()
+    classes: frozenset[str] = _ALL if matches_nothing(counts, matched, carried) else frozenset()
     for one in topics_in_doubt(books):
         if one.decoded:
             # What did decode may be nonsense.
@@ -98,21 +98,21 @@ def suspected(books: Books, counts: Mapping[str, int], matched: int, *, collapse
     return classes
 
 
-def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int) -> frozenset[str]:
+def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:
     """The output topics whose undecodable results are only suspected."""
     found = topics_in_doubt(books)
     outputs = frozenset(place.topic for place, frontier in books.frontiers.items() if frontier.side == "output")
-    if books.cut_back or matches_nothing(counts, matched) or any(one.decoded for one in found):
+    if books.cut_back or matches_nothing(counts, matched, carried) or any(one.decoded for one in found):
         return outputs
     return outputs & {one.topic for one in found}
 
 
-def withdrawn(books: Books, counts: Mapping[str, int]) -> frozenset[str]:
+def withdrawn(books: Books, counts: Mapping[str, int], carried: int) -> frozenset[str]:
     """The classes of which what was confirmed is taken back: a few of the first records fitted by chance, and now it is
     seen that nearly none do.
 
     What is not resolved yet does not count as wrong here, and what is not compared yet counts as right: these pass.
     """
-    right, wrong = max(1, counts.get("processed", 0)), min(counts.get("expected", 0), _proven_wrong(counts))
+    right, wrong = max(1, counts.get("processed", 0)), min(counts.get("expected", 0), _proven_wrong(counts), carried)
     nearly_none = right * NEARLY_NONE < wrong or any(one.decoded for one in topics_in_doubt(books))
     return _ALL if nearly_none else frozenset()

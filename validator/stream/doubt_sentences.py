@@ -46,7 +46,7 @@ def configuration_doubts(
         # That is why nothing matches.
         return
     held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
-    if matches_nothing(sums.counts, sums.matched) and (sums.matched or held):
+    if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
         yield _of_contributions(sums.counts, 0 if sums.matched else decoded_results(books))
 
 

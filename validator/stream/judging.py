@@ -40,14 +40,15 @@ COMPARED_AT_ONCE: Final = 4_000_000
 @dataclass(frozen=True)
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
-    ``matched``: contributions in results that are proven to be those of events.
+    ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
     ``cells_estimated``: how many have answers that are counted by number, since their ids are not compared yet.
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
     that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
     ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
-    due when retention dropped their cells, and are in none of the others.
+    due when retention dropped their cells, and are in none of the others; ``undecided_retired``: contributions of
+    retired cells of which it was not decided what they are.
     ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
     doubt whose end proves nothing of it: it is not on record, and is never confirmed.
     """
@@ -57,6 +58,7 @@ class Sums:
     on_record: dict[str, int] = field(default_factory=dict)
     unproven: dict[str, int] = field(default_factory=dict)
     matched: int = 0
+    carried: int = 0
     cells_seen: int = 0
     cells_closed: int = 0
     cells_verified: int = 0
@@ -74,6 +76,7 @@ class Sums:
     blocked: int = 0
     unconsumed_retired: int = 0
     blocked_retired: int = 0
+    undecided_retired: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
@@ -85,6 +88,7 @@ class Sums:
         whole = [f"cells_{name}" for name in cells]
         others = (
             "matched",
+            "carried",
             "settled_expected",
             "settled_handled",
             "settled_exact",
@@ -116,6 +120,7 @@ class Sums:
             blocked=self.counts["blocked"],
             unconsumed_retired=retired.unconsumed_overdue,
             blocked_retired=retired.blocked_overdue,
+            undecided_retired=sum(retired.counts.get(name, 0) for name in ("pending", "overdue", "unresolved")),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -126,11 +131,12 @@ class Sums:
     def from_json(cls, kept: Mapping[str, Any]) -> Sums:
         """The value that `to_json` gave."""
         known = {field.name for field in fields(cls)}
-        # The mark of an older version does not say what is on record, or matched: as much as was counted.
+        # The mark of an older version does not say what is on record, carried or matched: as much as was counted.
         counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
         matched = kept["counts"].get("processed", 0)
+        carried = matched + counted["misplaced"] + counted["unknown_id"]
         return cls(
-            **{"on_record": counted, "matched": matched}
+            **{"on_record": counted, "matched": matched, "carried": carried}
             | {name: value for name, value in kept.items() if name in known}
         )
 
@@ -293,6 +299,7 @@ class Judging:
             counts={name: total(it.counts[name], chosen) for name in CONTRIBUTIONS},
             results={name: total(it.counts[name], chosen) for name in RESULTS},
             matched=total(it.matched, chosen),
+            carried=total(np.where(it.in_scope, cells["processed_count"], 0), chosen),
             cells_seen=count(chosen),
             cells_closed=count(closed),
             cells_verified=count(settled & closed & ~it.violated),

@@ -225,18 +225,18 @@ def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
     them."""
     classes = record.suspected(books, sums)
-    classes |= configuration_doubt.suspected(books, sums.counts, sums.matched, collapse=record.collapse)
+    classes |= configuration_doubt.suspected(books, sums.counts, sums.matched, sums.carried, collapse=record.collapse)
     return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
 
 
 def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
     """Output topics of which no more undecodable results are confirmed."""
-    return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched)
+    return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched, sums.carried)
 
 
 def withdrawn(books: Books, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing is confirmed any more: in nearly nothing the configuration fits."""
-    return configuration_doubt.withdrawn(books, sums.counts)
+    return configuration_doubt.withdrawn(books, sums.counts, sums.carried)
 
 
 def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
@@ -245,7 +245,9 @@ def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozen
     A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any other
     doubt may end with records that explain what retired cells held, and those are judged no more.
     """
-    classes = set(configuration_doubt.suspected(books, sums.counts, sums.matched, collapse=record.collapse))
+    classes = set(
+        configuration_doubt.suspected(books, sums.counts, sums.matched, sums.carried, collapse=record.collapse)
+    )
     if math.isinf(record.hidden_inputs(books)):
         classes |= set(EXCESS)
     if math.isinf(record.hidden_answers(books)):
@@ -401,6 +403,9 @@ def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
     if count := sums.unconsumed_retired:
         said = f"{plural(count, 'event was', 'events were')} not consumed {_by_whom(config)} when retention dropped"
         found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
+    if count := sums.undecided_retired:
+        said = f"of {plural(count, 'contribution')} it was not decided what they are when retention dropped their cells"
+        found.append(Doubt(said))
     if count := sums.blocked_retired:
         said = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
         found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))

@@ -35,6 +35,8 @@ from validator.stream.judging import Judging, Sums
 _PREFIX: Final = "retired "
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
 """What Delta puts into a log, by version."""
+_PATIENCE: Final = 2
+"""Retentions for which a cell waits until it is decided."""
 MARKS_KEPT: Final = 50
 """Retirements remembered; older ones concern cells that are themselves retired by now."""
 
@@ -83,7 +85,7 @@ class Retired:
         sums = replace(
             sums,
             on_record=proven,
-            unproven={name: max(0, sums.counts[name] - proven[name]) for name in VIOLATIONS},
+            unproven={name: max(sums.unproven.get(name, 0), sums.counts[name] - proven[name]) for name in VIOLATIONS},
             cells_in_excess=len({(window, key) for name, window, key in confirmed if name in EXCESS}),
             cells_missing=len({(window, key) for name, window, key in confirmed if name not in EXCESS}),
         )
@@ -144,7 +146,7 @@ def plan(
     """
     cells = judging.cells
     through, now = last_droppable(books, retention_us), epoch_of(books.lookup_us, retention_us)
-    goes = (cells["epoch"] <= through) & _passed(judging, books) & _decided(judging, books)
+    goes = (cells["epoch"] <= through) & _passed(judging, books) & _decided(judging, books, retention_us)
     retirements = retired.retirements
     if goes.any():
         horizon = int(cells["window_start_us"][goes].max()) + 1
@@ -188,11 +190,19 @@ def _passed(judging: Judging, books: Books) -> Bools:
     return windows <= books.watermark_us - judging.rules.window_us
 
 
-def _decided(judging: Judging, books: Books) -> Bools:
-    """The cells that closed so long ago that none of their outstanding contributions is still to become missing. A cell
-    can close in the batch that would retire it: where the inputs paused for longer than the retention."""
-    decided: Bools = due_base(judging.cells) <= books.lookup_us - judging.rules.missing_after_us
-    return decided
+def _decided(judging: Judging, books: Books, retention_us: int) -> Bools:
+    """The cells of which it is decided what all their contributions are: outputs were read through the instant at which
+    the outstanding ones are missing, and inputs through the one that explains their results.
+
+    A cell can close in the batch that would retire it, where the inputs paused for longer than the retention. A topic
+    that is never read must not keep cells for good: after twice the retention they leave undecided.
+    """
+    due = due_base(judging.cells)
+    waited: Bools = due <= books.lookup_us - judging.rules.missing_after_us - _PATIENCE * retention_us
+    proof_us, judged = books.clock().unheld_outputs_us, judging.judged
+    if proof_us is None or judged is None:
+        return waited
+    return waited | ((due <= proof_us - judging.rules.missing_after_us) & (judged.resolved | judged.held))
 
 
 def drop_folders(tables: StateTables, through_epoch: int) -> None:
