@@ -200,11 +200,11 @@ def test_a_cell_stays_until_what_was_behind_decides_it_and_leaves_undecided_afte
     tmp_path: Path, behind: str, lost: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = Run(tmp_path / "state")
-    clocks = {"outputs": {"outputs_us": START_US, "unheld_outputs_us": START_US}, "inputs": {"inputs_us": START_US - 1}}
-    held = clocks[behind]
 
     def lagging(at_us: int) -> Clock:
-        return replace(clock(at_us), **held)
+        if behind == "inputs":
+            return replace(clock(at_us), inputs_us=START_US - 1)
+        return replace(clock(at_us), outputs_us=START_US, unheld_outputs_us=START_US)
 
     told = [fact("input", [1], batch=0, lookup_us=START_US, key="a")]
     if behind == "inputs":
