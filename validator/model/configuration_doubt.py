@@ -83,8 +83,8 @@ def suspected(books: Books, counts: Mapping[str, int], matched: int, carried: in
     """The classes of violations that a wrong configuration may explain: nothing more of them is confirmed.
 
     ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``collapse``: the pipeline drops repeated ids. Of
-    late and rejected records no more than is said in decision 0091: each answers one contribution, whatever its fields are
-    called.
+    late and rejected records no more than is said in decision 0091: each answers one contribution, whatever its
+    fields are called.
     """
     classes: frozenset[str] = _ALL if matches_nothing(counts, matched, carried) else frozenset()
     for one in topics_in_doubt(books):
