@@ -24,9 +24,9 @@ BUDGET_SECONDS = {
     "property": 420,
     "contract": 180,
     "crash": 360,
-    "integration": 660,
-    "e2e": 300,
-    "faults": 400,
+    "integration": 780,
+    "e2e": 400,
+    "faults": 480,
     "engines": 420,
     "pages": 540,
 }
