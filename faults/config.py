@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
 from faults.catalogue import ABSENT_BACKENDS
 from faults.errors import FaultConfigError
@@ -18,7 +18,7 @@ from faults.section import Seconds, Section, first_problem
 from faults.spec import Expects, Range, Selector, Spec
 from faults.targets import Target
 from validator.model import documents
-from validator.model.kafka_options import OptionsRefused, librdkafka_options
+from validator.model.kafka_options import fitting
 from validator.model.references import ReferencesUnresolved, expanded
 
 PlanName = Literal[
@@ -100,17 +100,8 @@ class KafkaSection(Section):
 
     bootstrap_servers: str
     topic: str = "faults"
-    options: dict[str, str | int | float | bool] = Field(default_factory=dict)
+    options: Annotated[dict[str, str | int | float | bool], AfterValidator(fitting)] = Field(default_factory=dict)
     """librdkafka producer options, security included (docs/security.md)."""
-
-    @field_validator("options")
-    @classmethod
-    def _fits(cls, options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
-        try:
-            librdkafka_options(options)
-        except OptionsRefused as error:
-            raise ValueError(f"{error.problem}; {error.mend}") from None
-        return options
 
 
 class LimitsSection(Section):

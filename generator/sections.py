@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from generator import shapes
-from validator.model.kafka_options import OptionsRefused, librdkafka_options
+from validator.model.kafka_options import fitting
 
 _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
@@ -46,17 +46,8 @@ class KafkaSection(Section):
     """Where the topic is."""
 
     bootstrap_servers: str
-    options: dict[str, str | int | float | bool] = {}
+    options: Annotated[dict[str, str | int | float | bool], AfterValidator(fitting)] = {}
     """librdkafka producer options, security included (docs/security.md); they win over what the generator sets."""
-
-    @field_validator("options")
-    @classmethod
-    def _fits(cls, options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
-        try:
-            librdkafka_options(options)
-        except OptionsRefused as error:
-            raise ValueError(f"{error.problem}; {error.mend}") from None
-        return options
 
 
 class KeysSection(Section):

@@ -104,6 +104,15 @@ class OptionsRefused(ValueError):
         super().__init__(f"kafka.options: {problem}; {mend}.")
 
 
+def fitting(options: dict[str, str | int | float | bool]) -> dict[str, str | int | float | bool]:
+    """``options`` as they are, for a model's field. Raises ValueError where `librdkafka_options` refuses them."""
+    try:
+        librdkafka_options(options)
+    except OptionsRefused as error:
+        raise ValueError(f"{error.problem}; {error.mend}") from None
+    return options
+
+
 def librdkafka_options(options: Mapping[str, object]) -> dict[str, str]:
     """The options for librdkafka. Raises OptionsRefused."""
     return {name: value for name, value in _canonical(options).items() if name not in JAVA_ONLY}
