@@ -1,9 +1,11 @@
-"""The benchmarks: ``scripts/bench [once|flat|live|keys] [--events N] [--rate R] [--seconds S]``.
+"""The benchmarks: ``scripts/bench [once|flat|live|keys|shapes] [--events N] [--rate R] [--seconds S]``.
 
 Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 
 once: a plain read of the topics, then `validate --once` on them, in one run. flat: the same from 3 M to 30 M events.
 live: the live job at a constant rate, with losses and repeats to be found. keys: a million keys a window.
+shapes: as once, for each way in which topics write ids, times and names (``--shape``); ``--before CHECKOUT`` validates
+the same topics with another version, too.
 ``scripts/bench campaign [NAME]`` is another thing: docs/campaigns.md.
 """
 
@@ -33,7 +35,7 @@ CONFIG: Final = """
 pipeline: bench
 guarantee: exactly_once
 kafka: {{bootstrap_servers: "{servers}"}}
-inputs: [{{topic: {inputs}, fields: {{id: id, key: page, event_time: timestamp}}}}]
+inputs: [{{topic: {inputs}, fields: {{id: {id}, key: {key}, event_time: timestamp}}}}]
 outputs: [{{topic: {outputs}, fields: {{key: page, window_start: windowStart, ids: [clickIds, updateIds]}}}}]
 oracle: {{kind: tumbling_window, size: 60s}}
 timing: {{overdue_after: 5s, missing_after: 10s}}
@@ -41,6 +43,14 @@ state: {{path: {state}}}
 metrics: {{port: 0}}
 limits: {{records_per_batch: {batch}}}
 """
+SHAPES: Final[Mapping[str, Load]] = {
+    "integers": Load("", "", "", 3_000_000),
+    "uuids": Load("", "", "", 3_000_000, uuids=True, zoned=True),
+    "parts": Load("", "", "", 3_000_000, uuids=True, in_parts=True),
+    "escapes": Load("", "", "", 3_000_000, uuids=True, escapes=True),
+    "cells": Load("", "", "", 1_000_000, pages=1_000_000, per_window=1, uuids=True),
+}
+"""What `shapes` measures: UUIDs with ISO times with an offset; ids in headers and `$key`; a cell for each event."""
 WARM_UP_SECONDS: Final = 30
 """Of the live load: the JVM compiles while it works. What it does to the first violations is told beside the rest."""
 
@@ -55,10 +65,12 @@ def main() -> int:
     parser.add_argument("--rate", type=int, default=150_000)
     parser.add_argument("--seconds", type=int, default=60)
     parser.add_argument("--batch", type=int, default=2_000_000)
+    parser.add_argument("--shape", action="append", choices=list(SHAPES), help="one of them only; several times")
+    parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="validate the shapes with its code, too")
     given = parser.parse_args()
     print(machine())
     for part in given.parts:
-        found = {"once": once, "flat": flat, "live": live, "keys": keys}[part](given)
+        found = {"once": once, "flat": flat, "live": live, "keys": keys, "shapes": shapes}[part](given)
         kept = {"machine": machine(), "part": part, "asked": vars(given), "rows": found}
         folder = ROOT / "docs" / "bench"
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,15 +105,54 @@ def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
     return rows
 
 
+def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """Each shape, and where another version is named the same topics with it."""
+    rows = []
+    for name in given.shape or SHAPES:
+        shape = SHAPES[name]
+        with EmbeddedBroker(heap_mb=1024) as broker:
+            plain = _written(broker, shape.events, shape)
+            now = _validated(broker, shape.events, given.batch, shape, plain)
+            row = {"shape": name, **now}
+            if given.before is not None:
+                before = _validated(broker, shape.events, given.batch, shape, plain, given.before.resolve())
+                row |= {f"before_{name}": before[name] for name in _BESIDE}
+                row["ratio_to_before"] = round(before["validate_query_seconds"] / now["validate_query_seconds"], 2)
+        rows.append(row)
+        _print([row])
+    return rows
+
+
+_BESIDE: Final = ("outcome", "validate_events_per_second", "ratio_to_plain_read", "all_cpu_seconds")
+
+
 def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load) -> dict[str, Any]:
+    return _validated(broker, events, batch, shape, _written(broker, events, shape))
+
+
+def _written(broker: EmbeddedBroker, events: int, shape: Load) -> Mapping[str, float]:
+    """Seconds of writing the topics and of a plain read of them."""
     broker.create_topics({"click": 3, "output": 3})
     load = {**asdict(shape), "servers": broker.bootstrap_servers, "inputs": "click", "outputs": "output"}
     written = _json_line([sys.executable, "-m", "bench.writer", json.dumps({**load, "events": events})])
     plain = _json_line([sys.executable, "-m", "bench.plain_read", broker.bootstrap_servers, "click", "output"])
+    return {"writing": written["seconds"], "reading": plain["seconds"]}
+
+
+def _validated(
+    broker: EmbeddedBroker,
+    events: int,
+    batch: int,
+    shape: Load,
+    plain: Mapping[str, float],
+    checkout: Path = ROOT,
+) -> dict[str, Any]:
+    """`validate --once` on topics that are written, with the code of a checkout. ``plain``: as `_written` gives it."""
     with tempfile.TemporaryDirectory() as folder:
-        config = _config(folder, broker, batch)
+        config = _config(folder, broker, batch, shape)
         began = time.monotonic()
-        process = subprocess.Popen([sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once"])
+        command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once"]
+        process = subprocess.Popen(command, cwd=checkout)
         with Sampler(process.pid) as sampler:
             status = process.wait()
         whole = time.monotonic() - began
@@ -114,13 +165,13 @@ def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load) -> dict[
         "cells": report["cells"]["seen"],
         "outcome": report["outcome"],
         "status": status,
-        "write_events_per_second": round(events / written["seconds"]),
-        "plain_read_events_per_second": round(events / plain["seconds"]),
+        "write_events_per_second": round(events / plain["writing"]),
+        "plain_read_events_per_second": round(events / plain["reading"]),
         "validate_whole_seconds": round(whole, 1),
         "validate_query_seconds": round(reading, 1),
         "validate_events_per_second": round(events / reading),
         "whole_events_per_second": round(events / whole),
-        "ratio_to_plain_read": round(plain["seconds"] / reading, 3),
+        "ratio_to_plain_read": round(plain["reading"] / reading, 3),
         "batches": report["validator"]["batches"],
         "jvm_cpu_seconds": round(java.cpu_seconds, 1),
         "all_cpu_seconds": round(sampler.cpu_seconds, 1),
@@ -223,10 +274,13 @@ def _metrics(state: Path) -> str:
     return found.decode()
 
 
-def _config(folder: str, broker: EmbeddedBroker, batch: int) -> Path:
+def _config(folder: str, broker: EmbeddedBroker, batch: int, shape: Load | None = None) -> Path:
     path = Path(folder) / "bench.yaml"
     state = Path(folder) / "state"
+    in_parts = shape is not None and shape.in_parts
     names = {
+        "id": "$header.id" if in_parts else "id",
+        "key": "$key" if in_parts else "page",
         "servers": broker.bootstrap_servers,
         "inputs": "click",
         "outputs": "output",

@@ -1,7 +1,8 @@
 """Writes a click stream and its right answers, as fast as it can or at a rate: the load of the benchmarks.
 
 It plays generator and engine at once, so that the engine's speed does not limit what is measured. PGVal's wire format
-(docs/generator.md): ``pages`` pages, windows of 60 s of event time, ``per_window`` events a page and window.
+(docs/generator.md): ``pages`` pages, windows of 60 s of event time, ``per_window`` events a page and window. A `Load`
+can change how ids, times and names are written.
 ``python -m bench.writer '{"servers": ..., ...}'`` prints one JSON line at the end.
 """
 
@@ -13,16 +14,22 @@ import sys
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 
 from confluent_kafka import Producer
 
 WINDOW_MS = 60_000
+_64_BITS: Final = 2**64 - 1
 
 
 @dataclass(frozen=True)
 class Load:
     """What to write. ``rate_per_second`` 0: as fast as possible. Every ``drop_every``-th and ``repeat_every``-th cell's
-    result lacks an id, repeats one (0: none)."""
+    result lacks an id, repeats one (0: none).
+
+    ``uuids``: ids are texts of 36 characters. ``zoned``: event times are ISO 8601 with the offset +02:00.
+    ``in_parts``: the id of an event is the header `id`, and its key is the key of the record. ``escapes``: names of
+    pages have escapes and characters other than ASCII."""
 
     servers: str
     inputs: str
@@ -33,6 +40,10 @@ class Load:
     rate_per_second: int = 0
     drop_every: int = 0
     repeat_every: int = 0
+    uuids: bool = False
+    zoned: bool = False
+    in_parts: bool = False
+    escapes: bool = False
 
 
 def write(load: Load) -> dict[str, float]:
@@ -49,19 +60,20 @@ def write(load: Load) -> dict[str, float]:
             "partitioner": "murmur2_random",
         }
     )
-    names = [f"/page-{number}" for number in range(load.pages)]
-    keys = [json.dumps(name) for name in names]
-    tails = [f'","page":"{name}","creationTimestamp":"' for name in names]
+    plain = [f'/págé-"{number}"' if load.escapes else f"/page-{number}" for number in range(load.pages)]
+    quoted = [json.dumps(name, ensure_ascii=False) for name in plain]
+    keys = plain if load.in_parts else quoted
+    tails = [f'","page":{name},"creationTimestamp":"' for name in quoted]
     step = max(1, WINDOW_MS // load.per_window)
     began = time.monotonic()
     event, instant, window = 0, 0, 0
-    opened: list[list[int]] = [[] for _ in names]
+    opened: list[list[str]] = [[] for _ in quoted]
     dropped = repeated = cells = 0
 
     def answer() -> None:
         nonlocal dropped, repeated, cells
         start, end = iso(window * WINDOW_MS), iso((window + 1) * WINDOW_MS)
-        for name, key, ids in zip(names, keys, opened, strict=True):
+        for name, key, ids in zip(quoted, keys, opened, strict=True):
             if not ids:
                 continue
             cells += 1
@@ -70,9 +82,9 @@ def write(load: Load) -> dict[str, float]:
                 told, dropped = ids[1:], dropped + 1
             if load.repeat_every and cells % load.repeat_every == 0:
                 told, repeated = [*told, told[-1]], repeated + 1
-            listed = ",".join(map(str, told))
+            listed = ",".join(told)
             value = (
-                f'{{"page":"{name}","windowStart":"{start}","windowEnd":"{end}","clickIds":[{listed}],"updateIds":[]}}'
+                f'{{"page":{name},"windowStart":"{start}","windowEnd":"{end}","clickIds":[{listed}],"updateIds":[]}}'
             )
             put(producer, load.outputs, value, key)
             ids.clear()
@@ -81,11 +93,18 @@ def write(load: Load) -> dict[str, float]:
         if instant // WINDOW_MS != window:
             answer()
             window = instant // WINDOW_MS
-        stamp = iso(instant)
+        stamp = f"{iso(instant + 2 * 3_600_000)}+02:00" if load.zoned else iso(instant)
         for place, key in enumerate(keys):
             event += 1
-            put(producer, load.inputs, f'{{"id":{event},"timestamp":"{stamp}{tails[place]}{stamp}"}}', key)
-            opened[place].append(event)
+            id_ = f'"{uuid(event)}"' if load.uuids else str(event)
+            opened[place].append(id_)
+            value = f'{{"timestamp":"{stamp}{tails[place]}{stamp}"}}'
+            headers: list[tuple[str, str | bytes | None]] | None = None
+            if load.in_parts:
+                headers = [("id", id_.strip('"'))]
+            else:
+                value = f'{{"id":{id_},{value[1:]}'
+            put(producer, load.inputs, value, key, headers)
         instant += step
         if event % (load.pages * 50) == 0:
             producer.poll(0)
@@ -106,15 +125,28 @@ def write(load: Load) -> dict[str, float]:
     }
 
 
-def put(producer: Producer, topic: str, value: str, key: str) -> None:
+def put(
+    producer: Producer, topic: str, value: str, key: str, headers: list[tuple[str, str | bytes | None]] | None = None
+) -> None:
     """Produce one record, waiting where the queue is full."""
     while True:
         try:
-            producer.produce(topic, value, key)
+            if headers is None:
+                producer.produce(topic, value, key)
+            else:
+                producer.produce(topic, value, key, headers=headers)
         except BufferError:
             producer.poll(0.05)
         else:
             return
+
+
+def uuid(number: int) -> str:
+    """A text in the form of a UUID, another one for each number."""
+    high = number * 0x9E3779B97F4A7C15 & _64_BITS
+    low = (high ^ high >> 29) * 0xBF58476D1CE4E5B9 & _64_BITS
+    whole = f"{high:016x}{low:016x}"
+    return f"{whole[:8]}-{whole[8:12]}-{whole[12:16]}-{whole[16:20]}-{whole[20:]}"
 
 
 def iso(instant_ms: int) -> str:
