@@ -1,5 +1,5 @@
-"""The core over many histories: Spark makes the facts of all at once, the sidecar's own `Judging` judges each of them
-step by step as it does live, and again at once from the tables of a state folder, as after a restart.
+"""The core over many histories: the stage of a batch makes the facts of all at once. The sidecar's own `Judging` judges
+each of them step by step as it does live, and again at once from the tables of a state folder, as after a restart.
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from types import MappingProxyType
 from typing import Any, Final
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
-from tests.property import spark_frames as frames
+from tests.property import history_facts
 from tests.property.spark_histories import Case, Instant, instants
 from validator.model.books import PartitionSummary
 from validator.model.frontier import PartitionId
@@ -35,10 +34,10 @@ _TIMES: Final = ("observed_us", "closed_us", "rest_us")
 class Judged:
     """Cases, their facts by step, and what the time model knows after each."""
 
-    def __init__(self, spark: SparkSession, cases: Sequence[Case], folder: Path) -> None:
+    def __init__(self, cases: Sequence[Case], folder: Path) -> None:
         self.cases = cases
         self.folder = folder
-        self.facts = frames.facts(spark, cases, folder)
+        self.facts = history_facts.facts(cases)
         self.instants: list[list[Instant]] = [
             instants(case, _summed(steps)) for case, steps in zip(cases, self.facts, strict=True)
         ]
@@ -48,7 +47,7 @@ class Judged:
         """The facts of a case with those of what was gone, as a batch commits them."""
         case, found = self.cases[number], []
         for step, (facts, instant) in enumerate(zip(self.facts[number], self.instants[number], strict=True)):
-            gone = hole_rows(instant.books, instant.holes, frames.reach_at(case, step), RETENTION_US)
+            gone = hole_rows(instant.books, instant.holes, history_facts.reach_at(case, step), RETENTION_US)
             found.append(pa.concat_tables([facts, gone]) if instant.holes else facts)
         return found
 

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
 
-from tests.property.test_spark_core import spark
 from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.codecs.plain_events import TAKEN
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
-from validator.reconcile.facts import Side, aggregate, completed
-from validator.stream.decode import decode_events, decode_results
+from validator.stream.decode import Reader, event_reader, result_reader
 from validator.stream.sources import oracle_of, spaces_of
+from validator.stream.stage import Stage
 
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
-__all__ = ["spark"]
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
 
 START = "1970-01-01T00:00:00.000"
@@ -31,17 +27,13 @@ def config() -> Config:
     return loads(EXAMPLES["join"], "/etc", [], {})
 
 
-def from_kafka(spark: SparkSession, records: list[dict[str, Any]]) -> DataFrame:
-    """Records as Spark's source hands them over."""
-    rows = [(at, json.dumps(record)) for at, record in enumerate(records)]
-    return spark.createDataFrame(rows, "offset bigint, text string").select(
-        F.lit(None).cast("binary").alias("key"),
-        F.col("text").cast("binary").alias("value"),
-        F.lit("topic").alias("topic"),
-        F.lit(0).alias("partition"),
-        "offset",
-        F.lit(0).cast("timestamp").alias("timestamp"),
-    )
+def from_kafka(records: list[dict[str, Any]]) -> pa.RecordBatch:
+    """Records as Spark hands them over."""
+    rows = [
+        {"value": json.dumps(record).encode(), "partition": at, "offset": at, "time_us": 0}
+        for at, record in enumerate(records)
+    ]
+    return pa.RecordBatch.from_pylist(rows, TAKEN)
 
 
 def result(clicks: object, updates: object) -> dict[str, object]:
@@ -61,39 +53,39 @@ RESULTS: list[tuple[object, object, Ids | None]] = [
 ]
 
 
-def test_the_ids_of_a_result_say_their_input(spark: SparkSession) -> None:
+def test_the_ids_of_a_result_say_their_input() -> None:
     setup = config()
-    records = from_kafka(spark, [result(clicks, updates) for clicks, updates, _ in RESULTS])
-    decoded = decode_results(records, 0, setup.outputs[0], oracle_of(setup), "auto", spaces_of(setup))
-    found = decoded.orderBy("offset").collect()
+    records = from_kafka([result(clicks, updates) for clicks, updates, _ in RESULTS])
+    reader = result_reader(setup.outputs[0], oracle_of(setup), "auto", spaces_of(setup))
+    found = pa.Table.from_batches(reader.batches(iter([records]))).sort_by("offset").to_pylist()
     for row, (clicks, updates, wanted) in zip(found, RESULTS, strict=True):
         said = f"{clicks}, {updates}"
         assert row["status"] == (UNDECODABLE if wanted is None else DECODED), said
         if wanted is not None:
-            assert (row["result"]["ids"], sorted(row["result"]["text_ids"])) == wanted, said
-            assert row["contributions"] == len(wanted[0]) + len(wanted[1]), said
+            assert (row["ids"], sorted(row["text_ids"])) == wanted, said
 
 
-def fingerprints(decoded: DataFrame) -> list[tuple[int, int]]:
+def fingerprints(reader: Reader, records: list[dict[str, Any]]) -> list[tuple[int, int]]:
     """Of each record, as the facts table has it."""
-    apart = decoded.withColumn("partition", F.col("offset").cast("int"))
-    grouped = aggregate(apart, 1, lookup_us=0, max_ahead_us=0, with_first_event=False).toArrow()
-    facts = completed(grouped, [(Side.INPUT, "topic")], batch=1, lookup_us=0, epoch=0).sort_by("partition")
+    stage = Stage([reader], 0, with_first_event=False)
+    batch = from_kafka(records).append_column("source", pa.array([0] * len(records), pa.int32()))
+    (payload,) = stage(iter([batch]))
+    facts = pa.ipc.open_stream(payload.column(0)[0].as_buffer()).read_all().sort_by("partition")
     return list(zip(facts["hash_a"].to_pylist(), facts["hash_b"].to_pylist(), strict=True))
 
 
-def test_an_event_has_the_fingerprint_of_the_result_that_carries_it_and_of_no_other(spark: SparkSession) -> None:
+def test_an_event_has_the_fingerprint_of_the_result_that_carries_it_and_of_no_other() -> None:
     setup = config()
     spaces = spaces_of(setup)
     given: list[object] = [7, "7", "a"]
     hashes: dict[tuple[str, object], tuple[int, int]] = {}
     for at, entry in enumerate(setup.inputs):
-        events = from_kafka(spark, [{"id": id_, "page": "/help", "timestamp": START} for id_ in given])
-        rows = decode_events(events, 0, entry, oracle_of(setup), 0, "auto", spaces[entry.topic])
+        events = [{"id": id_, "page": "/help", "timestamp": START} for id_ in given]
+        of_events = fingerprints(event_reader(entry, oracle_of(setup), 0, "auto", spaces[entry.topic]), events)
         lists = [([id_], []) if at == 0 else ([], [id_]) for id_ in given]
-        results = from_kafka(spark, [result(*pair) for pair in lists])
-        same = decode_results(results, 0, setup.outputs[0], oracle_of(setup), "auto", spaces)
-        for id_, event, carried in zip(given, fingerprints(rows), fingerprints(same), strict=True):
+        results = [result(*pair) for pair in lists]
+        of_results = fingerprints(result_reader(setup.outputs[0], oracle_of(setup), "auto", spaces), results)
+        for id_, event, carried in zip(given, of_events, of_results, strict=True):
             assert event == carried
             hashes[entry.topic, id_] = event
     assert hashes["click", 7] == hashes["click", "7"]

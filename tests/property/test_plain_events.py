@@ -1,15 +1,15 @@
 """Arrow's way of decoding events against the decoder of one record, which is the rule: both read the same.
 
 Odd records by the thousand: fields from a pool of oddities, then bytes changed at random. Each is offered to Arrow
-alone (thrice, since it takes no runs shorter than that) and among others, and to the frame that decodes one by one.
+alone and among others, and to the decoder of one record.
 """
 
 from __future__ import annotations
 
-import json
 import random
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -18,17 +18,18 @@ import pytest
 from pyspark.sql import functions as F
 
 from tests.property.test_spark_core import spark
+from validator.codecs.batches import EventBatches
 from validator.codecs.columns import DECODED
-from validator.codecs.fingerprints import hash_a, hash_b
-from validator.codecs.plain_events import TAKEN, PlainEvents
+from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
+from validator.codecs.plain_events import TAKEN
 from validator.config.load import loads
-from validator.config.model import Config, Input, Limits
-from validator.reconcile.facts import Side, aggregate, completed
-from validator.stream.decode import decode_events, plain_events_of
+from validator.config.model import Config, Limits
+from validator.reconcile.grouping import facts_of_events
+from validator.stream.decode import event_reader
 from validator.stream.sources import oracle_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 __all__ = ["spark"]
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
@@ -36,6 +37,7 @@ pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
 RECORDS = 1_500
 """Of each shape; half of them with changed bytes."""
 SLACK_US = 1_500_000
+DEFAULT = Limits()
 
 IDS = ["7", "-7", "0", "-0", "007", "1e3", "1.0", "9223372036854775807", "9223372036854775808", '"7"', '"-0"',
        '"07"', '" 7"', '"+7"', '"a"', '""', "null", "true", "NaN", "{}", "[7]", "-", "7 ", "\t7", '"7\\u0030"',
@@ -170,18 +172,6 @@ def mixed_records(shape: Shape) -> list[bytes]:
     return [*usual[:2_500], *odd[:-20], *usual[2_500:4_000], *odd[-20:-10], *usual[4_000:], *odd[-10:]]
 
 
-def as_frame(spark: SparkSession, values: list[bytes]) -> DataFrame:
-    rows = [(at, at % 3, bytearray(value)) for at, value in enumerate(values)]
-    return spark.createDataFrame(rows, "offset bigint, partition int, value binary").select(
-        F.lit(None).cast("binary").alias("key"),
-        "value",
-        F.lit("click").alias("topic"),
-        "partition",
-        "offset",
-        F.timestamp_millis(F.col("offset") * 3 % 1000).alias("timestamp"),
-    )
-
-
 def batch(values: list[bytes]) -> pa.RecordBatch:
     numbers = range(len(values))
     columns = [values, [0 for _ in numbers], list(numbers), [5 for _ in numbers]]
@@ -190,92 +180,80 @@ def batch(values: list[bytes]) -> pa.RecordBatch:
     )
 
 
-def taken_alone(plain: PlainEvents, value: bytes) -> dict[str, Any] | None:
-    """What Arrow makes of a record, None where it leaves it to Spark."""
-    (whole,) = plain.runs(batch([value] * 3))
-    first = whole.to_pylist()[0]
-    if first["run"] is None:
-        assert whole.num_rows == 3
-        assert first["value"] == value
-        return None
-    run: dict[str, Any] = first["run"]
-    assert whole.num_rows == 1
-    assert (run["records"], run["offsets"], len(set(run["ids"]))) == (3, [0, 1, 2], 1)
-    return run
+def rows_of(batches: EventBatches, values: list[bytes]) -> list[dict[str, Any]]:
+    """What each record decodes to."""
+    found = pa.Table.from_batches(list(batches(iter([batch(values)])))).to_pylist()
+    return sorted(found, key=lambda row: row["offset"])
+
+
+def both_ways(setup: Config, limits: Limits = DEFAULT) -> tuple[EventBatches, EventBatches]:
+    """With Arrow and without it."""
+    reader = event_reader(setup.inputs[0], oracle_of(setup), SLACK_US, "auto", limits=limits)
+    assert isinstance(reader.batches, EventBatches)
+    return reader.batches, replace(reader.batches, plain=None)
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_what_arrow_takes_spark_reads_the_same(spark: SparkSession, name: str) -> None:
+def test_what_arrow_takes_the_rule_reads_the_same(name: str) -> None:
     shape = SHAPES[name]
-    setup = config(shape)
-    topic: Input = setup.inputs[0]
-    plain = plain_events_of(topic, oracle_of(setup), SLACK_US, "auto", None)
-    assert plain is not None
-    values = odd_records(shape, 1)
-    read = decode_events(as_frame(spark, values), 0, topic, oracle_of(setup), SLACK_US, "auto", in_runs=False)
-    by_offset = {row["offset"]: row for row in read.collect()}
+    with_arrow, by_the_rule = both_ways(config(shape))
+    assert with_arrow.plain is not None
     outcome = Counter[str]()
-    for offset, value in enumerate(values):
-        row, run = by_offset[offset], taken_alone(plain, value)
-        decoded = row["status"] == DECODED and row["text_id"] is None
-        outcome[f"{'taken' if run else 'left'}, {'an integer id' if decoded else 'other or undecodable'}"] += 1
-        if run is None:
-            continue
-        assert decoded, value
-        for column in ("key", "window_start_us", "reach_us", "event_time_us"):
-            assert run[column] == row[column], (column, value)
-        assert {*run["ids"], run["min_id"], run["max_id"]} == {row["id"]}, value
-        for column in ("hash_a", "hash_b"):
-            assert run[column] == _wrapped(3 * row[column]), (column, value)
+    values = odd_records(shape, 1)
+    for row, value in zip(rows_of(by_the_rule, values), values, strict=True):
+        events = with_arrow.plain.read(batch([value]))
+        taken = events is not None and len(events.rows) > 0
+        decoded = row["event_time_us"] is not None
+        outcome[f"{'taken' if taken else 'left'}, {'decoded' if decoded else 'undecodable'}"] += 1
+        (alone,) = rows_of(with_arrow, [value])
+        assert alone | {"offset": row["offset"]} == row, value
+        assert decoded or not taken, value
     print(name, dict(outcome))
-    assert outcome["taken, an integer id"] > RECORDS // 8
-    assert outcome["left, other or undecodable"] > RECORDS // 8
+    assert outcome["taken, decoded"] > RECORDS // 8
+    assert outcome["left, undecodable"] > RECORDS // 8
 
 
 TIGHT = Limits(value_bytes=150, key_bytes=9, id_bytes=6)
 
 
 @pytest.mark.parametrize(
-    ("name", "limits"), [*((name, Limits()) for name in SHAPES), (next(iter(SHAPES)), TIGHT)], ids=["a", "b", "c", "d"]
+    ("name", "limits"), [*((name, DEFAULT) for name in SHAPES), (next(iter(SHAPES)), TIGHT)], ids=["a", "b", "c", "d"]
 )
-def test_facts_are_the_same_with_and_without_runs(spark: SparkSession, name: str, limits: Limits) -> None:
+def test_records_decode_the_same_among_others(name: str, limits: Limits) -> None:
     shape = SHAPES[name]
-    setup = config(shape)
-    oracle, topic = oracle_of(setup), setup.inputs[0]
-    frame = as_frame(spark, mixed_records(shape))
-    limit = 1_767_225_600_000_000 if name != "key first, microseconds" else 1_767_225_600_000
-    both = []
-    for in_runs in (True, False):
-        decoded = decode_events(frame, 0, topic, oracle, SLACK_US, "auto", in_runs=in_runs, limits=limits)
-        grouped = aggregate(decoded, 1, lookup_us=limit, max_ahead_us=3_600_000_000, with_first_event=True).toArrow()
-        facts = completed(grouped, [(Side.INPUT, "click")], batch=1, lookup_us=limit, epoch=0)
-        both.append((decoded.where("run is not null").count(), sorted(map(_comparable, facts.to_pylist()))))
-    (runs, with_runs), (no_runs, without) = both
-    assert runs > 0
-    assert no_runs == 0
-    assert with_runs == without
-    unexamined = set(re.findall(r'"key": "its (\w+) has \d+ bytes, above limits', " ".join(without)))
+    with_arrow, by_the_rule = both_ways(config(shape), limits)
+    values = mixed_records(shape)
+    wanted = rows_of(by_the_rule, values)
+    assert rows_of(with_arrow, values) == wanted
+    unexamined = {
+        found[1] for row in wanted if (found := re.match(r"its (\w+) has \d+ bytes, above limits", row["key"] or ""))
+    }
     assert unexamined == ({"value", "key", "id"} if limits is TIGHT else set())
 
 
 @pytest.mark.parametrize(("name", "factor"), [(list(SHAPES)[1], 1000), (list(SHAPES)[2], 1)])
-def test_times_at_the_ends_of_64_bits_are_none(spark: SparkSession, name: str, factor: int) -> None:
+def test_times_at_the_ends_of_64_bits_are_none(name: str, factor: int) -> None:
     """Less a window or the slack they would be far ahead, and close every cell."""
     shape = SHAPES[name]
     setup = config(shape)
     farthest = 2**62 // factor
     times: list[int | str] = [2**63 - 1, farthest + 1, farthest, -farthest, -farthest - 1, -(2**63) // factor, -(2**63)]
-    for in_runs, more in ((True, []), (False, [f'"-{farthest + 1}.5"', f'"{farthest + 1}.5"'])):
-        records = [shape.record % {**usual_fields(shape, 1), "time": time} for time in [*times, *more]]
-        frame = as_frame(spark, [record.encode() for record in records for _ in range(60)])
-        read = decode_events(frame, 0, setup.inputs[0], oracle_of(setup), SLACK_US, "auto", in_runs=in_runs).collect()
-        found = [row for row in read if row["status"] == DECODED]
-        assert any(row["run"] for row in found) == in_runs
-        assert {row["event_time_us"] for row in found} == {farthest * factor, -farthest * factor}
-        assert all(row["reach_us"] < row["event_time_us"] for row in found)
+    for batches, more in zip(both_ways(setup), ([], [f'"-{farthest + 1}.5"', f'"{farthest + 1}.5"']), strict=True):
+        records = [(shape.record % {**usual_fields(shape, 1), "time": time}).encode() for time in [*times, *more]]
+        found = {row["event_time_us"] for row in rows_of(batches, [record for record in records for _ in range(60)])}
+        assert found == {None, farthest * factor, -farthest * factor}
+        decoded = pa.Table.from_batches(list(batches(iter([batch(records)]))))
+        facts = facts_of_events(decoded, 0, oracle_of(setup), SLACK_US, 2**62, with_first_event=False)
+        reaches = [row["reach_us"] for row in facts.to_pylist() if row["status"] == DECODED]
+        assert len(reaches) == 2
+        assert all(reach < time for reach, time in zip(sorted(reaches), sorted(found - {None}), strict=True))
 
 
 def test_hashes_are_those_of_spark(spark: SparkSession) -> None:
+    texts = ["", "a", "ä" * 20, "x" * 4_096, *(f"{number:036}" for number in range(50))]
+    hashed = spark.createDataFrame([(text,) for text in texts], "t string")
+    numbers_of_texts = [row[0] for row in hashed.select(F.xxhash64(F.lit("streamproof"), "t")).collect()]
+    assert text_numbers(pa.array(texts)).tolist() == numbers_of_texts
     chance = np.random.default_rng(3)
     numbers = np.concatenate([chance.integers(-(2**63), 2**63 - 1, 500), [0, 1, -1, 2**63 - 1, -(2**63)]])
     frame = spark.createDataFrame([(int(number),) for number in numbers], "n bigint")
@@ -283,13 +261,3 @@ def test_hashes_are_those_of_spark(spark: SparkSession) -> None:
     asked = np.array([row["n"] for row in rows], dtype=np.int64)
     assert [row["a"] for row in rows] == hash_a(asked).tolist()
     assert [row["b"] for row in rows] == hash_b(asked).tolist()
-
-
-def _wrapped(number: int) -> int:
-    return (number + 2**63) % 2**64 - 2**63
-
-
-def _comparable(fact: dict[str, Any]) -> str:
-    fact["ids"] = sorted((item["offset"], item["id"]) for item in fact["ids"])
-    fact["text_ids"] = sorted((item["offset"], item["id"]) for item in fact["text_ids"])
-    return json.dumps(fact, sort_keys=True, default=str)

@@ -1,6 +1,6 @@
 """The core against the brute-force reference: the same classes of the same cells after every step.
 
-Spark makes the facts of thousands of random histories in one job; each is then judged batch after batch, as the sidecar
+The facts of thousands of random histories are made at once; each is then judged batch after batch, as the sidecar
 does it live, and some again from the tables of a state folder, after a restart.
 """
 
@@ -74,7 +74,7 @@ def spark() -> SparkSession:
 
 
 @pytest.fixture(scope="module")
-def group(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Group:
+def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
     """Every step of every history, judged by both."""
     cases = [case(seed, causal=False, steps_most=STEPS_MOST) for seed in range(FAULTY)]
     cases += [case(seed, causal=True, steps_most=STEPS_MOST) for seed in range(CAUSAL)]
@@ -82,7 +82,7 @@ def group(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Grou
     # The reference thinks while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(all_opinions, cases)
-        judged = Judged(spark, cases, tmp_path_factory.mktemp("histories"))
+        judged = Judged(cases, tmp_path_factory.mktemp("histories"))
         rows = [list(judged.live(number)) for number in range(len(cases))]
         return Group(judged, rows, opinions.result())
 

@@ -1,6 +1,6 @@
 """The core's windowed join against the brute-force reference: the same classes after every step.
 
-As `test_spark_core.py` does it for the window, with its session.
+As `test_spark_core.py` does it for the window.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
 from random import Random
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 import pytest
 
@@ -19,13 +19,8 @@ from tests.property.join_reference import Join
 from tests.property.spark_agreement import Tally, closing_differences, untold
 from tests.property.spark_core import Judged, Row
 from tests.property.spark_histories import Opinion
-from tests.property.test_spark_core import spark
 from validator.reconcile.judge import VIOLATIONS
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-__all__ = ["spark"]
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 
 MORE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 2000
@@ -52,7 +47,7 @@ class Joins:
 
 
 @pytest.fixture(scope="module")
-def joins(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Joins:
+def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
     """Every step of every history, judged by both."""
     kinds: tuple[Join, ...] = ("inner", "left")
     cases = [
@@ -64,7 +59,7 @@ def joins(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Join
     # The referees think while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(join_opinions, cases)
-        judged = Judged(spark, cases, tmp_path_factory.mktemp("joins"))
+        judged = Judged(cases, tmp_path_factory.mktemp("joins"))
         rows = [list(judged.live(number)) for number in range(len(cases))]
         return Joins(judged, cases, rows, opinions.result())
 

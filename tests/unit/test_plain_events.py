@@ -1,4 +1,4 @@
-"""Runs of plain events: what is grouped, and what is left to the rule. That both decode alike is a property test."""
+"""Plain events: which ones Arrow takes, and which are left to the rule. That both decode alike is a property test."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import pyarrow as pa
 import pytest
 
 from validator.codecs import plain_fields, plain_json
-from validator.codecs.plain_events import TAKEN, PlainEvents
-from validator.codecs.times import instant_of_text
+from validator.codecs.plain_events import TAKEN, Events, PlainEvents
+from validator.codecs.times import Rounding, instant_of_text
 
 SECOND_US = 1_000_000
 PLAIN = PlainEvents(
@@ -20,10 +20,6 @@ PLAIN = PlainEvents(
     key=(("page",),),
     event_time=("at",),
     factor=SECOND_US,
-    size_us=10 * SECOND_US,
-    offset_us=0,
-    closed_right=False,
-    slack_us=0,
 )
 
 
@@ -31,38 +27,23 @@ def value(number: int, page: str = "/a", at: int = 0) -> bytes:
     return json.dumps({"id": number, "page": page, "at": at}).encode()
 
 
-def runs(values: list[bytes | None], plain: PlainEvents = PLAIN) -> pa.Table:
+def taken(values: list[bytes | None], plain: PlainEvents = PLAIN) -> Events | None:
     size = len(values)
     columns = [values, [1] * size, [100 + at for at in range(size)], [1000 - at for at in range(size)]]
     arrays = [pa.array(column, field.type) for column, field in zip(columns, TAKEN, strict=True)]
-    return pa.Table.from_batches(list(plain.runs(pa.RecordBatch.from_arrays(arrays, schema=TAKEN))))
+    return plain.read(pa.RecordBatch.from_arrays(arrays, schema=TAKEN))
 
 
-def left(found: pa.Table) -> list[bytes | None]:
-    return [row["value"] for row in found.to_pylist() if row["run"] is None]
-
-
-def test_a_run_holds_the_events_of_one_window_and_key() -> None:
-    found = runs([value(n, f"/{n % 2}", at=n) for n in range(9, 19)])
-    assert left(found) == []
-    by_cell = {(row["run"]["key"], row["run"]["window_start_us"]): row for row in found.to_pylist()}
-    # 9 is alone in its window.
-    assert {cell: row["run"]["ids"] for cell, row in by_cell.items()} == {
-        ("/1", 0): [9],
-        ("/0", 10 * SECOND_US): [10, 12, 14, 16, 18],
-        ("/1", 10 * SECOND_US): [11, 13, 15, 17],
-    }
-    row = by_cell["/0", 10 * SECOND_US]
-    assert (row["offset"], row["run"]["last_offset"], row["run"]["offsets"]) == (101, 109, [101, 103, 105, 107, 109])
-    assert (row["time_us"], row["run"]["last_time_us"]) == (991, 999)
-    assert (row["run"]["first_event_time_us"], row["run"]["event_time_us"]) == (10 * SECOND_US, 18 * SECOND_US)
-    assert (row["run"]["records"], row["run"]["min_id"], row["run"]["max_id"]) == (5, 10, 18)
+def left(values: list[bytes | None]) -> list[bytes | None]:
+    events = taken(values)
+    rows = set() if events is None else set(events.rows.tolist())
+    return [value for row, value in enumerate(values) if row not in rows]
 
 
 def test_an_odd_record_costs_its_block_and_no_more() -> None:
     values: list[bytes | None] = [value(n + 1) for n in range(2_000)]
     values[600], values[700], values[1_999] = b'{"id": 1.5, "page": "/a", "at": 0}', None, b"no JSON"
-    found = left(runs(values))
+    found = left(values)
     assert {b'{"id": 1.5, "page": "/a", "at": 0}', None, b"no JSON"} <= set(found)
     # What does not look like an object is known before a block is tried.
     assert len(found) == plain_json.BLOCK + 2
@@ -70,14 +51,14 @@ def test_an_odd_record_costs_its_block_and_no_more() -> None:
 
 def test_large_batches_are_read_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     values: list[bytes | None] = [value(n + 1, f"/{n % 3}") for n in range(2_000)]
-    whole = runs(values)
+    whole = taken(values)
     monkeypatch.setattr(plain_json, "AT_ONCE", 1_000)
-    assert runs(values).equals(whole)
-
-
-def test_runs_of_hardly_any_records_are_not_worth_it() -> None:
-    values: list[bytes | None] = [value(n, f"/{n}") for n in range(100)]
-    assert left(runs(values)) == values
+    in_blocks = taken(values)
+    assert whole is not None
+    assert in_blocks is not None
+    assert in_blocks.rows.tolist() == whole.rows.tolist() == list(range(2_000))
+    assert in_blocks.ids.integers.tolist() == whole.ids.integers.tolist() == list(range(1, 2_001))
+    assert in_blocks.keys.column.to_pylist() == whole.keys.column.to_pylist()
 
 
 @pytest.mark.parametrize(
@@ -98,7 +79,7 @@ def test_what_may_go_beyond_a_limit_is_left_to_the_rule(more: str, plain: bool) 
     values: list[bytes | None] = [
         f'{{"id": {n}, "page": "/a", "at": 0, {more}, "y": "{"y" * 1000}"}}'.encode() for n in (1, 2, 3)
     ]
-    assert left(runs(values)) == ([] if plain else values)
+    assert left(values) == ([] if plain else values)
 
 
 def test_keys_of_many_fields_are_told_apart() -> None:
@@ -112,9 +93,11 @@ def test_keys_of_many_fields_are_told_apart() -> None:
 @pytest.mark.parametrize("zone", ["", "Z", "+02:00"])
 @pytest.mark.parametrize("closed_right", [False, True])
 def test_times_finer_than_a_microsecond_are_rounded_as_the_rule_does(zone: str, closed_right: bool) -> None:
-    plain = dataclasses.replace(PLAIN, factor=None, closed_right=closed_right)
+    rounding: Rounding = "up" if closed_right else "down"
+    plain = dataclasses.replace(PLAIN, factor=None, rounding=rounding)
     for digits in ("123456", "1234567", "000000001", "000000000"):
         at = f"2026-01-01T00:00:00.{digits}{zone}"
         values: list[bytes | None] = [json.dumps({"id": n, "page": "/a", "at": at}).encode() for n in range(6)]
-        (row,) = runs(values, plain).to_pylist()
-        assert row["run"]["event_time_us"] == instant_of_text(at, "up" if closed_right else "down"), at
+        events = taken(values, plain)
+        assert events is not None
+        assert set(events.times.tolist()) == {instant_of_text(at, rounding)}, at

@@ -1,4 +1,4 @@
-"""Batches of Kafka records, decoded in Spark's Python workers: plain events in runs, every other record by itself."""
+"""Batches of Kafka records to columns, in Spark's Python workers: plain ones at once, every other record by itself."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql.pandas.types import to_arrow_type
 
-from validator.codecs.columns import DECODED, RUN_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
+from validator.codecs.columns import DECODED, RESULT_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.fingerprints import Ints
 from validator.codecs.id_spaces import IdSpace
 from validator.codecs.one_record import Cut, Event, Record, RecordDecoder, Result, Tombstone, Unexamined
@@ -20,30 +20,34 @@ from validator.codecs.plain_results import PlainResults, Results
 
 _POSITION: Final = ("partition", "offset", "time_us")
 
+_KEY: Final = pa.dictionary(pa.int32(), pa.string())
+_RESULT: Final = to_arrow_type(RESULT_TYPE)
+
 EVENTS: Final = pa.schema(
     [
         *[TAKEN.field(name) for name in _POSITION],
         ("id", pa.int64()),
         ("text_id", pa.string()),
-        ("key", pa.string()),
+        ("key", _KEY),
         ("event_time_us", pa.int64()),
-        ("run", to_arrow_type(RUN_TYPE)),
     ]
 )
-"""A row is a record or a run. All after the position is null where a record did not decode. The key of one that was not
-examined says why, and ``text_id`` of one that did not decode is the position that a rejected record names."""
+"""A row is a record. An event has ``id`` or ``text_id``. All after the position is null where a record did not decode.
+The key of one that was not examined says why, and ``text_id`` of one that did not decode is the position that a
+rejected record names."""
 
 RESULTS: Final = pa.schema(
     [
         *[TAKEN.field(name) for name in _POSITION],
         ("status", pa.int32()),
         ("window_start_us", pa.int64()),
-        ("key", pa.string()),
-        ("ids", pa.list_(pa.int64())),
-        ("text_ids", pa.list_(pa.string())),
+        ("key", _KEY),
+        ("ids", _RESULT.field("ids").type),
+        ("text_ids", _RESULT.field("text_ids").type),
     ]
 )
-"""All after the status is null where a record did not decode; the key of one that was not examined says why."""
+"""A row is a record. Window and key are null where a record did not decode, and there are no ids; the key of one that
+was not examined says why."""
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:
@@ -57,7 +61,7 @@ def columns_of(decoder: RecordDecoder) -> list[str]:
 
 @dataclass(frozen=True)
 class EventBatches:
-    """The body of `mapInArrow` for events: batches of records to batches of `EVENTS`.
+    """Batches of records of events to batches of `EVENTS`.
 
     ``plain``: what Arrow may take, None where it must not. ``space``: the id space of these events, where inputs have
     their own.
@@ -72,24 +76,13 @@ class EventBatches:
         for batch in batches:
             others = np.ones(batch.num_rows, dtype=np.bool_)
             events = self.plain.read(batch) if self.plain else None
-            if events:
+            if events and len(events.rows):
                 others[events.rows] = False
-                yield from self._plain(batch, events)
+                yield _of_events(batch, events)
             if others.all():
                 yield self._singly(batch)
             elif others.any():
                 yield self._singly(batch.filter(pa.array(others)))
-
-    def _plain(self, batch: pa.RecordBatch, events: Events) -> Iterator[pa.RecordBatch]:
-        """Of events that are decoded: those with integers as runs, where these are not short, others row by row."""
-        assert self.plain is not None, "these are plain"
-        of_texts = events.ids.are_texts
-        for part in (events.of(~of_texts), events.of(of_texts)) if of_texts.any() else (events,):
-            grouped = self.plain.grouped(batch, part)
-            if grouped is not None:
-                yield _as_events(grouped)
-            elif len(part.rows):
-                yield _in_rows(batch, part)
 
     def _singly(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         records = list(_records(batch))
@@ -106,16 +99,15 @@ class EventBatches:
             *[batch[name] for name in _POSITION],
             pa.array([id_ if type(id_) is int else None for id_ in ids], pa.int64()),
             pa.array([id_ if type(id_) is str else None for id_ in ids], pa.string()),
-            pa.array(map(_key, found), pa.string()),
+            pa.array(map(_key, found), pa.string()).dictionary_encode(),
             pa.array([event and event.event_time_us for event in events], pa.int64()),
-            pa.nulls(len(events), EVENTS.field("run").type),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
 
 @dataclass(frozen=True)
 class ResultBatches:
-    """The body of `mapInArrow` for results: batches of records to batches of `RESULTS`.
+    """Batches of records of results to batches of `RESULTS`.
 
     ``spaces``: for each list of a result the id space of its input; empty where inputs share one.
     """
@@ -145,9 +137,9 @@ class ResultBatches:
             *[batch[name] for name in _POSITION],
             pa.array([of_kind.get(type(item), UNDECODABLE) for item in found], pa.int32()),
             pa.array([result and result.window_start_us for result in results], pa.int64()),
-            pa.array(map(_key, found), pa.string()),
-            _lists(ids, pa.int64()),
-            _lists(texts, pa.string()),
+            pa.array(map(_key, found), pa.string()).dictionary_encode(),
+            _lists(ids, "ids"),
+            _lists(texts, "text_ids"),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
 
@@ -187,42 +179,38 @@ def _headers(headers: list[dict[str, Any]] | None) -> list[tuple[str, bytes | Cu
     return [(header["key"], _part(header["value"], header["size"])) for header in headers or ()]
 
 
-def _lists(lists: Sequence[Sequence[int] | Sequence[str]], kind: pa.DataType) -> pa.Array:
+def _lists(lists: Sequence[Sequence[int] | Sequence[str]], name: str) -> pa.Array:
+    kind = RESULTS.field(name).type
     ends = pa.array(accumulate(map(len, lists), initial=0), pa.int32())
-    return pa.ListArray.from_arrays(ends, pa.array(list(chain.from_iterable(lists)), kind))
+    return pa.ListArray.from_arrays(ends, pa.array(list(chain.from_iterable(lists)), kind.value_type), kind)
 
 
 def _of_results(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
+    ids, texts = results.lists.columns
     columns = [
         *_positions(batch, results.rows),
         pa.repeat(pa.scalar(DECODED, pa.int32()), len(results.rows)),
         pa.array(results.window_starts),
         results.keys.column,
-        *results.lists.columns,
+        ids.cast(RESULTS.field("ids").type),
+        texts.cast(RESULTS.field("text_ids").type),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=RESULTS)
+
+
+def _of_events(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
+    ids = events.ids
+    columns = [
+        *_positions(batch, events.rows),
+        pa.array(ids.integers, mask=ids.are_texts if ids.texts is not None else None),
+        pa.nulls(len(ids.integers), pa.string()) if ids.texts is None else ids.texts,
+        events.keys.column,
+        pa.array(events.times),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
 
 def _positions(batch: pa.RecordBatch, rows: Ints) -> list[pa.Array]:
     if len(rows) == batch.num_rows:
         return [batch[name] for name in _POSITION]
     return [batch[name].take(pa.array(rows)) for name in _POSITION]
-
-
-def _in_rows(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
-    ids = events.ids
-    columns = [
-        *_positions(batch, events.rows),
-        pa.array(ids.integers, mask=ids.are_texts),
-        pa.nulls(len(ids.integers), pa.string()) if ids.texts is None else ids.texts,
-        events.keys.column,
-        pa.array(events.times),
-        pa.nulls(len(events.rows), EVENTS.field("run").type),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
-
-
-def _as_events(runs: pa.RecordBatch) -> pa.RecordBatch:
-    columns = [runs[field.name] if field.name in runs.schema.names else pa.nulls(runs.num_rows, field.type)
-               for field in EVENTS]  # fmt: skip
-    return pa.RecordBatch.from_arrays(columns, schema=EVENTS)

@@ -27,6 +27,8 @@ _LONGEST_INTEGER: Final = 20
 _SURE: Final = 18
 """Characters of a text that is surely within 64 bits, if it is an integer."""
 _SMALLEST: Final = -(2**63)
+_LARGEST: Final = 2**62
+"""Numbers of rows stay below it."""
 
 
 class Unit(NamedTuple):
@@ -105,9 +107,9 @@ class Keys:
         return Keys(plain(encoded.indices)[codes] if starts[-1] else codes, encoded.dictionary, known)
 
     @property
-    def column(self) -> pa.Array:
+    def column(self) -> pa.DictionaryArray:
         """Row by row the key."""
-        return self.texts.take(pa.array(self.codes))
+        return pa.DictionaryArray.from_arrays(pa.array(self.codes, pa.int32()), self.texts)
 
     def of(self, chosen: Bools) -> Keys:
         """Those of some rows."""
@@ -308,14 +310,16 @@ def one_number(columns: list[Ints]) -> Ints:
     number = np.zeros(len(columns[0]), dtype=np.int64)
     size = 1
     for column in columns:
-        lowest = column.min()
-        span = int(column.max()) - int(lowest) + 1
-        values = column - lowest
-        if span > 2**15:
-            distinct, values = np.unique(values, return_inverse=True)
-            span = len(distinct)
-        if size * span > 2**62:
+        lowest, span = int(column.min()), int(column.max()) - int(column.min()) + 1
+        if span == 1:
+            continue
+        if size * span > _LARGEST:
             # The product could leave 64 bits, and two rows that differ would be one.
+            distinct, values = np.unique(column, return_inverse=True)
+            span = len(distinct)
+        else:
+            values = column - lowest
+        if size * span > _LARGEST:
             distinct, number = np.unique(number, return_inverse=True)
             size = len(distinct)
         number = number * span + values

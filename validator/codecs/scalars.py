@@ -1,19 +1,11 @@
-"""Fingerprint terms of ids, as Spark columns."""
+"""Parts of Kafka's records as Spark columns, cut to the limits."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Final
 
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
 from validator.codecs.one_record import TOO_LARGE
-
-Term = Callable[[Column], Column]
-"""A fingerprint term of one integer."""
-
-_TEXT_SALT: Final = "streamproof"
 
 
 def within(value: Column, most: int) -> Column:
@@ -41,18 +33,3 @@ def last_header(headers: Column, name: str, most: int) -> Column:
             F.octet_length(last["value"]).alias("size"),
         ),
     )
-
-
-def hash_a(integer: Column) -> Column:
-    """First fingerprint term of an integer id; sums of it wrap at 64 bits."""
-    return F.xxhash64(integer)
-
-
-def hash_b(integer: Column) -> Column:
-    """Second fingerprint term of an integer id; null for null."""
-    return integer * integer
-
-
-def text_number(text: Column) -> Column:
-    """A 64-bit stand-in of a text id, of which the fingerprint terms are taken; null for null."""
-    return F.when(text.isNotNull(), F.xxhash64(F.lit(_TEXT_SALT), text))

@@ -22,7 +22,7 @@ from validator.measure.latency import latency_buckets
 from validator.model.books import Books, Hole
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, Rest
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.facts import aggregate, completed
+from validator.reconcile.facts import completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import doubting
 from validator.state.positions import Positions, Settlement
@@ -51,7 +51,8 @@ from validator.stream.recovery import lateness_of
 from validator.stream.reporting import suspected, unprovable_if_retired, unproven_outputs, withdrawn
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
-from validator.stream.sources import Source, oracle_of
+from validator.stream.sources import Source, oracle_of, readers_of
+from validator.stream.stage import Stage
 from validator.stream.starting import (
     absent_partitions,
     faults_topic,
@@ -152,7 +153,7 @@ class BatchRunner:
         self.books, self.opened_batch = books.with_facts([]), books.batch
 
     def process(self, frame: DataFrame, spark_batch: int) -> None:
-        """Take one micro-batch of Spark's, whose rows are decoded."""
+        """Take one micro-batch of Spark's: records as `validator.stream.decode.RECORD_TYPE`."""
         with self._whole:
             if not self._closed:
                 self._process(frame, spark_batch)
@@ -387,15 +388,14 @@ class BatchRunner:
 
     def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
         """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""
-        grouped = aggregate(
-            frame,
-            len(self._read),
-            lookup_us=books.lookup_us,
-            max_ahead_us=self.config.timing.max_ahead,
+        canary = self.canary.sources if self.canary is not None else ()
+        stage = Stage(
+            readers_of(self.config, self.sources, canary),
+            limit_us=books.lookup_us + self.config.timing.max_ahead,
             with_first_event=bool(books.hiding),
         )
         facts = completed(
-            grouped.toArrow(),
+            stage.facts(frame),
             [(source.side, source.topic) for source in self._read],
             batch=books.batch,
             lookup_us=books.lookup_us,

@@ -10,9 +10,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED
+from validator.codecs.plain_fields import one_number
 from validator.model.books import Books, Hole
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary, Rest
-from validator.reconcile.arrays import NEVER, ints, present
+from validator.reconcile.arrays import NEVER, ints, is_one_of, present
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import hole
 from validator.state.positions import anew_mark
@@ -203,24 +204,25 @@ def summaries(facts: pa.Table) -> list[PartitionSummary]:
     facts = facts.filter(pc.equal(facts["kind"], Kind.FACT.value))
     if not facts.num_rows:
         return []
-    named = list(zip(facts["topic"].to_pylist(), facts["partition"].to_pylist(), strict=True))
-    places = sorted(set(named))
-    number = {place: i for i, place in enumerate(places)}
-    at = np.array([number[place] for place in named], dtype=np.int64)
+    topics = facts["topic"].combine_chunks().dictionary_encode()
+    numbers = one_number([ints(topics.indices), ints(facts["partition"])])
+    _, one_of_each, at = np.unique(numbers, return_index=True, return_inverse=True)
+    named = facts.select(["topic", "partition"]).take(pa.array(one_of_each))
+    places = list(zip(named["topic"].to_pylist(), named["partition"].to_pylist(), strict=True))
     order = np.argsort(at, kind="stable")
     bounds = np.searchsorted(at[order], np.arange(len(places) + 1))
     status, records = ints(facts["status"]), ints(facts["records"], 0)
     newest, first_events = ints(facts["newest_event_time_us"]), ints(facts["first_event_time_us"])
     first_offsets = ints(facts["first_offset"])
     firsts, lasts = ints(facts["first_time_us"], NEVER), ints(facts["last_time_us"])
-    sides = facts["side"].to_pylist()
+    of_input = is_one_of(facts["side"], Side.INPUT.value)
     found = []
-    for i, place in enumerate(places):
+    for i, place in sorted(enumerate(places), key=lambda item: item[1]):
         rows = order[bounds[i] : bounds[i + 1]]
         of_status = {
             name: int(records[rows][status[rows] == name].sum()) for name in (UNDECODABLE, TOMBSTONE, UNEXAMINED)
         }
-        is_input = any(sides[row] == Side.INPUT.value for row in rows.tolist())
+        is_input = bool(of_input[rows].any())
         decoded = rows[status[rows] == DECODED]
         earliest = decoded[np.argmin(first_offsets[decoded])] if len(decoded) else None
         first_event = None if earliest is None else present(first_events[earliest])

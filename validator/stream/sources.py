@@ -1,4 +1,4 @@
-"""The streaming plan: one Kafka source per configured topic, results first, decoded and united; and the tick."""
+"""The streaming plan: one Kafka source per configured topic, results first, united; and the tick. How each is read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from validator.codecs.columns import DECODED_TYPE
 from validator.codecs.id_spaces import IdSpace
 from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
@@ -21,9 +20,9 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.facts import Side
 from validator.stream.clients import for_java
-from validator.stream.decode import decode_events, decode_results
+from validator.stream.decode import Reader, cut, event_reader, result_reader
 
-Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+SparkReader = TypeVar("SparkReader", DataFrameReader, DataStreamReader)
 
 READING: Final = {
     # A drained partition must not make the others wait: 500 ms is the client's default (LAYOUT, measured).
@@ -97,6 +96,15 @@ def id_type_of(config: Config) -> str:
     return kinds.pop() if len(kinds) == 1 else "auto"
 
 
+def readers_of(config: Config, sources: Sequence[Source], canary: Sequence[Source] = ()) -> list[Reader]:
+    """How the records of the ``sources`` are read, then those of the ``canary``: by index of the source."""
+    id_type = id_type_of(config)
+    return [
+        *[_reader(source, config, id_type) for source in sources],
+        *[_reader_of_canary(source.configured, config, id_type) for source in canary],
+    ]
+
+
 def united(
     spark: SparkSession,
     config: Config,
@@ -109,12 +117,14 @@ def united(
     sparing: bool = False,
     canary: Sequence[Source] = (),
 ) -> DataFrame:
-    """The streaming frame of decoded rows of all ``sources``, then of those of the ``canary``.
+    """The streaming frame of records of all ``sources``, then of those of the ``canary``.
 
     ``starts``: next offset of every partition that exists now. ``shares``: most records a batch of each topic.
     With ``ticking`` a rate source makes a batch each tick, also when no topic moves. ``sparing``: memory was short.
     """
     frames = []
+    readers = readers_of(config, sources, canary)
+    columns = frozenset().union(*(reader.columns for reader in readers))
     for index, source in enumerate(sources):
         reading = {**READING, "kafka.max.poll.records": str(_FEW_RECORDS)} if sparing else READING
         raw = _kafka(
@@ -127,19 +137,19 @@ def united(
             most_per_task=_RESULTS_PER_TASK if isinstance(source.configured, Output) else None,
             reading=reading,
         )
-        frames.append(_decoded(raw, index, source, config))
+        frames.append(cut(raw, index, readers[index], columns))
     for index, source in enumerate(canary, len(sources)):
         raw = _kafka(spark, config, source.topic, starts, _CANARY_SHARE, reading=_READING_THE_CANARY)
-        frames.append(_of_canary(raw, index, source.configured, config, id_type_of(config)))
+        frames.append(cut(raw, index, readers[index], columns))
     if ticking:
-        frames.append(_tick(spark))
+        frames.append(_tick(spark, frames[0]))
     return reduce(DataFrame.union, frames)
 
 
 def part(
     spark: SparkSession, config: Config, sources: Sequence[Source], place: PartitionId, start: int, end: int
 ) -> DataFrame:
-    """The decoded rows of the records of one partition from ``start`` on, up to and without ``end``."""
+    """The records of one partition from ``start`` on, up to and without ``end``."""
     index, source = next((i, source) for i, source in enumerate(sources) if source.topic == place.topic)
     reading = {**READING, "kafka.max.poll.records": str(min(_FEW_RECORDS, end - start))}
     number = str(place.partition)
@@ -150,27 +160,27 @@ def part(
         .option("endingOffsets", json.dumps({place.topic: {number: end}}))
         .load()
     )
-    return _decoded(raw, index, source, config)
+    how = _reader(source, config, id_type_of(config))
+    return cut(raw, index, how, how.columns)
 
 
-def _decoded(raw: DataFrame, index: int, source: Source, config: Config) -> DataFrame:
+def _reader(source: Source, config: Config, id_type: str) -> Reader:
     slack = config.timing.max_disorder + config.timing.allowed_lateness
-    oracle, id_type, spaces = oracle_of(config), id_type_of(config), spaces_of(config)
+    oracle, spaces = oracle_of(config), spaces_of(config)
     entry = source.configured
     if isinstance(entry, Output):
-        return decode_results(raw, index, entry, oracle, id_type, spaces, limits=config.limits)
+        return result_reader(entry, oracle, id_type, spaces, limits=config.limits)
     owner = entry.input if isinstance(entry, Late) else entry.topic
-    space = spaces.get(owner or "")
-    return decode_events(raw, index, entry, oracle, slack, id_type, space, limits=config.limits)
+    return event_reader(entry, oracle, slack, id_type, spaces.get(owner or ""), limits=config.limits)
 
 
-def _of_canary(raw: DataFrame, index: int, entry: Input | Output | Late, config: Config, id_type: str) -> DataFrame:
-    """Decoded as the pipeline's own, in windows of the canary's rounds."""
+def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:
+    """As the pipeline's own, in windows of the canary's rounds."""
     assert config.canary is not None, "only a canary that is configured has sources"
     oracle = TumblingWindow(config.canary.every, 0)
     if isinstance(entry, Output):
-        return decode_results(raw, index, entry, oracle, id_type)
-    return decode_events(raw, index, entry, oracle, 0, id_type)
+        return result_reader(entry, oracle, id_type)
+    return event_reader(entry, oracle, 0, id_type)
 
 
 def _kafka(
@@ -200,7 +210,7 @@ def _kafka(
     return reader.load()
 
 
-def _options(reader: Reader, config: Config, spark: SparkSession) -> Reader:
+def _options(reader: SparkReader, config: Config, spark: SparkSession) -> SparkReader:
     options = {f"kafka.{name}": value for name, value in for_java(config, spark._jvm).items()}
     return reader.options(**options).options(
         **{
@@ -214,7 +224,8 @@ def _reads_headers(config: Config) -> bool:
     return "$header." in json.dumps(config.model_dump(mode="json", include={"inputs", "outputs", "late", "rejected"}))
 
 
-def _tick(spark: SparkSession) -> DataFrame:
-    rate = spark.readStream.format("rate").option("rowsPerSecond", "1").load()
+def _tick(spark: SparkSession, like: DataFrame) -> DataFrame:
+    """A second makes a row, which is left out; one partition, since each starts a task."""
+    rate = spark.readStream.format("rate").option("rowsPerSecond", "1").option("numPartitions", "1").load()
     nothing = rate.where(F.lit(False))
-    return nothing.select(*[F.lit(None).cast(f.dataType).alias(f.name) for f in DECODED_TYPE.fields])
+    return nothing.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields])

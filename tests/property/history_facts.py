@@ -1,0 +1,155 @@
+"""The facts of histories, as the stage of a batch makes them of decoded records.
+
+All histories share a table: the key of a cell begins with its history's number (`17/a`), ids carry the number too, and
+partition p of step s of history h is (h * `STEPS` + s) * `PARTITIONS` + p. Topics stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tests.property.history import InputEvent, LateRecord, Record, ResultRecord
+from tests.property.join_reference import RIGHT
+from tests.property.spark_histories import SOURCES, Case
+from validator.codecs.batches import EVENTS, RESULTS
+from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.oracles.tumbling_window import TumblingWindow
+from validator.reconcile.arrays import Ints, ints
+from validator.reconcile.facts import Side, completed
+from validator.reconcile.grouping import facts_of_events, facts_of_results
+from validator.reconcile.lateness import doubting
+
+PARTITIONS: Final = 8
+"""More partitions than a history has."""
+STEPS: Final = 32
+"""More steps than a history has."""
+IDS: Final = 1000
+"""More integer ids than a history has."""
+_SOURCE_OF: Final = {topic: number for number, (_, topic) in enumerate(SOURCES)}
+_TASKS: Final = 2
+"""Of every second history the records of a partition are grouped apart, as by several tasks."""
+
+
+def facts(cases: Sequence[Case]) -> list[list[pa.Table]]:
+    """The fact rows of every history, step by step, `batch` being the step."""
+    table = completed(pa.concat_tables(_grouped(cases)), SOURCES, batch=0, lookup_us=0, epoch=0)
+    table = table.set_column(
+        table.schema.get_field_index("key"), "key", pc.replace_substring_regex(table["key"], "^[0-9]+/", "")
+    )
+    places = ints(table["partition"])
+    at = places // PARTITIONS
+    order = np.argsort(at, kind="stable")
+    table, at = table.take(pa.array(order)), at[order]
+    found = []
+    for number, case in enumerate(cases):
+        steps = []
+        for step, known in enumerate(case.history.steps):
+            first, last = np.searchsorted(at, [number * STEPS + step, number * STEPS + step + 1])
+            facts = _of_step(table.slice(first, last - first), step, known.lookup_us)
+            steps.append(doubting(facts, reach_at(case, step), partial(latest_reach_at, case)))
+        found.append(steps)
+    return found
+
+
+def reach_at(case: Case, step: int) -> int:
+    """The largest window end that an event as new as can be in a step would prove past."""
+    timing = case.history.timing
+    newest_us = case.history.steps[step].lookup_us + timing.max_ahead_us
+    return _window(case).reach_at(newest_us, timing.max_disorder_us + timing.allowed_lateness_us)
+
+
+def latest_reach_at(case: Case, starts: Ints) -> Ints:
+    """What the latest events of windows would prove past."""
+    timing = case.history.timing
+    return _window(case).latest_reach_at(starts, timing.max_disorder_us + timing.allowed_lateness_us)
+
+
+def _window(case: Case) -> TumblingWindow:
+    return TumblingWindow(case.history.timing.window_us, case.history.timing.window_offset_us)
+
+
+def _of_step(rows: pa.Table, step: int, lookup_us: int) -> pa.Table:
+    values = {
+        "batch": np.full(rows.num_rows, step),
+        "lookup_us": np.full(rows.num_rows, lookup_us),
+        "partition": ints(rows["partition"]) % PARTITIONS,
+    }
+    for name, column in values.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(at), pa.array(column).cast(rows.schema.field(at).type))
+    return rows
+
+
+def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
+    """What each task makes of the records of all histories."""
+    tasks: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    for number, case in enumerate(cases):
+        for at, step in enumerate(case.history.steps):
+            for record in step.records:
+                task = record.offset % _TASKS if number % 2 else 0
+                tasks.setdefault((_SOURCE_OF[record.topic], task), []).append(_row(case, number, at, record))
+    for (source, _), rows in sorted(tasks.items(), key=lambda item: item[0]):
+        if SOURCES[source][0] is Side.OUTPUT:
+            yield facts_of_results(pa.Table.from_pylist(rows, RESULTS), source)
+            continue
+
+        def column(name: str, rows: list[dict[str, Any]] = rows) -> Any:
+            return np.array([row[name] for row in rows], dtype=np.int64)
+
+        # The oracle takes its parameters from each record's history.
+        yield facts_of_events(
+            pa.Table.from_pylist(rows, EVENTS),
+            source,
+            TumblingWindow(size_us=column("size_us"), offset_us=column("offset_us")),
+            column("slack_us"),
+            column("limit_us"),
+            with_first_event=True,
+        )
+
+
+def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
+    """A decoded record with what the oracle takes of its history: `EVENTS` or `RESULTS`."""
+    timing, lookup_us = case.history.timing, case.history.steps[step].lookup_us
+    row: dict[str, Any] = {
+        "status": DECODED,
+        "partition": (number * STEPS + step) * PARTITIONS + record.partition,
+        "offset": record.offset,
+        "time_us": record.broker_time_us,
+        "size_us": timing.window_us,
+        "offset_us": timing.window_offset_us,
+        "slack_us": timing.max_disorder_us + timing.allowed_lateness_us,
+        "limit_us": lookup_us + timing.max_ahead_us,
+        "ids": [],
+        "text_ids": [],
+    }
+    match record:
+        case InputEvent() | LateRecord():
+            id_ = _id(number, record.id)
+            name = "id" if isinstance(id_, int) else "text_id"
+            return row | {"key": f"{number}/{record.key}", name: id_, "event_time_us": record.event_time_us}
+        case ResultRecord():
+            ids = [_id(number, plain) for plain in record.ids]
+            return row | {
+                "key": f"{number}/{record.key}",
+                "window_start_us": record.window_start_us,
+                "ids": [id_ for id_ in ids if isinstance(id_, int)],
+                "text_ids": [id_ for id_ in ids if isinstance(id_, str)],
+            }
+        case _:
+            return row | {"status": UNDECODABLE}
+
+
+def _id(number: int, plain: str) -> int | str:
+    """An id among those of other histories: an integer, or a third of them a text."""
+    if plain.startswith(RIGHT):
+        # Of a join's right input, whose ids say so first.
+        return f"{RIGHT}/{number}/{plain}"
+    if plain.isdecimal() and int(plain) % 3:
+        return number * IDS + int(plain)
+    return f"{number}/{plain}"

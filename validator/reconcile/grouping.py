@@ -1,0 +1,235 @@
+"""Decoded records to fact rows, in arrays: the records that one task of Spark has read, grouped by cell.
+
+Facts are additive, so that a cell has a row of each task that met it (docs/decisions/0104-one-stage-to-facts.md).
+"""
+
+from __future__ import annotations
+
+from typing import Final, TypeVar
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
+from validator.codecs.plain_fields import bools, numbers, one_number, plain
+from validator.oracles.tumbling_window import TumblingWindow
+from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints
+from validator.reconcile.facts import GROUPED
+
+Values = TypeVar("Values", Ints, Bools)
+
+_DIGIT: Final = 16
+"""Bits that are sorted at once, by counting."""
+
+
+def facts_of_events(
+    events: pa.Table, source: int, window: TumblingWindow, slack_us: int, limit_us: int, *, with_first_event: bool
+) -> pa.Table:
+    """Rows of `validator.codecs.batches.EVENTS` as `GROUPED`: a row per partition, cell and reach.
+
+    ``slack_us``: disorder plus allowed lateness, for ``reach_us``. Events later than ``limit_us`` do not count toward
+    ``newest_event_time_us`` and ``reach_us``: a clock gone mad must not close every cell. ``with_first_event`` also
+    keeps the event time at the first offset, which the horizon needs once per partition.
+    """
+    if not events.num_rows:
+        return GROUPED.empty_table()
+    times, decoded = numbers(_whole(events["event_time_us"]))
+    sane = decoded & (times <= limit_us)
+    starts, reaches = window.starts_us(times), window.reaches_us(times, slack_us)
+    # Their numbers are small, instants are not.
+    of_window = np.where(decoded, (starts - starts.min()) // window.size_us, 0)
+    of_reach = np.where(sane, (starts - reaches) // window.size_us, -1)
+    groups = _Groups(events, [decoded.astype(np.int64), of_window, of_reach])
+    ids, are_integers = numbers(_whole(events["id"]))
+    texts = _whole(events["text_id"])
+    are_texts = bools(texts.is_valid())
+    hashed = ids
+    if are_texts.any():
+        hashed = np.where(are_integers, ids, 0)
+        hashed[are_texts] = text_numbers(texts.drop_null() if texts.null_count else texts)
+    contributing = decoded.astype(np.int64)
+    has_integers = groups.any(are_integers)
+    columns = {
+        "status": np.where(groups.first(decoded), DECODED, UNDECODABLE),
+        "window_start_us": pa.array(groups.first(starts), mask=~groups.first(decoded)),
+        "reach_us": pa.array(groups.first(reaches), mask=~groups.first(sane)),
+        "contributions": groups.sum(contributing),
+        "hash_a": groups.sum(hash_a(hashed) * contributing),
+        "hash_b": groups.sum(hash_b(hashed) * contributing),
+        # All events of a group are sane, or none is.
+        "newest_event_time_us": pa.array(groups.largest(times), mask=~groups.first(sane)),
+        "min_id": pa.array(groups.smallest(np.where(are_integers, ids, NEVER)), mask=~has_integers),
+        "max_id": pa.array(groups.largest(np.where(are_integers, ids, ABSENT)), mask=~has_integers),
+        "ids": groups.listed("ids", pa.array(ids), are_integers),
+        "text_ids": groups.listed("text_ids", texts, are_texts),
+        "stretches": groups.stretches(~decoded),
+    }
+    if with_first_event:
+        columns["first_event_time_us"] = pa.array(groups.at_first_offset(times), mask=~groups.first(decoded))
+    return groups.table(source, columns)
+
+
+def facts_of_results(results: pa.Table, source: int) -> pa.Table:
+    """Rows of `validator.codecs.batches.RESULTS` as `GROUPED`: a row per partition, status and cell."""
+    if not results.num_rows:
+        return GROUPED.empty_table()
+    status = plain(_whole(results["status"]))
+    starts, has_start = numbers(_whole(results["window_start_us"]))
+    groups = _Groups(results, [status, has_start.astype(np.int64), starts])
+    ids, texts = _whole(results["ids"]), _whole(results["text_ids"])
+    integers, of_texts = plain(ids.flatten()), text_numbers(texts.flatten())
+    in_ids, in_texts = plain(pc.list_value_length(ids)), plain(pc.list_value_length(texts))
+    claims = pa.StructArray.from_arrays(
+        [_whole(results["offset"]), _whole(results["time_us"]), ids, texts],
+        fields=list(GROUPED.field("results").type.value_type),
+    )
+    columns = {
+        "status": groups.first(status),
+        "window_start_us": pa.array(groups.first(starts), mask=~groups.first(has_start)),
+        "contributions": groups.sum(in_ids + in_texts),
+        **{
+            name: groups.sum(_sums(term(integers), in_ids) + _sums(term(of_texts), in_texts))
+            for name, term in (("hash_a", hash_a), ("hash_b", hash_b))
+        },
+        "results": groups.listed("results", claims, status == DECODED),
+        "stretches": groups.stretches(status == UNDECODABLE),
+    }
+    return groups.table(source, columns)
+
+
+class _Groups:
+    """Records grouped by partition, key and other numbers; their order within a group stays."""
+
+    def __init__(self, records: pa.Table, numbered: list[Ints]) -> None:
+        self._places = plain(_whole(records["partition"]))
+        self._offsets, self._stamps = plain(_whole(records["offset"])), _whole(records["time_us"])
+        keys = _whole(records["key"].unify_dictionaries())
+        self._codes = np.where(bools(keys.is_valid()), plain(pc.fill_null(keys.indices, 0)), -1)
+        self._texts = keys.dictionary
+        number = one_number([self._places, *numbered, self._codes])
+        self._order = _sorted(number)
+        ordered = number[self._order]
+        self._starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        self._firsts = self._order[self._starts]
+
+    def first(self, values: Values) -> Values:
+        """The value of each group, in which all are the same."""
+        return values[self._firsts]
+
+    def sum(self, values: Ints) -> Ints:
+        """Modulo 2**64."""
+        found: Ints = np.add.reduceat(values[self._order], self._starts)
+        return found
+
+    def smallest(self, values: Ints) -> Ints:
+        """The least value of each group."""
+        found: Ints = np.minimum.reduceat(values[self._order], self._starts)
+        return found
+
+    def largest(self, values: Ints) -> Ints:
+        """The greatest value of each group."""
+        found: Ints = np.maximum.reduceat(values[self._order], self._starts)
+        return found
+
+    def any(self, values: Bools) -> Bools:
+        """Whether any value of each group is true."""
+        found: Bools = np.logical_or.reduceat(values[self._order], self._starts)
+        return found
+
+    def at_first_offset(self, values: Ints) -> Ints:
+        """The value of the record with the least offset of each group."""
+        lengths = np.diff(np.append(self._starts, len(self._order)))
+        offsets = self._offsets[self._order]
+        is_first = np.flatnonzero(offsets == np.repeat(np.minimum.reduceat(offsets, self._starts), lengths))
+        of_group = np.searchsorted(self._starts, is_first, side="right") - 1
+        _, once = np.unique(of_group, return_index=True)
+        return values[self._order[is_first[once]]]
+
+    def listed(self, name: str, items: pa.Array, chosen: Bools) -> pa.Array:
+        """Of each group the list of the ``chosen`` items, as the column ``name`` has it: ids with their offsets."""
+        rows = self._order if chosen.all() else self._order[chosen[self._order]]
+        ends = np.zeros(len(self._starts) + 1, dtype=np.int32)
+        if len(rows) == len(self._order):
+            ends[:-1], ends[-1] = self._starts, len(rows)
+        elif len(rows):
+            np.cumsum(self.sum(chosen.astype(np.int64)), out=ends[1:])
+        kind = GROUPED.field(name).type
+        found = items.take(pa.array(rows))
+        if not pa.types.is_struct(items.type):
+            offsets = pa.array(self._offsets[rows])
+            found = pa.StructArray.from_arrays([found, offsets], fields=list(kind.value_type))
+        return pa.ListArray.from_arrays(pa.array(ends), found, kind)
+
+    def stretches(self, bad: Bools) -> pa.Array:
+        """Of groups of undecodable records (``bad``) the stretches of their offsets; null of the others."""
+        kind = GROUPED.field("stretches").type
+        if not bad.any():
+            return pa.nulls(len(self._starts), kind)
+        group = np.empty(len(self._order), dtype=np.int64)
+        lengths = np.diff(np.append(self._starts, len(self._order)))
+        group[self._order] = np.repeat(np.arange(len(self._starts)), lengths)
+        group, offsets = group[bad], self._offsets[bad]
+        order = np.lexsort((offsets, group))
+        group, offsets = group[order], offsets[order]
+        breaks = np.concatenate([[True], (np.diff(group) != 0) | (np.diff(offsets) != 1)])
+        starts = np.flatnonzero(breaks)
+        ends = np.append(starts[1:], len(offsets))
+        columns = [offsets[starts], offsets[ends - 1], ends - starts]
+        items = pa.StructArray.from_arrays([pa.array(column) for column in columns], fields=list(kind.value_type))
+        counted = np.bincount(group[starts], minlength=len(self._starts))
+        at = np.concatenate([[0], np.cumsum(counted)]).astype(np.int32)
+        return pa.ListArray.from_arrays(pa.array(at), items, kind, mask=pa.array(counted == 0))
+
+    def table(self, source: int, columns: dict[str, pa.Array | Ints]) -> pa.Table:
+        """The fact rows, with what is known of all records; what is not among ``columns`` is absent, or empty."""
+        size = len(self._starts)
+        codes = self.first(self._codes)
+        stamps, are_stamps = numbers(self._stamps)
+        has_stamps = self.any(are_stamps)
+        whole: dict[str, pa.Array] = {
+            "source": pa.repeat(pa.scalar(source, pa.int32()), size),
+            "partition": pa.array(self.first(self._places)),
+            "key": self._texts.take(pa.array(codes, mask=codes < 0)),
+            "records": pa.array(np.diff(np.append(self._starts, len(self._order)))),
+            "first_offset": pa.array(self.smallest(self._offsets)),
+            "last_offset": pa.array(self.largest(self._offsets)),
+            "first_time_us": pa.array(self.smallest(np.where(are_stamps, stamps, NEVER)), mask=~has_stamps),
+            "last_time_us": pa.array(self.largest(np.where(are_stamps, stamps, ABSENT)), mask=~has_stamps),
+            **{
+                name: pa.array(column) if isinstance(column, np.ndarray) else column for name, column in columns.items()
+            },
+        }
+        for field in GROUPED:
+            if field.name not in whole:
+                empty = pa.types.is_list(field.type)
+                whole[field.name] = _no_items(size, field.type) if empty else pa.nulls(size, field.type)
+        return pa.table([whole[field.name].cast(field.type) for field in GROUPED], schema=GROUPED)
+
+
+def _no_items(size: int, kind: pa.ListType) -> pa.Array:
+    ends = pa.array(np.zeros(size + 1, dtype=np.int32))
+    return pa.ListArray.from_arrays(ends, pa.array([], kind.value_type), kind)
+
+
+def _whole(column: pa.ChunkedArray) -> pa.Array:
+    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
+
+
+def _sorted(numbers: Ints) -> Ints:
+    """The order in which they rise; equal ones stay as they were. ``numbers``: none is negative."""
+    highest = int(numbers.max())
+    order = np.argsort((numbers & 0xFFFF).astype(np.uint16), kind="stable")
+    for shift in range(_DIGIT, highest.bit_length(), _DIGIT):
+        digit = (numbers >> shift & 0xFFFF).astype(np.uint16)
+        order = order[np.argsort(digit[order], kind="stable")]
+    return order
+
+
+def _sums(values: Ints, lengths: Ints) -> Ints:
+    """The sums of consecutive stretches of these lengths, modulo 2**64."""
+    totals = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(values)])
+    ends = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths)])
+    sums: Ints = np.diff(totals[ends])
+    return sums
