@@ -45,6 +45,14 @@ def bad(batch: int, offsets: list[int], *, side: str = "input", names: tuple[str
     }
 
 
+def test_the_example_is_the_first_record_of_the_newest_batch_whichever_task_read_it() -> None:
+    rows = [bad(2, [7]), bad(2, [5, 6]), bad(2, [9]), bad(1, [3])]
+    for order in (rows, rows[::-1]):
+        found = Positions()
+        found.absorb(facts(*order))
+        assert found.examples == {PLACE: 5}
+
+
 def asked(first: int, last: int) -> Settlement:
     return Settlement(PLACE, (Stretch(first, last, 0),), "said")
 

@@ -133,11 +133,13 @@ class Positions:
 
     def absorb(self, facts: pa.Table) -> None:
         """Take what fact rows say of undecodable records. Those of outputs are violations, and are not settled."""
+        newest: dict[PartitionId, tuple[int, int]] = {}
         for row in _undecodable(facts):
             place = PartitionId(row["topic"], row["partition"])
             if row["key"] is None:
                 # Where it has one, it says why the record was not parsed: it is too large to be read again.
-                self.examples[place] = row["first_offset"]
+                at = (-row["batch"], row["first_offset"])
+                newest[place] = min(newest.get(place, at), at)
             if row["side"] == Side.OUTPUT.value:
                 continue
             whole = [{"first": row["first_offset"], "last": row["last_offset"], "records": row["records"]}]
@@ -147,6 +149,7 @@ class Positions:
             for naming in row["text_ids"] or () if row["side"] == Side.REJECTED.value else ():
                 topic, partition, offset = naming["id"].rsplit("/", 2)
                 self._name((PartitionId(topic, int(partition)), int(offset)), (place, naming["offset"]))
+        self.examples |= {place: offset for place, (_, offset) in newest.items()}
         names = sum(map(len, self.named.values()))
         while names > STRETCHES_MOST:
             names -= len(self.named.pop(next(iter(self.named))))
