@@ -103,7 +103,7 @@ def test_cells_that_did_not_change_leave_and_their_totals_stay(run: Run) -> None
     before = run.judging.sums
     assert (before.counts["missing"], before.counts["duplicate"]) == (1, 1)
     run.retire()
-    assert run.judging.cells.keys == ["open", "new"]
+    assert run.judging.cells.keys().to_pylist() == ["open", "new"]
     after = run.judging.absorb(None, clock(run.books.lookup_us), {})
     assert (after.counts, after.cells_seen, after.cells_violated) == (
         before.counts,
@@ -125,7 +125,7 @@ def test_what_is_in_excess_stays_so_when_its_cells_leave(tmp_path: Path) -> None
         )
         if number:
             run.retire()
-    assert run.judging.cells.keys == ["cell-2"]
+    assert run.judging.cells.keys().to_pylist() == ["cell-2"]
     after = run.judging.absorb(None, clock(run.books.lookup_us), {})
     assert (after.on_record["duplicate"], after.cells_in_excess) == (3, 3)
     again = _of_a_restart(run).sums
@@ -176,7 +176,7 @@ def test_killed_before_the_folders_went_a_start_drops_them(run: Run, monkeypatch
     assert old in run.epochs()
     again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
     assert old not in run.epochs()
-    assert sorted(map(str, again.cells.keys)) == ["new", "open"]
+    assert sorted(map(str, again.cells.keys().to_pylist())) == ["new", "open"]
 
 
 def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_path: Path) -> None:
@@ -191,7 +191,7 @@ def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_pa
     last = later + 2 * RETENTION_US
     run.batch(last)
     run.retire()
-    assert not run.judging.cells.keys, "it is not kept for good"
+    assert not len(run.judging.cells), "it is not kept for good"
     assert run.judging.absorb(None, clock(last), {}).counts["missing"] == 2
 
 
@@ -218,8 +218,8 @@ def test_a_cell_stays_until_what_was_behind_decides_it_and_leaves_undecided_afte
         run.retire()
         monkeypatch.undo()
         if at == later:
-            assert run.judging.cells.keys == ["a"]
-    assert not run.judging.cells.keys
+            assert run.judging.cells.keys().to_pylist() == ["a"]
+    assert not len(run.judging.cells)
     sums = run.judging.absorb(None, clock(at), {})
     assert (sums.counts[lost], sums.undecided_retired > 0) == (0, True)
 
@@ -248,7 +248,7 @@ def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> Non
     run.judging.absorb(late, now, {})
     judged = run.judging.judged
     assert judged is not None
-    row = run.judging.cells.keys.index("done")
+    row = run.judging.cells.keys().to_pylist().index("done")
     assert not judged.in_scope[row]
     assert not judged.violated[row]
 
@@ -277,9 +277,9 @@ def test_a_cell_read_across_two_epochs_leaves_whole(tmp_path: Path) -> None:
         now = at + RETENTION_US + number * EPOCH_US
         run.batch(now, fact("input", [9], batch=2 * number, lookup_us=now, window_us=number * MINUTE_US, key="new"))
         run.retire()
-    assert "across" not in run.judging.cells.keys
+    assert "across" not in run.judging.cells.keys().to_pylist()
     found = _of_a_restart(run)
-    assert "across" not in found.cells.keys
+    assert "across" not in found.cells.keys().to_pylist()
     _same(found, run.judging)
 
 
@@ -312,10 +312,10 @@ def test_an_event_far_in_the_future_does_not_hide_what_comes_after_retention(tmp
     run.judging.absorb(coming, now, {})
     judged = run.judging.judged
     assert judged is not None
-    assert judged.in_scope[run.judging.cells.keys.index("coming")]
+    assert judged.in_scope[run.judging.cells.keys().to_pylist().index("coming")]
     # It stays, written again into an epoch that is kept.
-    assert "far" in run.judging.cells.keys
-    assert "far" in _of_a_restart(run).cells.keys
+    assert "far" in run.judging.cells.keys().to_pylist()
+    assert "far" in _of_a_restart(run).cells.keys().to_pylist()
 
 
 def test_an_event_at_the_end_of_time_closes_nothing() -> None:

@@ -6,7 +6,7 @@ Spark's (`validator.reconcile.facts`); what is left per cell is arithmetic on ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
+from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import Lateness
 
@@ -94,8 +95,7 @@ class Cells:
     def __init__(self, told: Sequence[str]) -> None:
         """``told``: the classes of violations."""
         self._size = 0
-        self._rows: dict[int, dict[str | None, int]] = {}
-        self.keys: list[str | None] = []
+        self._index = CellIndex()
         names = ("window_start_us", *SUMS, *MINIMA, *MAXIMA, *(f"x_{name}" for name in EXPANSION_FIELDS))
         of_told = (f"{part}_{name}" for name in told for part in ("told", "confirmed", "began"))
         self._columns: dict[str, Ints] = {
@@ -110,22 +110,18 @@ class Cells:
         """The column ``name``, as a view that may be written to."""
         return self._columns[name][: self._size]
 
-    def rows_of(self, windows: Ints, keys: Sequence[str | None], *, adding: bool = False) -> Ints:
+    def rows_of(self, windows: Ints, keys: pa.Array | pa.ChunkedArray, *, adding: bool = False) -> Ints:
         """Row numbers of cells; -1 for one that is not there, unless ``adding`` makes it."""
-        found = np.empty(len(keys), dtype=np.int64)
-        none: dict[str | None, int] = {}
-        for i, (window, key) in enumerate(zip(windows.tolist(), keys, strict=True)):
-            of_window = self._rows.get(window, none)
-            row = of_window.get(key)
-            if row is None and adding:
-                row = len(self.keys)
-                self._rows.setdefault(window, {})[key] = row
-                self.keys.append(key)
-            found[i] = -1 if row is None else row
-        if adding:
-            self._grow(len(self.keys))
-            self["window_start_us"][found] = windows
+        if not adding:
+            return self._index.find(windows, keys)
+        found = self._index.add(windows, keys)
+        self._grow(len(self._index))
+        self["window_start_us"][found] = windows
         return found
+
+    def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
+        """`rows_of` the columns ``window_start_us`` and ``key`` of a table."""
+        return self.rows_of(ints(facts["window_start_us"]), facts["key"], adding=adding)
 
     def absorb(self, facts: pa.Table) -> None:
         """Fold fact rows in; of rows that are none, or did not decode, only what they say of lateness."""
@@ -133,7 +129,7 @@ class Cells:
         facts = contributing(facts)
         if not facts.num_rows:
             return
-        rows = self.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist(), adding=True)
+        rows = self.rows_of_facts(facts, adding=True)
         batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         np.minimum.at(self["first_batch"], rows, batch)
         np.minimum.at(self["first_seen_us"], rows, lookup_us)
@@ -161,15 +157,12 @@ class Cells:
         if goes.any():
             self.lateness.forget(oldest_end(starts, goes))
         self._columns = {name: self[name][stay] for name in self._columns}
-        self.keys = [self.keys[row] for row in stay.tolist()]
         self._size = len(stay)
-        self._rows = {}
-        for row, (window, key) in enumerate(zip(self["window_start_us"].tolist(), self.keys, strict=True)):
-            self._rows.setdefault(window, {})[key] = row
+        self._index.keep(stay)
 
-    def names(self, rows: Iterable[int]) -> list[str | None]:
-        """Keys of some cells."""
-        return [self.keys[row] for row in rows]
+    def keys(self, rows: Ints | None = None) -> pa.Array:
+        """Keys of some cells, of all by default: texts or null."""
+        return self._index.keys(np.arange(self._size) if rows is None else rows)
 
     def _grow(self, size: int) -> None:
         room = len(self._columns["window_start_us"])

@@ -142,7 +142,7 @@ def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[
     windows = ints(facts["window_start_us"])
     wanted = np.unique(cells["window_start_us"][np.fromiter(local, dtype=np.int64, count=len(local))])
     facts = facts.filter(pa.array(np.isin(windows, wanted)))
-    rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
+    rows = cells.rows_of_facts(facts)
     numbers = np.fromiter((local.get(row, -1) for row in rows.tolist()), dtype=np.int64, count=len(rows))
     mine = numbers >= 0
     return (facts.filter(pa.array(mine)), numbers[mine]) if mine.any() else None

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from validator.model.books import Books, Retirement
-from validator.reconcile.arrays import ABSENT, Bools, ints
+from validator.reconcile.arrays import ABSENT, Bools
 from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
@@ -162,7 +162,7 @@ def plan(
     until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         facts = contributing(part)
-        rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
+        rows = cells.rows_of_facts(facts)
         if judging.rules.asks_lateness:
             said = part if positions is None else positions.unsettled(part)
             late += [{**row, "epoch": now} for row in kept(said, until_us)]
