@@ -36,9 +36,11 @@ def clock(at_us: int, watermark_us: int = WATERMARK_US) -> Clock:
 
 
 def books(batch: int, at_us: int, watermark_us: int = WATERMARK_US) -> Books:
-    place = PartitionId("input", 0)
-    frontier = Frontier("input", "input", 0, "topic", 0, 10, 0, 10, 10, at_us)
-    return Books(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=watermark_us, frontiers={place: frontier})
+    frontiers = {
+        PartitionId(side, 0): Frontier(side, side, 0, "topic", 0, 10, 0, 10, 10, at_us, read_through_us=at_us)
+        for side in ("input", "output")
+    }
+    return Books(TIME_RULES, batch=batch, lookup_us=at_us, watermark_us=watermark_us, frontiers=frontiers)
 
 
 class Run:
@@ -193,35 +195,6 @@ def test_a_cell_that_closes_when_it_is_old_stays_until_its_loss_is_proven(tmp_pa
     run.retire()
     assert not len(run.judging.cells), "it is not kept for good"
     assert run.judging.absorb(None, clock(last), {}).counts["missing"] == 2
-
-
-@pytest.mark.parametrize(("behind", "lost"), [("outputs", "missing"), ("inputs", "unknown_id")])
-def test_a_cell_stays_until_what_was_behind_decides_it_and_leaves_undecided_after_twice_the_retention(
-    tmp_path: Path, behind: str, lost: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Run(tmp_path / "state")
-
-    def lagging(at_us: int) -> Clock:
-        if behind == "inputs":
-            return replace(clock(at_us), inputs_us=START_US - 1)
-        return replace(clock(at_us), outputs_us=START_US, unheld_outputs_us=START_US)
-
-    told = [fact("input", [1], batch=0, lookup_us=START_US, key="a")]
-    if behind == "inputs":
-        told.append(fact("output", [1, 2], batch=0, lookup_us=START_US, key="a"))
-    later = START_US + RETENTION_US + 2 * EPOCH_US
-    run.batch(START_US, *told)
-    for at in (later, START_US + 4 * RETENTION_US):
-        run.batch(at)
-        run.judging.absorb(None, lagging(at), {})
-        monkeypatch.setattr(Books, "clock", lambda self, at=at: lagging(at))
-        run.retire()
-        monkeypatch.undo()
-        if at == later:
-            assert run.judging.cells.keys().to_pylist() == ["a"]
-    assert not len(run.judging.cells)
-    sums = run.judging.absorb(None, clock(at), {})
-    assert (sums.counts[lost], sums.undecided_retired > 0) == (0, True)
 
 
 def test_a_cell_whose_ids_are_not_compared_yet_is_counted_as_an_estimate(tmp_path: Path) -> None:

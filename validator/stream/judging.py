@@ -41,14 +41,14 @@ COMPARED_AT_ONCE: Final = 4_000_000
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
     ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
-    ``cells_estimated``: how many have answers that are counted by number, since their ids are not compared yet.
+    ``cells_estimated``: those whose counts are estimates, because their ids are not compared yet.
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
     that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
     ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
-    due when retention dropped their cells, and are in none of the others; ``undecided_retired``: contributions of
-    retired cells of which it was not decided what they are.
+    due when retention dropped their cells, and are in none of the others; ``cells_undecided``: retired
+    cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
     ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
     doubt whose end proves nothing of it: it is not on record, and is never confirmed.
     """
@@ -67,6 +67,7 @@ class Sums:
     cells_missing: int = 0
     cells_settled: int = 0
     cells_estimated: int = 0
+    cells_undecided: int = 0
     doubtful: int = 0
     unconsumed_overdue: int = 0
     unconsumed_due_us: int | None = None
@@ -76,7 +77,6 @@ class Sums:
     blocked: int = 0
     unconsumed_retired: int = 0
     blocked_retired: int = 0
-    undecided_retired: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
@@ -84,7 +84,7 @@ class Sums:
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
-        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "estimated")
+        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "undecided")
         whole = [f"cells_{name}" for name in cells]
         others = (
             "matched",
@@ -120,7 +120,6 @@ class Sums:
             blocked=self.counts["blocked"],
             unconsumed_retired=retired.unconsumed_overdue,
             blocked_retired=retired.blocked_overdue,
-            undecided_retired=sum(retired.counts.get(name, 0) for name in ("pending", "overdue", "unresolved")),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -309,7 +308,7 @@ class Judging:
             cells_in_excess=count(np.logical_or.reduce([kept[name] > 0 for name in EXCESS])),
             cells_missing=count(kept["missing"] > 0),
             cells_settled=count(it.settled),
-            cells_estimated=count(it.provisional & (observed > 0)),
+            cells_estimated=count(it.provisional & (observed > 0) & it.in_scope),
             doubtful=total(it.doubtful, chosen),
             unconsumed_overdue=total(it.unconsumed_overdue, chosen),
             unconsumed_due_us=earliest(it.unconsumed_overdue > 0),
