@@ -38,7 +38,7 @@ class Fed:
     decode."""
 
     topic: str
-    ids: tuple[int, ...] | None
+    ids: tuple[int | str, ...] | None
     window_us: int = 0
     key: str = "a"
 
@@ -88,13 +88,15 @@ class FedRun:
 
     state: Path
     settings: tuple[str, ...] = ()
+    example: str = "clickstream"
+    """Another one's name."""
     now_us: int = NOON_US
     runner: BatchRunner = field(init=False)
     _unread: list[tuple[int, Fed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
-        self.config = loads(EXAMPLES["clickstream"], self.state, given, environment={})
+        self.config = loads(EXAMPLES[self.example], self.state, given, environment={})
         self.sides = {source.topic: source.side for source in sources_of(self.config)}
         self.logs = _Logs(dict.fromkeys(self.sides, 0))
         self.restart()
@@ -177,12 +179,17 @@ class FedRun:
 
 
 def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
-    row = fact(side, one.ids or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
+    numbers = [id_ for id_ in one.ids or () if isinstance(id_, int)]
+    texts = [id_ for id_ in one.ids or () if isinstance(id_, str)]
+    row = fact(side, numbers or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
     place = {"topic": one.topic, "records": 1, "first_offset": offset, "last_offset": offset}
     if one.ids is None:
         nothing = dict.fromkeys(("window_start_us", "key", "newest_event_time_us", "min_id", "max_id"))
         return {**row, **place, **nothing, "status": UNDECODABLE, "contributions": 0, "ids": [], "results": []}
     if side == "output":
-        result = {"offset": offset, "time_us": at_us, "ids": list(one.ids), "text_ids": []}
-        return {**row, **place, "results": [result]}
-    return {**row, **place, "ids": [{"id": number, "offset": offset} for number in one.ids]}
+        result = {"offset": offset, "time_us": at_us, "ids": numbers, "text_ids": texts}
+        return {**row, **place, "contributions": len(one.ids), "results": [result]}
+    of_event = {
+        name: [{"id": id_, "offset": offset} for id_ in ids] for name, ids in (("ids", numbers), ("text_ids", texts))
+    }
+    return {**row, **place, **of_event}

@@ -60,6 +60,11 @@ EXPANSION_FIELDS: Final = (
 and ``unknown``: observed ids that the cell does not expect, by whether any cell does. The last four count
 its results."""
 
+OF_INPUT: Final = ("given", "matched", "lacking")
+"""What is known of each input topic in a cell: its events; how many of them are in results, and how many would be
+missing once it is time, as the last comparison found. Where other inputs have its id too, an event is matched by the
+results that are left after theirs; where repeats collapse it is in neither number."""
+
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
     *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us", "epoch"),
@@ -87,7 +92,8 @@ class Cells:
     ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
     ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
     Times ``*_time_us`` are broker times; an answer is a result, a late or a rejected record. ``x_*``:
-    `EXPANSION_FIELDS`, absent before a comparison. ``epoch``: newest one with its facts. What the derived tables say of
+    `EXPANSION_FIELDS`, absent before a comparison. Of each topic in ``inputs``, ``given/*``: events; ``matched/*``,
+    ``lacking/*``: what a comparison found of them. ``epoch``: newest one with its facts. What the derived tables say of
     the cell: ``told_digest``, hash of its verdict; and of each class of violations ``told_*``, contributions in it,
     ``confirmed_*``, how many of them are confirmed, ``began_*``, since when it has any.
     """
@@ -102,6 +108,7 @@ class Cells:
             name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *of_told)
         }
         self.lateness = Lateness()
+        self.inputs: list[str] = []
 
     def __len__(self) -> int:
         return self._size
@@ -142,6 +149,8 @@ class Cells:
             where = rows[mine]
             for part, values in sums.items():
                 np.add.at(self[f"{name}_{part}"], where, values[mine])
+            if side is Side.INPUT:
+                self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
             np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
             if side is Side.OUTPUT:
                 np.add.at(self["results"], where, ints(facts["records"], 0)[mine])
@@ -149,6 +158,15 @@ class Cells:
             np.maximum.at(self[last], where, ints(facts["last_time_us"])[mine])
             if side in _TIMED:
                 np.minimum.at(self[f"first_{_TIMED[side]}_time_us"], where, ints(facts["first_time_us"], NEVER)[mine])
+
+    def _add_given(self, topics: pa.ChunkedArray, rows: Ints, events: Ints) -> None:
+        for topic in pc.unique(topics).to_pylist():
+            if topic not in self.inputs:
+                self.inputs.append(topic)
+                for part in OF_INPUT:
+                    self._columns[f"{part}/{topic}"] = np.zeros_like(self._columns["results"])
+            mine = is_one_of(topics, topic)
+            np.add.at(self[f"given/{topic}"], rows[mine], events[mine])
 
     def drop(self, goes: Bools) -> None:
         """Forget the cells for which ``goes`` holds; all row numbers change."""
@@ -182,5 +200,5 @@ _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 def _initial(name: str) -> int:
     if name in MINIMA:
         return NEVER
-    counted = name in SUMS or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
+    counted = name in SUMS or "/" in name or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
     return 0 if counted else ABSENT

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 
 from validator.model.books import Books
+from validator.model.configuration_doubt import InputCounts
 from validator.model.frontier import Clock
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.reconcile.cells import Cells
@@ -50,7 +51,8 @@ class Sums:
     due when retention dropped their cells, and are in none of the others; ``cells_undecided``: retired
     cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
     ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
-    doubt whose end proves nothing of it: it is not on record, and is never confirmed.
+    doubt whose end proves nothing of it: it is not on record, and is never confirmed. ``inputs``: by topic, where there
+    are several.
     """
 
     counts: dict[str, int]
@@ -81,6 +83,7 @@ class Sums:
     settled_expected: int = 0
     settled_handled: int = 0
     settled_exact: int = 0
+    inputs: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
@@ -104,6 +107,10 @@ class Sums:
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
+            inputs={
+                topic: self.inputs.get(topic, InputCounts()).plus(other.inputs.get(topic, InputCounts()))
+                for topic in sorted({*self.inputs, *other.inputs})
+            },
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
@@ -137,6 +144,7 @@ class Sums:
         return cls(
             **{"on_record": counted, "matched": matched, "carried": carried}
             | {name: value for name, value in kept.items() if name in known}
+            | {"inputs": {topic: InputCounts(**it) for topic, it in kept.get("inputs", {}).items()}}
         )
 
     @classmethod
@@ -318,6 +326,10 @@ class Judging:
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),
             settled_exact=total(np.maximum(processed - it.counts["duplicate"], 0), settled),
+            inputs={
+                topic: InputCounts(**{name: total(values, chosen) for name, values in of_topic.items()})
+                for topic, of_topic in it.of_inputs.items()
+            },
         )
 
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:

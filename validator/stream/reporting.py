@@ -225,8 +225,14 @@ def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
     them."""
     classes = record.suspected(books, sums)
-    classes |= configuration_doubt.suspected(books, sums.counts, sums.matched, sums.carried, collapse=record.collapse)
+    classes |= _of_configuration(books, record, sums)
     return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
+
+
+def _of_configuration(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
+    return configuration_doubt.suspected(
+        books, sums.counts, sums.matched, sums.carried, collapse=record.collapse, inputs=sums.inputs
+    )
 
 
 def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
@@ -236,7 +242,7 @@ def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
 
 def withdrawn(books: Books, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing is confirmed any more: in nearly nothing the configuration fits."""
-    return configuration_doubt.withdrawn(books, sums.counts, sums.carried)
+    return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs)
 
 
 def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
@@ -245,9 +251,7 @@ def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozen
     A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any other
     doubt may end with records that explain what retired cells held, and those are judged no more.
     """
-    classes = set(
-        configuration_doubt.suspected(books, sums.counts, sums.matched, sums.carried, collapse=record.collapse)
-    )
+    classes = set(_of_configuration(books, record, sums))
     if math.isinf(record.hidden_inputs(books)):
         classes |= set(EXCESS)
     if math.isinf(record.hidden_answers(books)):
