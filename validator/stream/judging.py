@@ -16,7 +16,7 @@ from validator.model.books import Books
 from validator.model.frontier import Clock
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, present
 from validator.reconcile.cells import Cells
-from validator.reconcile.compare import Place, PlaceOffsets, compare, expanded
+from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -322,12 +322,34 @@ class Judging:
         )
 
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:
+        compared = self._compared(rows, places, self.known.inputs_with)
+        expanded(self.cells, compared, judged.version)
+        self.evidence.update(compared.evidence)
+
+    def _compared(
+        self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[AskedIds], AskedIds]
+    ) -> Compared:
         windows = self.cells["window_start_us"][rows]
         oldest = int(self.cells["first_batch"][rows].min())
         near = self.known.of_windows(oldest, int(windows.min()), int(windows.max()))
-        compared = compare(self.cells, rows, near, self.rules, places, self.known.inputs_with)
-        expanded(self.cells, compared, judged.version)
-        self.evidence.update(compared.evidence)
+        return compare(self.cells, rows, near, self.rules, places, known)
+
+    def foreign_ids(self, chosen: Bools) -> Iterator[AskedIds]:
+        """The ids that answers of some of the judged cells carry and that these cells do not expect, of those cells of
+        which an input is known to have some; in parts that fit into memory."""
+        it = self.judged
+        assert it is not None, "cells were judged before their ids are asked for"
+        rows = np.flatnonzero(chosen & ((it.on_record["misplaced"] > 0) | (self.cells["x_known"] > 0)))
+        asked: list[AskedIds] = []
+
+        def taken(ids: AskedIds) -> AskedIds:
+            asked.append(ids)
+            return ids
+
+        for part in self._apart(rows) if len(rows) else ():
+            self._compared(part, {}, taken)
+            yield from asked
+            asked.clear()
 
     def _apart(self, wanting: Ints) -> Iterator[Ints]:
         """The cells in parts whose contributions fit into memory, neighbouring windows together."""
