@@ -59,6 +59,9 @@ EXPANSION_FIELDS: Final = (
 and ``unknown``: observed ids that the cell does not expect, by whether any cell does. The last four count
 its results."""
 
+STALE: Final = -1
+"""``x_version`` of a comparison that is to be made again, though what it found is still proven."""
+
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
     *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us", "epoch"),

@@ -15,7 +15,7 @@ import pyarrow as pa
 from validator.model.books import Books
 from validator.model.frontier import Clock
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, present
-from validator.reconcile.cells import Cells
+from validator.reconcile.cells import STALE, Cells
 from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
@@ -30,6 +30,7 @@ from validator.reconcile.judge import (
     judge,
     tell_verdicts,
 )
+from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import confirmed_of, tell_violations
 from validator.state.known_facts import KnownFacts
 
@@ -199,6 +200,7 @@ class Judging:
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
+    _unknown: UnknownIds = field(default_factory=UnknownIds)
 
     def absorb(
         self,
@@ -221,6 +223,7 @@ class Judging:
         if facts is not None:
             self.known.add(facts)
             cells.absorb(facts)
+            cells["x_version"][self._unknown.read(facts)] = STALE
         if _went_back(self._places, places):
             # What was consumed is not any more: what rests on it is compared again, as after a restart.
             cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
@@ -252,6 +255,7 @@ class Judging:
         assert self.judged is not None, "cells were judged before they are retired"
         self._tell()
         self.cells.drop(goes)
+        self._unknown.drop(goes)
         # What was judged is told; the next batch judges what stays.
         self.judged = None
         self.retired = retired
@@ -324,6 +328,7 @@ class Judging:
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:
         compared = self._compared(rows, places, self.known.inputs_with)
         expanded(self.cells, compared, judged.version)
+        self._unknown.compared(rows, compared.unknown, compared.unknown_texts)
         self.evidence.update(compared.evidence)
 
     def _compared(
