@@ -18,6 +18,7 @@ from validator.model.classes import Verdict
 from validator.model.snapshot import Snapshot
 from validator.reconcile.unknown_ids import UnknownIds
 from validator.state.tables import StateTables, Table
+from validator.stream.ids_kept import _with_ids
 
 HOUR_US = 60 * MINUTE_US
 
@@ -101,6 +102,20 @@ def test_an_unknown_id_that_an_input_has_later_becomes_misplaced(tmp_path: Path,
         run.restart()
     run.feed([Fed("click", (2,), MINUTE_US, "b")])
     assert _violations(run.feed([])) == ({"misplaced": 1}, {}, {"unknown_id": 1})
+
+
+def test_texts_are_kept_as_integers_are() -> None:
+    event = fact("input", [1, 2], batch=3, lookup_us=4, key="own")
+    named = {**event, "ids": [], "text_ids": [{"id": "x", "offset": 7}, {"id": "y", "offset": 8}]}
+    other = fact("input", [5], batch=3, lookup_us=4)
+    rows = list(_with_ids(facts(event, named, other), (np.array([2, 9]), ["y", "z"]), 60))
+    assert [(row["ids"], row["text_ids"]) for row in rows] == [
+        ([{"id": 2, "offset": 1}], []),
+        ([], [{"id": "y", "offset": 8}]),
+    ]
+    assert [(row["status"], row["batch"], row["key"], row["epoch"]) for row in rows] == [(KNOWN, 3, "own", 60)] * 2
+    assert [row["min_id"] for row in rows] == [2, None]
+    assert not list(_with_ids(facts(event, named), (np.array([9]), []), 60))
 
 
 def test_texts_and_integers_of_cells_that_stay_are_found() -> None:
