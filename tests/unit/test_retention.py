@@ -59,12 +59,14 @@ class Run:
         self.judging.absorb(told, clock(at_us, watermark_us), {})
 
     def retire(self) -> None:
-        new, carried, goes = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
+        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
+        new = plan.retired
         self.books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
         mark = mark_row(self.books, new.to_mark(), RETENTION_US)
-        self._append(pa.concat_tables([carried, frontier_rows(self.books, None, RETENTION_US), mark]))
+        self._append(pa.concat_tables([plan.carried, frontier_rows(self.books, None, RETENTION_US), mark]))
         self.retired = new
-        self.judging.retire(goes, new.sums)
+        self.judging.retire(plan.goes, new.sums)
+        self.judging.known.forget(plan.newest_batch + 1)
         retiring.drop_folders(self.tables, new.through_epoch)
 
     def epochs(self) -> set[int]:

@@ -2,8 +2,8 @@
 leave the facts table.
 
 The decision is one commit to the facts table: a mark with the totals of what is retired, and again the rows of dropped
-epochs whose cells stay, what all of them say of lateness, and other marks. Killed before it, nothing happened; killed
-after it, the next start finds the mark, and drops the folders that are left.
+epochs whose cells stay, what all of them say of lateness, ids that have to stay known, and other marks. Killed before
+it, nothing happened; killed after it, the next start finds the mark, and drops the folders that are left.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from validator.reconcile.lateness import kept
 from validator.state.positions import ANEW, MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
+from validator.stream.ids_kept import ids_kept
 from validator.stream.judging import Judging, Sums
 
 _PREFIX: Final = "retired "
@@ -97,6 +98,17 @@ class Retired:
         return Positions() if self.positions is None else Positions.from_json(self.positions)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What retention does: its mark, the rows to append again, and which of the judged cells leave. ``newest_batch``:
+    the last one whose facts are all among these rows, or gone."""
+
+    retired: Retired
+    carried: pa.Table
+    goes: Bools
+    newest_batch: int
+
+
 def retired_so_far(tables: StateTables) -> Retired:
     """The newest mark of retention in the facts table."""
     newest: tuple[int, str] | None = None
@@ -146,8 +158,8 @@ def plan(
     retention_us: int,
     positions: Positions | None = None,
     unprovable: frozenset[str] = frozenset(),
-) -> tuple[Retired, pa.Table, Bools]:
-    """What retirement would do now: its mark, the rows to append again, and which of the judged cells leave.
+) -> Plan:
+    """What retirement would do now.
 
     ``positions``: those of undecodable records, as they are known now. ``unprovable``: the classes of violations of
     which what is only suspected in these cells is never to be confirmed.
@@ -170,7 +182,9 @@ def plan(
     rests: dict[str, dict[str, Any]] = {}
     late: list[dict[str, Any]] = []
     until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
+    newest_batch = -1
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
+        newest_batch = max(newest_batch, int(ints(part["batch"]).max()))
         facts = contributing(part)
         rows = cells.rows_of_facts(facts)
         if judging.rules.asks_lateness:
@@ -186,9 +200,10 @@ def plan(
             is_folded = mark["mark"].startswith((_PREFIX, MARK, ANEW))
             if not is_folded and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
-    carried.append(rows_of(Table.FACTS, [*rests.values(), *late]))
+    known_ids = ids_kept(tables, judging, goes, through, now)
+    carried.append(rows_of(Table.FACTS, [*rests.values(), *late, *known_ids]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
-    return new, pa.concat_tables(carried), goes
+    return Plan(new, pa.concat_tables(carried), goes, newest_batch)
 
 
 def _passed(judging: Judging, books: Books) -> Bools:
