@@ -31,6 +31,7 @@ from validator.state.positions import ANEW, MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.judging import Judging, Sums
+from validator.stream.void import rereads_of, without_void
 
 _PREFIX: Final = "retired "
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
@@ -160,11 +161,13 @@ def plan(
     rests: dict[str, dict[str, Any]] = {}
     late: list[dict[str, Any]] = []
     until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
+    rereads = rereads_of(tables)
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         facts = contributing(part)
         rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
         if judging.rules.asks_lateness:
-            said = part if positions is None else positions.unsettled(part)
+            said = without_void(part, rereads)
+            said = said if positions is None else positions.unsettled(said)
             late += [{**row, "epoch": now} for row in kept(said, until_us)]
         stays = rows >= 0
         stays[stays] = ~goes[rows[stays]]
