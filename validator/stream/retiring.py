@@ -23,7 +23,7 @@ import pyarrow.dataset as ds
 
 from validator.model.books import Books, Retirement
 from validator.model.frontier import read_but_for_open_transactions_us
-from validator.reconcile.arrays import ABSENT, Bools
+from validator.reconcile.arrays import ABSENT, Bools, ints
 from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
@@ -33,6 +33,7 @@ from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of
 from validator.stream.ids_kept import ids_kept
 from validator.stream.judging import Judging, Sums
+from validator.stream.void import rereads_of, without_void
 
 _PREFIX: Final = "retired "
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
@@ -183,12 +184,14 @@ def plan(
     late: list[dict[str, Any]] = []
     until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
     newest_batch = -1
+    rereads = rereads_of(tables)
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         newest_batch = max(newest_batch, int(ints(part["batch"]).max()))
         facts = contributing(part)
         rows = cells.rows_of_facts(facts)
         if judging.rules.asks_lateness:
-            said = part if positions is None else positions.unsettled(part)
+            said = without_void(part, rereads)
+            said = said if positions is None else positions.unsettled(said)
             late += [{**row, "epoch": now} for row in kept(said, until_us)]
         stays = rows >= 0
         stays[stays] = ~goes[rows[stays]]
