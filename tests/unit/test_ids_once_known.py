@@ -35,7 +35,7 @@ def _violations(shown: Snapshot) -> tuple[dict[str, int], dict[str, int], dict[s
 
 
 def _keys(run: FedRun) -> list[str | None]:
-    return sorted(run.runner.judging.cells.keys, key=str)
+    return sorted(run.runner.judging.cells.keys().to_pylist(), key=str)
 
 
 @pytest.fixture

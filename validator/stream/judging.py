@@ -85,6 +85,7 @@ class Sums:
     settled_handled: int = 0
     settled_exact: int = 0
     inputs: dict[str, InputCounts] = field(default_factory=dict)
+    asides: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
@@ -108,10 +109,8 @@ class Sums:
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
-            inputs={
-                topic: self.inputs.get(topic, InputCounts()).plus(other.inputs.get(topic, InputCounts()))
-                for topic in sorted({*self.inputs, *other.inputs})
-            },
+            inputs=_both(self.inputs, other.inputs),
+            asides=_both(self.asides, other.asides),
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
@@ -145,7 +144,10 @@ class Sums:
         return cls(
             **{"on_record": counted, "matched": matched, "carried": carried}
             | {name: value for name, value in kept.items() if name in known}
-            | {"inputs": {topic: InputCounts(**it) for topic, it in kept.get("inputs", {}).items()}}
+            | {
+                name: {part: InputCounts(**it) for part, it in kept.get(name, {}).items()}
+                for name in ("inputs", "asides")
+            }
         )
 
     @classmethod
@@ -164,6 +166,11 @@ def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffse
         for place, frontier in books.frontiers.items()
         if frontier.side == Side.INPUT.value
     }
+
+
+def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts]) -> dict[str, InputCounts]:
+    nothing = InputCounts()
+    return {part: these.get(part, nothing).plus(those.get(part, nothing)) for part in sorted({*these, *those})}
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:
@@ -303,6 +310,12 @@ class Judging:
             for name in VIOLATIONS
         }
 
+        def parted(of_parts: Mapping[str, Mapping[str, Ints]]) -> dict[str, InputCounts]:
+            return {
+                part: InputCounts(**{name: total(values, chosen) for name, values in counts.items()})
+                for part, counts in of_parts.items()
+            }
+
         def earliest(condition: Bools) -> int | None:
             return present(due[condition & chosen].min(initial=NEVER))
 
@@ -330,10 +343,8 @@ class Judging:
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),
             settled_exact=total(np.maximum(processed - it.counts["duplicate"], 0), settled),
-            inputs={
-                topic: InputCounts(**{name: total(values, chosen) for name, values in of_topic.items()})
-                for topic, of_topic in it.of_inputs.items()
-            },
+            inputs=parted(it.of_inputs),
+            asides=parted(it.of_asides),
         )
 
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:

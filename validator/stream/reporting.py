@@ -12,6 +12,7 @@ from validator.config.model import Config
 from validator.model import configuration_doubt
 from validator.model.books import Books
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
+from validator.model.configuration_doubt import asides_in_doubt
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
@@ -252,6 +253,8 @@ def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozen
     doubt may end with records that explain what retired cells held, and those are judged no more.
     """
     classes = set(_of_configuration(books, record, sums))
+    if asides_in_doubt(sums.asides):
+        classes |= record.suspected(books, sums)
     if math.isinf(record.hidden_inputs(books)):
         classes |= set(EXCESS)
     if math.isinf(record.hidden_answers(books)):
