@@ -38,7 +38,7 @@ class Fed:
     decode."""
 
     topic: str
-    ids: tuple[int, ...] | None
+    ids: tuple[int | str, ...] | None
     window_us: int = 0
     key: str = "a"
 
@@ -46,10 +46,14 @@ class Fed:
 @dataclass
 class _Logs:
     """Brokers: the topics that exist, all of one partition, and how many records each has. ``committed``: the offset of
-    the engine's group."""
+    the engine's group; ``open_from``: topic -> the offset from which on an open transaction hides its records."""
 
     ends: dict[str, int]
     committed: int | None = None
+    open_from: dict[str, int] = field(default_factory=dict)
+
+    def visible_end(self, name: str) -> int:
+        return self.open_from.get(name, self.ends[name])
 
     def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
         del optional
@@ -57,7 +61,7 @@ class _Logs:
 
     def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
         return {
-            PartitionId(name, 0): Lookup(f"id-{name}", 0, self.ends[name], self.ends[name], self.committed)
+            PartitionId(name, 0): Lookup(f"id-{name}", 0, self.ends[name], self.visible_end(name), self.committed)
             for name in topics
         }
 
@@ -80,16 +84,19 @@ class _FedRunner(BatchRunner):
 
 @dataclass
 class FedRun:
-    """The clickstream example, with ``settings``; every batch is read to the ends. ``now_us`` goes on by the caller."""
+    """The clickstream example, with ``settings``. ``now_us`` goes on by the caller."""
 
     state: Path
     settings: tuple[str, ...] = ()
+    example: str = "clickstream"
+    """Another one's name."""
     now_us: int = NOON_US
     runner: BatchRunner = field(init=False)
+    _unread: list[tuple[int, Fed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
-        self.config = loads(EXAMPLES["clickstream"], self.state, given, environment={})
+        self.config = loads(EXAMPLES[self.example], self.state, given, environment={})
         self.sides = {source.topic: source.side for source in sources_of(self.config)}
         self.logs = _Logs(dict.fromkeys(self.sides, 0))
         self.restart()
@@ -132,18 +139,27 @@ class FedRun:
             now_us=lambda: self.now_us,
         )
 
-    def feed(self, records: Sequence[Fed], *, after_us: int = 1) -> Snapshot:
-        """A batch, so long after the one before; what is published of it."""
-        self.now_us += after_us
-        rows = []
+    def send(self, *records: Fed) -> None:
+        """Append records that a later batch reads."""
         for one in records:
-            offset = self.logs.ends[one.topic]
+            self._unread.append((self.logs.ends[one.topic], one))
             self.logs.ends[one.topic] += 1
-            rows.append(_row(one, self.sides[one.topic], offset, self.now_us))
+
+    def feed(self, records: Sequence[Fed], *, after_us: int = 1, but: Sequence[str] = ()) -> Snapshot:
+        """A batch, so long after the one before, with all visible records but those of the topics ``but``; what is
+        published of it."""
+        self.now_us += after_us
+        self.send(*records)
         runner = cast("_FedRunner", self.runner)
-        runner.rows = rows
-        ends = {PartitionId(topic, 0): end for topic, end in self.logs.ends.items()}
-        runner.advance(cast("DataFrame", object()), ends)
+        known = {place.topic: frontier.next_offset for place, frontier in runner.books.frontiers.items()}
+        ends = {name: known[name] if name in but else self.logs.visible_end(name) for name in self.logs.ends}
+        runner.rows = [
+            _row(one, self.sides[one.topic], offset, self.now_us)
+            for offset, one in self._unread
+            if offset < ends[one.topic]
+        ]
+        self._unread = [(offset, one) for offset, one in self._unread if offset >= ends[one.topic]]
+        runner.advance(cast("DataFrame", object()), {PartitionId(name, 0): end for name, end in ends.items()})
         return self.shown()
 
     def end(self) -> Snapshot:
@@ -163,12 +179,17 @@ class FedRun:
 
 
 def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
-    row = fact(side, one.ids or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
+    numbers = [id_ for id_ in one.ids or () if isinstance(id_, int)]
+    texts = [id_ for id_ in one.ids or () if isinstance(id_, str)]
+    row = fact(side, numbers or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
     place = {"topic": one.topic, "records": 1, "first_offset": offset, "last_offset": offset}
     if one.ids is None:
         nothing = dict.fromkeys(("window_start_us", "key", "newest_event_time_us", "min_id", "max_id"))
         return {**row, **place, **nothing, "status": UNDECODABLE, "contributions": 0, "ids": [], "results": []}
     if side == "output":
-        result = {"offset": offset, "time_us": at_us, "ids": list(one.ids), "text_ids": []}
-        return {**row, **place, "results": [result]}
-    return {**row, **place, "ids": [{"id": number, "offset": offset} for number in one.ids]}
+        result = {"offset": offset, "time_us": at_us, "ids": numbers, "text_ids": texts}
+        return {**row, **place, "contributions": len(one.ids), "results": [result]}
+    of_event = {
+        name: [{"id": id_, "offset": offset} for id_ in ids] for name, ids in (("ids", numbers), ("text_ids", texts))
+    }
+    return {**row, **place, **of_event}

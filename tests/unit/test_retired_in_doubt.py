@@ -86,14 +86,14 @@ class Run:
         """Time passes, and all cells leave."""
         self.batch(after_us=RETENTION_US + 2 * epoch_length_us(RETENTION_US))
         held = unprovable_if_retired(self.books, self.record, self.judging.sums)
-        new, carried, goes = retiring.plan(
-            self.tables, self.judging, self.books, self.retired, RETENTION_US, unprovable=held
-        )
+        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US, unprovable=held)
+        new, goes = plan.retired, plan.goes
         assert goes.all()
         self.books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
         mark = mark_row(self.books, new.to_mark(), RETENTION_US)
-        self._append(pa.concat_tables([carried, frontier_rows(self.books, None, RETENTION_US), mark]))
+        self._append(pa.concat_tables([plan.carried, frontier_rows(self.books, None, RETENTION_US), mark]))
         self.judging.retire(goes, new.sums)
+        self.judging.known.forget(plan.newest_batch + 1)
         self.retired = new
         retiring.drop_folders(self.tables, new.through_epoch)
 

@@ -35,7 +35,7 @@ class PlainEvents:
 
     ``factor`` and ``divisor``: from a number to microseconds; None for ISO 8601 texts. ``rounding``: to which
     microsecond a finer time goes. ``key_bytes``, ``id_bytes``, ``value_bytes``: the most that a key, an id and a value
-    may have; None leaves the value's out.
+    may have.
     """
 
     id: Path
@@ -46,7 +46,7 @@ class PlainEvents:
     rounding: Rounding = "down"
     divisor: int = 1
     id_bytes: int = 2**31
-    value_bytes: int | None = None
+    value_bytes: int = 2**31
     id_type: str = "auto"
     space: IdSpace | None = None
 

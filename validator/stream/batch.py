@@ -357,12 +357,11 @@ class BatchRunner:
         if oldest is None or oldest > retiring.last_droppable(self.books, retention):
             return
         held = unprovable_if_retired(self.books, self.record, self.judging.sums)
-        new, carried, goes = retiring.plan(
-            self.tables, self.judging, self.books, self.retired, retention, self.positions, held
-        )
+        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, retention, self.positions, held)
+        new = plan.retired
         books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
         rows = [
-            carried,
+            plan.carried,
             frontier_rows(books, books.watermark_us, retention),
             mark_row(books, new.to_mark(), retention),
         ]
@@ -370,7 +369,9 @@ class BatchRunner:
         self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
         reach("after_retiring")
         self.books, self.retired = books, new
-        self.judging.retire(goes, new.sums)
+        self.judging.retire(plan.goes, new.sums)
+        # What is known does not depend on whether it is still in memory.
+        self.judging.known.forget(plan.newest_batch + 1)
         retiring.drop_folders(self.tables, new.through_epoch)
         retiring.trim_logs(self.tables.state)
 

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 
 from validator.model.books import Books
+from validator.model.configuration_doubt import InputCounts
 from validator.model.frontier import Clock
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, present
-from validator.reconcile.cells import Cells
-from validator.reconcile.compare import Place, PlaceOffsets, compare, expanded
+from validator.reconcile.cells import STALE, Cells
+from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -30,6 +31,7 @@ from validator.reconcile.judge import (
     judge,
     tell_verdicts,
 )
+from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import confirmed_of, tell_violations
 from validator.state.known_facts import KnownFacts
 
@@ -41,16 +43,17 @@ COMPARED_AT_ONCE: Final = 4_000_000
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
     ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
-    ``cells_estimated``: how many have answers that are counted by number, since their ids are not compared yet.
+    ``cells_estimated``: those whose counts are estimates, because their ids are not compared yet.
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
     that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
     ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
-    due when retention dropped their cells, and are in none of the others; ``undecided_retired``: contributions of
-    retired cells of which it was not decided what they are.
+    due when retention dropped their cells, and are in none of the others; ``cells_undecided``: retired
+    cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
     ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
-    doubt whose end proves nothing of it: it is not on record, and is never confirmed.
+    doubt whose end proves nothing of it: it is not on record, and is never confirmed. ``inputs``: by topic, where there
+    are several.
     """
 
     counts: dict[str, int]
@@ -67,6 +70,7 @@ class Sums:
     cells_missing: int = 0
     cells_settled: int = 0
     cells_estimated: int = 0
+    cells_undecided: int = 0
     doubtful: int = 0
     unconsumed_overdue: int = 0
     unconsumed_due_us: int | None = None
@@ -76,15 +80,16 @@ class Sums:
     blocked: int = 0
     unconsumed_retired: int = 0
     blocked_retired: int = 0
-    undecided_retired: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
     settled_exact: int = 0
+    inputs: dict[str, InputCounts] = field(default_factory=dict)
+    asides: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
-        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "estimated")
+        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "undecided")
         whole = [f"cells_{name}" for name in cells]
         others = (
             "matched",
@@ -104,6 +109,8 @@ class Sums:
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
+            inputs=_both(self.inputs, other.inputs),
+            asides=_both(self.asides, other.asides),
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
@@ -120,7 +127,6 @@ class Sums:
             blocked=self.counts["blocked"],
             unconsumed_retired=retired.unconsumed_overdue,
             blocked_retired=retired.blocked_overdue,
-            undecided_retired=sum(retired.counts.get(name, 0) for name in ("pending", "overdue", "unresolved")),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -138,6 +144,10 @@ class Sums:
         return cls(
             **{"on_record": counted, "matched": matched, "carried": carried}
             | {name: value for name, value in kept.items() if name in known}
+            | {
+                name: {part: InputCounts(**it) for part, it in kept.get(name, {}).items()}
+                for name in ("inputs", "asides")
+            }
         )
 
     @classmethod
@@ -156,6 +166,11 @@ def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffse
         for place, frontier in books.frontiers.items()
         if frontier.side == Side.INPUT.value
     }
+
+
+def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts]) -> dict[str, InputCounts]:
+    nothing = InputCounts()
+    return {part: these.get(part, nothing).plus(those.get(part, nothing)) for part in sorted({*these, *those})}
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:
@@ -199,6 +214,7 @@ class Judging:
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
+    _unknown: UnknownIds = field(default_factory=UnknownIds)
 
     def absorb(
         self,
@@ -221,6 +237,7 @@ class Judging:
         if facts is not None:
             self.known.add(facts)
             cells.absorb(facts)
+            cells["x_version"][self._unknown.read(facts)] = STALE
         if _went_back(self._places, places):
             # What was consumed is not any more: what rests on it is compared again, as after a restart.
             cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
@@ -252,6 +269,7 @@ class Judging:
         assert self.judged is not None, "cells were judged before they are retired"
         self._tell()
         self.cells.drop(goes)
+        self._unknown.drop(goes)
         # What was judged is told; the next batch judges what stays.
         self.judged = None
         self.retired = retired
@@ -292,6 +310,12 @@ class Judging:
             for name in VIOLATIONS
         }
 
+        def parted(of_parts: Mapping[str, Mapping[str, Ints]]) -> dict[str, InputCounts]:
+            return {
+                part: InputCounts(**{name: total(values, chosen) for name, values in counts.items()})
+                for part, counts in of_parts.items()
+            }
+
         def earliest(condition: Bools) -> int | None:
             return present(due[condition & chosen].min(initial=NEVER))
 
@@ -309,7 +333,7 @@ class Judging:
             cells_in_excess=count(np.logical_or.reduce([kept[name] > 0 for name in EXCESS])),
             cells_missing=count(kept["missing"] > 0),
             cells_settled=count(it.settled),
-            cells_estimated=count(it.provisional & (observed > 0)),
+            cells_estimated=count(it.provisional & (observed > 0) & it.in_scope),
             doubtful=total(it.doubtful, chosen),
             unconsumed_overdue=total(it.unconsumed_overdue, chosen),
             unconsumed_due_us=earliest(it.unconsumed_overdue > 0),
@@ -319,15 +343,40 @@ class Judging:
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),
             settled_exact=total(np.maximum(processed - it.counts["duplicate"], 0), settled),
+            inputs=parted(it.of_inputs),
+            asides=parted(it.of_asides),
         )
 
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:
+        compared = self._compared(rows, places, self.known.inputs_with)
+        expanded(self.cells, compared, judged.version)
+        self._unknown.compared(rows, compared.unknown, compared.unknown_texts)
+        self.evidence.update(compared.evidence)
+
+    def _compared(
+        self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[AskedIds], AskedIds]
+    ) -> Compared:
         windows = self.cells["window_start_us"][rows]
         oldest = int(self.cells["first_batch"][rows].min())
         near = self.known.of_windows(oldest, int(windows.min()), int(windows.max()))
-        compared = compare(self.cells, rows, near, self.rules, places, self.known.inputs_with)
-        expanded(self.cells, compared, judged.version)
-        self.evidence.update(compared.evidence)
+        return compare(self.cells, rows, near, self.rules, places, known)
+
+    def foreign_ids(self, chosen: Bools) -> Iterator[AskedIds]:
+        """The ids that answers of some of the judged cells carry and that these cells do not expect, of those cells of
+        which an input is known to have some; in parts that fit into memory."""
+        it = self.judged
+        assert it is not None, "cells were judged before their ids are asked for"
+        rows = np.flatnonzero(chosen & ((it.on_record["misplaced"] > 0) | (self.cells["x_known"] > 0)))
+        asked: list[AskedIds] = []
+
+        def taken(ids: AskedIds) -> AskedIds:
+            asked.append(ids)
+            return ids
+
+        for part in self._apart(rows) if len(rows) else ():
+            self._compared(part, {}, taken)
+            yield from asked
+            asked.clear()
 
     def _apart(self, wanting: Ints) -> Iterator[Ints]:
         """The cells in parts whose contributions fit into memory, neighbouring windows together."""

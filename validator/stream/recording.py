@@ -54,7 +54,7 @@ def record_verdicts(judging: Judging, moment: Moment) -> None:
         "batch": pa.array(np.full(size, moment.batch)),
         "lookup_us": pa.array(np.full(size, moment.lookup_us)),
         "window_start_us": pa.array(cells["window_start_us"][rows]),
-        "key": pa.array(cells.names(rows.tolist()), pa.string()),
+        "key": cells.keys(rows).cast(pa.string()),
         "state": pa.DictionaryArray.from_arrays(pa.array(judged.state[rows]), pa.array(STATES)).cast(pa.string()),
         "closed_us": nullable(cells["closed_us"][rows]),
         **{name: pa.array(judged.counts[name][rows]) for name in (*CONTRIBUTIONS, *RESULTS)},

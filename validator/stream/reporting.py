@@ -12,6 +12,7 @@ from validator.config.model import Config
 from validator.model import configuration_doubt
 from validator.model.books import Books
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
+from validator.model.configuration_doubt import asides_in_doubt
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
@@ -225,8 +226,14 @@ def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
     them."""
     classes = record.suspected(books, sums)
-    classes |= configuration_doubt.suspected(books, sums.counts, sums.matched, sums.carried, collapse=record.collapse)
+    classes |= _of_configuration(books, record, sums)
     return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
+
+
+def _of_configuration(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
+    return configuration_doubt.suspected(
+        books, sums.counts, sums.matched, sums.carried, collapse=record.collapse, inputs=sums.inputs
+    )
 
 
 def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
@@ -236,7 +243,7 @@ def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
 
 def withdrawn(books: Books, sums: Sums) -> frozenset[str]:
     """Violation classes of which nothing is confirmed any more: in nearly nothing the configuration fits."""
-    return configuration_doubt.withdrawn(books, sums.counts, sums.carried)
+    return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs)
 
 
 def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
@@ -245,9 +252,9 @@ def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozen
     A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any other
     doubt may end with records that explain what retired cells held, and those are judged no more.
     """
-    classes = set(
-        configuration_doubt.suspected(books, sums.counts, sums.matched, sums.carried, collapse=record.collapse)
-    )
+    classes = set(_of_configuration(books, record, sums))
+    if asides_in_doubt(sums.asides):
+        classes |= record.suspected(books, sums)
     if math.isinf(record.hidden_inputs(books)):
         classes |= set(EXCESS)
     if math.isinf(record.hidden_answers(books)):
@@ -403,9 +410,10 @@ def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
     if count := sums.unconsumed_retired:
         said = f"{plural(count, 'event was', 'events were')} not consumed {_by_whom(config)} when retention dropped"
         found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
-    if count := sums.undecided_retired:
-        said = f"of {plural(count, 'contribution')} it was not decided what they are when retention dropped their cells"
-        found.append(Doubt(said))
+    if count := sums.cells_undecided:
+        said = f"retention dropped {plural(count, 'cell')} before the verdict was decided"
+        why = "an open transaction held back a topic for twice state.retention"
+        found.append(Doubt(f"{said}, because {why}; a new state begins without this doubt"))
     if count := sums.blocked_retired:
         said = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
         found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))

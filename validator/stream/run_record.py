@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
 from validator.measure.histogram import Tally
@@ -19,6 +19,7 @@ from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
 from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minute
 from validator.model.books import Books
+from validator.model.configuration_doubt import asides_in_doubt
 from validator.model.cut import cut
 from validator.model.snapshot import FaultWindow, ViolationRecord
 from validator.reconcile.judge import EXCESS, VIOLATIONS
@@ -28,6 +29,8 @@ from validator.stream.fault_records import FaultRecords
 from validator.stream.judging import Sums
 from validator.stream.recording import Recorded
 from validator.stream.unexamined import Found
+
+_OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
 
 
 @dataclass
@@ -114,19 +117,26 @@ class RunRecord:
         A hidden input record explains one contribution, in a join its cell: what is in excess beyond that is proven
         (docs/decisions/0091). A hidden late or rejected record answers as many. Once a log was cut back nothing is
         confirmed: what was read there may not be what the pipeline has, and is counted beside what replaced it.
+        While no late record has the id of an event of its cell, each may be of another event than its id says; and so
+        with rejected ones.
         """
         if books.cut_back:
             return frozenset(VIOLATIONS)
         classes = set()
-        hidden = self.hidden_inputs(books)
+        hidden, answers = self.hidden_inputs(books), self.hidden_answers(books)
+        # Late and rejected records that may name other ids than they answer.
+        misnamed = sum(asides_in_doubt(sums.asides).values())
         if hidden:
             classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
+        # Each of them leaves the event that it answers outstanding.
+        explained = hidden + min(misnamed, sum(sums.counts[name] for name in _OUTSTANDING))
+        if explained:
             # Where a pipeline drops repeats, no copy makes a duplicate right.
             explicable = {name for name in EXCESS if name != "duplicate" or not self.collapse}
             excess = sums.cells_in_excess if self.joins else sum(sums.on_record.get(name, 0) for name in explicable)
-            if excess <= hidden:
+            if excess <= explained:
                 classes |= explicable
-        answers = self.hidden_answers(books)
+        answers += misnamed
         missing = sums.cells_missing if self.joins else sums.on_record.get("missing", 0)
         if answers and missing <= answers:
             classes.add("missing")
