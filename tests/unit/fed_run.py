@@ -15,6 +15,7 @@ from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
+from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.snapshot import Snapshot
@@ -24,7 +25,6 @@ from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of
 from validator.stream.generations import _rules_of
-from validator.stream.judging import Judging
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
@@ -44,25 +44,29 @@ class Fed:
 
 
 @dataclass
-class _Logs:
+class Logs:
     """Brokers: the topics that exist, all of one partition, and how many records each has. ``committed``: the offset of
-    the engine's group."""
+    the engine's group. ``made_anew``: topics that were deleted and created again."""
 
     ends: dict[str, int]
     committed: int | None = None
+    made_anew: set[str] = field(default_factory=set)
 
     def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
         del optional
-        return {name: Topic(name, f"id-{name}", (0,)) for name in names if name in self.ends}
+        return {name: Topic(name, self._id(name), (0,)) for name in names if name in self.ends}
 
     def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
         return {
-            PartitionId(name, 0): Lookup(f"id-{name}", 0, self.ends[name], self.ends[name], self.committed)
+            PartitionId(name, 0): Lookup(self._id(name), 0, self.ends[name], self.ends[name], self.committed)
             for name in topics
         }
 
     def policies(self, topics: Iterable[str]) -> dict[str, str]:
         return dict.fromkeys(topics, "delete")
+
+    def _id(self, name: str) -> str:
+        return f"again-{name}" if name in self.made_anew else f"id-{name}"
 
 
 class _FedRunner(BatchRunner):
@@ -80,23 +84,26 @@ class _FedRunner(BatchRunner):
 
 @dataclass
 class FedRun:
-    """The clickstream example, with ``settings``; every batch is read to the ends. ``now_us`` goes on by the caller."""
+    """The clickstream example, with ``settings``; every batch is read to the ends. ``now_us`` goes on by the caller.
+    ``tables``: those of the state; in ``state`` where none are given."""
 
     state: Path
     settings: tuple[str, ...] = ()
     now_us: int = NOON_US
+    tables: StateTables | None = None
     runner: BatchRunner = field(init=False)
 
     def __post_init__(self) -> None:
         given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
         self.config = loads(EXAMPLES["clickstream"], self.state, given, environment={})
         self.sides = {source.topic: source.side for source in sources_of(self.config)}
-        self.logs = _Logs(dict.fromkeys(self.sides, 0))
+        self.logs = Logs(dict.fromkeys(self.sides, 0))
+        self._records: list[tuple[PartitionId, int, Fed]] = []
         self.restart()
 
     def restart(self) -> None:
         """A new process on the state."""
-        tables = StateTables(self.state)
+        tables = StateTables(self.state) if self.tables is None else self.tables
         found = recover(tables, TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after),
                         self.config.oracle.size)  # fmt: skip
         books = found.books
@@ -133,18 +140,25 @@ class FedRun:
         )
 
     def feed(self, records: Sequence[Fed], *, after_us: int = 1) -> Snapshot:
-        """A batch, so long after the one before; what is published of it."""
+        """A batch, so long after the one before, with all that was appended since and ``records``; what is published of
+        it."""
         self.now_us += after_us
-        rows = []
-        for one in records:
-            offset = self.logs.ends[one.topic]
-            self.logs.ends[one.topic] += 1
-            rows.append(_row(one, self.sides[one.topic], offset, self.now_us))
+        self.append(*records)
         runner = cast("_FedRunner", self.runner)
-        runner.rows = rows
+        runner.rows = [
+            _row(one, self.sides[one.topic], offset, self.now_us)
+            for place, offset, one in self._records
+            if offset >= runner.books.frontiers[place].next_offset
+        ]
         ends = {PartitionId(topic, 0): end for topic, end in self.logs.ends.items()}
         runner.advance(cast("DataFrame", object()), ends)
         return self.shown()
+
+    def append(self, *records: Fed) -> None:
+        """More records come into the logs."""
+        for one in records:
+            self._records.append((PartitionId(one.topic, 0), self.logs.ends[one.topic], one))
+            self.logs.ends[one.topic] += 1
 
     def end(self) -> Snapshot:
         """The end of a run with `--once`."""

@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.core.judging import Judging, new_cells
+from validator.core.totals import Sums
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Clock, Frontier, PartitionId
 from validator.reconcile.arrays import ABSENT
@@ -18,7 +20,6 @@ from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
-from validator.stream.judging import Judging, Sums, new_cells
 from validator.stream.recovery import recover
 from validator.stream.retiring import Retired
 

@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from validator.config.durations import format_duration
 from validator.config.model import Config, Input, Output
+from validator.core.judging import Judging, places_of
+from validator.core.totals import Sums
 from validator.measure.canary_recall import CanaryRules, Outcome, Recall
 from validator.measure.canary_rounds import CELLS, Round
 from validator.model.books import Books, TimeRules
@@ -27,7 +29,6 @@ from validator.state.known_facts import KnownFacts
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary_writer import PARTITION, CanaryWriter
 from validator.stream.committing import summaries
-from validator.stream.judging import Judging, Sums, places_of
 from validator.stream.sources import Source
 from validator.stream.starting import first_frontier
 
@@ -101,7 +102,7 @@ class CanaryWatch:
             ),
         )
         self._books: Books | None = None
-        self._judging = self._nothing_judged()
+        self._known, self._judging = self._nothing_judged()
         self._topics: Mapping[str, Topic] = {}
         self._ends: Mapping[PartitionId, int] = {}
         self._sidelined_us = SIDELINED_US_LEAST
@@ -226,12 +227,13 @@ class CanaryWatch:
                 for place, lookup in lookups.items()
             },
         )
-        self._judging = self._nothing_judged()
+        self._known, self._judging = self._nothing_judged()
         self._writer.planted()
         self._recall.forget()
 
-    def _nothing_judged(self) -> Judging:
-        return Judging(KnownFacts(None, first_batch=0), self._rules)
+    def _nothing_judged(self) -> tuple[KnownFacts, Judging]:
+        known = KnownFacts(None, first_batch=0)
+        return known, Judging(known, self._rules)
 
     def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
         """Round's number -> cell -> class -> contributions on record, of all that wait for their verdict."""
@@ -258,7 +260,7 @@ class CanaryWatch:
         self._judging.retire(old, Sums.empty())
         firsts = self._judging.cells["first_batch"]
         assert self._books is not None, "only what was read is judged"
-        self._judging.known.forget(int(firsts.min(initial=self._books.batch + 1)))
+        self._known.forget(int(firsts.min(initial=self._books.batch + 1)))
 
     def _tell(self, sentence: str) -> None:
         """Say it once, until something else is to be said."""
