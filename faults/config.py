@@ -155,7 +155,7 @@ def load(path: str | os.PathLike[str]) -> FaultConfig:
 def mapping_in(file: Path, keys: str) -> dict[str, Any]:
     """What the YAML file holds, unchecked; ``keys`` names in errors what it should. Raises FaultConfigError."""
     try:
-        data = expanded(documents.parse(documents.read(file)), os.environ, file.parent)
+        data = expanded(documents.parse(documents.read(file), texts=[documents.KAFKA_OPTIONS]), os.environ, file.parent)
     except OSError as error:
         raise FaultConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except documents.DocumentRefused as error:

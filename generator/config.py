@@ -104,6 +104,7 @@ class GeneratorConfig(Section):
         return self
 
 
+_TEXTS: Final = (documents.KAFKA_OPTIONS,)
 _OPTIONS: Final = "kafka.options."
 """Below it the rest of a place is one key, and its value is the text that is given."""
 
@@ -116,7 +117,7 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
     """
     file = Path(path)
     try:
-        data = documents.parse(documents.read(file))
+        data = documents.parse(documents.read(file), texts=_TEXTS)
     except OSError as error:
         raise GeneratorConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except documents.DocumentRefused as error:
@@ -161,7 +162,8 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
             yield dotted, documents.text_value(value)
             continue
         try:
-            yield dotted, documents.parse(value)
+            texts = documents.texts_within(_TEXTS, tuple(dotted.split(".")))
+            yield dotted, documents.parse(value, texts=texts)
         except documents.DocumentRefused as error:
             raise GeneratorConfigError(f"{dotted}: its value is not accepted as YAML ({error}).") from error
 

@@ -8,9 +8,7 @@ time.
 from __future__ import annotations
 
 import os
-import random
 import shutil
-import socket
 import tempfile
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -22,18 +20,16 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic
 
 from testbed.broker_settings import FIRST_ID, Listeners, server_properties, written
 from testbed.broker_storage import JARS_LOCK, BrokerError, format_storage
+from testbed.ports import free_ports
 from testbed.processes import OwnedProcess
 from validator.stream.jars import find_java, resolve
 
-__all__ = ["JARS_LOCK", "BrokerError", "EmbeddedBroker", "TimestampType", "free_ports"]
+__all__ = ["JARS_LOCK", "BrokerError", "EmbeddedBroker", "TimestampType"]
 
 READY_SECONDS_MAX = 60.0
 STOP_SECONDS_MAX = 15.0
 _POLL_SECONDS = 0.05
 _START_ATTEMPTS = 3
-# Below the ephemeral ranges of Linux and macOS. A port of those may be taken by any outgoing connection while the
-# broker is down between kill() and restart(), even by a client that then talks to itself.
-_PORTS = range(15000, 32000)
 
 TimestampType = Literal["LogAppendTime", "CreateTime"]
 
@@ -123,10 +119,11 @@ class EmbeddedBroker:
         new_ports = self._ports is None
         for attempt in range(1, _START_ATTEMPTS + 1):
             if self._ports is None:
-                self._link_ports = tuple(free_ports()[0] for _ in self._links)
                 # Kafka wants another port for each listener, also where the addresses differ.
-                self._host_ports = tuple(free_ports()[0] for _ in self._hosts)
-                self._ports = free_ports()
+                of_clients, of_controllers, *others = free_ports(2 + len(self._links) + len(self._hosts))
+                self._ports = of_clients, of_controllers
+                self._link_ports = tuple(others[: len(self._links)])
+                self._host_ports = tuple(others[len(self._links) :])
             self._launch(java.executable, jars)
             try:
                 self.wait_ready()
@@ -268,20 +265,3 @@ class EmbeddedBroker:
     def __exit__(self, *_: object) -> None:
         """Stop the broker."""
         self.stop()
-
-
-def free_ports() -> tuple[int, int]:
-    """Two ports of 127.0.0.1 that are free now, and that no outgoing connection takes later."""
-    draw = random.SystemRandom()
-    found: list[int] = []
-    while len(found) < 2:
-        port = draw.choice(_PORTS)
-        with socket.socket() as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        if port not in found:
-            found.append(port)
-    return found[0], found[1]

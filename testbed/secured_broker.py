@@ -22,9 +22,10 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 
-from testbed.broker import BrokerError, EmbeddedBroker, free_ports
+from testbed.broker import BrokerError, EmbeddedBroker
 from testbed.broker_settings import Listeners, server_properties, written
 from testbed.certificates import Authority
+from testbed.ports import free_port
 
 Listener = Literal["SCRAM", "MUTUAL", "EXPIRED", "OAUTH"]
 PLAIN_USERS: Final = {"plain-user": 'it"s \\ plain'}
@@ -91,7 +92,7 @@ class SecuredBroker(EmbeddedBroker):
     def _server_properties(self) -> str:
         assert self._ports is not None
         if not self._listener_ports:
-            self._listener_ports = {name: free_ports()[0] for name in _PROTOCOLS}
+            self._listener_ports = {name: free_port() for name in _PROTOCOLS}
         listeners = Listeners(*self._ports)
         ours = server_properties(listeners, self.folder / "data", replicas=self.replicas)
         ours["listeners"] += "".join(f",{name}://{_LOOPBACK}:{port}" for name, port in self._listener_ports.items())

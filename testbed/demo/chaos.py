@@ -16,7 +16,7 @@ from faults.errors import NotHealed
 from faults.healing import Patience
 from faults.runner import run as run_timeline
 from testbed import disk
-from testbed.broker import BrokerError, EmbeddedBroker, free_ports
+from testbed.broker import BrokerError, EmbeddedBroker
 from testbed.checkout import python_path, streamproof
 from testbed.demo.brokers import DemoBrokers
 from testbed.demo.day import Day
@@ -40,6 +40,7 @@ from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import RealEngine
 from testbed.engines.settings import Clock, Node
 from testbed.node import PROXY_READY, NodeRelay
+from testbed.ports import free_port
 from testbed.processes import OwnedProcess
 from testbed.run_files import write_yaml
 
@@ -58,7 +59,7 @@ class ChaosDay:
         self._places: Places | None = None
         self._supervisor: Supervisor | None = None
         self._running: Future[None] | None = None
-        self.links = tuple(f"127.0.0.1:{free_ports()[0]}" for _ in day.link_names)
+        self.links = tuple(f"127.0.0.1:{free_port()}" for _ in day.link_names)
         """Where the proxy listens, for the broker to send the engine there."""
         self._relay = NodeRelay(state_folder(folder), node_name(day.engine)) if day.needs_node else None
         self._engine_servers = ""

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 from testbed import run_files
-from testbed.broker import free_ports
 from testbed.demo import measures
 from testbed.demo.options import DemoPlan
 from testbed.demo.targets import WORKERS
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
 from testbed.engines.settings import EngineSettings
+from testbed.ports import free_port
 from testbed.processes import OwnedProcess
 from testbed.run_files import SidecarFile, Topics, write_yaml
 
@@ -174,7 +174,7 @@ def start_prometheus(url: str, folder: Path) -> tuple[OwnedProcess, str]:
     target = url.removeprefix("http://").rstrip("/")
     scrape = {"job_name": "streamproof", "static_configs": [{"targets": [target]}]}
     config = {"global": {"scrape_interval": "1s"}, "scrape_configs": [scrape]}
-    address = f"127.0.0.1:{PROMETHEUS_PORT if _is_free(PROMETHEUS_PORT) else free_ports()[0]}"
+    address = f"127.0.0.1:{PROMETHEUS_PORT if _is_free(PROMETHEUS_PORT) else free_port()}"
     process = OwnedProcess(
         ["prometheus", f"--config.file={write_yaml(folder / 'prometheus.yaml', config)}",
          f"--storage.tsdb.path={folder / 'prometheus'}", f"--web.listen-address={address}"],

@@ -14,7 +14,6 @@ import uuid
 from pathlib import Path
 from typing import Any, Final
 
-from testbed.broker import free_ports
 from testbed.engines.base import EngineError
 from testbed.engines.effective import Effective, client_configs
 from testbed.engines.flink_config import JOBMANAGER_HEAP_MB, TASKMANAGER_JVM_OPTIONS, write_config, write_job
@@ -22,6 +21,7 @@ from testbed.engines.flink_guarantee import effective_of
 from testbed.engines.flink_jars import flink_jars
 from testbed.engines.jvm import HERE, SOURCES, JvmEngine
 from testbed.engines.real import RealEngineSettings
+from testbed.ports import free_ports
 from validator.stream.jars import resolve
 
 _TASKMANAGER_HEAP_MB: Final = 512
@@ -52,7 +52,7 @@ class FlinkEngine(JvmEngine):
         super().__init__(settings, folder, roles=[*workers, "jobmanager"])
         self.jobmanager = len(workers)
         """The number of the JobManager among the instances."""
-        rpc_port, rest_port = free_ports()
+        rpc_port, rest_port = free_ports(2)
         self.rest_url = f"http://127.0.0.1:{rest_port}"
         self._job_id = uuid.uuid4().hex
         self._starts = [0] * len(self._roles)

@@ -15,13 +15,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from testbed.broker import free_ports
 from testbed.engines.base import EngineError, Instance
 from testbed.engines.effective import ClientConfig, Effective, client_configs
 from testbed.engines.jvm import HERE, SOURCES, JvmEngine
 from testbed.engines.real import EngineRefused, RealEngineSettings
 from testbed.engines.settings import Guarantee
 from testbed.engines.storm_files import JAVA_OPTIONS, LOOPBACK, StormPorts, write_cluster
+from testbed.ports import free_ports
 from testbed.processes import OwnedProcess
 
 WORKER: Final = 0
@@ -257,8 +257,4 @@ def _is_safe(producers: Sequence[ClientConfig], consumers: Sequence[ClientConfig
 
 
 def _ports() -> StormPorts:
-    found: set[int] = set()
-    while len(found) < 4:
-        found.update(free_ports())
-    zookeeper, nimbus, supervisor, slot, *_ = found
-    return StormPorts(zookeeper, nimbus, supervisor, slot)
+    return StormPorts(*free_ports(4))

@@ -19,9 +19,9 @@ from typing import Final, cast
 import yaml
 
 from faults.backends.chaos_mesh import API, ChaosKind, collection
+from testbed.ports import free_port
 from tests.faults.chaos_controller import Object, after_a_pass, holds
 from tests.faults.chaos_mesh_schema import SPECS, STATUS
-from tests.faults.stage import free_port
 
 API_SERVER: Final = os.environ.get("STREAMPROOF_KUBE_APISERVER", "")
 ETCD: Final = os.environ.get("STREAMPROOF_ETCD", "")

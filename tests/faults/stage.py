@@ -23,6 +23,7 @@ from faults.config import FaultConfig, load
 from faults.journal import Journal, read
 from faults.runner import run
 from faults.schedule import timeline
+from testbed.ports import free_port
 from validator.cli.main import main
 
 WITHIN_SECONDS = 20.0
@@ -58,12 +59,6 @@ class _Echo(socketserver.BaseRequestHandler):
 
 class _EchoServer(socketserver.ThreadingTCPServer):
     daemon_threads = True
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 class Stage:

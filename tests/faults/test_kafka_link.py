@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Producer
 
 from testbed.broker import EmbeddedBroker
-from tests.faults.stage import WITHIN_SECONDS, Stage, free_port, wait_until
+from testbed.ports import free_port
+from tests.faults.stage import WITHIN_SECONDS, Stage, wait_until
 
 
 @pytest.fixture(scope="module")

@@ -9,7 +9,8 @@ import pytest
 
 from faults.backends.impairment import WAYS, Impairment
 from faults.backends.link import Link
-from tests.faults.stage import WITHIN_SECONDS, free_port
+from testbed.ports import free_port
+from tests.faults.stage import WITHIN_SECONDS
 
 IMPAIRMENTS = (
     Impairment(),

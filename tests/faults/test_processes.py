@@ -19,7 +19,8 @@ from faults.facts import Facts
 from faults.kinds.makers import injection
 from faults.runner import run
 from faults.schedule import timeline
-from tests.faults.stage import WITHIN_SECONDS, Stage, free_port, is_alive, state_of, wait_until
+from testbed.ports import free_port
+from tests.faults.stage import WITHIN_SECONDS, Stage, is_alive, state_of, wait_until
 
 
 def test_a_killed_process_is_dead_and_comes_back(stage: Stage) -> None:

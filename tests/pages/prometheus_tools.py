@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import shutil
-import socket
 import subprocess
 import tempfile
 import threading
@@ -22,6 +21,7 @@ import pytest
 import requests
 import yaml
 
+from testbed.ports import free_port
 from testbed.processes import OwnedProcess
 from validator.stream.jars import default_cache
 
@@ -100,13 +100,6 @@ def until(
         assert all(process.is_running for process in processes), said
         assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}\n{said}"
         pause.wait(pause_seconds)
-
-
-def free_port() -> int:
-    """A port that nothing listens on now."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def series(url: str, expression: str) -> list[dict[str, Any]]:

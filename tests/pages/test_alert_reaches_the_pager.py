@@ -20,11 +20,12 @@ from dashboards.rules import prometheus, seconds_of
 from dashboards.settings import Settings
 from dashboards.site import ROOT
 from faults.fault import State, record
+from testbed.ports import free_port
 from testbed.processes import OwnedProcess
 from tests.integration.sidecar_fixtures import Live, Pipeline, answer
 from tests.integration.steady_load import SteadyLoad
 from tests.pages.alert_receiver import Received, Receiver
-from tests.pages.prometheus_tools import alertmanager, free_port, series, start_prometheus, tool, until
+from tests.pages.prometheus_tools import alertmanager, series, start_prometheus, tool, until
 from validator.cli.main import main
 from validator.publish.next_steps import RUNBOOK
 

@@ -19,9 +19,10 @@ from dashboards.grafana_rules import written_out
 from dashboards.live import all_expressions, check
 from dashboards.settings import Settings
 from faults.fault import State, record
+from testbed.ports import free_port
 from testbed.processes import OwnedProcess
 from tests.integration.sidecar_fixtures import WINDOW_SECONDS, Live, Pipeline, answer, click
-from tests.pages.prometheus_tools import free_port, series, start_prometheus, tool, until
+from tests.pages.prometheus_tools import series, start_prometheus, tool, until
 from validator.measure.canary_rounds import RIGHT
 
 SETTINGS = Settings()

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import Producer
 
+from testbed.ports import free_port
 from testbed.processes import OwnedProcess
 from tests.crash.sidecars import Sidecars, kill_group
 from tests.integration.sidecar_fixtures import answer, click
 from tests.pages import chromium
 from tests.pages.chromium import Browser, needs_chromium
-from tests.pages.prometheus_tools import free_port, until
+from tests.pages.prometheus_tools import until
 
 if TYPE_CHECKING:
     from testbed.broker import EmbeddedBroker

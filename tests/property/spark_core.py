@@ -290,6 +290,6 @@ def rows_of(judging: Judging) -> list[Row]:
         },
         "state": [STATES[number] for number in judged.state.tolist()],
         "window_start_us": cells["window_start_us"].tolist(),
-        "key": cells.keys,
+        "key": cells.keys().to_pylist(),
     }
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]

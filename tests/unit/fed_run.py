@@ -29,7 +29,7 @@ from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import sources_of
-from validator.stream.starting import first_frontier
+from validator.stream.starting import first_frontier, opened
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Fed:
     decode."""
 
     topic: str
-    ids: tuple[int, ...] | None
+    ids: tuple[int | str, ...] | None
     window_us: int = 0
     key: str = "a"
 
@@ -46,11 +46,19 @@ class Fed:
 @dataclass
 class Logs:
     """Brokers: the topics that exist, all of one partition, and how many records each has. ``committed``: the offset of
-    the engine's group. ``made_anew``: topics that were deleted and created again."""
+    the engine's group; ``open_from``: topic -> the offset from which on an open transaction hides its records;
+    ``made_anew``: topics that were deleted and created again; ``starts``: topic -> the first offset that retention has
+    left; ``policy``: the `cleanup.policy` of all."""
 
     ends: dict[str, int]
     committed: int | None = None
+    open_from: dict[str, int] = field(default_factory=dict)
     made_anew: set[str] = field(default_factory=set)
+    starts: dict[str, int] = field(default_factory=dict)
+    policy: str = "delete"
+
+    def visible_end(self, name: str) -> int:
+        return self.open_from.get(name, self.ends[name])
 
     def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
         del optional
@@ -58,12 +66,14 @@ class Logs:
 
     def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
         return {
-            PartitionId(name, 0): Lookup(self._id(name), 0, self.ends[name], self.ends[name], self.committed)
+            PartitionId(name, 0): Lookup(
+                self._id(name), self.starts.get(name, 0), self.ends[name], self.visible_end(name), self.committed
+            )
             for name in topics
         }
 
     def policies(self, topics: Iterable[str]) -> dict[str, str]:
-        return dict.fromkeys(topics, "delete")
+        return dict.fromkeys(topics, self.policy)
 
     def _id(self, name: str) -> str:
         return f"again-{name}" if name in self.made_anew else f"id-{name}"
@@ -84,42 +94,48 @@ class _FedRunner(BatchRunner):
 
 @dataclass
 class FedRun:
-    """The clickstream example, with ``settings``; every batch is read to the ends. ``now_us`` goes on by the caller.
-    ``tables``: those of the state; in ``state`` where none are given."""
+    """The clickstream example, with ``settings``. ``now_us`` goes on by the caller. ``tables``: those of the state; in
+    ``state`` where none are given."""
 
     state: Path
     settings: tuple[str, ...] = ()
+    example: str = "clickstream"
+    """Another one's name."""
     now_us: int = NOON_US
     tables: StateTables | None = None
     runner: BatchRunner = field(init=False)
+    _sent: list[tuple[PartitionId, int, Fed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
-        self.config = loads(EXAMPLES["clickstream"], self.state, given, environment={})
+        self.config = loads(EXAMPLES[self.example], self.state, given, environment={})
         self.sides = {source.topic: source.side for source in sources_of(self.config)}
         self.logs = Logs(dict.fromkeys(self.sides, 0))
-        self._records: list[tuple[PartitionId, int, Fed]] = []
         self.restart()
 
     def restart(self) -> None:
-        """A new process on the state."""
+        """A new process on the state, which opens a generation."""
+        sources, brokers = sources_of(self.config), cast("Brokers", self.logs)
         tables = StateTables(self.state) if self.tables is None else self.tables
         found = recover(tables, TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after),
                         self.config.oracle.size)  # fmt: skip
-        books = found.books
-        if not books.frontiers:
+        before, lookups = found.books, self.logs.lookup(self.logs.ends)
+        if before.frontiers:
+            self.now_us += 1
+            books, lookups = opened(before, self.config, brokers, sources, self.logs.topics(self.sides), self.now_us)
+        else:
             frontiers = {
                 place: first_frontier(self.sides[place.topic], place, lookup, 0, self.now_us - 1)
-                for place, lookup in self.logs.lookup(self.logs.ends).items()
+                for place, lookup in lookups.items()
             }
-            books = Books(books.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
+            before = books = Books(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
         record = RunRecord()
         if books.batch >= 0:
             restore_record(tables, record)
         self.runner = _FedRunner(
             config=self.config,
-            sources=sources_of(self.config),
-            brokers=cast("Brokers", self.logs),
+            sources=sources,
+            brokers=brokers,
             books=books,
             judging=Judging(
                 KnownFacts(tables, first_batch=books.batch + 1),
@@ -138,27 +154,29 @@ class FedRun:
             publish=lambda: None,
             now_us=lambda: self.now_us,
         )
+        self.runner.open(before, lookups, self.now_us)
 
-    def feed(self, records: Sequence[Fed], *, after_us: int = 1) -> Snapshot:
-        """A batch, so long after the one before, with all that was appended since and ``records``; what is published of
-        it."""
+    def send(self, *records: Fed) -> None:
+        """Append records that a later batch reads."""
+        for one in records:
+            self._sent.append((PartitionId(one.topic, 0), self.logs.ends[one.topic], one))
+            self.logs.ends[one.topic] += 1
+
+    def feed(self, records: Sequence[Fed], *, after_us: int = 1, but: Sequence[str] = ()) -> Snapshot:
+        """A batch, so long after the one before, with all visible records but those of the topics ``but``; what is
+        published of it."""
         self.now_us += after_us
-        self.append(*records)
+        self.send(*records)
         runner = cast("_FedRunner", self.runner)
+        known = {place: frontier.next_offset for place, frontier in runner.books.frontiers.items()}
+        ends = {PartitionId(name, 0): self.logs.visible_end(name) for name in self.logs.ends if name not in but}
         runner.rows = [
             _row(one, self.sides[one.topic], offset, self.now_us)
-            for place, offset, one in self._records
-            if offset >= runner.books.frontiers[place].next_offset
+            for place, offset, one in self._sent
+            if known[place] <= offset < ends.get(place, 0)
         ]
-        ends = {PartitionId(topic, 0): end for topic, end in self.logs.ends.items()}
         runner.advance(cast("DataFrame", object()), ends)
         return self.shown()
-
-    def append(self, *records: Fed) -> None:
-        """More records come into the logs."""
-        for one in records:
-            self._records.append((PartitionId(one.topic, 0), self.logs.ends[one.topic], one))
-            self.logs.ends[one.topic] += 1
 
     def end(self) -> Snapshot:
         """The end of a run with `--once`."""
@@ -177,12 +195,17 @@ class FedRun:
 
 
 def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
-    row = fact(side, one.ids or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
+    numbers = [id_ for id_ in one.ids or () if isinstance(id_, int)]
+    texts = [id_ for id_ in one.ids or () if isinstance(id_, str)]
+    row = fact(side, numbers or (0,), batch=0, lookup_us=at_us, window_us=one.window_us, key=one.key)
     place = {"topic": one.topic, "records": 1, "first_offset": offset, "last_offset": offset}
     if one.ids is None:
         nothing = dict.fromkeys(("window_start_us", "key", "newest_event_time_us", "min_id", "max_id"))
         return {**row, **place, **nothing, "status": UNDECODABLE, "contributions": 0, "ids": [], "results": []}
     if side == "output":
-        result = {"offset": offset, "time_us": at_us, "ids": list(one.ids), "text_ids": []}
-        return {**row, **place, "results": [result]}
-    return {**row, **place, "ids": [{"id": number, "offset": offset} for number in one.ids]}
+        result = {"offset": offset, "time_us": at_us, "ids": numbers, "text_ids": texts}
+        return {**row, **place, "contributions": len(one.ids), "results": [result]}
+    of_event = {
+        name: [{"id": id_, "offset": offset} for id_ in ids] for name, ids in (("ids", numbers), ("text_ids", texts))
+    }
+    return {**row, **place, **of_event}

@@ -6,6 +6,7 @@ import json
 from collections import Counter
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from tests.unit.reconcile_rows import fact, facts
@@ -41,7 +42,7 @@ def judged(round_: Round, results: list[bytes], *, collapse: bool = False) -> Ac
     judging.absorb(None, clock(3 * SECOND, newest_us), {})
     assert judging.judged is not None
     windows = np.full(len(CELLS), round_.window_start_us)
-    found = judging.cells.rows_of(windows, [round_.key(cell) for cell in CELLS]).tolist()
+    found = judging.cells.rows_of(windows, pa.array([round_.key(cell) for cell in CELLS])).tolist()
     assert min(found) >= 0
     return {
         cell: {name: int(judging.judged.on_record[name][row]) for name in VIOLATIONS}

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.core import judging as judging_module
 from validator.core.judging import Judging
 from validator.model.frontier import Clock
 from validator.reconcile import compare
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
-from validator.stream import judging as judging_module
 
 RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
 
@@ -47,7 +47,7 @@ def test_each_class_is_counted_and_named(tmp_path: Path) -> None:
     counts = found.sums.counts
     # The last cell's stranger is an event of no cell.
     assert (counts["missing"], counts["duplicate"], counts["misplaced"], counts["unknown_id"]) == (4, 4, 3, 1)
-    row = found.cells.keys.index("k1")
+    row = found.cells.keys().to_pylist().index("k1")
     assert [found.evidence[row, name] for name in ("missing", "duplicate", "misplaced")] == [("10",), ("19",), ("20",)]
     assert found.evidence[3, "unknown_id"] == ("40",)
 

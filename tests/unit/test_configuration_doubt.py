@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 
 import pytest
 
+from validator.core.totals import Sums
 from validator.model.books import Books, TimeRules
 from validator.model.configuration_doubt import (
+    InputCounts,
+    inputs_in_doubt,
     matches_nothing,
     outputs_in_doubt,
     suspected,
@@ -116,3 +120,62 @@ def test_what_was_confirmed_is_taken_back_once_it_is_seen_that_nearly_nothing_ma
     assert withdrawn(read, counts | {"unresolved": wrong}, wrong) == set(), "it may be resolved yet"
     assert withdrawn(books("output", (300, 299, 0)), counts, 0) == ALL
     assert withdrawn(books("output", (300, 300, 0)), counts, 0) == set(), "nothing of it was ever confirmed"
+
+
+EXCESS = {"duplicate", "misplaced", "unknown_id"}
+
+
+@pytest.mark.parametrize(
+    ("other", "beside", "held"),
+    [
+        (InputCounts(given=0), 5, set()),
+        (InputCounts(given=9, matched=1, lacking=8), 5, set()),
+        (InputCounts(given=9, open=9), 0, EXCESS),
+        (InputCounts(given=9, lacking=9), 0, {*EXCESS, "missing"}),
+        (InputCounts(given=101, matched=1, lacking=100), 0, set()),
+        (InputCounts(given=101, matched=1, lacking=100), 100, set()),
+        (InputCounts(given=101, matched=1, lacking=100), 101, {*EXCESS, "missing"}),
+        (InputCounts(given=101, matched=1), 101, EXCESS),
+    ],
+)
+def test_an_input_of_which_nearly_nothing_matches_is_in_doubt(other: InputCounts, beside: int, held: set[str]) -> None:
+    inputs = {"fits": InputCounts(given=900, matched=900), "other": other}
+    counts = {"expected": 900 + other.given, "processed": 900 + other.matched, "unknown_id": beside}
+    seen = (counts, counts["processed"], counts["processed"] + beside)
+    assert inputs_in_doubt(inputs, *seen) == (("other",) if held else ())
+    read = books("output", (1000, 0, 0))
+    assert suspected(read, *seen, collapse=False, inputs=inputs) == held
+    assert suspected(read, *seen, collapse=True, inputs=inputs) == held - {"duplicate"}
+
+
+def test_an_engine_that_answers_nothing_puts_no_input_in_doubt() -> None:
+    inputs = {"a": InputCounts(given=9, lacking=9), "b": InputCounts(given=9, lacking=9)}
+    assert inputs_in_doubt(inputs, {"expected": 18, "missing": 18}, 0, 0) == ()
+
+
+@pytest.mark.parametrize(
+    ("other", "wrong", "taken"),
+    [
+        (InputCounts(given=101, matched=1, lacking=100), 101, True),
+        (InputCounts(given=101, matched=1, lacking=100), 100, False),
+        (InputCounts(given=102, matched=1, lacking=100, open=1), 101, False),
+        (InputCounts(given=900, matched=9), 901, False),
+    ],
+)
+def test_what_was_confirmed_is_taken_back_once_nearly_nothing_of_one_input_matches(
+    other: InputCounts, wrong: int, taken: bool
+) -> None:
+    inputs = {"fits": InputCounts(given=900, matched=900), "other": other}
+    counts = {"expected": 900 + other.given, "processed": 900 + other.matched, "unknown_id": wrong}
+    found = withdrawn(books("output", (9, 0, 0)), counts, 900 + other.matched + wrong, inputs)
+    assert found == (ALL - {"undecodable"} if taken else set())
+
+
+def test_the_counts_of_inputs_are_kept_with_the_totals_of_retired_cells() -> None:
+    one = replace(Sums.empty(), inputs={"a": InputCounts(5, 4, 1, 0), "b": InputCounts(1, 0, 0, 1)})
+    again = Sums.from_json(json.loads(json.dumps(one.to_json())))
+    assert again == one
+    assert again.plus(replace(Sums.empty(), inputs={"b": InputCounts(2, 1, 1, 1)})).inputs == {
+        "a": InputCounts(5, 4, 1, 0),
+        "b": InputCounts(3, 1, 1, 2),
+    }

@@ -9,6 +9,7 @@ import pytest
 
 from testbed.demo import files
 from testbed.demo.files import start_prometheus
+from testbed.ports import free_port
 
 
 @pytest.fixture
@@ -43,8 +44,6 @@ def test_a_port_that_is_taken_is_not_told(started: Path, monkeypatch: pytest.Mon
 
 
 def test_a_port_that_is_free_is_taken(started: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     monkeypatch.setattr(files, "PROMETHEUS_PORT", port)
     assert told(started) == (f"http://127.0.0.1:{port}/", f"127.0.0.1:{port}")

@@ -69,7 +69,7 @@ def answered_in_a_new_partition(brokers: Meanwhile) -> None:
 
 
 def answered(brokers: Meanwhile) -> None:
-    brokers.run.append(ANSWER)
+    brokers.run.send(ANSWER)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,36 @@ def test_nothing_is_committed_of_a_topic_that_is_made_again_while_it_is_read(
     with pytest.raises(error):
         run.feed([Fed("click", (2,)), ANSWER])
     assert len(tables.appended) == before
+
+
+def compacted(run: FedRun) -> None:
+    run.logs.policy = "compact"
+    run.logs.ends["click"] += 1
+
+
+def expired(run: FedRun) -> None:
+    run.logs.ends["click"] += 1
+    run.logs.starts["click"] = run.logs.ends["click"]
+    run.restart()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("vanishes", [compacted, expired])
+def test_an_event_after_a_record_that_is_gone_may_rightly_have_been_dropped_as_late(
+    vanishes: Any, restarts: bool, tmp_path: Path
+) -> None:
+    """What is gone may have been an event so new that the next one was late: its absence proves no loss."""
+    tables = MemoryTables()
+    run = FedRun(tmp_path, settings=("timing.late_policy=drop",), tables=tables)
+    run.feed([Fed("click", (1,)), Fed("output", (1,))])
+    vanishes(run)
+    run.feed([Fed("click", (2,))])
+    run.feed([Fed("click", (3,), 2 * MINUTE_US)])
+    if restarts:
+        run.restart()
+    run.feed([], after_us=1)
+    shown = run.feed([], after_us=2 * run.config.timing.missing_after)
+    assert {name: shown.contributions[name] for name in ("missing", "overdue")} == {"missing": 0, "overdue": 1}
 
 
 HISTORY = (

@@ -16,7 +16,8 @@ from tests.unit.reconcile_rows import MINUTE_US
 from validator.model.classes import Verdict
 from validator.model.snapshot import Snapshot
 
-IN, OUT, LATE = "click", "output", "lateOutput"
+IN, OUT, LATE, OTHER = "click", "output", "lateOutput", "update"
+TWO_INPUTS = (f"inputs.1={{topic: {OTHER}, fields: {{id: id, key: page, event_time: timestamp}}}}",)
 WINDOWS, PER_WINDOW = 5, 4
 
 
@@ -27,6 +28,23 @@ def events() -> list[Fed]:
         for window in range(WINDOWS)
         for number in range(PER_WINDOW)
     ]
+
+
+def of_two(shift: int = 0, *, window: int = 0) -> list[Fed]:
+    """Events of two inputs. The ids of the other input are ``shift`` off, and its windows ``window`` further on."""
+    return [
+        one
+        for event in events()
+        for number in event.ids or ()
+        if isinstance(number, int)
+        for one in (event, Fed(OTHER, (500 + number + shift,), event.window_us + window * MINUTE_US))
+    ]
+
+
+def answers_to_two() -> list[Fed]:
+    """One result a window with the ids of both inputs, as they are."""
+    both = [tuple(10 * window + i for i in range(PER_WINDOW)) for window in range(WINDOWS)]
+    return [Fed(OUT, (*ids, *(500 + number for number in ids)), window * MINUTE_US) for window, ids in enumerate(both)]
 
 
 def answers(shift: int = 0, *, window: int = 0, bad: Sequence[int] = ()) -> list[Fed]:
@@ -52,10 +70,16 @@ def batches(records: Sequence[Fed], cuts: Sequence[int]) -> list[Sequence[Fed]]:
     return [records[first:last] for first, last in itertools.pairwise(bounds) if last > first]
 
 
-def played(parts: Sequence[Sequence[Fed]], *, restarts: bool = False) -> list[Snapshot]:
+def played(
+    parts: Sequence[Sequence[Fed]],
+    *,
+    restarts: bool = False,
+    configured: tuple[str, ...] = (),
+    example: str = "clickstream",
+) -> list[Snapshot]:
     """What is published after each batch, and at the end of the run."""
     with TemporaryDirectory() as folder:
-        run = FedRun(Path(folder))
+        run = FedRun(Path(folder), configured, example)
         shown = []
         for part in parts:
             shown.append(run.feed(part))
@@ -85,6 +109,24 @@ def orders(which: st.SearchStrategy[list[Fed]]) -> st.SearchStrategy[list[Sequen
     return st.tuples(which, st.lists(st.booleans(), max_size=size), st.lists(st.integers(1, size - 1), max_size=6)).map(
         cut
     )
+
+
+def in_time(read: Sequence[Fed], written: Sequence[Fed]) -> st.SearchStrategy[list[Sequence[Fed]]]:
+    """Events of two inputs, and each result anywhere after the events of its window, cut into batches."""
+
+    def cut(drawn: tuple[list[int], list[int]]) -> list[Sequence[Fed]]:
+        behind, cuts = drawn
+        places = [
+            2 * PER_WINDOW * (one.window_us // MINUTE_US + 1) + by for one, by in zip(written, behind, strict=True)
+        ]
+        events = [((number, 0), one) for number, one in enumerate(read)]
+        mixed = sorted(
+            [*events, *(((at, -1), one) for at, one in zip(places, written, strict=True))], key=lambda it: it[0]
+        )
+        return batches([one for _, one in mixed], cuts)
+
+    delays = st.lists(st.integers(0, len(read)), min_size=len(written), max_size=len(written))
+    return st.tuples(delays, st.lists(st.integers(1, len(read) + len(written) - 1), max_size=6)).map(cut)
 
 
 @settings(max_examples=12, deadline=None)
@@ -136,3 +178,122 @@ def test_one_good_result_ends_the_doubt_about_unreadable_ones(first: int, tmp_pa
     assert confirmed(run.shown()) == {}
     run.feed(answers()[:1])
     assert confirmed(run.feed([])) == {"undecodable": first}
+
+
+ONE_WRONG = {
+    "other ids": (of_two(1000), answers_to_two()),
+    "other windows": (of_two(window=2), answers_to_two()),
+    "ids where nobody looks": (of_two(), answers()),
+}
+"""Events of two inputs and results, one input of which is configured wrongly."""
+
+
+@pytest.mark.parametrize("wrong", ONE_WRONG)
+@settings(max_examples=4, deadline=None)
+@given(st.data(), st.booleans())
+def test_nothing_is_ever_confirmed_while_one_input_fits_nothing(
+    wrong: str, data: st.DataObject, restarts: bool
+) -> None:
+    read, written = ONE_WRONG[wrong]
+    shown = played(data.draw(in_time(read, written)), restarts=restarts, configured=TWO_INPUTS)
+    for one in shown:
+        assert confirmed(one) == {}
+        assert one.confirmed_total == {}
+    assert set(shown[-1].verdicts.values()) == {Verdict.UNKNOWN}
+    assert any(f"topic {OTHER} is in doubt" in reason and "inputs[1].fields" in reason for reason in shown[-1].reasons)
+
+
+@pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([3], True), ([1, 2, 4], False)])
+def test_an_id_that_another_input_has_too_matches_that_one(cuts: list[int], restarts: bool) -> None:
+    """Each update is configured by the id of the click that it belongs to: a result has that click, not the update."""
+    shown = played([of_two(-500), *batches(answers_to_two(), cuts)], restarts=restarts, configured=TWO_INPUTS)
+    assert all(confirmed(one) == {} for one in shown)
+    assert shown[-1].violations["suspected"]["missing"] == shown[-1].violations["suspected"]["unknown_id"] == 20
+
+
+@settings(max_examples=4, deadline=None)
+@given(in_time(of_two(), [*answers_to_two()[:1], *answers()[1:4]]), st.booleans())
+def test_one_event_of_each_input_in_results_proves_what_is_lost(parts: list[Sequence[Fed]], restarts: bool) -> None:
+    shown = played(parts, restarts=restarts, configured=TWO_INPUTS)
+    assert confirmed(shown[-1]) == {"missing": 5 * PER_WINDOW}
+    assert set(shown[-1].verdicts.values()) >= {Verdict.FAIL}
+
+
+@pytest.mark.parametrize(("cuts", "restarts"), [([], False), ([1], False), ([2, 9, 30], True)])
+def test_a_few_matches_of_one_input_by_chance_prove_nothing_in_the_end(cuts: list[int], restarts: bool) -> None:
+    ids = [tuple(range(5 * number, 5 * number + 5)) for number in range(41)]
+    read = [Fed(topic, (base + i,), 0) for group in ids for i in group for topic, base in ((IN, 0), (OTHER, 1000))]
+    read += [Fed(topic, (999_999,), 2 * MINUTE_US) for topic in (IN, OTHER)]
+    written = [Fed(OUT, (1000,))] + [Fed(OUT, (*group, *(5000 + i for i in group)), 0) for group in ids]
+    last = played([read, *batches(written, cuts)], restarts=restarts, configured=TWO_INPUTS)[-1]
+    assert confirmed(last) == {}
+    assert set(last.verdicts.values()) == {Verdict.UNKNOWN}
+    assert last.violations["suspected"]["unknown_id"] == 205
+
+
+def joined(records: Sequence[Fed], *, of_click: int = 0, of_update: int = 0) -> list[Fed]:
+    """The same in the id spaces of a join, with the ids of one side's events so far off."""
+    found = []
+    for one in records:
+        ids = [id_ for id_ in one.ids or () if isinstance(id_, int)]
+        shift = 0 if one.topic == OUT else of_update if one.topic == OTHER else of_click
+        named = tuple(id_ + shift if id_ < 500 else f"{OTHER}/{id_ + shift}" for id_ in ids)
+        found.append(Fed(one.topic, named, one.window_us))
+    return found
+
+
+ONE_SIDE_WRONG = {
+    "ids of the left": joined(of_two(), of_click=100),
+    "ids of the right": joined(of_two(), of_update=1000),
+    "windows of the right": joined(of_two(window=2)),
+}
+
+
+@pytest.mark.parametrize("join", ["inner", "left"])
+@pytest.mark.parametrize("wrong", ONE_SIDE_WRONG)
+@settings(max_examples=2, deadline=None)
+@given(st.data(), st.booleans())
+def test_nothing_is_ever_confirmed_while_one_side_of_a_join_fits_nothing(
+    join: str, wrong: str, data: st.DataObject, restarts: bool
+) -> None:
+    cut = in_time(ONE_SIDE_WRONG[wrong], joined(answers_to_two()))
+    kind = (f"oracle.join={join}",)
+    shown = played(data.draw(cut), restarts=restarts, configured=kind, example="join")
+    assert all(confirmed(one) == {} and one.confirmed_total == {} for one in shown)
+    assert set(shown[-1].verdicts.values()) == {Verdict.UNKNOWN}
+    assert any("in doubt" in reason for reason in shown[-1].reasons)
+
+
+@pytest.mark.parametrize("join", ["inner", "left"])
+def test_what_a_join_loses_is_proven_by_one_event_of_each_side(join: str) -> None:
+    parts = [joined(of_two()), joined(answers_to_two())[:1]]
+    last = played(parts, configured=(f"oracle.join={join}",), example="join")[-1]
+    assert confirmed(last) == {"missing": 2 * (WINDOWS - 1) * PER_WINDOW}
+
+
+def test_a_right_side_that_no_left_event_meets_holds_no_loss_of_the_left() -> None:
+    apart = [one for one in joined(of_two(window=100)) if one.topic == IN or one.window_us > WINDOWS * MINUTE_US]
+    parts = [apart, joined(answers())[:1]]
+    last = played(parts, configured=("oracle.join=left",), example="join")[-1]
+    assert confirmed(last) == {"missing": (WINDOWS - 1) * PER_WINDOW}
+
+
+SOME = [Fed(IN, (1,)), Fed(IN, (2,)), Fed(OTHER, (501,)), Fed(IN, (3,), MINUTE_US), Fed(OTHER, (503,), MINUTE_US)]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_late_record_is_no_result_that_an_event_is_in(restarts: bool) -> None:
+    """In the first window everything is answered, one event by a late record; in the second one nothing is."""
+    of_update = [Fed(OUT, (1, 2)), Fed(LATE, (501,))]
+    assert confirmed(played([[*SOME, *of_update]], restarts=restarts, configured=TWO_INPUTS)[-1]) == {}
+    of_click = [Fed(OUT, (1, 501)), Fed(LATE, (2,))]
+    shown = played([[*SOME, *of_click]], restarts=restarts, configured=TWO_INPUTS)
+    assert confirmed(shown[-1]) == {"missing": 2}
+
+
+def test_where_repeats_collapse_an_input_whose_ids_others_have_holds_no_loss() -> None:
+    """As a topic of retries has."""
+    collapse = (*TWO_INPUTS, "inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse")
+    read = [*events(), *(Fed(OTHER, one.ids, one.window_us) for one in events())]
+    shown = played([read, answers()[1:]], configured=collapse)
+    assert confirmed(shown[-1]) == {"missing": PER_WINDOW}

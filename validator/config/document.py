@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from validator.config.errors import ConfigFileError
-from validator.model.documents import DocumentRefused, parse, read
+from validator.model.documents import KAFKA_OPTIONS, DocumentRefused, Place, parse, read
+
+FREE_MAPS: Final = (KAFKA_OPTIONS, ("spark", "options"))
+"""Mappings of names that are free, to texts."""
 
 
-def parse_value(text: str, *, keeps_text: bool = False) -> Any:
+def parse_value(text: str, *, texts: Iterable[Place] = ()) -> Any:
     """``text`` as a YAML value, as overrides have it; a text that is not accepted as YAML stays as it is.
 
-    ``keeps_text``: as in `parse`.
+    ``texts``: as in `parse`.
     """
     try:
-        return parse(text, keeps_text=keeps_text)
+        return parse(text, texts=texts)
     except DocumentRefused:
         return text
 
@@ -23,7 +27,7 @@ def parse_value(text: str, *, keeps_text: bool = False) -> Any:
 def parse_document(text: str, source: str) -> dict[str, Any]:
     """The mapping that ``text`` holds; ``source`` names it in errors. Raises ConfigFileError."""
     try:
-        document = parse(text)
+        document = parse(text, texts=FREE_MAPS)
     except DocumentRefused as refused:
         raise _refusal(refused, source) from None
     if not isinstance(document, dict):

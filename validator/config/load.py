@@ -13,7 +13,7 @@ from typing import Any
 from pydantic import ValidationError
 
 from validator.config import overrides as outside
-from validator.config.document import parse_document, read_document
+from validator.config.document import FREE_MAPS, parse_document, read_document
 from validator.config.errors import ExpansionError, InvalidConfigError
 from validator.config.model import Config
 from validator.config.options import is_secret
@@ -71,7 +71,7 @@ def _build(
 def _secret_variables(document: Mapping[str, Any], environment: Mapping[str, str]) -> frozenset[str]:
     """The variables that options with secrets refer to, and all overrides, which may be such options."""
     found = {name for name in environment if name.startswith(outside.PREFIX)}
-    for first, second in outside.FREE_MAPS:
+    for first, second in FREE_MAPS:
         for option, value in document[first].get(second, {}).items() if first in document else ():
             if is_secret(option) or "JavaOptions" in option:
                 found |= variables_in(value)

@@ -16,13 +16,12 @@ from typing import Annotated, Any, Final, get_args, get_origin
 
 from pydantic import BaseModel
 
-from validator.config.document import parse_value
+from validator.config.document import FREE_MAPS, parse_value
 from validator.config.errors import OverrideError
 from validator.config.model import Config
-from validator.model.documents import DEPTH_MAX, text_value
+from validator.model.documents import DEPTH_MAX, text_value, texts_within
 
 PREFIX: Final = "STREAMPROOF__"
-FREE_MAPS: Final = (("kafka", "options"), ("spark", "options"))
 _LISTED: Final = ("kafka", "bootstrap_servers")
 """A text that may be given as a list."""
 
@@ -77,10 +76,12 @@ def from_assignments(assignments: Iterable[str]) -> list[Override]:
 
 def _value(place: tuple[str, ...], text: str) -> Any:
     """The value that ``text`` gives to the setting at ``place``."""
-    if place[:2] in FREE_MAPS:
-        return text_value(text) if len(place) > 2 else parse_value(text, keeps_text=True)
+    if place[:2] in FREE_MAPS and len(place) > 2:
+        return text_value(text)
+    value = parse_value(text, texts=texts_within(FREE_MAPS, place))
+    if place in FREE_MAPS:
+        return value
     kinds = _kinds(Config, place)
-    value = parse_value(text)
     if not kinds & {str, Path} or not kinds <= {str, Path, NoneType}:
         return value
     if not text.strip() or (NoneType in kinds and text.strip().lower() in ("null", "~")):

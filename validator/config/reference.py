@@ -22,6 +22,9 @@ start from, `streamproof config check FILE` says what is wrong with one, `stream
 - **YAML** is accepted in its plain part: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
   10,000 keys and values. An alias (`*name`) counts as all that it stands for. Merge keys (`<<`), tags (`!`) and an
   anchor that contains itself are refused. The same holds for the files of `generate`, `faults` and `campaign`.
+- **Options** of `kafka.options` and `spark.options` are texts: the client gets what is written (`0123456`, `1e3`,
+  `yes`), less quotes around it. Where nothing is written the file is refused; `""` is the empty text. The same holds
+  for `kafka.options` in the files of `generate` and `faults`.
 - **Durations** are a number with `ms`, `s`, `m`, `h` or `d`: `500ms`, `1.5h`. A bare `0` is accepted.
 - **Fields** are dotted paths into a record's value, or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`.
   Where a time is a number, write `{path: ..., unit: s|ms|us|ns}`; without a unit it is ISO 8601 text (no zone

@@ -18,6 +18,7 @@ import pyarrow as pa
 from validator.core.suspicion import Suspicion
 from validator.core.totals import Sums
 from validator.model.books import Books
+from validator.model.configuration_doubt import InputCounts
 from validator.model.frontier import Clock, Rest
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, nullable, present
 from validator.reconcile.cells import Cells
@@ -216,7 +217,7 @@ class Judging:
         cells, rows = self.cells, np.flatnonzero(judged.changed)
         columns: dict[str, pa.Array] = {
             "window_start_us": pa.array(cells["window_start_us"][rows]),
-            "key": pa.array(cells.names(rows.tolist()), pa.string()),
+            "key": cells.keys(rows).cast(pa.string()),
             "state": pa.DictionaryArray.from_arrays(pa.array(judged.state[rows]), pa.array(STATES)).cast(pa.string()),
             "closed_us": nullable(cells["closed_us"][rows]),
             **{name: pa.array(judged.counts[name][rows]) for name in (*CONTRIBUTIONS, *RESULTS)},
@@ -276,7 +277,7 @@ class Judging:
             cells_in_excess=count(np.logical_or.reduce([kept[name] > 0 for name in EXCESS])),
             cells_missing=count(kept["missing"] > 0),
             cells_settled=count(it.settled),
-            cells_estimated=count(it.provisional & (observed > 0)),
+            cells_estimated=count(it.provisional & (observed > 0) & it.in_scope),
             doubtful=total(it.doubtful, chosen),
             unconsumed_overdue=total(it.unconsumed_overdue, chosen),
             unconsumed_due_us=earliest(it.unconsumed_overdue > 0),
@@ -286,6 +287,10 @@ class Judging:
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),
             settled_exact=total(np.maximum(processed - it.counts["duplicate"], 0), settled),
+            inputs={
+                topic: InputCounts(**{name: total(values, chosen) for name, values in of_topic.items()})
+                for topic, of_topic in it.of_inputs.items()
+            },
         )
 
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:

@@ -1,5 +1,5 @@
 """Which classes of violations are only suspected: records that cannot be read, or a wrong configuration, may explain
-them. Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091 and 0097).
+them. Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097 and 0102).
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Suspicion:
 
     def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
         """The violation classes of which nothing is confirmed any more: the configuration fits nearly no record."""
-        return configuration_doubt.withdrawn(books, sums.counts, sums.carried)
+        return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs)
 
     def unprovable_if_retired(self, books: Books, sums: Sums) -> frozenset[str]:
         """The violation classes of which what is suspected stays so in cells that are retired now.
@@ -85,7 +85,9 @@ class Suspicion:
         return frozenset(VIOLATIONS) if books.cut_back else frozenset(classes)
 
     def _by_configuration(self, books: Books, sums: Sums) -> frozenset[str]:
-        return configuration_doubt.suspected(books, sums.counts, sums.matched, sums.carried, collapse=self.collapse)
+        return configuration_doubt.suspected(
+            books, sums.counts, sums.matched, sums.carried, collapse=self.collapse, inputs=sums.inputs
+        )
 
 
 def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:

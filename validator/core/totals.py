@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
+from validator.model.configuration_doubt import InputCounts
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 
 
@@ -13,16 +14,17 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
     ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
-    ``cells_estimated``: how many have answers that are counted by number, since their ids are not compared yet.
+    ``cells_estimated``: those whose counts are estimates, because their ids are not compared yet.
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
     that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
     ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
-    due when retention dropped their cells, and are in none of the others; ``undecided_retired``: contributions of
-    retired cells of which it was not decided what they are.
+    due when retention dropped their cells, and are in none of the others; ``cells_undecided``: retired
+    cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
     ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
-    doubt whose end proves nothing of it: it is not on record, and is never confirmed.
+    doubt whose end proves nothing of it: it is not on record, and is never confirmed. ``inputs``: by topic, where there
+    are several.
     """
 
     counts: dict[str, int]
@@ -39,6 +41,7 @@ class Sums:
     cells_missing: int = 0
     cells_settled: int = 0
     cells_estimated: int = 0
+    cells_undecided: int = 0
     doubtful: int = 0
     unconsumed_overdue: int = 0
     unconsumed_due_us: int | None = None
@@ -48,15 +51,15 @@ class Sums:
     blocked: int = 0
     unconsumed_retired: int = 0
     blocked_retired: int = 0
-    undecided_retired: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
     settled_exact: int = 0
+    inputs: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
-        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "estimated")
+        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "undecided")
         whole = [f"cells_{name}" for name in cells]
         others = (
             "matched",
@@ -76,6 +79,10 @@ class Sums:
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
+            inputs={
+                topic: self.inputs.get(topic, InputCounts()).plus(other.inputs.get(topic, InputCounts()))
+                for topic in sorted({*self.inputs, *other.inputs})
+            },
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
@@ -92,7 +99,6 @@ class Sums:
             blocked=self.counts["blocked"],
             unconsumed_retired=retired.unconsumed_overdue,
             blocked_retired=retired.blocked_overdue,
-            undecided_retired=sum(retired.counts.get(name, 0) for name in ("pending", "overdue", "unresolved")),
         )
 
     def to_json(self) -> dict[str, object]:
@@ -110,6 +116,7 @@ class Sums:
         return cls(
             **{"on_record": counted, "matched": matched, "carried": carried}
             | {name: value for name, value in kept.items() if name in known}
+            | {"inputs": {topic: InputCounts(**it) for topic, it in kept.get("inputs", {}).items()}}
         )
 
     @classmethod

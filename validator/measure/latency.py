@@ -44,7 +44,7 @@ def latency_buckets(facts: pa.Table, cells: Cells, window_us: int) -> list[dict[
     result_us = ints(field(results, "time_us"))
     count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids"))
     batch = ints(facts["batch"])[parents]
-    rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())[parents]
+    rows = cells.rows_of_facts(facts)[parents]
     first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
     closing = _closing(cells, window_us, cells["window_start_us"][rows])
     since = {

@@ -1,4 +1,5 @@
-"""When the configuration is in doubt, not the pipeline (docs/decisions/0097). Pure rules on committed counts.
+"""When the configuration is in doubt, not the pipeline (docs/decisions/0097, 0102). Pure rules on
+committed counts.
 
 A wrong field or unit makes a whole topic unreadable, or makes results and events name different things. Neither proves
 anything of the pipeline. So nothing is confirmed before the configuration has shown that it fits: before a topic has a
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Final
 
 from validator.model.books import Books
@@ -19,6 +21,26 @@ that writes 99 unreadable records for each readable one is not told from that.""
 _RESULTS: Final = frozenset({"undecodable", "missing"})
 _EXCESS: Final = frozenset({"misplaced", "unknown_id"})
 _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "undecodable"})
+
+
+@dataclass(frozen=True)
+class InputCounts:
+    """Events of an input topic: read; in results; missing once it is time; not known (yet) whether they are in results.
+    Kept of several inputs, since of a single one the totals say it."""
+
+    given: int = 0
+    matched: int = 0
+    lacking: int = 0
+    open: int = 0
+
+    def plus(self, other: InputCounts) -> InputCounts:
+        """Both together."""
+        return InputCounts(
+            self.given + other.given,
+            self.matched + other.matched,
+            self.lacking + other.lacking,
+            self.open + other.open,
+        )
 
 
 @dataclass(frozen=True)
@@ -70,6 +92,23 @@ def matches_nothing(counts: Mapping[str, int], matched: int, carried: int) -> bo
     return matched * NEARLY_NONE < min(counts.get("expected", 0), unmatched(counts), carried)
 
 
+def inputs_in_doubt(
+    inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int
+) -> tuple[str, ...]:
+    """The input topics of whose events (nearly) none is proven to be in a result, while events of others are.
+
+    Their own fields may be wrong, or results may have their ids where no configured field looks.
+    """
+    if matches_nothing(counts, matched, carried):
+        return ()
+    beside = min(unmatched(counts), carried)
+    return tuple(
+        topic
+        for topic, it in sorted(inputs.items())
+        if it.given and ((it.matched == 0 and carried > 0) or it.matched * NEARLY_NONE < min(it.given, beside))
+    )
+
+
 def unmatched(counts: Mapping[str, int]) -> int:
     """Contributions that answers carry and no input explains so far."""
     return _proven_wrong(counts) + counts.get("unresolved", 0)
@@ -79,14 +118,33 @@ def _proven_wrong(counts: Mapping[str, int]) -> int:
     return counts.get("misplaced", 0) + counts.get("unknown_id", 0)
 
 
-def suspected(books: Books, counts: Mapping[str, int], matched: int, carried: int, *, collapse: bool) -> frozenset[str]:
+def suspected_of(
+    inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int, *, collapse: bool
+) -> frozenset[str]:
+    """The classes of violations that an input topic in doubt (`inputs_in_doubt`) may explain."""
+    found = inputs_in_doubt(inputs, counts, matched, carried)
+    classes = _excess(collapse=collapse) if found else frozenset()
+    return classes | {"missing"} if any(inputs[topic].lacking for topic in found) else classes
+
+
+def suspected(
+    books: Books,
+    counts: Mapping[str, int],
+    matched: int,
+    carried: int,
+    *,
+    collapse: bool,
+    inputs: Mapping[str, InputCounts] = MappingProxyType({}),
+) -> frozenset[str]:
     """The classes of violations that a wrong configuration may explain: nothing more of them is confirmed.
 
-    ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``collapse``: the pipeline drops repeated ids. Of
+    ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``collapse``: the pipeline drops repeated ids.
+    ``inputs``: of each input topic, where there are several. Of
     late and rejected records no more than is said in decision 0091: each answers one contribution, whatever its
     fields are called.
     """
-    classes: frozenset[str] = _ALL if matches_nothing(counts, matched, carried) else frozenset()
+    classes = suspected_of(inputs, counts, matched, carried, collapse=collapse)
+    classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
     for one in topics_in_doubt(books):
         if one.decoded:
             # What did decode may be nonsense.
@@ -94,8 +152,12 @@ def suspected(books: Books, counts: Mapping[str, int], matched: int, carried: in
         elif one.side == "output":
             classes |= _RESULTS
         elif one.side == "input":
-            classes |= _EXCESS if collapse else _EXCESS | {"duplicate"}
+            classes |= _excess(collapse=collapse)
     return classes
+
+
+def _excess(*, collapse: bool) -> frozenset[str]:
+    return _EXCESS if collapse else _EXCESS | {"duplicate"}
 
 
 def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:
@@ -107,12 +169,20 @@ def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int, carr
     return outputs & {one.topic for one in found}
 
 
-def withdrawn(books: Books, counts: Mapping[str, int], carried: int) -> frozenset[str]:
+def withdrawn(
+    books: Books,
+    counts: Mapping[str, int],
+    carried: int,
+    inputs: Mapping[str, InputCounts] = MappingProxyType({}),
+) -> frozenset[str]:
     """The classes of which what was confirmed is taken back: a few of the first records fitted by chance, and now it is
     seen that nearly none do.
 
     What is not resolved yet does not count as wrong here, and what is not compared yet counts as right: these pass.
     """
-    right, wrong = max(1, counts.get("processed", 0)), min(counts.get("expected", 0), _proven_wrong(counts), carried)
-    nearly_none = right * NEARLY_NONE < wrong or any(one.decoded for one in topics_in_doubt(books))
-    return _ALL if nearly_none else frozenset()
+    right, wrong = max(1, counts.get("processed", 0)), min(_proven_wrong(counts), carried)
+    nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
+    if nearly_none or any(one.decoded for one in topics_in_doubt(books)):
+        return _ALL
+    of_one = any(max(1, it.matched + it.open) * NEARLY_NONE < min(it.given, wrong) for it in inputs.values())
+    return _ALL - {"undecodable"} if of_one else frozenset()

@@ -8,7 +8,7 @@ counts as all that it stands for, so that a short text cannot become a large or 
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable, Iterable
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -25,10 +25,16 @@ _CHARACTERS_OF_A_VALUE: Final = 1_000
 
 _NUMBER_LENGTH_MAX: Final = 64
 """A longer plain value is text: converting a million digits takes minutes."""
+_TEXT_TAG: Final = "tag:yaml.org,2002:str"
 _TIMESTAMP_TAG: Final = "tag:yaml.org,2002:timestamp"
 _MERGE_TAG: Final = "tag:yaml.org,2002:merge"
 _NO_TEXT: Final = re.compile("[\x00\ud800-\udfff]")
 _SHOWN_LENGTH: Final = 60
+
+Place = tuple[str, ...]
+"""Keys from the outermost mapping inwards; empty: the document itself."""
+KAFKA_OPTIONS: Final[Place] = ("kafka", "options")
+"""Where a configuration file of the project has the options of Kafka's clients."""
 
 
 class DocumentRefused(ValueError):
@@ -48,9 +54,8 @@ class _Loader(yaml.SafeLoader):
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
-    def __init__(self, text: str, *, keeps_text: bool) -> None:
+    def __init__(self, text: str) -> None:
         super().__init__(text)
-        self._keeps_text = keeps_text
         self._values = 0
         self._depth = 0
         self._deepest = 0
@@ -90,7 +95,7 @@ class _Loader(yaml.SafeLoader):
             raise DocumentRefused(f"more than {DEPTH_MAX} levels of nesting", mark)
 
     def resolve(self, kind: type[yaml.Node], value: Any, implicit: Any) -> str:
-        if kind is yaml.ScalarNode and (self._keeps_text or len(value) > _NUMBER_LENGTH_MAX):
+        if kind is yaml.ScalarNode and len(value) > _NUMBER_LENGTH_MAX:
             implicit = (False, True)
         return str(super().resolve(kind, value, implicit))  # type: ignore[no-untyped-call]
 
@@ -129,17 +134,21 @@ def text_value(text: str) -> str:
     return value if isinstance(value, str) else text
 
 
-def parse(text: str, *, keeps_text: bool = False) -> Any:
+def parse(text: str, *, texts: Iterable[Place] = ()) -> Any:
     """The value that the YAML ``text`` holds. Raises `DocumentRefused`.
 
-    ``keeps_text``: plain values are the text that is written, and never numbers, true, false or null.
+    ``texts``: where mappings are whose values are texts. What is written there without quotes is the text that is
+    written, and never a number, true, false or null; where nothing is written it is null.
     """
     if len(text.encode(errors="surrogatepass")) > BYTES_MAX:
         raise DocumentRefused(f"more than {BYTES_MAX // 1024} KiB")
     try:
-        loader = _Loader(text, keeps_text=keeps_text)
+        loader = _Loader(text)
         try:
-            return _unshared(loader.get_single_data())
+            node = loader.get_single_node()
+            for place in texts:
+                node = _with_texts(node, place)
+            return None if node is None else _unshared(loader.construct_document(node))
         finally:
             loader.dispose()
     except yaml.MarkedYAMLError as error:
@@ -151,6 +160,29 @@ def parse(text: str, *, keeps_text: bool = False) -> Any:
     except (ValueError, OverflowError):
         # PyYAML's conversions of numbers and escapes do not check what they convert: `0x_`, "\UFFFFFFFF".
         raise DocumentRefused("a number or an escape that has no value") from None
+
+
+def _with_texts(node: yaml.Node | None, place: Place) -> yaml.Node | None:
+    """``node`` with the plain values of the mapping at ``place`` as texts. An alias may share parts of ``node`` with
+    other places: they are not changed."""
+    if not isinstance(node, yaml.MappingNode):
+        return node
+    below = [
+        (key, _as_text(value) if not place else _with_texts(value, place[1:]) if key.value == place[0] else value)
+        for key, value in node.value
+    ]
+    return yaml.MappingNode(node.tag, below, node.start_mark, node.end_mark)
+
+
+def _as_text(node: yaml.Node) -> yaml.Node:
+    if not isinstance(node, yaml.ScalarNode) or not node.value:
+        return node
+    return yaml.ScalarNode(_TEXT_TAG, node.value, node.start_mark, node.end_mark)
+
+
+def texts_within(texts: Iterable[Place], place: Place) -> Collection[Place]:
+    """``texts`` as a document sees them that is the value at ``place``."""
+    return [one[len(place) :] for one in texts if one[: len(place)] == place]
 
 
 def _unshared(value: Any) -> Any:

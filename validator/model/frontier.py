@@ -241,8 +241,9 @@ def earliest_read_through_us(frontiers: Iterable[Frontier]) -> int | None:
     return _earliest([frontier.read_through_us for frontier in frontiers])
 
 
-def _read_but_for_open_transactions_us(frontiers: Iterable[Frontier], lookup_us: int) -> int | None:
-    """The instant up to which every one of ``frontiers`` was read, but for what open transactions hold back."""
+def read_but_for_open_transactions_us(frontiers: Iterable[Frontier], lookup_us: int) -> int | None:
+    """The instant up to which every one of ``frontiers`` was read, but for what open transactions hold back; None while
+    any was never read through."""
     return _earliest(
         [
             lookup_us
@@ -344,5 +345,5 @@ def clock(
         outputs_held=any(f.held for f in answers),
         inputs_held=any(f.held for f in inputs),
         rest=rest,
-        unheld_inputs_us=_read_but_for_open_transactions_us(inputs, lookup_us),
+        unheld_inputs_us=read_but_for_open_transactions_us(inputs, lookup_us),
     )

@@ -6,7 +6,7 @@ Spark's (`validator.reconcile.facts`); what is left per cell is arithmetic on ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 
 from validator.codecs.columns import DECODED
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
+from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import Lateness
 
@@ -59,6 +60,11 @@ EXPANSION_FIELDS: Final = (
 and ``unknown``: observed ids that the cell does not expect, by whether any cell does. The last four count
 its results."""
 
+OF_INPUT: Final = ("given", "matched", "lacking")
+"""What is known of each input topic in a cell: its events; how many of them are in results, and how many would be
+missing once it is time, as the last comparison found. Where other inputs have its id too, an event is matched by the
+results that are left after theirs; where repeats collapse it is in neither number."""
+
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
     *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us", "epoch"),
@@ -86,7 +92,8 @@ class Cells:
     ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
     ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
     Times ``*_time_us`` are broker times; an answer is a result, a late or a rejected record. ``x_*``:
-    `EXPANSION_FIELDS`, absent before a comparison. ``epoch``: newest one with its facts. What the derived tables say of
+    `EXPANSION_FIELDS`, absent before a comparison. Of each topic in ``inputs``, ``given/*``: events; ``matched/*``,
+    ``lacking/*``: what a comparison found of them. ``epoch``: newest one with its facts. What the derived tables say of
     the cell: ``told_digest``, hash of its verdict; and of each class of violations ``told_*``, contributions in it,
     ``confirmed_*``, how many of them are confirmed, ``began_*``, since when it has any.
     """
@@ -94,14 +101,14 @@ class Cells:
     def __init__(self, told: Sequence[str]) -> None:
         """``told``: the classes of violations."""
         self._size = 0
-        self._rows: dict[int, dict[str | None, int]] = {}
-        self.keys: list[str | None] = []
+        self._index = CellIndex()
         names = ("window_start_us", *SUMS, *MINIMA, *MAXIMA, *(f"x_{name}" for name in EXPANSION_FIELDS))
         of_told = (f"{part}_{name}" for name in told for part in ("told", "confirmed", "began"))
         self._columns: dict[str, Ints] = {
             name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *of_told)
         }
         self.lateness = Lateness()
+        self.inputs: list[str] = []
 
     def __len__(self) -> int:
         return self._size
@@ -110,22 +117,18 @@ class Cells:
         """The column ``name``, as a view that may be written to."""
         return self._columns[name][: self._size]
 
-    def rows_of(self, windows: Ints, keys: Sequence[str | None], *, adding: bool = False) -> Ints:
+    def rows_of(self, windows: Ints, keys: pa.Array | pa.ChunkedArray, *, adding: bool = False) -> Ints:
         """Row numbers of cells; -1 for one that is not there, unless ``adding`` makes it."""
-        found = np.empty(len(keys), dtype=np.int64)
-        none: dict[str | None, int] = {}
-        for i, (window, key) in enumerate(zip(windows.tolist(), keys, strict=True)):
-            of_window = self._rows.get(window, none)
-            row = of_window.get(key)
-            if row is None and adding:
-                row = len(self.keys)
-                self._rows.setdefault(window, {})[key] = row
-                self.keys.append(key)
-            found[i] = -1 if row is None else row
-        if adding:
-            self._grow(len(self.keys))
-            self["window_start_us"][found] = windows
+        if not adding:
+            return self._index.find(windows, keys)
+        found = self._index.add(windows, keys)
+        self._grow(len(self._index))
+        self["window_start_us"][found] = windows
         return found
+
+    def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
+        """`rows_of` the columns ``window_start_us`` and ``key`` of a table."""
+        return self.rows_of(ints(facts["window_start_us"]), facts["key"], adding=adding)
 
     def absorb(self, facts: pa.Table) -> None:
         """Fold fact rows in; of rows that are none, or did not decode, only what they say of lateness."""
@@ -133,7 +136,7 @@ class Cells:
         facts = contributing(facts)
         if not facts.num_rows:
             return
-        rows = self.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist(), adding=True)
+        rows = self.rows_of_facts(facts, adding=True)
         batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         np.minimum.at(self["first_batch"], rows, batch)
         np.minimum.at(self["first_seen_us"], rows, lookup_us)
@@ -146,6 +149,8 @@ class Cells:
             where = rows[mine]
             for part, values in sums.items():
                 np.add.at(self[f"{name}_{part}"], where, values[mine])
+            if side is Side.INPUT:
+                self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
             np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
             if side is Side.OUTPUT:
                 np.add.at(self["results"], where, ints(facts["records"], 0)[mine])
@@ -154,6 +159,15 @@ class Cells:
             if side in _TIMED:
                 np.minimum.at(self[f"first_{_TIMED[side]}_time_us"], where, ints(facts["first_time_us"], NEVER)[mine])
 
+    def _add_given(self, topics: pa.ChunkedArray, rows: Ints, events: Ints) -> None:
+        for topic in pc.unique(topics).to_pylist():
+            if topic not in self.inputs:
+                self.inputs.append(topic)
+                for part in OF_INPUT:
+                    self._columns[f"{part}/{topic}"] = np.zeros_like(self._columns["results"])
+            mine = is_one_of(topics, topic)
+            np.add.at(self[f"given/{topic}"], rows[mine], events[mine])
+
     def drop(self, goes: Bools) -> None:
         """Forget the cells for which ``goes`` holds; all row numbers change."""
         stay = np.flatnonzero(~goes)
@@ -161,15 +175,12 @@ class Cells:
         if goes.any():
             self.lateness.forget(oldest_end(starts, goes))
         self._columns = {name: self[name][stay] for name in self._columns}
-        self.keys = [self.keys[row] for row in stay.tolist()]
         self._size = len(stay)
-        self._rows = {}
-        for row, (window, key) in enumerate(zip(self["window_start_us"].tolist(), self.keys, strict=True)):
-            self._rows.setdefault(window, {})[key] = row
+        self._index.keep(stay)
 
-    def names(self, rows: Iterable[int]) -> list[str | None]:
-        """Keys of some cells."""
-        return [self.keys[row] for row in rows]
+    def keys(self, rows: Ints | None = None) -> pa.Array:
+        """Keys of some cells, of all by default: texts or null."""
+        return self._index.keys(np.arange(self._size) if rows is None else rows)
 
     def _grow(self, size: int) -> None:
         room = len(self._columns["window_start_us"])
@@ -189,5 +200,5 @@ _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 def _initial(name: str) -> int:
     if name in MINIMA:
         return NEVER
-    counted = name in SUMS or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
+    counted = name in SUMS or "/" in name or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
     return 0 if counted else ABSENT

@@ -48,11 +48,13 @@ class PlaceOffsets:
 @dataclass(frozen=True)
 class Compared:
     """What a comparison gave: for the cells ``rows``, the columns of `EXPANSION_FIELDS` but ``version``; and the
-    smallest ids, as texts, of (cell's row, class of violation)."""
+    smallest ids, as texts, of (cell's row, class of violation). ``of_inputs``: the columns ``matched/*`` and
+    ``lacking/*``."""
 
     rows: Ints
     columns: Mapping[str, Ints]
     evidence: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
+    of_inputs: Mapping[str, Ints] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -118,7 +120,8 @@ def compare(
         "excess": excess,
         "misplaced": misplaced,
     }
-    return Compared(rows, sums, _evidence(ids, is_known, rows, texts))
+    inputs = _of_inputs(cells.inputs, items, named, seen, ids, size, collapse=rules.collapse)
+    return Compared(rows, sums, _evidence(ids, is_known, rows, texts), inputs)
 
 
 _SUMMED: Final = (
@@ -133,6 +136,8 @@ def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
     for name in EXPANSION_FIELDS:
         if name != "version":
             cells[f"x_{name}"][compared.rows] = compared.columns[name]
+    for name, values in compared.of_inputs.items():
+        cells[name][compared.rows] = values
 
 
 def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[pa.Table, Ints] | None:
@@ -142,7 +147,7 @@ def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[
     windows = ints(facts["window_start_us"])
     wanted = np.unique(cells["window_start_us"][np.fromiter(local, dtype=np.int64, count=len(local))])
     facts = facts.filter(pa.array(np.isin(windows, wanted)))
-    rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
+    rows = cells.rows_of_facts(facts)
     numbers = np.fromiter((local.get(row, -1) for row in rows.tolist()), dtype=np.int64, count=len(rows))
     mine = numbers >= 0
     return (facts.filter(pa.array(mine)), numbers[mine]) if mine.any() else None
@@ -279,6 +284,25 @@ def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int) 
     any_foreign = counts(record, foreign[order], len(cell_of)) > 0
     any_surplus = counts(record, surplus[order], len(cell_of)) > 0
     return counts(cell_of, any_foreign, size), counts(cell_of, ~any_foreign & any_surplus, size)
+
+
+def _of_inputs(
+    topics: Sequence[str], items: _Items, named: Sequence[Place], seen: Seen, ids: ById, size: int, *, collapse: bool
+) -> dict[str, Ints]:
+    """Per cell, what became of the events of each topic (`OF_INPUT`)."""
+    found: dict[str, Ints] = {}
+    missing = ids.outstanding - ids.dropped_late - ids.unconsumed - ids.doubtful - ids.unprovable
+    for topic in topics:
+        of_topic = np.array([place[0] == topic for place in named], dtype=np.bool_)[items.place]
+        copies = counts(seen.group, seen.given & of_topic, len(seen.cell))
+        others = seen.expected - copies
+        if collapse:
+            # An id that other inputs have too says nothing of this one.
+            copies = np.where(others == 0, np.minimum(copies, 1), 0)
+            others = np.zeros_like(others)
+        found[f"matched/{topic}"] = totals(ids.cell, np.clip(ids.processed - others, 0, copies), size)
+        found[f"lacking/{topic}"] = totals(ids.cell, np.minimum(missing, copies), size)
+    return found
 
 
 def _evidence(ids: ById, is_known: Bools, rows: Ints, texts: Sequence[str]) -> dict[tuple[int, str], tuple[str, ...]]:

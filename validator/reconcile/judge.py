@@ -88,7 +88,9 @@ class Judged:
     ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
     correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them.
     ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
-    ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that."""
+    ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that.
+    ``of_inputs``: topic -> `OF_INPUT` and "open", how many of its events may yet turn out to match; of several inputs.
+    """
 
     counts: dict[str, Ints]
     on_record: dict[str, Ints]
@@ -107,6 +109,7 @@ class Judged:
     wants_evidence: Bools
     violated: Bools
     changed: Bools
+    of_inputs: dict[str, dict[str, Ints]]
     state: Ints
     version: Ints
     digest: Ints
@@ -305,7 +308,8 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
     # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
-    wants_expansion = it.in_scope & (disagrees | lost) & (~it.compared | consumed_may_move)
+    unclear = it.resolved & _of_unclear_inputs(cells, it)
+    wants_expansion = it.in_scope & (disagrees | lost | unclear) & (~it.compared | consumed_may_move)
     # A violation in a cell that was compared before it was one is compared once more, so that it names its ids.
     new = lost & (counts["missing"] > cells["told_missing"])
     for name in EXCESS:
@@ -338,6 +342,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         wants_evidence=wants_evidence,
         violated=violated,
         changed=changed,
+        of_inputs=_of_inputs(cells, it),
         state=it.state,
         version=it.version,
         digest=said,
@@ -348,6 +353,41 @@ def _matched(cells: Cells, it: _Decisions) -> Ints:
     """Facts only grow, and so does what matches: an older comparison still proves what it found."""
     compared = np.where(cells["x_version"] == ABSENT, 0, cells["x_processed"])
     return np.where(it.agrees, cells["processed_count"], compared)
+
+
+def _several(cells: Cells) -> list[str]:
+    return cells.inputs if len(cells.inputs) > 1 else []
+
+
+def _of_unclear_inputs(cells: Cells, it: _Decisions) -> Bools:
+    """Which cells agree, though numbers do not tell of an input whether results or late records have its events."""
+    set_aside = cells["late_count"] + cells["rejected_count"]
+    unclear = np.full(len(cells), False)
+    for topic in _several(cells):
+        given = cells[f"given/{topic}"]
+        unclear |= (given > 0) & (given <= 2 * set_aside)
+    return unclear & it.agrees & (cells["processed_count"] > 0)
+
+
+def _of_inputs(cells: Cells, it: _Decisions) -> dict[str, dict[str, Ints]]:
+    """Nothing matches before all inputs are read as far as an answer may be of them: another one may have the same id.
+
+    Events out of scope are given, too: a wrong time may be what puts them there."""
+    set_aside = cells["late_count"] + cells["rejected_count"]
+    compared, zero = it.compared & it.in_scope, np.zeros(len(cells), dtype=np.int64)
+    found = {}
+    for topic in _several(cells):
+        given = cells[f"given/{topic}"]
+        at_least = np.where(it.agrees, np.maximum(given - set_aside, 0), 0)
+        matched = np.where(it.resolved & it.in_scope, np.where(compared, cells[f"matched/{topic}"], at_least), 0)
+        is_exact = it.resolved & (compared | (it.in_scope & it.agrees & (set_aside == 0)))
+        found[topic] = {
+            "given": given,
+            "matched": matched,
+            "lacking": np.where(compared, cells[f"lacking/{topic}"], zero),
+            "open": np.where(is_exact, 0, given - matched),
+        }
+    return found
 
 
 _AS_FOUND: Final = (

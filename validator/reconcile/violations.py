@@ -80,9 +80,10 @@ def moved(
         provable = np.where(before[rows] > sure_before[rows], lookup_us, provable)
         at = _happened_us(cells, rows, name, rules, has_broker_time=has_broker_time)
         first = np.where(before[rows] > 0, cells[f"began_{name}"][rows], lookup_us)
+        keys = cells.keys(rows).to_pylist()
         for i, row in enumerate(rows.tolist()):
             count, change = int(now[row]), int(sure[row]) - int(sure_before[row])
-            window, key = int(cells["window_start_us"][row]), cells.keys[row]
+            window, key = int(cells["window_start_us"][row]), keys[i]
             expected = plural(int(cells["expected_count"][row]), "expected contribution")
             said = _SAID[name][count != 1].format(n=count, expected=expected)
             found.append(

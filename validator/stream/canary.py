@@ -243,7 +243,7 @@ class CanaryWatch:
             return {}
         asked = [(round_, cell) for round_ in waiting for cell in CELLS]
         windows = np.array([round_.window_start_us for round_, _ in asked], dtype=np.int64)
-        rows = cells.rows_of(windows, [round_.key(cell) for round_, cell in asked]).tolist()
+        rows = cells.rows_of(windows, pa.array([round_.key(cell) for round_, cell in asked], pa.string())).tolist()
         found: dict[int, dict[str, dict[str, int]]] = {}
         for (round_, cell), row in zip(asked, rows, strict=True):
             if row >= 0:

@@ -9,9 +9,12 @@ from validator.config.model import Config
 from validator.core.totals import Sums
 from validator.model.books import Books
 from validator.model.configuration_doubt import (
+    InputCounts,
     TopicInDoubt,
     decoded_results,
+    inputs_in_doubt,
     matches_nothing,
+    suspected_of,
     topics_in_doubt,
     unmatched,
 )
@@ -48,12 +51,17 @@ def configuration_doubts(
     held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
         yield _of_contributions(sums.counts, 0 if sums.matched else decoded_results(books))
+    collapse = any(entry.duplicates == "collapse" for entry in config.inputs)
+    classes = suspected_of(sums.inputs, sums.counts, sums.matched, sums.carried, collapse=collapse)
+    if any(sums.counts[name] for name in VIOLATIONS if name in classes):
+        for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
+            yield _of_input(config, topic, sums.inputs[topic], sums.counts)
 
 
 def _of_topic(config: Config, one: TopicInDoubt, example: Example | None) -> str:
     none = "no record" if not one.decoded else f"only {one.decoded} of {one.read} records"
     read = f" ({one.read} {'was' if one.read == 1 else 'were'} read)" if not one.decoded else ""
-    place = _entry_of(config, one)
+    place = _entry_of(config, one.topic)
     check = f"check {place}.fields"
     said = ""
     if example is not None:
@@ -88,9 +96,25 @@ def _of_contributions(counts: Mapping[str, int], results: int) -> str:
     return f"the configuration is in doubt: {seen}: {check}; correct it and begin with a new state.path"
 
 
-def _entry_of(config: Config, one: TopicInDoubt) -> str:
+def _of_input(config: Config, topic: str, one: InputCounts, counts: Mapping[str, int]) -> str:
+    place, beside = _entry_of(config, topic), unmatched(counts)
+    few = f"only {one.matched}" if one.matched else "none"
+    if not beside:
+        check = f"outputs[].fields.ids may leave out where results have its ids, or {place}.fields may be wrong"
+    elif counts.get("misplaced", 0) * 2 > beside:
+        check = f"the key, the time or its unit in {place}.fields may be wrong"
+    else:
+        check = f"{place}.fields.id and outputs[].fields.ids may name different ids"
+    return (
+        f"the configuration of topic {topic} is in doubt: of {plural(one.given, 'event')} {few} is in a result for its "
+        f"cell, while events of other inputs are: {check}; correct it and begin with a new state.path. Where it is "
+        f"right, the pipeline uses {'nearly nothing' if one.matched else 'nothing'} of {topic}: find out why"
+    )
+
+
+def _entry_of(config: Config, topic: str) -> str:
     """Where the topic is in the configuration."""
-    for place, topic in config.topics_by_place():
-        if topic == one.topic:
+    for place, name in config.topics_by_place():
+        if name == topic:
             return place.removesuffix(".topic")
-    return one.topic
+    return topic

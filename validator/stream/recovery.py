@@ -266,7 +266,7 @@ def rows_told_of(cells: Cells, told: pa.Table) -> Ints:
 
     What turned up later for such a cell is a cell again, which is out of scope: it was first seen after those rows.
     """
-    rows = cells.rows_of(ints(told["window_start_us"]), told["key"].to_pylist())
+    rows = cells.rows_of_facts(told)
     there = rows >= 0
     rows[there] = np.where(ints(told["lookup_us"])[there] < cells["first_seen_us"][rows[there]], -1, rows[there])
     return rows
@@ -277,7 +277,7 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
     newest = np.full(len(cells), ABSENT, dtype=np.int64)
     column = cells[name]
     for part in parts:
-        rows = cells.rows_of(ints(part["window_start_us"]), part["key"].to_pylist())
+        rows = cells.rows_of_facts(part)
         batch: Ints = ints(part["batch"])
         values: Ints = value(part)
         order = np.argsort(batch, kind="stable")

@@ -368,9 +368,10 @@ def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
     if count := sums.unconsumed_retired:
         said = f"{plural(count, 'event was', 'events were')} not consumed {_by_whom(config)} when retention dropped"
         found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
-    if count := sums.undecided_retired:
-        said = f"of {plural(count, 'contribution')} it was not decided what they are when retention dropped their cells"
-        found.append(Doubt(said))
+    if count := sums.cells_undecided:
+        said = f"retention dropped {plural(count, 'cell')} before the verdict was decided"
+        why = "an open transaction held back a topic for twice state.retention"
+        found.append(Doubt(f"{said}, because {why}; a new state begins without this doubt"))
     if count := sums.blocked_retired:
         said = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"
         found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))

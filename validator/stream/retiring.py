@@ -24,7 +24,8 @@ import pyarrow.dataset as ds
 from validator.core.judging import Judging
 from validator.core.totals import Sums
 from validator.model.books import Books, Retirement
-from validator.reconcile.arrays import ABSENT, Bools, ints
+from validator.model.frontier import read_but_for_open_transactions_us
+from validator.reconcile.arrays import ABSENT, Bools
 from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
@@ -37,7 +38,7 @@ _PREFIX: Final = "retired "
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
 """What Delta puts into a log, by version."""
 _PATIENCE: Final = 2
-"""Retentions for which a cell waits until it is decided."""
+"""Retentions after which a cell that did not change leaves undecided."""
 MARKS_KEPT: Final = 50
 """Retirements remembered; older ones concern cells that are themselves retired by now."""
 
@@ -108,7 +109,7 @@ def retired_so_far(tables: StateTables) -> Retired:
 
 
 def is_due(books: Books, retired: Retired, retention_us: int) -> bool:
-    """Whether an epoch that was not dropped yet ended more than ``retention_us`` ago."""
+    """Whether an epoch that was not dropped yet ended more than ``retention_us`` ago, in read-through time."""
     return last_droppable(books, retention_us) > retired.through_epoch
 
 
@@ -126,9 +127,16 @@ def _epochs(state: Path) -> Iterator[tuple[int, Path]]:
 
 
 def last_droppable(books: Books, retention_us: int) -> int:
-    """The newest epoch (its start in seconds) all of whose facts are older than ``retention_us``."""
-    length_us = epoch_length_us(retention_us)
-    return epoch_of(books.lookup_us - retention_us - length_us, retention_us)
+    """The newest epoch (its start in seconds) all of whose facts are older than ``retention_us``, in read-through
+    time: while the sidecar is down, or behind, no fact becomes older."""
+    through_us = _read_through_us(books)
+    return (
+        -1 if through_us is None else epoch_of(through_us - retention_us - epoch_length_us(retention_us), retention_us)
+    )
+
+
+def _read_through_us(books: Books) -> int | None:
+    return read_but_for_open_transactions_us(books.frontiers.values(), books.lookup_us)
 
 
 def plan(
@@ -147,13 +155,15 @@ def plan(
     """
     cells = judging.cells
     through, now = last_droppable(books, retention_us), epoch_of(books.lookup_us, retention_us)
-    goes = (cells["epoch"] <= through) & _passed(judging, books) & _decided(judging, books, retention_us)
+    decided = _decided(judging, books)
+    goes = (cells["epoch"] <= through) & _passed(judging, books) & (decided | _waited(judging, books, retention_us))
     retirements = retired.retirements
     if goes.any():
         horizon = int(cells["window_start_us"][goes].max()) + 1
         retirements = (*retirements, Retirement(books.lookup_us, horizon))[-MARKS_KEPT:]
     known = None if positions is None else positions.to_json(books.batch + 1)
-    new = Retired(retired.sums.plus(judging.sum_of(goes, unprovable)), through, retirements, known)
+    leaving = replace(judging.sum_of(goes, unprovable), cells_undecided=int(np.count_nonzero(goes & ~decided)))
+    new = Retired(retired.sums.plus(leaving), through, retirements, known)
     # What stays is kept in its cell's newest epoch, so that a cell's facts leave together: a part of them would look
     # like a loss to the next start.
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
@@ -163,7 +173,7 @@ def plan(
     until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         facts = contributing(part)
-        rows = cells.rows_of(ints(facts["window_start_us"]), facts["key"].to_pylist())
+        rows = cells.rows_of_facts(facts)
         if judging.rules.asks_lateness:
             said = part if positions is None else positions.unsettled(part)
             late += [{**row, "epoch": now} for row in kept(said, until_us)]
@@ -191,19 +201,32 @@ def _passed(judging: Judging, books: Books) -> Bools:
     return windows <= books.watermark_us - judging.rules.window_us
 
 
-def _decided(judging: Judging, books: Books, retention_us: int) -> Bools:
-    """The cells of which it is decided what all their contributions are: outputs were read through the instant at which
-    the outstanding ones are missing, and inputs through the one that explains their results.
+def _decided(judging: Judging, books: Books) -> Bools:
+    """Which cells have a decided class for every contribution: outputs were read through the instant at which what is
+    outstanding is missing, and inputs through the one that explains every answer.
 
-    A cell can close in the batch that would retire it, where the inputs paused for longer than the retention. A topic
-    that is never read must not keep cells for good: after twice the retention they leave undecided.
+    A cell can close in the batch that would retire it, where the inputs paused for longer than the retention.
     """
-    due = due_base(judging.cells)
-    waited: Bools = due <= books.lookup_us - judging.rules.missing_after_us - _PATIENCE * retention_us
-    proof_us, judged = books.clock().unheld_outputs_us, judging.judged
+    proof_us, judged = books.clock().outputs_us, judging.judged
     if proof_us is None or judged is None:
-        return waited
-    return waited | ((due <= proof_us - judging.rules.missing_after_us) & (judged.resolved | judged.held))
+        return np.zeros(len(judging.cells), dtype=np.bool_)
+    decided: Bools = (due_base(judging.cells) <= proof_us - judging.rules.missing_after_us) & judged.resolved
+    return decided
+
+
+def _waited(judging: Judging, books: Books, retention_us: int) -> Bools:
+    """Which cells leave undecided: a transaction that stays open must not keep cells forever.
+
+    They have not changed for `_PATIENCE` retentions. Those that closed late wait for a retention since: a restart knows
+    a closing time no better than that.
+    """
+    cells, through_us = judging.cells, _read_through_us(books)
+    if through_us is None:
+        return np.zeros(len(cells), dtype=np.bool_)
+    changed_us = np.maximum(cells["expected_us"], cells["observed_us"])
+    is_old = changed_us <= through_us - judging.rules.missing_after_us - _PATIENCE * retention_us
+    waited: Bools = is_old & (due_base(cells) <= through_us - judging.rules.missing_after_us - retention_us)
+    return waited
 
 
 def drop_folders(tables: StateTables, through_epoch: int) -> None:

@@ -1,0 +1,36 @@
+"""Free ports for servers that testbed and tests start."""
+
+import random
+import socket
+
+__all__ = ["free_port", "free_ports"]
+
+# Below the ephemeral ranges of Linux and macOS: the kernel gives a port of those to any outgoing connection, also
+# between the choice of the port and the start of its server, and while a broker is down between kill() and restart().
+_PORTS = range(15000, 32000)
+
+
+def free_port() -> int:
+    """A port of 127.0.0.1 on which nothing listens now, and which no outgoing connection takes later."""
+    return free_ports(1)[0]
+
+
+def free_ports(count: int) -> tuple[int, ...]:
+    """As many different free ports."""
+    draw = random.SystemRandom()
+    found: list[int] = []
+    while len(found) < count:
+        port = draw.choice(_PORTS)
+        if port not in found and _is_free(port):
+            found.append(port)
+    return tuple(found)
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
