@@ -6,6 +6,7 @@ import fcntl
 import io
 import json
 import os
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterable
@@ -22,12 +23,29 @@ from validator.cli.doctor import run, tell
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
+from validator.model.frontier import PartitionId
 from validator.state import identity
+from validator.stream import bounded
+from validator.stream.doubt_sentences import Example
+from validator.stream.examples import Examples
 
 if TYPE_CHECKING:
     from testbed.broker import EmbeddedBroker
 
 pytestmark = pytest.mark.contract
+
+HUGE_BYTES = 300 * 2**20
+"""Compressed these are 0.3 MB, which any topic takes."""
+TOO_LARGE = "cannot be decompressed and decoded within 200 MiB of memory"
+HUGE_PRODUCER = f"""
+import sys
+from confluent_kafka import Producer
+
+gzip = {{"compression.type": "gzip", "message.max.bytes": 1_000_000_000, "queue.buffering.max.kbytes": 1_500_000}}
+producer = Producer({{"bootstrap.servers": sys.argv[1], **gzip}})
+producer.produce(sys.argv[2], b" " * {HUGE_BYTES})
+sys.exit(producer.flush(100))
+"""
 
 
 def config(folder: Path, *assignments: str) -> Config:
@@ -158,9 +176,13 @@ def test_a_port_that_is_taken_is_a_problem(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
-def test_the_newest_records_of_every_topic_are_decoded_and_shown(broker: EmbeddedBroker, tmp_path: Path) -> None:
-    click, output, late, empty = (f"doctor-{name}-{uuid.uuid4().hex[:8]}" for name in ("in", "out", "late", "none"))
-    broker.create_topics({click: 1, output: 1, late: 1, empty: 1})
+def test_the_newest_records_of_every_topic_are_decoded_and_shown(
+    broker: EmbeddedBroker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "MEMORY_BYTES", HUGE_BYTES * 2 // 3)
+    names = ("in", "out", "late", "none", "huge")
+    click, output, late, empty, huge = (f"doctor-{name}-{uuid.uuid4().hex[:8]}" for name in names)
+    broker.create_topics({click: 1, output: 1, late: 1, empty: 1, huge: 1})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
     for number in range(150):
         time = "soon" if number == 120 else "2026-01-31T12:00:01.5"
@@ -168,6 +190,9 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(broker: Embedde
     producer.produce(output, json.dumps({"page": "home", "windowStart": "2026-01-31T12:00:00", "ids": [1, 2]}))
     producer.produce(late, json.dumps({"clickId": "a", "page": "home", "clickTimestamp": "1970-01-01T00:00:01"}))
     assert producer.flush(30) == 0
+    # By another process, since what it takes is no concern here.
+    subprocess.run([sys.executable, "-c", HUGE_PRODUCER, broker.bootstrap_servers, huge], check=True, timeout=120)
+    fields = "fields: {id: id, key: page, event_time: timestamp}"
     given = config(
         tmp_path,
         f"kafka.bootstrap_servers={broker.bootstrap_servers}",
@@ -175,9 +200,12 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(broker: Embedde
         f"outputs.0.topic={output}",
         "outputs.0.fields.ids=[clickIds]",
         f"late.0.topic={late}",
-        f"rejected=[{{topic: {empty}, fields: {{id: id, key: page, event_time: timestamp}}}}]",
+        f"rejected=[{{topic: {huge}, {fields}}}, {{topic: {empty}, {fields}}}]",
     )
-    findings = [finding for finding in pipeline.check(given) if finding.subject.startswith("records of ")]
+    Path("/proc/self/clear_refs").write_text("5")
+    memory_kb = most_memory_kb()
+    checked = list(pipeline.check(given))
+    findings = [finding for finding in checked if finding.subject.startswith("records of ")]
     tell(findings, sys.stdout)
     said = {(finding.subject.removeprefix("records of "), finding.status): finding.said for finding in findings}
     assert said[output, "problem"] == (
@@ -196,3 +224,24 @@ def test_the_newest_records_of_every_topic_are_decoded_and_shown(broker: Embedde
         f"99 of the newest 100 decode; {click}-0 offset 149 is event 149 of key home at 2026-01-31T12:00:01.500000Z, "
         "in the window from 2026-01-31T12:00:00.000000Z."
     )
+
+    # A record that decompresses to more than a process may take ends neither, and no topic is left out for it.
+    assert said[huge, "note"].startswith(
+        f"one of the newest records {TOO_LARGE}: it is in {huge}-0 at or after offset 0."
+    )
+    clients = {finding.subject: finding.status for finding in checked if finding.subject.endswith(" client")}
+    assert clients == {"python client": "ok", "java client": "ok"}
+    examples: list[Example] = []
+    looked = Examples(given, found=lambda topic, example: examples.append(example))
+    looked._look(PartitionId(huge, 0), 0)
+    looked._look(PartitionId(click, 0), 120)
+    assert [example.offset for example in examples] == [0, 0, 120, 120]
+    assert examples[1].reason == TOO_LARGE
+    assert examples[3].field == "event_time"
+    assert most_memory_kb() - memory_kb < HUGE_BYTES // 1024 // 2
+
+
+def most_memory_kb() -> int:
+    """The most memory that this process has taken since it was cleared."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))

@@ -120,9 +120,9 @@ class FedRun:
         found = recover(tables, TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after),
                         self.config.oracle.size)  # fmt: skip
         before, lookups = found.books, self.logs.lookup(self.logs.ends)
+        opened_us = self.now_us + 1
         if before.frontiers:
-            self.now_us += 1
-            books, lookups = opened(before, self.config, brokers, sources, self.logs.topics(self.sides), self.now_us)
+            books, lookups = opened(before, self.config, brokers, sources, self.logs.topics(self.sides), opened_us)
         else:
             frontiers = {
                 place: first_frontier(self.sides[place.topic], place, lookup, 0, self.now_us - 1)
@@ -154,7 +154,7 @@ class FedRun:
             publish=lambda: None,
             now_us=lambda: self.now_us,
         )
-        self.runner.open(before, lookups, self.now_us)
+        self.runner.open(before, lookups, opened_us)
 
     def send(self, *records: Fed) -> None:
         """Append records that a later batch reads."""

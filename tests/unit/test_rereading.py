@@ -14,12 +14,16 @@ from tests.unit.test_positions import bad
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
+from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
+from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import hole
 from validator.state import identity
 from validator.state.identity import StateMismatch
+from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
+from validator.stream import retiring, unexamined
 from validator.stream.committing import frontier_rows, mark_row
 from validator.stream.recovery import lateness_of, recover
 from validator.stream.rereading import _from_start, adopt, would_adopt
@@ -115,3 +119,41 @@ def test_what_was_gone_of_the_topic_and_what_may_be_compacted_stays_known(tmp_pa
     assert (click.cleanup_policy, click.compacted_below, click.compacted, click.markers) == ("delete", 7, 0, 0)
     assert recovered.cells.lateness.possible == {("click", 0): {60: -1}}
     assert lateness_of(tables, recovered.positions, -1).possible == {("click", 0): {60: -1}}
+
+
+@pytest.mark.parametrize("order", ["read again, then retired", "retired, then read again"])
+def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path, order: str) -> None:
+    """Retention keeps what undecodable records may have made late. Those that are read again do not; a hole does."""
+    gone = {**hole("click", 0, 9, 60), "batch": 2, "lookup_us": 7, "epoch": 0}
+    tables = state(tmp_path, gone, undecodable=5)
+
+    def read_again() -> None:
+        assert adopt(tables, config(tmp_path, CORRECTED)) == ("click",)
+
+    def retire() -> None:
+        """Drop the oldest epoch, as a batch of three days later does."""
+        found = recover(tables, TimeRules(0, 1), 60)
+        read = {place: replace(it, read_through_us=3 * DAY_US) for place, it in found.books.frontiers.items()}
+        books = replace(found.books, lookup_us=3 * DAY_US, watermark_us=3 * DAY_US, frontiers=read)
+        rules = Rules(window_us=60, overdue_after_us=1, missing_after_us=2, drops_late=True)
+        judging = Judging(KnownFacts(tables, first_batch=books.batch + 1), rules, cells=found.cells)
+        judging.absorb(None, books.clock(), {})
+        plan = retiring.plan(tables, judging, books, found.retired, DAY_US, found.positions)
+        retiring.commit(plan, tables, judging, books, DAY_US, writer="w")
+
+    steps = [read_again, retire]
+    for step in steps if order.startswith("read") else reversed(steps):
+        step()
+    recovered = recover(tables, TimeRules(0, 1), 60)
+    assert recovered.retired.through_epoch >= 0
+    assert recovered.cells.lateness.possible == {("click", 0): {60: 8}}
+    assert lateness_of(tables, recovered.positions, recovered.retired.through_epoch).possible == {("click", 0): {60: 8}}
+
+
+def test_of_records_that_are_read_again_nobody_says_that_they_were_not_examined(tmp_path: Path) -> None:
+    reason = "its value has 17000000 bytes, above limits.value_bytes"
+    row = {**bad(2, [7]), "topic": "click", "partition": 0, "key": reason}
+    tables = state(tmp_path, row, undecodable=5)
+    assert unexamined.recorded(tables) == {CLICK: (1, 7, reason)}
+    adopt(tables, config(tmp_path, CORRECTED))
+    assert unexamined.recorded(tables) == {}

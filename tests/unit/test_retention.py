@@ -60,13 +60,9 @@ class Run:
         self.judging.absorb(told, clock(at_us, watermark_us), {})
 
     def retire(self) -> None:
-        new, carried, goes = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
-        self.books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        mark = mark_row(self.books, new.to_mark(), RETENTION_US)
-        self._append(pa.concat_tables([carried, frontier_rows(self.books, None, RETENTION_US), mark]))
-        self.retired = new
-        self.judging.retire(goes, new.sums)
-        retiring.drop_folders(self.tables, new.through_epoch)
+        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
+        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        self.retired = plan.retired
 
     def epochs(self) -> set[int]:
         """The epochs that have a folder."""

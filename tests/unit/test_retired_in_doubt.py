@@ -23,7 +23,7 @@ from validator.state import identity
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
+from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
 from validator.stream.recording import Moment, record
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
@@ -79,16 +79,10 @@ class Run:
         """Time passes, and all cells leave."""
         self.batch(after_us=RETENTION_US + 2 * epoch_length_us(RETENTION_US))
         held = self.record.suspicion.unprovable_if_retired(self.books, self.judging.sums)
-        new, carried, goes = retiring.plan(
-            self.tables, self.judging, self.books, self.retired, RETENTION_US, unprovable=held
-        )
-        assert goes.all()
-        self.books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        mark = mark_row(self.books, new.to_mark(), RETENTION_US)
-        self._append(pa.concat_tables([carried, frontier_rows(self.books, None, RETENTION_US), mark]))
-        self.judging.retire(goes, new.sums)
-        self.retired = new
-        retiring.drop_folders(self.tables, new.through_epoch)
+        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US, unprovable=held)
+        assert plan.goes.all()
+        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        self.retired = plan.retired
 
     def restart(self, *settings: str) -> tuple[str, ...]:
         """A new process, with another configuration; the topics that are read again."""

@@ -47,8 +47,8 @@ def check(config: Config) -> Iterator[Finding]:
     yield ok("brokers", f"{config.kafka.bootstrap_servers} answer")
     yield from _topics(config, seen)
     topics = {name: topic.partitions for name, topic in seen.items() if isinstance(topic, Topic)}
-    yield from clients.check(config, topics)
     yield from samples.check(config, topics)
+    yield clients.check(config, topics)
     admin = made(AdminClient, for_librdkafka(config, {"log_level": 0}))
     yield from _canary(config, admin, topics)
     yield from _timestamps(config, admin, topics)

@@ -1,78 +1,177 @@
-"""What the sidecar would make of the newest records of every topic: how many decode, and one as it understands it."""
+"""Whether librdkafka reads every topic, and what the sidecar would make of the newest records: how many decode, and one
+as it understands it.
+
+Both from one reading, in a process whose memory is bounded (`validator.stream.bounded`).
+"""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
-from confluent_kafka import KafkaException
-
 from validator.cli.diagnosis import Finding, note, ok, problem
-from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Undecodable
+from validator.codecs.one_record import Event, Result, Undecodable
 from validator.config.model import Config
+from validator.model.kafka_options import OptionsRefused
+from validator.model.kafka_refusals import Refusal
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.stream import sampling
-from validator.stream.sources import id_type_of, oracle_of, sources_of
+from validator.stream.bounded import Ended, bounded
+from validator.stream.sampling import Answered, Begun
+from validator.stream.sources import oracle_of, sources_of
 
 RECORDS_MOST: Final = 100
-SECONDS_MAX: Final = 5.0
+SECONDS_MAX: Final = 8.0
 _IDS_SHOWN: Final = 3
 _TEXT_SHOWN: Final = 60
+_PARTITIONS_SHOWN: Final = 3
 _FAR_US: Final = 10 * 365 * 24 * 3_600_000_000
 """A time further from now than this has the wrong unit, or is history."""
 
 
+@dataclass(frozen=True)
+class Seen:
+    """What a record is to the sidecar: ``why`` it does not decode, or what it is in words (``said``) and its time.
+
+    Of a tombstone, and of a topic that is not judged, all three are None.
+    """
+
+    topic: str
+    partition: int
+    offset: int
+    why: Undecodable | None = None
+    said: str | None = None
+    instant_us: int | None = None
+
+
+@dataclass
+class _Topic:
+    """What was seen of a topic. ``left``: partition -> the next offset; ``ends``: that at which its reading ends."""
+
+    left: dict[int, int]
+    ends: dict[int, int]
+    count: int = 0
+    bad: list[Seen] = field(default_factory=list)
+    good: list[Seen] = field(default_factory=list)
+    too_large: Ended | None = None
+
+    def add(self, seen: Seen) -> None:
+        """The next record."""
+        self.left[seen.partition] = seen.offset + 1
+        self.count += 1
+        if seen.why is not None:
+            self.bad.append(seen)
+        elif seen.said is not None:
+            self.good.append(seen)
+
+
 def check(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[Finding]:
-    """A finding for each topic of the pipeline that exists. ``partitions``: topic -> those that it has."""
-    for source in sources_of(config):
-        if source.topic not in partitions:
-            continue
-        place = next(place for place, topic in config.topics_by_place() if topic == source.topic)
-        subject = f"records of {source.topic}"
+    """A finding for the client, then for each topic of the pipeline that exists. ``partitions``: topic -> its."""
+    topics: dict[str, _Topic] = {}
+    refusal: Refusal | None = None
+    left = dict(partitions)
+    while left:
+        under_way: str | None = None
         try:
-            records = sampling.newest(config, source.topic, partitions[source.topic], RECORDS_MOST, SECONDS_MAX)
-        except KafkaException as error:
-            yield problem(subject, f"they cannot be read ({error.args[0].str()})", "check kafka.options")
-            continue
-        if not records:
-            seen = "committed " if config.kafka.isolation_level == "read_committed" else ""
-            yield note(subject, f"no {seen}record is visible, so it is not known whether {place} fits its records")
-            continue
-        rounding = oracle_of(config).rounding
-        decoder = RecordDecoder(source.configured, id_type_of(config), config.oracle.size, config.limits, rounding)
-        yield from _topic(config, subject, place.removesuffix(".topic"), source.topic, decoder, records)
+            for item in bounded(SECONDS_MAX * (len(left) + 1), _read, config, left):
+                if isinstance(item, Begun):
+                    under_way = item.topic
+                    topics[under_way] = _Topic(item.starts, item.ends)
+                elif isinstance(item, Seen):
+                    topics[item.topic].add(item)
+                elif item.refusal is not None:
+                    topics.pop(item.topic, None)
+                    refusal = refusal or item.refusal
+            break
+        except Ended as error:
+            if under_way is None or not error.by_memory:
+                refusal = refusal or Refusal("", f"reading {', '.join(left)} {error}", "run doctor again")
+                break
+            # The other topics are read all the same.
+            topics[under_way].too_large = error
+            names = list(left)
+            left = {name: left[name] for name in names[names.index(under_way) + 1 :]}
+    if refusal is not None:
+        yield problem("python client", refusal.said, refusal.mend)
+    else:
+        yield ok("python client", f"reads {', '.join(partitions)}" if partitions else "there is no topic to read yet")
+    for source in sources_of(config):
+        if source.topic in topics:
+            place = next(place for place, topic in config.topics_by_place() if topic == source.topic)
+            yield from _of_topic(config, place.removesuffix(".topic"), source.topic, topics[source.topic])
 
 
-def _topic(
-    config: Config, subject: str, place: str, topic: str, decoder: RecordDecoder, records: Sequence[Record]
-) -> Iterator[Finding]:
-    said = [(record, decoder.decode(record)) for record in records]
-    good = [(record, one) for record, one in said if isinstance(one, (Event, Result))]
-    bad = [(record, one) for record, one in said if isinstance(one, Undecodable)]
-    if bad:
-        record, why = bad[-1]
+def _read(config: Config, partitions: Mapping[str, Sequence[int]]) -> Iterator[Begun | Answered | Seen]:
+    """Read the topics; in a process of its own."""
+    judged = {source.topic for source in sources_of(config)}
+    most = {topic: RECORDS_MOST if topic in judged else 1 for topic in partitions}
+    decoders = {topic: sampling.decoder_of(config, topic) for topic in judged}
+    try:
+        for item in sampling.newest(config, partitions, most, SECONDS_MAX):
+            if not isinstance(item, tuple):
+                yield item
+                continue
+            topic, record = item
+            seen = Seen(topic, record.partition, record.offset)
+            said = decoders[topic].decode(record) if topic in judged else None
+            if isinstance(said, Undecodable):
+                seen = replace(seen, why=said)
+            elif isinstance(said, (Event, Result)):
+                instant = said.event_time_us if isinstance(said, Event) else said.window_start_us
+                seen = replace(seen, said=_understood(config, said), instant_us=instant)
+            yield seen
+    except OptionsRefused as error:
+        yield Answered("", Refusal("", f"kafka.options: {error.problem}", error.mend))
+
+
+def _of_topic(config: Config, place: str, name: str, topic: _Topic) -> Iterator[Finding]:
+    subject = f"records of {name}"
+    if topic.too_large is not None:
+        yield note(subject, _too_large(name, topic))
+    elif not topic.count:
+        seen = "committed " if config.kafka.isolation_level == "read_committed" else ""
+        yield note(subject, f"no {seen}record is visible, so it is not known whether {place}.topic fits its records")
+    if topic.bad:
+        last = topic.bad[-1]
+        why = last.why
+        assert why is not None
         what = "its value" if why.field is None else f"field {why.field} (path {why.path})"
-        of_them = f"of the newest {len(said)}"
-        share = f"{len(bad)} {of_them} do not decode" if good else f"none {of_them} decodes"
-        told = f"{share}: at {topic}-{record.partition} offset {record.offset} {what} {why.reason}"
+        of_them = f"of the newest {topic.count}"
+        share = f"{len(topic.bad)} {of_them} do not decode" if topic.good else f"none {of_them} decodes"
+        told = f"{share}: at {name}-{last.partition} offset {last.offset} {what} {why.reason}"
         check_what = f"{place}.fields.{why.field}" if why.field is not None else place
-        yield note(subject, told) if good else problem(subject, told, f"check {check_what}")
-    if not good:
+        yield note(subject, told) if topic.good else problem(subject, told, f"check {check_what}")
+    if not topic.good:
         return
-    record, one = good[-1]
-    at = f"{topic}-{record.partition} offset {record.offset}"
-    yield ok(subject, f"{len(good)} of the newest {len(said)} decode; {at} is {_understood(config, one)}")
+    last = topic.good[-1]
+    at = f"{name}-{last.partition} offset {last.offset}"
+    yield ok(subject, f"{len(topic.good)} of the newest {topic.count} decode; {at} is {last.said}")
     now_us = time.time_ns() // 1000
-    instant = one.event_time_us if isinstance(one, Event) else one.window_start_us
-    if abs(instant - now_us) > _FAR_US:
-        name = "event_time" if isinstance(one, Event) else "window_start"
+    assert last.instant_us is not None
+    if abs(last.instant_us - now_us) > _FAR_US:
+        field_name = "window_start" if place.startswith("outputs") else "event_time"
         yield note(
             subject,
-            f"{_time(instant)} is more than 10 years from now: unless it is history, the unit of "
-            f"{place}.fields.{name} is wrong",
+            f"{_time(last.instant_us)} is more than 10 years from now: unless it is history, the unit of "
+            f"{place}.fields.{field_name} is wrong",
         )
+
+
+def _too_large(name: str, topic: _Topic) -> str:
+    places = [
+        f"{name}-{number} at or after offset {offset}"
+        for number, offset in sorted(topic.left.items())
+        if offset < topic.ends[number]
+    ]
+    some = ", ".join(places[:_PARTITIONS_SHOWN])
+    more = f" and {len(places) - _PARTITIONS_SHOWN} more partitions" if len(places) > _PARTITIONS_SHOWN else ""
+    return (
+        f"one of the newest records {topic.too_large}: it is in {some}{more}. The sidecar skips a record that does not "
+        "fit into its memory, and its verdict is then unknown"
+    )
 
 
 def _understood(config: Config, one: Event | Result) -> str:

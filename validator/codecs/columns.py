@@ -22,6 +22,9 @@ REACH: Final = 3
 UNEXAMINED: Final = 4
 """``status`` of a record of an output topic that was not examined: it is larger than the limits, or does not fit
 into memory. What it holds is not known, as of a record that was gone before it was read."""
+KNOWN: Final = 5
+"""``status`` of a fact row without records, which keeps ids of input events whose cell was retired, as long as results
+of another cell carry them."""
 
 RESULT_TYPE: Final = StructType(
     [

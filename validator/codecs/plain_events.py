@@ -11,7 +11,6 @@ Why, and what was measured: docs/decisions/0009-plain-events-through-arrow.md, 0
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -42,7 +41,7 @@ class PlainEvents:
     """Where id, key and event time are (`validator.codecs.plain_fields`), and the windows: all in microseconds.
 
     ``factor`` and ``divisor``: from a number to microseconds; None for ISO 8601 texts. ``key_bytes``, ``id_bytes``,
-    ``value_bytes``: the most that a key, an id and a value may have; None leaves the value's out.
+    ``value_bytes``: the most that a key, an id and a value may have.
     """
 
     id: Path
@@ -56,7 +55,7 @@ class PlainEvents:
     key_bytes: int
     divisor: int = 1
     id_bytes: int = 2**31
-    value_bytes: int | None = None
+    value_bytes: int = 2**31
     id_type: str = "auto"
     space: IdSpace | None = None
 
@@ -65,19 +64,6 @@ class PlainEvents:
         places = [self.id, self.event_time, *self.key]
         parts = [self._events(part) for part in read(batch, places, most=self.value_bytes)]
         return Events.joined(parts) if parts else None
-
-    def runs(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-        """The runs of a batch, and the records that are in none."""
-        others = np.ones(batch.num_rows, dtype=np.bool_)
-        events = self.read(batch)
-        grouped = self.grouped(batch, events) if events else None
-        if events and grouped is not None:
-            others[events.rows] = False
-            yield grouped
-        if others.any():
-            kept = batch.filter(pa.array(others))
-            columns = [kept[name] for name in TAKEN.names]
-            yield pa.RecordBatch.from_arrays([*columns, pa.nulls(kept.num_rows, RUNS.field("run").type)], schema=RUNS)
 
     def _events(self, part: Read) -> Events:
         found = ids(part.at(self.id), self.id_type, self.id_bytes, of_part=self.id[0].startswith("$")).named(self.space)

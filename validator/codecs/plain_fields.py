@@ -6,8 +6,9 @@ value, or the one name of a part of the record (`$key`, `$header.NAME`, `$timest
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,6 +19,7 @@ from validator.codecs.fingerprints import Ints
 from validator.codecs.id_spaces import IdSpace
 from validator.codecs.one_record import joined
 from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
+from validator.codecs.plain_lists import cut
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import FARTHEST_US, MICROSECONDS, Rounding
 
@@ -120,9 +122,13 @@ class Read(NamedTuple):
     batch: pa.RecordBatch
     rows: Ints
     table: pa.Table | None
+    lists: Mapping[Path, pa.ListArray] = MappingProxyType({})
+    """Those that are not in the table."""
 
     def at(self, place: Path) -> pa.Array:
         """The column at a place, of ``rows``."""
+        if place in self.lists:
+            return self.lists[place]
         if not _is_part(place):
             assert self.table is not None, "a field of the value was asked for"
             return leaf(self.table, place)
@@ -132,7 +138,7 @@ class Read(NamedTuple):
 
 
 def read(
-    batch: pa.RecordBatch, places: Sequence[Path], lists: Sequence[Path] = (), most: int | None = None
+    batch: pa.RecordBatch, places: Sequence[Path], lists: Sequence[Path] = (), most: int = 2**31
 ) -> Iterator[Read]:
     """The rows of a batch that can be read here, in one part or several. ``most``: bytes that a value may have."""
     values = batch["value"]
@@ -140,14 +146,28 @@ def read(
     if not paths and not lists:
         offsets, data = raw(values)
         lengths = np.diff(offsets)
-        known = (lengths > 0) & (lengths <= (most or 2**31)) & bools(values.is_valid())
+        known = (lengths > 0) & (lengths <= most) & bools(values.is_valid())
         # What stands for a value above the limit begins with that.
         known[known] = data[offsets[:-1][known]] != 0
         yield Read(batch, np.flatnonzero(known), None)
         return
-    candidates = np.flatnonzero(regular(values, most) if most is not None else regular(values))
-    for table, rows in columns(values, candidates, paths, lists):
-        yield Read(batch, rows, table)
+    left = np.ones(len(values), dtype=np.bool_)
+    without = cut(values, len(lists), most)
+    if without is not None:
+        for table, rows in columns(without.values, np.flatnonzero(regular(without.values)), paths, lists):
+            good, found = without.found(table, rows, lists)
+            if good.any():
+                chosen = without.rows[rows[good]]
+                left[chosen] = False
+                yield Read(batch, chosen, table if good.all() else table.filter(pa.array(good)), found)
+    if left.all():
+        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists):
+            yield Read(batch, rows, table)
+    elif left.any():
+        rest = np.flatnonzero(left)
+        others = values.take(pa.array(rest))
+        for table, rows in columns(others, np.flatnonzero(regular(others, most)), paths, lists):
+            yield Read(batch, rest[rows], table)
 
 
 def _is_part(place: Path) -> bool:

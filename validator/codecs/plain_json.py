@@ -57,12 +57,12 @@ def regular(values: pa.Array, most: int = _TOO_LONG) -> Bools:
     if len(control):
         found = data[control]
         odd = (found != ord("\n")) & (found != ord("\t")) & (found != ord("\r"))
-        good[_rows_of(control[odd], offsets)] = False
+        good[rows_of(control[odd], offsets)] = False
     if data.max() >= 0x80:
         try:
             values.cast(pa.string())
         except pa.ArrowInvalid:
-            good[_rows_of(np.flatnonzero(data >= 0x80), offsets)] = False
+            good[rows_of(np.flatnonzero(data >= 0x80), offsets)] = False
     for row in _with_constants(data, offsets):
         good[row] &= _NO_NUMBER.search(data[offsets[row] : offsets[row + 1]].tobytes()) is None
     if lengths.max() > _LONG:
@@ -75,7 +75,7 @@ def _with_constants(data: Bytes, offsets: Ints) -> Ints:
     """Rows that may have NaN or Infinity among their values. Of texts a quote stands before the first character."""
     before_one = np.isin(np.arange(256), np.frombuffer(b":,[- \t\r\n", np.uint8))
     places = np.concatenate([np.flatnonzero(data[1:] == ord(letter)) for letter in "NI"])
-    return np.unique(_rows_of(places[before_one[data[places]]] + 1, offsets))
+    return np.unique(rows_of(places[before_one[data[places]]] + 1, offsets))
 
 
 def _near_limits(data: Bytes, offsets: Ints) -> Ints:
@@ -84,10 +84,10 @@ def _near_limits(data: Bytes, offsets: Ints) -> Ints:
     digits = (data - np.uint8(ord("-"))) <= ord("9") - ord("-")
     whole = len(data) // _CHUNK
     chunks = np.flatnonzero(digits[: whole * _CHUNK].reshape(whole, _CHUNK).all(axis=1)) * _CHUNK
-    rows = [_rows_of(chunks, offsets)]
+    rows = [rows_of(chunks, offsets)]
     opening = (data | 0x20) == ord("{")
     if np.count_nonzero(opening) > _MANY_LEVELS:
-        of_brackets = _rows_of(np.flatnonzero(opening), offsets)
+        of_brackets = rows_of(np.flatnonzero(opening), offsets)
         rows.append(np.flatnonzero(np.bincount(of_brackets, minlength=len(offsets) - 1) > _MANY_LEVELS))
     return np.unique(np.concatenate(rows))
 
@@ -101,7 +101,7 @@ def _within_limits(value: Bytes) -> bool:
     return bool(np.diff(np.flatnonzero(~_IN_NUMBERS[value])).max() <= _MANY_DIGITS)
 
 
-def _rows_of(places: Ints, offsets: Ints) -> Ints:
+def rows_of(places: Ints, offsets: Ints) -> Ints:
     """The rows that hold these bytes."""
     rows: Ints = np.searchsorted(offsets, places, side="right") - 1
     return rows

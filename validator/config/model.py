@@ -230,7 +230,8 @@ class Limits(Frozen):
     """Bounds on what one step may take."""
 
     records_per_batch: int = Field(default=2_000_000, ge=1)
-    """Most records that one batch reads, over all topics."""
+    """Most records that one batch reads, over all topics. Their bytes are not counted: of records of 1 MB, 300 take
+    2.4 GB in all, and 3,000 do not fit into the default heap and are read in smaller parts."""
     value_bytes: int = Field(default=16_777_216, ge=1, le=268_435_456)
     """Largest value of a record that is examined, uncompressed. A larger one is never parsed: what it holds is not
     known, and the verdict is unknown."""

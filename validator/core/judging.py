@@ -21,8 +21,8 @@ from validator.model.books import Books
 from validator.model.configuration_doubt import InputCounts
 from validator.model.frontier import Clock, Rest
 from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, nullable, present
-from validator.reconcile.cells import Cells
-from validator.reconcile.compare import AskedIds, Place, PlaceOffsets, compare, expanded
+from validator.reconcile.cells import STALE, Cells
+from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
@@ -37,6 +37,7 @@ from validator.reconcile.judge import (
     judge,
     tell_verdicts,
 )
+from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import confirmed_of, moved, tell_violations
 
 COMPARED_AT_ONCE: Final = 4_000_000
@@ -54,6 +55,9 @@ class Facts(Protocol):
 
     def inputs_with(self, asked: AskedIds) -> AskedIds:
         """Those of some ids that an input has."""
+
+    def forget(self, before_batch: int) -> None:
+        """Let the facts of older batches leave memory."""
 
 
 @dataclass(frozen=True)
@@ -116,6 +120,7 @@ class Judging:
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
+    _unknown: UnknownIds = field(default_factory=UnknownIds)
 
     def step(
         self,
@@ -163,6 +168,7 @@ class Judging:
         if facts is not None:
             self.known.add(facts)
             cells.absorb(facts)
+            cells["x_version"][self._unknown.read(facts)] = STALE
         if _went_back(self._places, places):
             # What was consumed is not any more: what rests on it is compared again, as after a restart.
             cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
@@ -194,6 +200,7 @@ class Judging:
         assert self.judged is not None, "cells were judged before they are retired"
         self._tell()
         self.cells.drop(goes)
+        self._unknown.drop(goes)
         # What was judged is told; the next batch judges what stays.
         self.judged = None
         self.retired = retired
@@ -294,12 +301,35 @@ class Judging:
         )
 
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:
+        compared = self._compared(rows, places, self.known.inputs_with)
+        expanded(self.cells, compared, judged.version)
+        self._unknown.compared(rows, compared.unknown, compared.unknown_texts)
+        self.evidence.update(compared.evidence)
+
+    def _compared(
+        self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[AskedIds], AskedIds]
+    ) -> Compared:
         windows = self.cells["window_start_us"][rows]
         oldest = int(self.cells["first_batch"][rows].min())
         near = self.known.of_windows(oldest, int(windows.min()), int(windows.max()))
-        compared = compare(self.cells, rows, near, self.rules, places, self.known.inputs_with)
-        expanded(self.cells, compared, judged.version)
-        self.evidence.update(compared.evidence)
+        return compare(self.cells, rows, near, self.rules, places, known)
+
+    def foreign_ids(self, chosen: Bools) -> Iterator[AskedIds]:
+        """The ids that answers of some of the judged cells carry and that these cells do not expect, of those cells of
+        which an input is known to have some; in parts that fit into memory."""
+        it = self.judged
+        assert it is not None, "cells were judged before their ids are asked for"
+        rows = np.flatnonzero(chosen & ((it.on_record["misplaced"] > 0) | (self.cells["x_known"] > 0)))
+        asked: list[AskedIds] = []
+
+        def taken(ids: AskedIds) -> AskedIds:
+            asked.append(ids)
+            return ids
+
+        for part in self._apart(rows) if len(rows) else ():
+            self._compared(part, {}, taken)
+            yield from asked
+            asked.clear()
 
     def _apart(self, wanting: Ints) -> Iterator[Ints]:
         """The cells in parts whose contributions fit into memory, neighbouring windows together."""

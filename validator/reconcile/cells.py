@@ -65,6 +65,9 @@ OF_INPUT: Final = ("given", "matched", "lacking")
 missing once it is time, as the last comparison found. Where other inputs have its id too, an event is matched by the
 results that are left after theirs; where repeats collapse it is in neither number."""
 
+STALE: Final = -1
+"""``x_version`` of a comparison that is to be made again, though what it found is still proven."""
+
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
     *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us", "epoch"),

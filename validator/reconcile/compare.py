@@ -15,6 +15,7 @@ from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, contributi
 from validator.reconcile.ids import ById, Flags, Seen, window_classes
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import Reaches
+from validator.reconcile.unknown_ids import Unknown
 
 IDS_KEPT: Final = 20
 """Ids kept as evidence per violation; the rest is counted."""
@@ -47,12 +48,14 @@ class PlaceOffsets:
 
 @dataclass(frozen=True)
 class Compared:
-    """What a comparison gave: for the cells ``rows``, the columns of `EXPANSION_FIELDS` but ``version``; and the
-    smallest ids, as texts, of (cell's row, class of violation). ``of_inputs``: the columns ``matched/*`` and
-    ``lacking/*``."""
+    """What a comparison gave: for the cells ``rows``, the columns of `EXPANSION_FIELDS` but ``version``; the ids that
+    no input has, ``unknown`` integers and ``unknown_texts``; the smallest ids, as texts, of (cell's row, class of
+    violation); and ``of_inputs``: the columns ``matched/*`` and ``lacking/*``."""
 
     rows: Ints
     columns: Mapping[str, Ints]
+    unknown: Unknown
+    unknown_texts: Unknown
     evidence: Mapping[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     of_inputs: Mapping[str, Ints] = field(default_factory=dict)
 
@@ -120,8 +123,19 @@ def compare(
         "excess": excess,
         "misplaced": misplaced,
     }
-    inputs = _of_inputs(cells.inputs, items, named, seen, ids, size, collapse=rules.collapse)
-    return Compared(rows, sums, _evidence(ids, is_known, rows, texts), inputs)
+    unknown = (ids.foreign > 0) & ~is_known
+    numeric, textual = (np.flatnonzero(unknown & (ids.is_text == kind)) for kind in (0, 1))
+    return Compared(
+        rows,
+        sums,
+        unknown=(rows[ids.cell[numeric]], pa.array(ids.id[numeric])),
+        unknown_texts=(
+            rows[ids.cell[textual]],
+            pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
+        ),
+        evidence=_evidence(ids, is_known, rows, texts),
+        of_inputs=_of_inputs(cells.inputs, items, named, seen, ids, size, collapse=rules.collapse),
+    )
 
 
 _SUMMED: Final = (

@@ -92,15 +92,20 @@ def hole(topic: str, partition: int, before_offset: int, reach_us: int) -> dict[
 
 def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
     """Rows without records that say of lateness what ``facts`` did, of window ends after ``until_us``; the batch and
-    instant of each are those of some of its facts."""
+    instant of each are those of some of its facts.
+
+    A row of records that were read has a last offset, and is void when they are read again; one of a hole has none.
+    """
     reaching = _reaching(facts)
     reaching = reaching.filter(pa.array(ints(reaching["reach_us"]) > until_us))
-    folds = [("first_offset", "min"), ("batch", "max"), ("lookup_us", "max")]
-    for row in reaching.group_by(list(_SAID)).aggregate(folds).to_pylist():
+    reaching = reaching.append_column("was_read", pc.is_valid(reaching["last_offset"]))
+    folds = [("first_offset", "min"), ("last_offset", "max"), ("batch", "max"), ("lookup_us", "max")]
+    for row in reaching.group_by([*_SAID, "was_read"]).aggregate(folds).to_pylist():
         is_hole = row["status"] == UNDECODABLE
         yield {
             **hole(row["topic"], row["partition"], row["first_offset_min"] + 1, row["reach_us"]),
             "status": UNDECODABLE if is_hole else REACH,
+            "last_offset": row["last_offset_max"],
             "batch": row["batch_max"],
             "lookup_us": row["lookup_us_max"],
         }

@@ -40,6 +40,9 @@ _SAID: Final = {
 }
 """Class -> what was seen in a cell, for one contribution and for several."""
 
+_INCORRECT: Final = {"misplaced": "unknown_id", "unknown_id": "misplaced"}
+"""Each class of an id that its cell does not expect, and the other one."""
+
 
 def violation_id(name: str, window_start_us: int, key: str | None) -> str:
     """A stable short name of the violation of class ``name`` at a cell."""
@@ -116,9 +119,10 @@ def tell_violations(
     withdrawn: frozenset[str] = frozenset(),
 ) -> None:
     """Note in the cells what the rows of `moved` told the violations table of them."""
+    sure = {name: confirmed_of(cells, judged, name, suspected, withdrawn) for name in VIOLATIONS}
     for name in VIOLATIONS:
         now, told, began = judged.on_record[name], cells[f"told_{name}"], cells[f"began_{name}"]
-        cells[f"confirmed_{name}"][:] = confirmed_of(cells, judged, name, suspected, withdrawn)
+        cells[f"confirmed_{name}"][:] = sure[name]
         began[(now > 0) & (told == 0)] = lookup_us
         # Also where the verdict says nothing new: what was held may be taken back then.
         told[:] = now
@@ -128,14 +132,19 @@ def confirmed_of(cells: Cells, judged: Judged, name: str, suspected: frozenset[s
     """How much of each cell's violation of class ``name`` is confirmed.
 
     Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet. Where
-    some of it was confirmed before, the engine is found out in that cell, and what comes to it is confirmed as well.
+    some of it was confirmed before, the engine is found out in that cell, and what comes to it is confirmed as well:
+    also what was confirmed as incorrect, and is told by another class since an input turned up that has its id.
     """
     before = cells[f"confirmed_{name}"]
     if name in withdrawn:
         return np.zeros_like(before)
     proven = np.maximum(judged.counts[name], before)
     if name in suspected:
-        proven = np.where(before > 0, proven, 0)
+        found_out = before > 0
+        if name in _INCORRECT:
+            other = _INCORRECT[name]
+            found_out = found_out | (cells[f"confirmed_{other}"] > judged.on_record[other])
+        proven = np.where(found_out, proven, 0)
     return np.minimum(judged.on_record[name], proven)
 
 

@@ -52,10 +52,11 @@ class KnownFacts:
                 self._from_batch = max(self._from_batch, int(ints(gone["batch"]).max()) + 1)
 
     def forget(self, before_batch: int) -> None:
-        """Let the facts of older batches leave memory, where no table has them and nobody asks for them again."""
+        """Let the facts of older batches leave memory. They are asked for in the table, where there is one."""
         kept = (table.filter(pc.greater_equal(table["batch"], before_batch)) for table in self._held)
         self._held = deque(table for table in kept if table.num_rows)
         self._bytes = sum(table.nbytes for table in self._held)
+        self._from_batch = max(self._from_batch, before_batch)
 
     def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Tables (`COMPARED_COLUMNS`) with all facts since ``oldest_batch`` of windows that start in that span, ends

@@ -367,22 +367,9 @@ class BatchRunner:
         if oldest is None or oldest > retiring.last_droppable(self.books, retention):
             return
         held = self.suspicion.unprovable_if_retired(self.books, self.judging.sums)
-        new, carried, goes = retiring.plan(
-            self.tables, self.judging, self.books, self.retired, retention, self.positions, held
-        )
-        books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        rows = [
-            carried,
-            frontier_rows(books, books.watermark_us, retention),
-            mark_row(books, new.to_mark(), retention),
-        ]
-        reach("before_retiring")
-        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
-        reach("after_retiring")
-        self.books, self.retired = books, new
-        self.judging.retire(goes, new.sums)
-        retiring.drop_folders(self.tables, new.through_epoch)
-        retiring.trim_logs(self.tables.state)
+        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, retention, self.positions, held)
+        self.books = retiring.commit(plan, self.tables, self.judging, self.books, retention, writer=self._writer)
+        self.retired = plan.retired
 
     @property
     def _writer(self) -> str:

@@ -102,7 +102,7 @@ class CanaryWatch:
             ),
         )
         self._books: Books | None = None
-        self._known, self._judging = self._nothing_judged()
+        self._judging = self._nothing_judged()
         self._topics: Mapping[str, Topic] = {}
         self._ends: Mapping[PartitionId, int] = {}
         self._sidelined_us = SIDELINED_US_LEAST
@@ -227,13 +227,12 @@ class CanaryWatch:
                 for place, lookup in lookups.items()
             },
         )
-        self._known, self._judging = self._nothing_judged()
+        self._judging = self._nothing_judged()
         self._writer.planted()
         self._recall.forget()
 
-    def _nothing_judged(self) -> tuple[KnownFacts, Judging]:
-        known = KnownFacts(None, first_batch=0)
-        return known, Judging(known, self._rules)
+    def _nothing_judged(self) -> Judging:
+        return Judging(KnownFacts(None, first_batch=0), self._rules)
 
     def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
         """Round's number -> cell -> class -> contributions on record, of all that wait for their verdict."""
@@ -260,7 +259,7 @@ class CanaryWatch:
         self._judging.retire(old, Sums.empty())
         firsts = self._judging.cells["first_batch"]
         assert self._books is not None, "only what was read is judged"
-        self._known.forget(int(firsts.min(initial=self._books.batch + 1)))
+        self._judging.known.forget(int(firsts.min(initial=self._books.batch + 1)))
 
     def _tell(self, sentence: str) -> None:
         """Say it once, until something else is to be said."""

@@ -1,6 +1,7 @@
 """Of each topic in doubt one record that does not decode, with the field that does not fit and why.
 
-It is read again from Kafka by its position, in a thread of its own: no batch waits for it. It moves no verdict.
+It is read again from Kafka by its position, in a process of its own whose memory is bounded: no batch waits for it, and
+a record of any size harms nothing. It moves no verdict.
 """
 
 from __future__ import annotations
@@ -9,16 +10,15 @@ import threading
 from collections.abc import Callable
 from typing import Final
 
-from validator.codecs.one_record import RecordDecoder, Undecodable
 from validator.config.model import Config
 from validator.model.books import Books
 from validator.model.configuration_doubt import topics_in_doubt
 from validator.model.frontier import PartitionId
+from validator.stream.bounded import Ended, bounded
 from validator.stream.doubt_sentences import Example
-from validator.stream.sampling import record_at
-from validator.stream.sources import id_type_of, sources_of
+from validator.stream.sampling import why_undecodable
 
-_SECONDS_MAX: Final = 5.0
+_SECONDS_MAX: Final = 10.0
 
 
 class Examples:
@@ -48,16 +48,17 @@ class Examples:
     def wait(self) -> None:
         """Until what is looked for is found, or is not."""
         for thread in self._looking.values():
-            thread.join(_SECONDS_MAX + 1)
+            thread.join(_SECONDS_MAX + 2)
 
     def _look(self, place: PartitionId, offset: int) -> None:
         self._found(place.topic, Example(place.partition, offset))
-        record = record_at(self._config, place.topic, place.partition, offset, _SECONDS_MAX)
-        if record is None:
+        try:
+            [why] = bounded(
+                _SECONDS_MAX + 1, why_undecodable, self._config, place.topic, place.partition, offset, _SECONDS_MAX
+            )
+        except Ended as ended:
+            if ended.by_memory:
+                self._found(place.topic, Example(place.partition, offset, reason=str(ended)))
             return
-        entry = next(source.configured for source in sources_of(self._config) if source.topic == place.topic)
-        said = RecordDecoder(entry, id_type_of(self._config), self._config.oracle.size, self._config.limits).decode(
-            record
-        )
-        if isinstance(said, Undecodable):
-            self._found(place.topic, Example(place.partition, offset, said.field, said.path, said.reason))
+        if why is not None:
+            self._found(place.topic, Example(place.partition, offset, why.field, why.path, why.reason))

@@ -28,7 +28,7 @@ from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
 from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
-from validator.state.positions import Positions, positions_of, reread_topics
+from validator.state.positions import Positions, positions_of
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
@@ -43,6 +43,7 @@ from validator.stream.committing import (
 from validator.stream.fault_records import recorded
 from validator.stream.retiring import Retired, drop_folders, retired_so_far
 from validator.stream.run_record import RunRecord, record_of
+from validator.stream.void import marks_of, rereads_of, without_void
 
 LATEST_KEPT = 100
 """Violations that a restart shows again."""
@@ -94,7 +95,7 @@ def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recover
     newest, instants = _frontiers(tables, kept)
     if not newest:
         return Recovered(Books(rules), new_cells(), Retired())
-    last, marks = newest[0]["batch"], [mark for mark, _, _ in _marks(tables)]
+    last, marks = newest[0]["batch"], [mark for mark, _, _ in marks_of(tables)]
     positions = positions_of(tables, retired.known_positions(), kept)
     before = Books(
         rules,
@@ -109,11 +110,11 @@ def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recover
         settled=dict(positions.settled),
     )
     cells = new_cells()
-    rereads = _rereads(tables)
+    rereads = rereads_of(tables)
     of_last = []
     columns = [*FACT_COLUMNS, "first_event_time_us", "last_offset", "stretches"]
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
-        cells.absorb(positions.unsettled(_without_void(facts, rereads)))
+        cells.absorb(positions.unsettled(without_void(facts, rereads)))
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
     books = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
     _closed_again(tables, cells, _watermark_steps(instants, books), window_us)
@@ -128,31 +129,10 @@ def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -
         (ds.field("epoch") > through_epoch) & (ds.field("kind") == Kind.FACT.value) & ds.field("reach_us").is_valid()
     )
     columns = [*FACT_COLUMNS, "last_offset", "stretches"]
-    rereads = _rereads(tables)
+    rereads = rereads_of(tables)
     for facts in tables.scan(Table.FACTS, columns, where & (ds.field("side") == Side.INPUT.value)):
-        found.absorb(positions.unsettled(_without_void(facts, rereads)))
+        found.absorb(positions.unsettled(without_void(facts, rereads)))
     return found
-
-
-def _rereads(tables: StateTables) -> dict[str, tuple[int, int]]:
-    """Topic -> batch and instant of the newest decision to read it again from its start."""
-    found: dict[str, tuple[int, int]] = {}
-    for mark, batch, lookup_us in _marks(tables):
-        for topic in reread_topics(mark) or ():
-            found[topic] = max((batch, lookup_us), found.get(topic, (-1, 0)))
-    return found
-
-
-def _without_void(facts: pa.Table, rereads: Mapping[str, tuple[int, int]]) -> pa.Table:
-    """``facts`` without those of topics that are read again since.
-
-    What says that records are gone stays: they are not read again.
-    """
-    for topic, (batch, _) in rereads.items():
-        void = pc.and_(pc.equal(facts["topic"], topic), pc.less(facts["batch"], batch))
-        void = pc.and_(void, pc.greater(facts["records"], 0))
-        facts = facts.filter(pc.invert(void))
-    return facts
 
 
 def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str, Any]], Instants]:
@@ -198,17 +178,10 @@ def _rests(tables: StateTables) -> list[tuple[int, Rest]]:
     """Every end of a run with `--once` that found the pipeline at rest: its instant, and what closed."""
     of_mark = {rest_mark(rest): rest for rest in Rest if rest.is_due}
     # What is read again may answer what was found missing: an earlier end of a run is void.
-    over_us = max((lookup_us for _, lookup_us in _rereads(tables).values()), default=-1)
+    over_us = max((lookup_us for _, lookup_us in rereads_of(tables).values()), default=-1)
     return [
-        (lookup_us, of_mark[mark]) for mark, _, lookup_us in _marks(tables) if mark in of_mark and lookup_us > over_us
+        (lookup_us, of_mark[mark]) for mark, _, lookup_us in marks_of(tables) if mark in of_mark and lookup_us > over_us
     ]
-
-
-def _marks(tables: StateTables) -> Iterator[tuple[str, int, int]]:
-    """Every mark, with its batch and the instant of that."""
-    columns = ("mark", "batch", "lookup_us")
-    for part in tables.scan(Table.FACTS, columns, ds.field("kind") == Kind.MARK.value):
-        yield from zip(*(part[name].to_pylist() for name in columns), strict=True)
 
 
 def _watermark_steps(instants: Instants, books: Books) -> list[tuple[int, int]]:

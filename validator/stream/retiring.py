@@ -2,8 +2,8 @@
 leave the facts table.
 
 The decision is one commit to the facts table: a mark with the totals of what is retired, and again the rows of dropped
-epochs whose cells stay, what all of them say of lateness, and other marks. Killed before it, nothing happened; killed
-after it, the next start finds the mark, and drops the folders that are left.
+epochs whose cells stay, what all of them say of lateness, ids that have to stay known, and other marks. Killed before
+it, nothing happened; killed after it, the next start finds the mark, and drops the folders that are left.
 """
 
 from __future__ import annotations
@@ -25,14 +25,17 @@ from validator.core.judging import Judging
 from validator.core.totals import Sums
 from validator.model.books import Books, Retirement
 from validator.model.frontier import read_but_for_open_transactions_us
-from validator.reconcile.arrays import ABSENT, Bools
+from validator.reconcile.arrays import ABSENT, Bools, ints
 from validator.reconcile.cells import contributing, oldest_end
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
 from validator.reconcile.lateness import kept
 from validator.state.positions import ANEW, MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream.committing import epoch_length_us, epoch_of
+from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
+from validator.stream.failpoints import reach
+from validator.stream.ids_kept import ids_kept
+from validator.stream.void import rereads_of, without_void
 
 _PREFIX: Final = "retired "
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
@@ -98,6 +101,17 @@ class Retired:
         return Positions() if self.positions is None else Positions.from_json(self.positions)
 
 
+@dataclass(frozen=True)
+class Plan:
+    """What retention does: its mark, the rows to append again, and which of the judged cells leave. ``newest_batch``:
+    the last one whose facts are all among these rows, or gone."""
+
+    retired: Retired
+    carried: pa.Table
+    goes: Bools
+    newest_batch: int
+
+
 def retired_so_far(tables: StateTables) -> Retired:
     """The newest mark of retention in the facts table."""
     newest: tuple[int, str] | None = None
@@ -147,8 +161,8 @@ def plan(
     retention_us: int,
     positions: Positions | None = None,
     unprovable: frozenset[str] = frozenset(),
-) -> tuple[Retired, pa.Table, Bools]:
-    """What retirement would do now: its mark, the rows to append again, and which of the judged cells leave.
+) -> Plan:
+    """What retirement would do now.
 
     ``positions``: those of undecodable records, as they are known now. ``unprovable``: the classes of violations of
     which what is only suspected in these cells is never to be confirmed.
@@ -171,11 +185,15 @@ def plan(
     rests: dict[str, dict[str, Any]] = {}
     late: list[dict[str, Any]] = []
     until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
+    newest_batch = -1
+    rereads = rereads_of(tables)
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
+        newest_batch = max(newest_batch, int(ints(part["batch"]).max()))
         facts = contributing(part)
         rows = cells.rows_of_facts(facts)
         if judging.rules.asks_lateness:
-            said = part if positions is None else positions.unsettled(part)
+            said = without_void(part, rereads)
+            said = said if positions is None else positions.unsettled(said)
             late += [{**row, "epoch": now} for row in kept(said, until_us)]
         stays = rows >= 0
         stays[stays] = ~goes[rows[stays]]
@@ -187,9 +205,31 @@ def plan(
             is_folded = mark["mark"].startswith((_PREFIX, MARK, ANEW))
             if not is_folded and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
-    carried.append(rows_of(Table.FACTS, [*rests.values(), *late]))
+    known_ids = ids_kept(tables, judging, goes, through, now)
+    carried.append(rows_of(Table.FACTS, [*rests.values(), *late, *known_ids]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
-    return new, pa.concat_tables(carried), goes
+    return Plan(new, pa.concat_tables(carried), goes, newest_batch)
+
+
+def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, retention_us: int, *, writer: str) -> Books:
+    """Append what ``plan`` says as a batch of ``writer``, and let its cells leave memory and its folders the disk. The
+    books after it."""
+    new = plan.retired
+    books = replace(books, batch=books.batch + 1, retirements=new.retirements)
+    rows = [
+        plan.carried,
+        frontier_rows(books, books.watermark_us, retention_us),
+        mark_row(books, new.to_mark(), retention_us),
+    ]
+    reach("before_retiring")
+    tables.append(pa.concat_tables(rows), Table.FACTS, writer=writer, version=books.batch)
+    reach("after_retiring")
+    judging.retire(plan.goes, new.sums)
+    # What is known does not depend on whether it is still in memory.
+    judging.known.forget(plan.newest_batch + 1)
+    drop_folders(tables, new.through_epoch)
+    trim_logs(tables.state)
+    return books
 
 
 def _passed(judging: Judging, books: Books) -> Bools:

@@ -1,33 +1,58 @@
-"""A few records of a topic, read beside the stream: the newest ones, or the one at a position."""
+"""A few records of topics, read beside the stream: the newest ones, or the one at a position.
+
+All of it is for `validator.stream.bounded`, since a record may decompress to any size.
+"""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Final
+from dataclasses import dataclass
+from typing import Any, Final
 
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
-from validator.codecs.one_record import Record
+from validator.codecs.one_record import Record, RecordDecoder, Undecodable
 from validator.config.model import Config
-from validator.model.kafka_options import OptionsRefused
-from validator.stream.clients import for_librdkafka, made
+from validator.model.kafka_options import OptionsRefused, librdkafka_options
+from validator.model.kafka_refusals import Heard, Refusal, of_kind
+from validator.stream.clients import for_librdkafka, made, why_refused
+from validator.stream.sources import id_type_of, oracle_of, sources_of
 
-_CONSUME_SECONDS: Final = 0.1
-_FETCHED_BYTES_MOST: Final = 4 * 1024 * 1024
+_POLL_SECONDS: Final = 0.1
+_FETCHED_BYTES_MOST: Final = 2**20
+"""Compressed; of a partition at least one batch of records comes."""
+
+
+@dataclass(frozen=True)
+class Begun:
+    """The newest records of ``topic`` are asked for: partition -> the first offset, and the one after the last."""
+
+    topic: str
+    starts: dict[int, int]
+    ends: dict[int, int]
+
+
+@dataclass(frozen=True)
+class Answered:
+    """All that came of ``topic`` was handed over. ``refusal``: why it was not all."""
+
+    topic: str
+    refusal: Refusal | None = None
 
 
 @contextmanager
-def _consumer(config: Config) -> Iterator[Consumer]:
+def _consumer(config: Config, heard: Mapping[str, Any]) -> Iterator[Consumer]:
     ours = {
         "isolation.level": config.kafka.isolation_level,
         "group.id": "streamproof-samples",
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "fetch.message.max.bytes": _FETCHED_BYTES_MOST,
+        "fetch.max.bytes": _FETCHED_BYTES_MOST,
         "queued.max.messages.kbytes": 16 * 1024,
-        "log_level": 0,
+        **heard,
     }
     consumer = made(Consumer, for_librdkafka(config, ours))
     try:
@@ -36,50 +61,109 @@ def _consumer(config: Config) -> Iterator[Consumer]:
         consumer.close()
 
 
-def record_at(config: Config, topic: str, partition: int, offset: int, seconds: float) -> Record | None:
-    """The record at a position; None where it is gone, or does not come within ``seconds``."""
+def why_undecodable(
+    config: Config, topic: str, partition: int, offset: int, seconds: float
+) -> Iterator[Undecodable | None]:
+    """Why the record at a position of a pipeline's topic does not decode: one item, None where it decodes, is gone, or
+    does not come within ``seconds``."""
+    record = _record_at(config, topic, partition, offset, seconds)
+    said = decoder_of(config, topic).decode(record) if record is not None else None
+    yield said if isinstance(said, Undecodable) else None
+
+
+def decoder_of(config: Config, topic: str) -> RecordDecoder:
+    """What decodes the records of one of the pipeline's topics."""
+    entry = next(source.configured for source in sources_of(config) if source.topic == topic)
+    rounding = oracle_of(config).rounding
+    return RecordDecoder(entry, id_type_of(config), config.oracle.size, config.limits, rounding)
+
+
+def _record_at(config: Config, topic: str, partition: int, offset: int, seconds: float) -> Record | None:
     try:
-        with _consumer(config) as consumer:
+        with _consumer(config, {"log_level": 0}) as consumer:
             consumer.assign([TopicPartition(topic, partition, offset)])
             deadline = time.monotonic() + seconds
             while time.monotonic() < deadline:
-                for message in consumer.consume(1, timeout=_CONSUME_SECONDS):
-                    if message.error() is not None:
-                        return None
-                    return _record(message) if message.offset() == offset else None
+                message = consumer.poll(_POLL_SECONDS)
+                if message is not None:
+                    _check_size(message.error())
+                    return _record(message) if message.error() is None and message.offset() == offset else None
     except (KafkaException, OptionsRefused):
         return None
     return None
 
 
-def newest(config: Config, topic: str, partitions: Sequence[int], most: int, seconds: float) -> list[Record]:
-    """Up to ``most`` of the newest visible records of a topic, the oldest first in each partition; what comes within
-    ``seconds``. Raises KafkaException."""
+def newest(
+    config: Config, topics: Mapping[str, Sequence[int]], most: Mapping[str, int], seconds: float
+) -> Iterator[Begun | Answered | tuple[str, Record]]:
+    """The newest visible records of topics, topic after topic, the oldest first in each partition.
+
+    ``topics``: topic -> its partitions; ``most``: topic -> about how many of its records. Ends after a topic that is
+    not answered within ``seconds``. Raises OptionsRefused.
+    """
+    heard = Heard()
+    with _consumer(config, heard.options()) as consumer:
+        for topic, partitions in topics.items():
+            refusal = None
+            try:
+                unanswered = yield from _newest_of(consumer, topic, partitions, most[topic], seconds)
+                if unanswered:
+                    refusal = why_refused(config, heard) or no_answer(topic, seconds)
+            except KafkaException as error:
+                is_right = error.args[0].code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
+                refusal = (
+                    of_kind("topic", librdkafka_options(config.kafka.options), names=topic)
+                    if is_right
+                    else why_refused(config, heard) or Refusal("", error.args[0].str(), "check the brokers")
+                )
+            yield Answered(topic, refusal)
+            if refusal is not None and refusal.kind != "topic":
+                return
+
+
+def _newest_of(
+    consumer: Consumer, topic: str, partitions: Sequence[int], most: int, seconds: float
+) -> Generator[Begun | tuple[str, Record], None, bool]:
+    """Returns whether a partition did not answer. Raises KafkaException."""
     share = max(1, most // max(1, len(partitions)))
-    found: list[Record] = []
-    with _consumer(config) as consumer:
-        ends: dict[int, int] = {}
-        starts = []
-        for number in partitions:
-            low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)
-            if high > low:
-                ends[number] = high
-                starts.append(TopicPartition(topic, number, max(low, high - share)))
-        if not starts:
-            return []
-        consumer.assign(starts)
-        deadline = time.monotonic() + seconds
-        while ends and len(found) < most and time.monotonic() < deadline:
-            for message in consumer.consume(100, timeout=_CONSUME_SECONDS):
-                error, number = message.error(), int(message.partition() or 0)
-                if error is not None:
-                    if error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
-                        ends.pop(number, None)
-                    continue
-                found.append(_record(message))
-                if int(message.offset() or 0) + 1 >= ends.get(number, 0):
-                    ends.pop(number, None)
-    return found[:most]
+    ends: dict[int, int] = {}
+    starts: dict[int, int] = {}
+    for number in partitions:
+        low, high = consumer.get_watermark_offsets(TopicPartition(topic, number), timeout=seconds)
+        # An empty one is asked as well: it says whether it may be read.
+        starts[number], ends[number] = max(low, high - share), high
+    yield Begun(topic, starts, dict(ends))
+    consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
+    silent = set(starts)
+    deadline = time.monotonic() + seconds
+    while ends and time.monotonic() < deadline:
+        message = consumer.poll(_POLL_SECONDS)
+        if message is None:
+            continue
+        error, number = message.error(), int(message.partition() or 0)
+        _check_size(error)
+        if error is None:
+            silent.discard(number)
+            yield topic, _record(message)
+        elif error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+            raise KafkaException(error)
+        elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001 - its public name
+            continue
+        if error is not None or int(message.offset() or 0) + 1 >= ends.get(number, 0):
+            silent.discard(number)
+            ends.pop(number, None)
+    return bool(silent)
+
+
+def no_answer(topic: str, seconds: float) -> Refusal:
+    """The brokers said nothing of a topic for so long."""
+    return Refusal("", f"no record of {topic} within {seconds:g} s", "check the brokers that lead its partitions")
+
+
+def _check_size(error: KafkaError | None) -> None:
+    """Raises MemoryError where the client did not decompress a record, for want of memory or by a limit of its own."""
+    if error is not None and error.code() == KafkaError._BAD_COMPRESSION:  # noqa: SLF001 - its public name
+        raise MemoryError
 
 
 def _record(message: Message) -> Record:

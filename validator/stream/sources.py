@@ -40,13 +40,20 @@ READING: Final = {
 _READING_THE_CANARY: Final = {**READING, "failOnDataLoss": "false"}
 """What happens to the canary's topics is no failure of the pipeline's query; the canary shows it."""
 _FEW_RECORDS: Final = 100
-"""Most records that the client holds at once where memory is short: it decompresses as many as it may hand over."""
+"""Most records that the client holds at once where memory is short."""
 _CANARY_SHARE: Final = 1_000
 """Most records a batch of each of the canary's topics: some fifty rounds."""
 
 
 _RESULTS_PER_TASK: Final = 2_048
 """A task hands its records to Python in batches that are not limited in bytes, and a result may have many ids."""
+
+
+def reading_of(share: int) -> dict[str, str]:
+    """Options of a reader of ``share`` records. Its client decompresses as many as it may hand over at once: what a
+    batch does not read takes no memory."""
+    polled = "kafka.max.poll.records"
+    return {**READING, polled: str(min(int(READING[polled]), share))}
 
 
 @dataclass(frozen=True)
@@ -116,7 +123,7 @@ def united(
     """
     frames = []
     for index, source in enumerate(sources):
-        reading = {**READING, "kafka.max.poll.records": str(_FEW_RECORDS)} if sparing else READING
+        reading = reading_of(_FEW_RECORDS if sparing else shares[source.topic])
         raw = _kafka(
             spark,
             config,
@@ -141,7 +148,7 @@ def part(
 ) -> DataFrame:
     """The decoded rows of the records of one partition from ``start`` on, up to and without ``end``."""
     index, source = next((i, source) for i, source in enumerate(sources) if source.topic == place.topic)
-    reading = {**READING, "kafka.max.poll.records": str(min(_FEW_RECORDS, end - start))}
+    reading = reading_of(min(_FEW_RECORDS, end - start))
     number = str(place.partition)
     reader = _options(spark.read.format("kafka").options(**reading), config, spark)
     raw = (
@@ -182,7 +189,7 @@ def _kafka(
     *,
     least_partitions: int = 1,
     most_per_task: int | None = None,
-    reading: Mapping[str, str] = READING,
+    reading: Mapping[str, str],
 ) -> DataFrame:
     """Kafka's records of one topic. ``least_partitions``: few or uneven ones would leave cores without work; a range
     can be read by several tasks."""

@@ -16,8 +16,10 @@ from validator.codecs.columns import UNDECODABLE, UNEXAMINED
 from validator.model.frontier import PartitionId
 from validator.reconcile.facts import Kind
 from validator.state.tables import StateTables, Table
+from validator.stream.void import rereads_of, without_void
 
 _COLUMNS: Final = ("topic", "partition", "first_offset", "key", "records")
+_VOID_BY: Final = ("batch", "last_offset")
 _STATUSES: Final = (UNDECODABLE, UNEXAMINED)
 _SHOWN: Final = 3
 
@@ -39,8 +41,9 @@ def recorded(tables: StateTables) -> Found:
         (ds.field("kind") == Kind.FACT.value) & ds.field("status").isin(list(_STATUSES)) & ds.field("key").is_valid()
     )
     found: Found = {}
-    for part in tables.scan(Table.FACTS, _COLUMNS, where):
-        _add(found, part)
+    rereads = rereads_of(tables)
+    for part in tables.scan(Table.FACTS, (*_COLUMNS, *_VOID_BY), where):
+        _add(found, without_void(part, rereads))
     return found
 
 

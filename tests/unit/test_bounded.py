@@ -1,0 +1,81 @@
+"""A generator in a process of its own: what comes of it, and how it may end."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from collections.abc import Iterator
+
+import pytest
+
+from validator.stream.bounded import MEMORY_BYTES, Ended, bounded
+
+
+def numbers(most: int, *, step: int = 1) -> Iterator[int]:
+    yield from range(0, most, step)
+
+
+def huge(after: int) -> Iterator[int]:
+    yield from range(after)
+    yield len(b"x" * (MEMORY_BYTES + 1))
+
+
+def killed(number: int) -> Iterator[int]:
+    yield os.getpid()
+    os.kill(os.getpid(), number)
+
+
+def failing() -> Iterator[int]:
+    yield 1
+    raise ValueError("no such thing")
+
+
+def slow() -> Iterator[int]:
+    yield os.getpid()
+    threading.Event().wait(60)
+
+
+def test_what_it_yields_comes() -> None:
+    assert list(bounded(20, numbers, 7, step=3)) == [0, 3, 6]
+    assert list(bounded(20, numbers, 0)) == []
+
+
+def test_its_memory_is_bounded_and_what_came_before_is_kept() -> None:
+    found = []
+    with pytest.raises(Ended, match=r"^cannot be decompressed and decoded within 768 MiB of memory$") as ended:
+        found.extend(bounded(60, huge, 2))
+    assert ended.value.by_memory
+    items = bounded(60, huge, 2)
+    assert [next(items), next(items)] == [0, 1]
+
+
+@pytest.mark.parametrize(("number", "by_memory"), [(signal.SIGABRT, True), (signal.SIGTERM, False)])
+def test_a_library_that_aborts_ends_no_other_process(number: int, by_memory: bool) -> None:
+    items = bounded(20, killed, number)
+    assert next(items) != os.getpid()
+    with pytest.raises(Ended) as ended:
+        next(items)
+    assert ended.value.by_memory == by_memory
+
+
+def test_what_went_wrong_is_said() -> None:
+    items = bounded(20, failing)
+    assert next(items) == 1
+    with pytest.raises(Ended, match=r"^cannot be read \(ValueError: no such thing\)$"):
+        next(items)
+
+
+def test_it_ends_in_time_and_with_the_reader() -> None:
+    began = time.monotonic()
+    items = bounded(3, slow)
+    next(items)
+    with pytest.raises(Ended, match=r"^took too long$"):
+        next(items)
+    assert time.monotonic() - began < 30
+    items = bounded(60, slow)
+    process = next(items)
+    items.close()  # type: ignore[attr-defined]
+    with pytest.raises(ProcessLookupError):
+        os.kill(process, 0)

@@ -1,0 +1,106 @@
+"""Records that are read beside the stream, from a broker of librdkafka's own: none takes this process's memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from validator.cli import samples
+from validator.cli.diagnosis import Finding
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.config.model import Config
+from validator.model.frontier import PartitionId
+from validator.stream import bounded
+from validator.stream.doubt_sentences import Example
+from validator.stream.examples import Examples
+
+HUGE_BYTES = 300 * 2**20
+"""Compressed these are 0.3 MB, which any topic takes."""
+TOO_LARGE = "cannot be decompressed and decoded within 200 MiB of memory"
+BROKER = f"""
+import sys
+from confluent_kafka import Producer
+
+gzip = {{"compression.type": "gzip", "message.max.bytes": 1_000_000_000, "queue.buffering.max.kbytes": 1_500_000}}
+producer = Producer({{"test.mock.num.brokers": 1, "bootstrap.servers": "none", "log_level": 0, **gzip}})
+for topic, values in (
+    ("huge", (b"{{}}", b" " * {HUGE_BYTES}, b"{{}}")),
+    ("output", (b'{{"page": "home", "windowStart": "2026-01-31T12:00:00", "clickIds": [1], "updateIds": [1]}}',)),
+):
+    broker = producer.list_topics(topic, timeout=10).brokers[1]
+    for value in values:
+        producer.produce(topic, value, partition=0)
+        assert producer.flush(100) == 0
+print(f"{{broker.host}}:{{broker.port}}", flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(scope="module")
+def servers() -> Iterator[str]:
+    """A broker in a process of its own, which holds all three records of `huge`."""
+    with subprocess.Popen(
+        [sys.executable, "-c", BROKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.kill()
+
+
+@pytest.fixture
+def config(servers: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setattr(bounded, "MEMORY_BYTES", 200 * 2**20)
+    settings = (
+        "state.path=state",
+        f"kafka.bootstrap_servers={servers}",
+        "inputs.0.topic=huge",
+        "outputs.0.topic=output",
+    )
+    return loads(EXAMPLES["clickstream"], tmp_path, settings, environment={})
+
+
+@pytest.fixture
+def memory() -> Iterator[None]:
+    """Asserts how much memory this process takes at most."""
+    Path("/proc/self/clear_refs").write_text("5")
+    before = most_memory_kb()
+    yield
+    assert most_memory_kb() - before < HUGE_BYTES // 1024 // 4
+
+
+def most_memory_kb() -> int:
+    """The most memory that this process has taken since it was cleared."""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+
+
+@pytest.mark.usefixtures("memory")
+def test_a_huge_record_is_named_and_the_other_topics_are_read(config: Config) -> None:
+    client, *records = samples.check(config, {"huge": (0,), "output": (0,)})
+    assert client == Finding("ok", "python client", "reads huge, output.")
+    assert [(finding.subject, finding.status) for finding in records] == [
+        ("records of output", "ok"),
+        ("records of huge", "note"),
+        ("records of huge", "problem"),
+    ]
+    assert records[1].said.startswith(f"one of the newest records {TOO_LARGE}: it is in huge-0 at or after offset 1.")
+    assert records[2].said.startswith("none of the newest 1 decodes: at huge-0 offset 0 field id")
+
+
+@pytest.mark.usefixtures("memory")
+def test_an_example_that_is_huge_says_so(config: Config) -> None:
+    found: list[tuple[str, Example]] = []
+    looked = Examples(config, found=lambda *what: found.append(what))
+    looked._look(PartitionId("huge", 0), 1)
+    looked._look(PartitionId("huge", 0), 2)
+    assert found == [
+        ("huge", Example(0, 1)),
+        ("huge", Example(0, 1, reason=TOO_LARGE)),
+        ("huge", Example(0, 2)),
+        ("huge", Example(0, 2, "id", "id", "is absent")),
+    ]

@@ -1,0 +1,66 @@
+"""Ids in answers that no input had when their cells were compared: an input that has one comes, and they are compared
+again. Otherwise the class of such an id would depend on whether there was a restart since."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.reconcile.arrays import Bools, Ints, field, is_one_of, listed
+from validator.reconcile.facts import Side
+
+ROOM_BYTES: Final = 64 * 1024 * 1024
+"""For ids. Those beyond it stay unknown until their cell is compared for another reason, or after a restart."""
+
+Unknown = tuple[Ints, pa.Array]
+"""Ids of one kind, integers or texts: the cell's row of each, and the ids."""
+
+
+class UnknownIds:
+    """Those of the cells in memory, by row."""
+
+    def __init__(self, room_bytes: int = ROOM_BYTES) -> None:
+        self._room = room_bytes
+        none = np.empty(0, dtype=np.int64)
+        self._kinds: dict[str, Unknown] = {
+            "ids": (none, pa.array([], pa.int64())),
+            "text_ids": (none, pa.array([], pa.string())),
+        }
+
+    def compared(self, rows: Ints, numbers: Unknown, texts: Unknown) -> None:
+        """The cells ``rows`` were compared, and have these."""
+        for name, (of_rows, ids) in zip(self._kinds, (numbers, texts), strict=True):
+            self._keep(name, ~np.isin(self._kinds[name][0], rows))
+            known_rows, known = self._kinds[name]
+            if len(ids) and self._bytes() + of_rows.nbytes + ids.nbytes <= self._room:
+                self._kinds[name] = np.concatenate([known_rows, of_rows]), pa.concat_arrays([known, ids])
+
+    def read(self, facts: pa.Table) -> Ints:
+        """The cells that have an id of an input event in ``facts``."""
+        found = []
+        for name, (rows, ids) in self._kinds.items():
+            if len(ids):
+                inputs = facts.filter(pa.array(is_one_of(facts["side"], Side.INPUT.value)))
+                events = field(listed(inputs[name])[1], "id")
+                has = pc.is_in(ids, value_set=events.cast(ids.type))
+                found.append(rows[np.asarray(has.to_numpy(zero_copy_only=False), dtype=np.bool_)])
+        return np.unique(np.concatenate(found)) if found else np.empty(0, dtype=np.int64)
+
+    def drop(self, goes: Bools) -> None:
+        """The cells for which ``goes`` holds leave: all row numbers change."""
+        number = np.cumsum(~goes) - 1
+        for name in self._kinds:
+            self._keep(name, ~goes[self._kinds[name][0]])
+            rows, ids = self._kinds[name]
+            self._kinds[name] = number[rows], ids
+
+    def _keep(self, name: str, stays: Bools) -> None:
+        if not stays.all():
+            rows, ids = self._kinds[name]
+            self._kinds[name] = rows[stays], ids.filter(pa.array(stays))
+
+    def _bytes(self) -> int:
+        return sum(rows.nbytes + ids.nbytes for rows, ids in self._kinds.values())

@@ -1,0 +1,115 @@
+"""A generator in a process of its own, whose memory is bounded: what one record decompresses to has no other limit.
+
+librdkafka bounds the bytes that it fetches, which are compressed. Whoever reads records with it beside the stream does
+so here: a record that does not fit ends this small process and no other.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import resource
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Final, ParamSpec, TypeVar
+
+MEMORY_BYTES: Final = 768 * 2**20
+"""Heap, data and stacks of the process. librdkafka has a thread for each broker, with a stack of 8 MiB."""
+_OUT_OF_MEMORY: Final = 52
+_ENDED_BY_MEMORY: Final = (_OUT_OF_MEMORY, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGKILL)
+"""librdkafka aborts where it gets no memory, and the kernel kills where there is none."""
+
+_Given = ParamSpec("_Given")
+_Item = TypeVar("_Item")
+
+
+class Ended(Exception):
+    """The process ended before its generator did; the text is a clause."""
+
+    def __init__(self, status: int, said: str = "") -> None:
+        self.by_memory = status in _ENDED_BY_MEMORY
+        """Whether for want of memory, as far as its exit status tells."""
+        if self.by_memory:
+            said = f"cannot be decompressed and decoded within {MEMORY_BYTES // 2**20} MiB of memory"
+        elif status == -signal.SIGALRM:
+            said = "took too long"
+        super().__init__(said or f"ended the process that read it with status {status}")
+
+
+def bounded(
+    seconds: float, generator: Callable[_Given, Iterator[_Item]], *given: _Given.args, **named: _Given.kwargs
+) -> Iterator[_Item]:
+    """The items of a generator, which runs in a process of its own for ``seconds`` at most.
+
+    The generator is a function of a module; what it is given and what it yields can be pickled, and an item is small.
+    Raises `Ended`.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", __name__, str(max(1, round(seconds))), str(MEMORY_BYTES)],
+        # Not where the user is: a module there would be taken for one of ours.
+        cwd=Path(__file__).parents[2],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        # What ends a whole group (Ctrl-C, systemd) ends the caller, and the caller this one.
+        start_new_session=True,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        with suppress(BrokenPipeError), process.stdin:
+            # Not on the command line: the configuration may hold secrets.
+            pickle.dump((generator, given, named), process.stdin)
+        while True:
+            try:
+                items, error = pickle.load(process.stdout)  # noqa: S301  # our own process wrote it
+            except (EOFError, pickle.UnpicklingError):
+                raise Ended(process.wait()) from None
+            if error is not None:
+                raise Ended(0, f"cannot be read ({error})")
+            if not items:
+                return
+            yield from items
+    finally:
+        process.kill()
+        process.stdout.close()
+        process.wait()
+
+
+def _bound(memory_bytes: int) -> None:
+    for limit, wanted in ((resource.RLIMIT_DATA, memory_bytes), (resource.RLIMIT_CORE, 0)):
+        _, hard = resource.getrlimit(limit)
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(limit, (most, most))
+    # Where the host has no memory left, this process is the one to end.
+    with suppress(OSError):
+        Path("/proc/self/oom_score_adj").write_text("1000", encoding="ascii")
+
+
+def _main() -> None:
+    seconds, memory_bytes = map(int, sys.argv[1:])
+    _bound(memory_bytes)
+    signal.alarm(seconds)
+    with os.fdopen(os.dup(sys.stdout.fileno()), "wb") as out:
+
+        def put(items: list[object], error: str | None = None) -> None:
+            pickle.dump((items, error), out)
+            out.flush()
+
+        try:
+            generator, given, named = pickle.load(sys.stdin.buffer)  # noqa: S301  # from the process that started this
+            for item in generator(*given, **named):
+                put([item])
+            put([])
+        except MemoryError:
+            os._exit(_OUT_OF_MEMORY)
+        except Exception as error:  # noqa: BLE001  # said by the caller
+            put([], f"{type(error).__name__}: {error}")
+
+
+if __name__ == "__main__":
+    _main()

@@ -1,0 +1,81 @@
+"""Ids that stay known when the cells of their events are retired (docs/decisions/0101).
+
+A result that carries the id of another cell's event is *misplaced* because an input has that id. Its own cell may be
+retired first. Then the facts table keeps the id, in a row without records, as long as the misplaced one stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from validator.codecs.columns import DECODED, KNOWN
+from validator.core.judging import Judging
+from validator.reconcile.arrays import Bools, Ints, field, ints, listed
+from validator.reconcile.compare import AskedIds
+from validator.reconcile.facts import Kind, Side
+from validator.state.tables import StateTables, Table
+
+_COLUMNS = (
+    *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key"),
+    *("first_offset", "last_offset", "first_time_us", "last_time_us", "ids", "text_ids"),
+)
+
+
+def ids_kept(
+    tables: StateTables, judging: Judging, goes: Bools, through_epoch: int, epoch: int
+) -> Iterator[dict[str, Any]]:
+    """Rows of ``epoch`` that keep those ids of events of the epochs up to ``through_epoch`` that answers of cells which
+    stay carry and their cells do not expect. ``goes``: which of the judged cells are retired."""
+    of_input = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
+    where = of_input & ds.field("status").isin([DECODED, KNOWN]) & (ds.field("epoch") <= through_epoch)
+    for asked in judging.foreign_ids(~goes):
+        for part in tables.scan(Table.FACTS, _COLUMNS, where):
+            yield from _with_ids(part.filter(pa.array(_leaves(judging, goes, part))), asked, epoch)
+
+
+def _leaves(judging: Judging, goes: Bools, inputs: pa.Table) -> Bools:
+    """Which rows are not written again with their cell."""
+    rows = judging.cells.rows_of(ints(inputs["window_start_us"]), inputs["key"])
+    leaves: Bools = (rows < 0) | (ints(inputs["status"]) == KNOWN)
+    leaves[~leaves] = goes[rows[~leaves]]
+    return leaves
+
+
+def _with_ids(inputs: pa.Table, asked: AskedIds, epoch: int) -> Iterator[dict[str, Any]]:
+    """Of each row that has some of the ids one with only these."""
+    numbers, texts = asked
+    of_number, events = listed(inputs["ids"])
+    numbered = np.isin(ints(field(events, "id")), numbers)
+    of_text, named_events = listed(inputs["text_ids"])
+    is_in = pc.is_in(field(named_events, "id"), value_set=pa.array(texts, pa.string()))
+    named = np.asarray(is_in.to_numpy(zero_copy_only=False), dtype=np.bool_)
+    wanted = np.union1d(of_number[numbered], of_text[named])
+    ids, text_ids = _by_row(of_number, events, numbered), _by_row(of_text, named_events, named)
+    rows = inputs.drop_columns(["ids", "text_ids"]).take(pa.array(wanted))
+    for at, row in zip(wanted.tolist(), rows.to_pylist(), strict=True):
+        kept = [event["id"] for event in ids.get(at, ())]
+        yield {
+            **row,
+            "status": KNOWN,
+            "records": 0,
+            "contributions": 0,
+            "min_id": min(kept, default=None),
+            "max_id": max(kept, default=None),
+            "ids": ids.get(at, []),
+            "text_ids": text_ids.get(at, []),
+            "results": [],
+            "epoch": epoch,
+        }
+
+
+def _by_row(parents: Ints, events: pa.Array, chosen: Bools) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    for row, event in zip(parents[chosen].tolist(), events.filter(pa.array(chosen)).to_pylist(), strict=True):
+        found.setdefault(row, []).append(event)
+    return found

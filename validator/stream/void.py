@@ -1,0 +1,45 @@
+"""Facts that a later decision made void: those of a topic that is read again from its start (docs/decisions/0097)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+
+from validator.reconcile.facts import Kind
+from validator.state.positions import reread_topics
+from validator.state.tables import StateTables, Table
+
+Rereads = Mapping[str, tuple[int, int]]
+"""Topic -> batch and instant of the newest decision to read it again."""
+
+
+def marks_of(tables: StateTables) -> Iterator[tuple[str, int, int]]:
+    """Every mark, with its batch and the instant of that."""
+    columns = ("mark", "batch", "lookup_us")
+    for part in tables.scan(Table.FACTS, columns, ds.field("kind") == Kind.MARK.value):
+        yield from zip(*(part[name].to_pylist() for name in columns), strict=True)
+
+
+def rereads_of(tables: StateTables) -> Rereads:
+    """Those that the facts table has."""
+    found: dict[str, tuple[int, int]] = {}
+    for mark, batch, lookup_us in marks_of(tables):
+        for topic in reread_topics(mark) or ():
+            found[topic] = max((batch, lookup_us), found.get(topic, (-1, 0)))
+    return found
+
+
+def without_void(facts: pa.Table, rereads: Rereads) -> pa.Table:
+    """``facts`` without those of topics that are read again since.
+
+    What says that records are gone stays: they are not read again. Such a row counts no records and ends at none.
+    """
+    for topic, (batch, _) in rereads.items():
+        is_of_records = pc.or_(pc.greater(facts["records"], 0), pc.is_valid(facts["last_offset"]))
+        void = pc.and_(pc.equal(facts["topic"], topic), pc.less(facts["batch"], batch))
+        # Of a mark the topic is not known, and nothing of it is void.
+        facts = facts.filter(pc.invert(pc.fill_null(pc.and_kleene(void, is_of_records), False)))
+    return facts
