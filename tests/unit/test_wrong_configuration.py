@@ -297,3 +297,45 @@ def test_where_repeats_collapse_an_input_whose_ids_others_have_holds_no_loss() -
     read = [*events(), *(Fed(OTHER, one.ids, one.window_us) for one in events())]
     shown = played([read, answers()[1:]], configured=collapse)
     assert confirmed(shown[-1]) == {"missing": PER_WINDOW}
+
+
+def with_late(shift: int = 0, *, answered: int = 0, spoilt: int = 0) -> list[Fed]:
+    """Events and their answers. Of each window ``answered`` events are in its result, and the others have late records,
+    whose ids are ``shift`` off; in the first window ``spoilt`` late records are left out."""
+    found, sent = [], events()
+    for window in range(WINDOWS):
+        ids = [10 * window + number for number in range(PER_WINDOW)]
+        found += [one for one in sent if one.window_us == window * MINUTE_US]
+        if answered:
+            found.append(Fed(OUT, tuple(ids[:answered]), window * MINUTE_US))
+        left_out = spoilt if window == 0 else 0
+        found += [Fed(LATE, (number + shift,), window * MINUTE_US) for number in ids[answered + left_out :]]
+    return found
+
+
+@pytest.mark.parametrize("answered", [0, 2])
+@pytest.mark.parametrize("restarts", [False, True])
+@settings(max_examples=10, deadline=None)
+@given(cuts=st.lists(st.integers(1, 40), max_size=6))
+def test_nothing_is_ever_confirmed_while_no_late_record_has_the_id_of_an_event(
+    restarts: bool, answered: int, cuts: list[int]
+) -> None:
+    sent = with_late(1000, answered=answered)
+    shown = played(batches(sent, [cut for cut in cuts if cut < len(sent)] + [len(sent)]), restarts=restarts)
+    assert [confirmed(one) for one in shown] == [{}] * len(shown)
+    assert Verdict.FAIL not in shown[-1].verdicts.values()
+    assert [reason for reason in shown[-1].reasons if "late topic" in reason]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_beyond_what_misnamed_late_records_explain_losses_are_confirmed(restarts: bool) -> None:
+    sent = [one for one in with_late(answered=2) if one.topic != LATE]
+    shown = played([[*sent, Fed(LATE, (1000,))]], restarts=restarts)
+    assert confirmed(shown[-1]) == {"missing": WINDOWS * 2}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_one_late_record_with_the_id_of_an_event_ends_the_doubt(restarts: bool) -> None:
+    sent = with_late(answered=2, spoilt=1)
+    shown = played([[*sent, Fed(LATE, (1000,))]], restarts=restarts)
+    assert confirmed(shown[-1]) == {"missing": 1, "unknown_id": 1}

@@ -267,6 +267,12 @@ class Judging:
             for name in VIOLATIONS
         }
 
+        def parted(of_parts: Mapping[str, Mapping[str, Ints]]) -> dict[str, InputCounts]:
+            return {
+                part: InputCounts(**{name: total(values, chosen) for name, values in counts.items()})
+                for part, counts in of_parts.items()
+            }
+
         def earliest(condition: Bools) -> int | None:
             return present(due[condition & chosen].min(initial=NEVER))
 
@@ -294,10 +300,8 @@ class Judging:
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),
             settled_exact=total(np.maximum(processed - it.counts["duplicate"], 0), settled),
-            inputs={
-                topic: InputCounts(**{name: total(values, chosen) for name, values in of_topic.items()})
-                for topic, of_topic in it.of_inputs.items()
-            },
+            inputs=parted(it.of_inputs),
+            asides=parted(it.of_asides),
         )
 
     def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:

@@ -56,6 +56,7 @@ class Sums:
     settled_handled: int = 0
     settled_exact: int = 0
     inputs: dict[str, InputCounts] = field(default_factory=dict)
+    asides: dict[str, InputCounts] = field(default_factory=dict)
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
@@ -79,10 +80,8 @@ class Sums:
             results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
             on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
             unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
-            inputs={
-                topic: self.inputs.get(topic, InputCounts()).plus(other.inputs.get(topic, InputCounts()))
-                for topic in sorted({*self.inputs, *other.inputs})
-            },
+            inputs=_both(self.inputs, other.inputs),
+            asides=_both(self.asides, other.asides),
             **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
         )
 
@@ -116,13 +115,21 @@ class Sums:
         return cls(
             **{"on_record": counted, "matched": matched, "carried": carried}
             | {name: value for name, value in kept.items() if name in known}
-            | {"inputs": {topic: InputCounts(**it) for topic, it in kept.get("inputs", {}).items()}}
+            | {
+                name: {part: InputCounts(**it) for part, it in kept.get(name, {}).items()}
+                for name in ("inputs", "asides")
+            }
         )
 
     @classmethod
     def empty(cls) -> Sums:
         """Of no cells."""
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
+
+
+def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts]) -> dict[str, InputCounts]:
+    nothing = InputCounts()
+    return {part: these.get(part, nothing).plus(those.get(part, nothing)) for part in sorted({*these, *those})}
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:

@@ -26,7 +26,9 @@ _ALL: Final = frozenset({"missing", "duplicate", "misplaced", "unknown_id", "und
 @dataclass(frozen=True)
 class InputCounts:
     """Events of an input topic: read; in results; missing once it is time; not known (yet) whether they are in results.
-    Kept of several inputs, since of a single one the totals say it."""
+    Kept of several inputs, since of a single one the totals say it.
+
+    Of late and of rejected records ``given`` and ``matched`` only: ids in them; those that are events of their cell."""
 
     given: int = 0
     matched: int = 0
@@ -107,6 +109,14 @@ def inputs_in_doubt(
         for topic, it in sorted(inputs.items())
         if it.given and ((it.matched == 0 and carried > 0) or it.matched * NEARLY_NONE < min(it.given, beside))
     )
+
+
+def asides_in_doubt(asides: Mapping[str, InputCounts]) -> dict[str, int]:
+    """Side (late, rejected) -> how many ids in such records are none of their cell, where (nearly) none is one of it.
+
+    Their field ``id`` may name another id, so that each may answer an event that lacks.
+    """
+    return {side: it.given - it.matched for side, it in asides.items() if it.matched * NEARLY_NONE < it.given}
 
 
 def unmatched(counts: Mapping[str, int]) -> int:

@@ -90,6 +90,8 @@ class Judged:
     ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
     ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that.
     ``of_inputs``: topic -> `OF_INPUT` and "open", how many of its events may yet turn out to match; of several inputs.
+    ``of_asides``: side (late, rejected) -> ``given`` and ``matched`` of `InputCounts`.
+    ``of_asides``: side (late, rejected) -> "given", "matched" (`InputCounts`).
     """
 
     counts: dict[str, Ints]
@@ -110,6 +112,7 @@ class Judged:
     violated: Bools
     changed: Bools
     of_inputs: dict[str, dict[str, Ints]]
+    of_asides: dict[str, dict[str, Ints]]
     state: Ints
     version: Ints
     digest: Ints
@@ -343,6 +346,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         violated=violated,
         changed=changed,
         of_inputs=_of_inputs(cells, it),
+        of_asides=_of_asides(cells, it),
         state=it.state,
         version=it.version,
         digest=said,
@@ -353,6 +357,16 @@ def _matched(cells: Cells, it: _Decisions) -> Ints:
     """Facts only grow, and so does what matches: an older comparison still proves what it found."""
     compared = np.where(cells["x_version"] == ABSENT, 0, cells["x_processed"])
     return np.where(it.agrees, cells["processed_count"], compared)
+
+
+def _of_asides(cells: Cells, it: _Decisions) -> dict[str, dict[str, Ints]]:
+    """As `_matched`, of late and of rejected records."""
+    found = {}
+    for side in ("late", "rejected"):
+        given = np.where(it.in_scope, cells[f"{side}_count"], 0)
+        compared = np.where(it.in_scope & (cells["x_version"] != ABSENT), cells[f"x_{side}"], 0)
+        found[side] = {"given": given, "matched": np.where(it.agrees, given, compared)}
+    return found
 
 
 def _several(cells: Cells) -> list[str]:

@@ -11,6 +11,7 @@ from validator.model.books import Books
 from validator.model.configuration_doubt import (
     InputCounts,
     TopicInDoubt,
+    asides_in_doubt,
     decoded_results,
     inputs_in_doubt,
     matches_nothing,
@@ -56,6 +57,9 @@ def configuration_doubts(
     if any(sums.counts[name] for name in VIOLATIONS if name in classes):
         for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
             yield _of_input(config, topic, sums.inputs[topic], sums.counts)
+    if any(sums.counts[name] for name in VIOLATIONS):
+        for side, count in asides_in_doubt(sums.asides).items():
+            yield _of_aside(config, side, count, sums.asides[side].matched)
 
 
 def _of_topic(config: Config, one: TopicInDoubt, example: Example | None) -> str:
@@ -109,6 +113,15 @@ def _of_input(config: Config, topic: str, one: InputCounts, counts: Mapping[str,
         f"the configuration of topic {topic} is in doubt: of {plural(one.given, 'event')} {few} is in a result for its "
         f"cell, while events of other inputs are: {check}; correct it and begin with a new state.path. Where it is "
         f"right, the pipeline uses {'nearly nothing' if one.matched else 'nothing'} of {topic}: find out why"
+    )
+
+
+def _of_aside(config: Config, side: str, count: int, matched: int) -> str:
+    topics = ", ".join(topic for place, topic in config.topics_by_place() if place.startswith(f"{side}["))
+    few, records = f"only {matched}" if matched else "none", plural(count + matched, f"{side} record")
+    return (
+        f"the configuration of {side} topic {topics} is in doubt: of {records} {few} has the id of an event in its "
+        f"cell: check {side}[].fields; correct it and begin with a new state.path"
     )
 
 

@@ -41,7 +41,7 @@ def ids_kept(
 
 def _leaves(judging: Judging, goes: Bools, inputs: pa.Table) -> Bools:
     """Which rows are not written again with their cell."""
-    rows = judging.cells.rows_of(ints(inputs["window_start_us"]), inputs["key"])
+    rows = judging.cells.rows_of_facts(inputs)
     leaves: Bools = (rows < 0) | (ints(inputs["status"]) == KNOWN)
     leaves[~leaves] = goes[rows[~leaves]]
     return leaves
