@@ -1,124 +1,268 @@
-"""The core over many histories: the stage of a batch makes the facts of all at once. The sidecar's own `Judging` judges
-each of them step by step as it does live, and again at once from the tables of a state folder, as after a restart.
+"""The sidecar over many histories: the stage of a batch makes the facts of all at once, and the sidecar's own
+`BatchRunner` reads each history step by step, from brokers that say what a step found. Its tables are in memory, or
+those of a state folder, from which another process goes on.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import MappingProxyType
-from typing import Any, Final
+from types import MappingProxyType, SimpleNamespace
+from typing import Any, Final, cast
 
+import numpy as np
 import pyarrow as pa
+from pyspark.sql import DataFrame
 
 from tests.property import history_facts
-from tests.property.spark_histories import Case, Instant, instants
-from validator.model.books import PartitionSummary
-from validator.model.frontier import PartitionId
+from tests.property.history import Step
+from tests.property.spark_histories import SIDE_OF_TOPIC, Case, Instant, expires
+from tests.unit.memory_tables import MemoryTables
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.config.model import Config
+from validator.core.judging import Judging
+from validator.core.suspicion import Suspicion
+from validator.core.totals import Sums
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Lookup, PartitionId, Rest
 from validator.reconcile.arrays import ABSENT
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS
 from validator.state.known_facts import KnownFacts
-from validator.state.tables import StateTables, Table
-from validator.stream.committing import frontier_rows, hole_rows, mark_row, summaries
-from validator.stream.judging import Judging, Sums
-from validator.stream.recording import Moment, record_verdicts, record_violations
+from validator.state.tables import StateTables
+from validator.stream.batch import BatchRunner
+from validator.stream.brokers import Brokers, Topic
+from validator.stream.ending import EndOfRun
 from validator.stream.recovery import Recovered, recover, restore_record
 from validator.stream.run_record import RunRecord
+from validator.stream.sources import Source
+from validator.stream.starting import opened
 
 Row = dict[str, Any]
 RETENTION_US: Final = 3_600_000_000
+_EXAMPLE: Final = loads(EXAMPLES["minimal"], Path("/etc"), ["metrics.port=0"], {})
 _OF_CELL: Final = ("expected_count", "processed_count", "late_count", "rejected_count", "results")
 _TIMES: Final = ("observed_us", "closed_us", "rest_us")
 
 
+@dataclass(frozen=True)
+class _HiddenRecords(Suspicion):
+    """What hidden records may explain is suspected, and ``besides``. The reference knows no doubt about the
+    configuration: its worlds are too small for one that is right to show that it fits."""
+
+    besides: frozenset[str] = frozenset()
+
+    def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
+        return self.by_hidden_records(books, sums) | self.besides
+
+    def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
+        return frozenset()
+
+
+class _Brokers:
+    """What the brokers say at a step of a history. Its topics are never made again."""
+
+    def __init__(self, step: Step) -> None:
+        self.step = step
+
+    def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
+        places = sorted((state.topic, state.partition) for state in self.step.partitions)
+        return {name: Topic(name, "topic", tuple(n for topic, n in places if topic == name)) for name in names}
+
+    def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
+        named, committed = set(topics), self.step.committed or {}
+        return {
+            PartitionId(*state.place): Lookup(
+                "topic", state.log_start, state.high_watermark, state.last_stable, committed.get(state.place)
+            )
+            for state in self.step.partitions
+            if state.topic in named
+        }
+
+    def policies(self, topics: Iterable[str]) -> dict[str, str]:
+        policy = {state.topic: "compact" if state.compacted else "delete" for state in self.step.partitions}
+        return {topic: policy[topic] for topic in topics}
+
+    def at_time(self, *_: object) -> dict[PartitionId, int]:
+        """Where the state begins to read."""
+        return {PartitionId(*state.place): state.start_offset for state in self.step.partitions}
+
+
+@dataclass
+class _Runner(BatchRunner):
+    """The sidecar's, with Spark's job done before."""
+
+    case: Case = field(kw_only=True)
+    facts: Sequence[pa.Table] = field(kw_only=True)
+    step: int = 0
+    besides: frozenset[str] = frozenset()
+
+    @property
+    def suspicion(self) -> Suspicion:
+        known = super().suspicion
+        return _HiddenRecords(known.joins, known.collapse, known.absent_sides, self.besides)
+
+    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
+        facts = self.facts[self.step]
+        at = facts.schema.get_field_index("batch")
+        return facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, books.batch)))
+
+    def _reach_us(self, books: Books) -> int:
+        # That of the step, also where a generation opens just before it: the reference knows no instant between.
+        return history_facts.reach_at(self.case, self.step)
+
+
+class Run:
+    """One case, read by the sidecar into ``tables``."""
+
+    def __init__(self, case: Case, facts: Sequence[pa.Table], tables: StateTables) -> None:
+        self.case = case
+        self.tables = tables
+        self.instants: list[Instant] = []
+        self.record = self._new_record()
+        self.judging = self._judging(0)
+        self._facts = facts
+        self._config = _configured(case)
+        self._brokers = _Brokers(case.history.steps[0])
+        self._runner = self._begun(Books(_time_rules(case)), 0)
+
+    def take(self, number: int, suspected: frozenset[str] = frozenset()) -> None:
+        """Read a step. ``suspected``: classes of violations that are suspected besides."""
+        step, rest = self.case.history.steps[number], self.case.rest(number)
+        self._brokers.step = step
+        if number == 0 or expires(step):
+            self._open(step.lookup_us - 1)
+        runner = self._runner
+        runner.step, runner.besides = number, suspected
+        runner.now_us = lambda: step.lookup_us
+        ends = {PartitionId(*state.place): state.next_offset for state in step.partitions}
+        end = None if rest is Rest.NONE else EndOfRun(rest, {}, checked=False)
+        runner.advance(cast("DataFrame", object()), ends, end)
+        books = runner.books
+        self.instants.append(Instant(books, books.clock(rest=rest), runner.suspicion))
+
+    def restart(self) -> None:
+        """Another process goes on with what the tables say. Looked-up ends that were not reached yet stay known, so
+        that nothing is proven later than the reference proves it."""
+        found = recover(self.tables, _time_rules(self.case), self.case.rules.window_us)
+        self.record = self._new_record()
+        restore_record(self.tables, self.record)
+        self.judging = self._judging(found.books.batch + 1, found)
+        self._runner = self._begun(self._runner.books, self._runner.generation + 1)
+
+    def judged_again(self) -> list[Row]:
+        """The cells as another process finds them after the last step."""
+        found = recover(self.tables, _time_rules(self.case), self.case.rules.window_us)
+        again, instant = self._judging(found.books.batch + 1, found), self.instants[-1]
+        again.step(None, instant.books, instant.suspicion, rest=instant.clock.rest)
+        return rows_of(again)
+
+    def _open(self, lookup_us: int) -> None:
+        """Begin a generation, as at the start and where Spark's query fails, since records are gone."""
+        before, brokers, generation = self._runner.books, cast("Brokers", self._brokers), self._runner.generation
+        topics = self._brokers.topics([source.topic for source in self._runner.sources])
+        books, lookups = opened(before, self._config, brokers, self._runner.sources, topics, lookup_us)
+        self._runner = self._begun(books.with_policies(brokers.policies(topics), lookups), generation + 1)
+        self._runner.open(before, lookups, lookup_us)
+
+    def _begun(self, books: Books, generation: int) -> _Runner:
+        topics = sorted({state.topic for state in self.case.history.steps[0].partitions})
+        return _Runner(
+            config=self._config,
+            sources=[cast("Source", SimpleNamespace(side=SIDE_OF_TOPIC[topic], topic=topic)) for topic in topics],
+            brokers=cast("Brokers", self._brokers),
+            books=books,
+            judging=self.judging,
+            record=self.record,
+            tables=self.tables,
+            generation=generation,
+            checkpoint=Path("/nonexistent"),
+            starts={},
+            read_faults=lambda: None,
+            publish=lambda: None,
+            now_us=lambda: books.lookup_us,
+            case=self.case,
+            facts=self._facts,
+        )
+
+    def _new_record(self) -> RunRecord:
+        rules = self.case.rules
+        return RunRecord(has_broker_time=False, joins=rules.join is not None, collapse=rules.collapse)
+
+    def _judging(self, first_batch: int, found: Recovered | None = None) -> Judging:
+        judging = Judging(KnownFacts(self.tables, first_batch=first_batch), self.case.rules)
+        if found is not None:
+            judging.cells = found.cells
+        return judging
+
+
+def _configured(case: Case) -> Config:
+    """The configuration of a case, as far as batches ask for it: time advances with every one."""
+    its = case.history.timing
+    timing = {
+        "max_disorder": its.max_disorder_us,
+        "allowed_lateness": its.allowed_lateness_us,
+        "idle_after": its.idle_after_us,
+        "max_ahead": its.max_ahead_us,
+        "tick": 0,
+    }
+    whole = {
+        "timing": _EXAMPLE.timing.model_copy(update=timing),
+        "state": _EXAMPLE.state.model_copy(update={"retention": RETENTION_US}),
+        "start": SimpleNamespace(kind="time", time_us=0),
+    }
+    return _EXAMPLE.model_copy(update=whole)
+
+
+def _time_rules(case: Case) -> TimeRules:
+    return TimeRules(case.history.timing.max_disorder_us, case.history.timing.idle_after_us)
+
+
 class Judged:
-    """Cases, their facts by step, and what the time model knows after each."""
+    """Cases, their facts by step, and once they are judged, what the time model knew after each step."""
 
     def __init__(self, cases: Sequence[Case], folder: Path) -> None:
         self.cases = cases
         self.folder = folder
         self.facts = history_facts.facts(cases)
-        self.instants: list[list[Instant]] = [
-            instants(case, _summed(steps)) for case, steps in zip(cases, self.facts, strict=True)
-        ]
-        self.facts = [self._with_holes(number) for number in range(len(cases))]
-
-    def _with_holes(self, number: int) -> list[pa.Table]:
-        """The facts of a case with those of what was gone, as a batch commits them."""
-        case, found = self.cases[number], []
-        for step, (facts, instant) in enumerate(zip(self.facts[number], self.instants[number], strict=True)):
-            gone = hole_rows(instant.books, instant.holes, history_facts.reach_at(case, step), RETENTION_US)
-            found.append(pa.concat_tables([facts, gone]) if instant.holes else facts)
-        return found
+        self.instants: dict[int, list[Instant]] = {}
 
     def live(self, number: int) -> Iterator[list[Row]]:
         """The cells of a case after each step, judged batch after batch."""
-        judging = self._judging(number, StateTables(self.folder / "nothing"), 0)
-        for facts, instant in zip(self.facts[number], self.instants[number], strict=True):
-            judging.absorb(facts if facts.num_rows else None, instant.clock, instant.places)
-            yield rows_of(judging)
+        run = Run(self.cases[number], self.facts[number], MemoryTables())
+        self.instants[number] = run.instants
+        for step in range(len(self.cases[number].history.steps)):
+            run.take(step)
+            yield rows_of(run.judging)
 
     def restarted(self, number: int, upto: int) -> tuple[list[Row], list[Row]]:
         """The cells of a case after step ``upto``: of the process that wrote the tables of a state, and of another
         that found them there."""
-        state = self.folder / f"state-{number}"
-        for judging, _ in self.recorded(number, StateTables(state), last=upto):
-            left = rows_of(judging)
-        found = recover(StateTables(state), self.instants[number][upto].books.rules, self.cases[number].rules.window_us)
-        return left, self._judged_again(number, upto, found)
+        run = Run(self.cases[number], self.facts[number], StateTables(self.folder / f"state-{number}"))
+        for step in range(upto + 1):
+            run.take(step)
+        return rows_of(run.judging), run.judged_again()
 
     def recorded(
         self,
         number: int,
         tables: StateTables,
         *,
-        last: int | None = None,
         suspected: Mapping[int, frozenset[str]] = MappingProxyType({}),
         killed_after: Collection[int] = (),
-    ) -> Iterator[tuple[Judging, RunRecord]]:
-        """The cells of a case and the totals of its run after each step (up to ``last``), as ``tables`` are written.
+    ) -> Iterator[Run]:
+        """The run of a case after each step.
 
         ``suspected``: step -> classes of violations that are suspected besides. After the steps ``killed_after``
         another process goes on with what the tables say.
         """
-        case, record = self.cases[number], RunRecord()
-        judging = self._judging(number, tables, 0)
-        watermark_us: int | None = None
-        pairs = list(zip(self.facts[number], self.instants[number], strict=True))[: None if last is None else last + 1]
-        for step, (facts, instant) in enumerate(pairs):
-            books = instant.books
-            rows = [facts, frontier_rows(books, watermark_us, RETENTION_US)]
-            if case.rest(step).value != "none":
-                rows.append(mark_row(books, f"rest_{case.rest(step).value}", RETENTION_US))
-            tables.append(pa.concat_tables(rows), Table.FACTS, writer="generation-1", version=step)
-            watermark_us = books.watermark_us
-            besides = suspected.get(step, frozenset())
-
-            def suspects(sums: Sums, instant: Instant = instant, besides: frozenset[str] = besides) -> frozenset[str]:
-                return instant.suspects(sums) | besides
-
-            judging.absorb(facts if facts.num_rows else None, instant.clock, instant.places, suspects=suspects)
-            moment = Moment(tables, "generation-1", step, books.lookup_us)
-            recorded = record_violations(judging, (), moment, has_broker_time=False)
-            if recorded is not None:
-                record.violations_recorded(recorded, books.lookup_us)
-            if judging.sums.changed:
-                record_verdicts(judging, moment)
-            yield judging, record
+        run = Run(self.cases[number], self.facts[number], tables)
+        for step in range(len(self.cases[number].history.steps)):
+            run.take(step, suspected.get(step, frozenset()))
+            yield run
             if step in killed_after:
-                judging, record = self._judging(number, tables, step + 1), RunRecord()
-                judging.cells = recover(tables, books.rules, case.rules.window_us).cells
-                restore_record(tables, record)
-
-    def _judged_again(self, number: int, upto: int, found: Recovered) -> list[Row]:
-        again = self._judging(number, StateTables(self.folder / f"state-{number}"), upto + 1)
-        again.cells = found.cells
-        instant = self.instants[number][upto]
-        again.absorb(None, instant.clock, instant.places)
-        return rows_of(again)
-
-    def _judging(self, number: int, tables: StateTables, first_batch: int) -> Judging:
-        return Judging(KnownFacts(tables, first_batch=first_batch), self.cases[number].rules)
+                run.restart()
 
 
 def rows_of(judging: Judging) -> list[Row]:
@@ -149,8 +293,3 @@ def rows_of(judging: Judging) -> list[Row]:
         "key": cells.keys().to_pylist(),
     }
     return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-
-
-def _summed(steps: Sequence[pa.Table]) -> dict[tuple[int, PartitionId], PartitionSummary]:
-    """(step, partition) -> what the facts say of it."""
-    return {(step, summary.place): summary for step, facts in enumerate(steps) for summary in summaries(facts)}

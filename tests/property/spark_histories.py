@@ -7,12 +7,10 @@ lookups that fell on the same instant follow each other within it. Nothing is ap
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from random import Random
-from types import SimpleNamespace
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from tests.property.history import (
     ANSWERS,
@@ -21,7 +19,6 @@ from tests.property.history import (
     History,
     InputEvent,
     LateRecord,
-    PartitionState,
     Record,
     ResultRecord,
     Step,
@@ -29,30 +26,26 @@ from tests.property.history import (
 )
 from tests.property.reference import Reference
 from tests.property.strategies import causal_correct_history, compacted, faulty_history
-from validator.model.books import Books, Hole, PartitionSummary, TimeRules
-from validator.model.frontier import Clock, Lookup, PartitionId, Rest
-from validator.reconcile.compare import Place, PlaceOffsets
+from validator.core.suspicion import Suspicion
+from validator.core.totals import Sums
+from validator.model.books import Books
+from validator.model.frontier import Clock, Rest
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import EXCESS, VIOLATIONS, Rules
-from validator.stream.brokers import Brokers
-from validator.stream.judging import Sums
-from validator.stream.run_record import RunRecord
-from validator.stream.sources import Source
-from validator.stream.starting import opened
 
-SCALE: Final = 32
-"""Microseconds of a stretched history per instant of a generator's; more than a history has steps."""
+SCALE: Final = 64
+"""Microseconds of a stretched history per instant of a generator's; more than twice its steps."""
 BASE_US: Final = 20 * SCALE
 """The first instant: a multiple of every window that the generators draw, so that cells stay what they are."""
 _RESTS: Final[Mapping[Ending, Rest]] = {"none": Rest.NONE, "once": Rest.ALL, "leave_open": Rest.CLOSED}
-_SIDE_OF_TOPIC: Final = {
+SIDE_OF_TOPIC: Final = {
     "clicks": Side.INPUT,
     "to-output": Side.OUTPUT,
     "to-late": Side.LATE,
     "to-rejected": Side.REJECTED,
     "updates": Side.INPUT,
 }
-SOURCES: Final = [(side, topic) for topic, side in _SIDE_OF_TOPIC.items()]
+SOURCES: Final = [(side, topic) for topic, side in SIDE_OF_TOPIC.items()]
 """Side and topic by source index, as the sidecar orders them."""
 
 
@@ -149,7 +142,8 @@ def stretched(history: History) -> History:
     for step in history.steps:
         at = BASE_US + SCALE * step.lookup_us
         if steps:
-            at = max(at, steps[-1].lookup_us + 1)
+            # Where records are gone, a generation opens an instant before.
+            at = max(at, steps[-1].lookup_us + 1 + expires(step))
         steps.append(replace(step, lookup_us=at, records=tuple(map(_moved, step.records))))
     if history.final != "none":
         last = steps[-1]
@@ -169,113 +163,25 @@ def _moved(record: Record) -> Record:
             return moved
 
 
-# What the core's time model makes of a history
+# What the sidecar's time model makes of a history
 
 
 @dataclass(frozen=True)
 class Instant:
-    """What the pure time model knows after one step, and what the sidecar hands to judging with it."""
+    """What the sidecar knows after one step of progress, time, and what may explain violations."""
 
     books: Books
     clock: Clock
-    places: dict[Place, PlaceOffsets]
-    suspects: Callable[[Sums], frozenset[str]]
-    """Totals -> the classes of which nothing more is confirmed."""
-    holes: tuple[Hole, ...]
-    """What the step found gone of the inputs."""
+    suspicion: Suspicion
 
     def suspected(self, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
         """The classes that are not confirmed, by the totals over the judged cells."""
         on_record = {name: sum(row[f"told_next_{name}"] for row in rows) for name in VIOLATIONS}
         in_excess = sum(any(row[f"told_next_{name}"] for name in EXCESS) for row in rows)
         missing = sum(row["told_next_missing"] > 0 for row in rows)
-        return self.suspects(Sums({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing))
-
-
-def instants(case: Case, summaries: Mapping[tuple[int, PartitionId], PartitionSummary]) -> list[Instant]:
-    """The time model's answers, step by step, from what the facts of each (step, partition) sum up to.
-
-    Where a range expired, Spark's query fails and the sidecar opens a new generation: here it opens one as well.
-    """
-    timing = case.history.timing
-    books = Books(TimeRules(timing.max_disorder_us, timing.idle_after_us))
-    found: list[Instant] = []
-    for number in range(len(case.history.steps)):
-        books = opened_at(case, number, books)
-        looked_up, holes = looked_up_at(case, number, books), books.holes
-        known = [summaries[number, place] for place in sorted(looked_up.frontiers) if (number, place) in summaries]
-        step = case.history.steps[number]
-        policies = {state.topic: "compact" if state.compacted else "delete" for state in step.partitions}
-        accounted, hidden = looked_up.with_policies(policies, _lookups(step)).with_gaps(looked_up.gaps(known), books)
-        books = accounted.with_facts(known)
-        found.append(instant_of(case, number, books, (*holes, *hidden)))
-    return found
-
-
-def opened_at(case: Case, number: int, books: Books) -> Books:
-    """The books of the step before, in the step's generation."""
-    step = case.history.steps[number]
-    return _generation_opened(books, step, _lookups(step)) if number == 0 or expires(step) else books
-
-
-def looked_up_at(case: Case, number: int, books: Books) -> Books:
-    """The opened books once the step's ends are planned and its lookup is done."""
-    step = case.history.steps[number]
-    ends = {place_of(state): state.next_offset for state in step.partitions}
-    return books.looked_up(number, step.lookup_us, _lookups(step), ends)
-
-
-def instant_of(case: Case, number: int, books: Books, holes: tuple[Hole, ...] = ()) -> Instant:
-    """What books after a step tell judging."""
-    clock = books.clock(rest=case.rest(number))
-    record = RunRecord(joins=case.rules.join is not None, collapse=case.rules.collapse)
-    return Instant(books, clock, places_of(books, case.rules), partial(record.suspected, books), holes)
-
-
-def place_of(state: PartitionState) -> PartitionId:
-    """A partition in the core's words."""
-    return PartitionId(state.topic, state.partition)
-
-
-def _lookups(step: Step) -> dict[PartitionId, Lookup]:
-    return {place_of(state): _lookup(state, step) for state in step.partitions}
-
-
-def _lookup(state: PartitionState, step: Step) -> Lookup:
-    committed = (step.committed or {}).get(state.place)
-    return Lookup("topic", state.log_start, state.high_watermark, state.last_stable, committed)
-
-
-def _generation_opened(books: Books, step: Step, lookups: Mapping[PartitionId, Lookup]) -> Books:
-    """`opened`, with a broker that knows one step."""
-    starts = {place_of(state): state.start_offset for state in step.partitions}
-    names = sorted({place.topic for place in starts})
-    topics = {
-        name: SimpleNamespace(partitions=[place.partition for place in sorted(starts) if place.topic == name])
-        for name in names
-    }
-    brokers = SimpleNamespace(lookup=lambda _: lookups, at_time=lambda *_: starts)
-    config = SimpleNamespace(start=SimpleNamespace(kind="time", time_us=0))
-    sources = [SimpleNamespace(side=_SIDE_OF_TOPIC[name], topic=name) for name in names]
-    return opened(
-        books,
-        cast("Any", config),
-        cast("Brokers", brokers),
-        cast("list[Source]", sources),
-        cast("Any", topics),
-        step.lookup_us,
-    )[0]
-
-
-def places_of(books: Books, rules: Rules) -> dict[Place, PlaceOffsets]:
-    """What `BatchRunner` tells judging of the input partitions."""
-    return {
-        (place.topic, place.partition): PlaceOffsets(
-            (frontier.committed_offset or 0) if rules.tells_unconsumed else None, frontier.unprovable_below
+        return self.suspicion.suspected(
+            self.books, Sums({}, {}, on_record, cells_in_excess=in_excess, cells_missing=missing)
         )
-        for place, frontier in books.frontiers.items()
-        if frontier.side == "input"
-    }
 
 
 # What the reference makes of it

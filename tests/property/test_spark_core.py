@@ -132,15 +132,17 @@ def test_what_is_told_as_confirmed_is_what_the_reference_confirms(
         killed = rng.sample(range(steps), min(2, steps))
         before: Counter[tuple[str, Cell]] = Counter()
         run = judged.recorded(number, tables, suspected=absent, killed_after=killed)
-        for step, (judging, record) in enumerate(run):
-            rows = rows_of(judging)
-            held = judged.instants[number][step].suspected(rows) | absent.get(step, frozenset())
+        for step, after in enumerate(run):
+            rows = rows_of(after.judging)
+            held = after.instants[step].suspected(rows)
             opinion, now = group.opinions[number][step], told(tables)
             differences += mistold(judged.cases[number], rows, opinion, held, before, now)
             again = RunRecord()
             restore_record(tables, again)
-            if totals(record) != totals(again):
-                differences.append(f"seed {judged.cases[number].seed}: {totals(record)}, restored {totals(again)}")
+            if totals(after.record) != totals(again):
+                differences.append(
+                    f"seed {judged.cases[number].seed}: {totals(after.record)}, restored {totals(again)}"
+                )
             late += step == until and (now - before).total() > 0
             before = now
     with capsys.disabled():

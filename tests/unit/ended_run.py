@@ -13,6 +13,7 @@ from tests.unit.publish_snapshots import NOON_US
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
+from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Verdict
 from validator.model.frontier import Lookup, PartitionId
@@ -23,7 +24,6 @@ from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of, frontier_rows
 from validator.stream.generations import _rules_of
-from validator.stream.judging import Judging
 from validator.stream.recovery import recover
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord

@@ -15,6 +15,7 @@ from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
+from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.snapshot import Snapshot
@@ -24,12 +25,11 @@ from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of
 from validator.stream.generations import _rules_of
-from validator.stream.judging import Judging
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import sources_of
-from validator.stream.starting import first_frontier
+from validator.stream.starting import first_frontier, opened
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,39 @@ class Fed:
 
 
 @dataclass
-class _Logs:
+class Logs:
     """Brokers: the topics that exist, all of one partition, and how many records each has. ``committed``: the offset of
-    the engine's group; ``open_from``: topic -> the offset from which on an open transaction hides its records."""
+    the engine's group; ``open_from``: topic -> the offset from which on an open transaction hides its records;
+    ``made_anew``: topics that were deleted and created again; ``starts``: topic -> the first offset that retention has
+    left; ``policy``: the `cleanup.policy` of all."""
 
     ends: dict[str, int]
     committed: int | None = None
     open_from: dict[str, int] = field(default_factory=dict)
+    made_anew: set[str] = field(default_factory=set)
+    starts: dict[str, int] = field(default_factory=dict)
+    policy: str = "delete"
 
     def visible_end(self, name: str) -> int:
         return self.open_from.get(name, self.ends[name])
 
     def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
         del optional
-        return {name: Topic(name, f"id-{name}", (0,)) for name in names if name in self.ends}
+        return {name: Topic(name, self._id(name), (0,)) for name in names if name in self.ends}
 
     def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
         return {
-            PartitionId(name, 0): Lookup(f"id-{name}", 0, self.ends[name], self.visible_end(name), self.committed)
+            PartitionId(name, 0): Lookup(
+                self._id(name), self.starts.get(name, 0), self.ends[name], self.visible_end(name), self.committed
+            )
             for name in topics
         }
 
     def policies(self, topics: Iterable[str]) -> dict[str, str]:
-        return dict.fromkeys(topics, "delete")
+        return dict.fromkeys(topics, self.policy)
+
+    def _id(self, name: str) -> str:
+        return f"again-{name}" if name in self.made_anew else f"id-{name}"
 
 
 class _FedRunner(BatchRunner):
@@ -84,42 +94,48 @@ class _FedRunner(BatchRunner):
 
 @dataclass
 class FedRun:
-    """The clickstream example, with ``settings``. ``now_us`` goes on by the caller."""
+    """The clickstream example, with ``settings``. ``now_us`` goes on by the caller. ``tables``: those of the state; in
+    ``state`` where none are given."""
 
     state: Path
     settings: tuple[str, ...] = ()
     example: str = "clickstream"
     """Another one's name."""
     now_us: int = NOON_US
+    tables: StateTables | None = None
     runner: BatchRunner = field(init=False)
-    _unread: list[tuple[int, Fed]] = field(default_factory=list)
+    _sent: list[tuple[PartitionId, int, Fed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         given = ["metrics.port=0", f"state.path={self.state}", *self.settings]
         self.config = loads(EXAMPLES[self.example], self.state, given, environment={})
         self.sides = {source.topic: source.side for source in sources_of(self.config)}
-        self.logs = _Logs(dict.fromkeys(self.sides, 0))
+        self.logs = Logs(dict.fromkeys(self.sides, 0))
         self.restart()
 
     def restart(self) -> None:
-        """A new process on the state."""
-        tables = StateTables(self.state)
+        """A new process on the state, which opens a generation."""
+        sources, brokers = sources_of(self.config), cast("Brokers", self.logs)
+        tables = StateTables(self.state) if self.tables is None else self.tables
         found = recover(tables, TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after),
                         self.config.oracle.size)  # fmt: skip
-        books = found.books
-        if not books.frontiers:
+        before, lookups = found.books, self.logs.lookup(self.logs.ends)
+        opened_us = self.now_us + 1
+        if before.frontiers:
+            books, lookups = opened(before, self.config, brokers, sources, self.logs.topics(self.sides), opened_us)
+        else:
             frontiers = {
                 place: first_frontier(self.sides[place.topic], place, lookup, 0, self.now_us - 1)
-                for place, lookup in self.logs.lookup(self.logs.ends).items()
+                for place, lookup in lookups.items()
             }
-            books = Books(books.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
+            before = books = Books(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
         record = RunRecord()
         if books.batch >= 0:
             restore_record(tables, record)
         self.runner = _FedRunner(
             config=self.config,
-            sources=sources_of(self.config),
-            brokers=cast("Brokers", self.logs),
+            sources=sources,
+            brokers=brokers,
             books=books,
             judging=Judging(
                 KnownFacts(tables, first_batch=books.batch + 1),
@@ -138,11 +154,12 @@ class FedRun:
             publish=lambda: None,
             now_us=lambda: self.now_us,
         )
+        self.runner.open(before, lookups, opened_us)
 
     def send(self, *records: Fed) -> None:
         """Append records that a later batch reads."""
         for one in records:
-            self._unread.append((self.logs.ends[one.topic], one))
+            self._sent.append((PartitionId(one.topic, 0), self.logs.ends[one.topic], one))
             self.logs.ends[one.topic] += 1
 
     def feed(self, records: Sequence[Fed], *, after_us: int = 1, but: Sequence[str] = ()) -> Snapshot:
@@ -151,15 +168,14 @@ class FedRun:
         self.now_us += after_us
         self.send(*records)
         runner = cast("_FedRunner", self.runner)
-        known = {place.topic: frontier.next_offset for place, frontier in runner.books.frontiers.items()}
-        ends = {name: known[name] if name in but else self.logs.visible_end(name) for name in self.logs.ends}
+        known = {place: frontier.next_offset for place, frontier in runner.books.frontiers.items()}
+        ends = {PartitionId(name, 0): self.logs.visible_end(name) for name in self.logs.ends if name not in but}
         runner.rows = [
             _row(one, self.sides[one.topic], offset, self.now_us)
-            for offset, one in self._unread
-            if offset < ends[one.topic]
+            for place, offset, one in self._sent
+            if known[place] <= offset < ends.get(place, 0)
         ]
-        self._unread = [(offset, one) for offset, one in self._unread if offset >= ends[one.topic]]
-        runner.advance(cast("DataFrame", object()), {PartitionId(name, 0): end for name, end in ends.items()})
+        runner.advance(cast("DataFrame", object()), ends)
         return self.shown()
 
     def end(self) -> Snapshot:

@@ -1,4 +1,4 @@
-"""A run without Kafka and Spark: facts are judged, and violations recorded in the tables of a state, as in a batch."""
+"""A run without Kafka and Spark: facts are judged and what changed is recorded, by the code of a batch."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 import pyarrow as pa
 
+from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, facts
-from validator.model.frontier import Clock
+from validator.core.judging import Judging
 from validator.reconcile.arrays import ABSENT
 from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.state.acknowledgements import Journal
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
-from validator.stream.judging import Judging
-from validator.stream.recording import Moment, record_violations
+from validator.stream.recording import Moment, record
 from validator.stream.recovery import _told_again, follow_acknowledged, restore_record
 from validator.stream.reporting import _unacknowledged
 from validator.stream.run_record import RunRecord
@@ -56,25 +56,9 @@ class JudgedRun:
         outputs_us: int | None = None,
     ) -> None:
         """The same, with the batch's facts as a table."""
-        clock = Clock(
-            lookup_us=at_us,
-            watermark_us=2**60,
-            inputs_us=at_us,
-            outputs_us=at_us if outputs_us is None else outputs_us,
-            unheld_outputs_us=at_us if outputs_us is None else outputs_us,
-            horizon_us=None,
-            gone_us=None,
-            unprovable_offsets=0,
-            outputs_held=False,
-            inputs_held=False,
-        )
-        self.judging.absorb(table, clock, {}, suspects=lambda _: suspected)
+        effects = self.judging.step(table, read_through(at_us, outputs_us=outputs_us), Suspected(classes=suspected))
         moment = Moment(self.tables, "test", at_us, at_us)
-        recorded = record_violations(
-            self.judging, self.record.faults, moment, has_broker_time=False, unreadable=unreadable
-        )
-        if recorded is not None:
-            self.record.violations_recorded(recorded, at_us)
+        record(effects, moment, self.record, lambda: at_us, unreadable=unreadable)
         self.published()
 
     def published(self) -> None:

@@ -15,6 +15,8 @@ from tests.unit.ended_run import MISSING_AFTER_US, RunsOfOneState, verdict
 from tests.unit.publish_snapshots import config
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.model import Config
+from validator.core.judging import Judging
+from validator.core.totals import Sums
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, Rest
@@ -28,7 +30,6 @@ from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.ending import EndOfRun
 from validator.stream.generations import Generations
-from validator.stream.judging import Judging, Sums
 from validator.stream.reporting import doubts_of, snapshot_of
 from validator.stream.run_record import RunRecord
 

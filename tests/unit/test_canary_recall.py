@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.reconcile_rows import fact, facts
+from validator.core.judging import Judging
 from validator.measure.canary_recall import ROUNDS_JUDGED, Accused, CanaryRules, Recall
 from validator.measure.canary_rounds import CELLS, RIGHT, Round
 from validator.model.classes import PLANTED
 from validator.model.frontier import Clock
 from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.state.known_facts import KnownFacts
-from validator.stream.judging import Judging
 
 SECOND = 1_000_000
 EVERY = 60 * SECOND

@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.core import judging as judging_module
+from validator.core.judging import Judging
 from validator.model.frontier import Clock
 from validator.reconcile import compare
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
-from validator.stream import judging as judging_module
-from validator.stream.judging import Judging
 
 RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from validator.core.totals import Sums
 from validator.model.books import Books, TimeRules
 from validator.model.configuration_doubt import (
     InputCounts,
@@ -18,7 +19,6 @@ from validator.model.configuration_doubt import (
     withdrawn,
 )
 from validator.model.frontier import Frontier, PartitionId
-from validator.stream.judging import Sums
 
 ALL = {"missing", "duplicate", "misplaced", "unknown_id", "undecodable"}
 

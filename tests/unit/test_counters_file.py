@@ -10,13 +10,13 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from tests.unit.publish_snapshots import config
+from validator.core.totals import Sums
 from validator.measure.histogram import Tally
 from validator.model.books import Books, TimeRules
 from validator.publish.metrics import SnapshotCollector
 from validator.publish.report import REPORT_FILE
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream import counters
-from validator.stream.judging import Sums
 from validator.stream.recovery import restore_record
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord

@@ -11,13 +11,14 @@ import pyarrow as pa
 import pytest
 
 from tests.unit import publish_snapshots
+from validator.core.suspicion import Suspicion
+from validator.core.totals import Sums
 from validator.model.books import Books, Hole, TimeRules
 from validator.model.frontier import FOREVER_OFFSET, UNREADABLE_POLICY, Frontier, Lookup, PartitionId
 from validator.reconcile.facts import FACTS_SCHEMA, Side
 from validator.state import tables
 from validator.state.tables import StateTables, Table
 from validator.stream.committing import frontier_rows
-from validator.stream.judging import Sums
 from validator.stream.recovery import recover
 from validator.stream.reporting import doubts_of
 from validator.stream.run_record import RunRecord
@@ -61,7 +62,7 @@ def test_what_compaction_may_have_removed_is_gone(policy: str) -> None:
     assert holes == (Hole(IN, 11),)
     assert books.frontiers[IN].last_data_us == 9, "no idle partition"
     assert (books.frontiers[OUT].gone_us, books.frontiers[IN].unprovable_below) == (5, 20)
-    assert RunRecord().hidden_inputs(books) == 4
+    assert Suspicion().hidden_inputs(books) == 4
     why = (
         f"cleanup.policy={policy}" if policy else "cleanup.policy could not be read: grant DescribeConfigs on the topic"
     )
@@ -74,7 +75,7 @@ def test_what_compaction_may_have_removed_is_gone(policy: str) -> None:
 
 def test_markers_of_a_topic_that_is_not_compacted_hide_nothing() -> None:
     books, holes = read(begun(), "delete", IN, OUT)
-    assert (holes, reasons(books), RunRecord().hidden_inputs(books)) == ((), [], 0)
+    assert (holes, reasons(books), Suspicion().hidden_inputs(books)) == ((), [], 0)
     assert (books.frontiers[OUT].gone_us, books.frontiers[IN].unprovable_below) == (None, None)
     assert books.gaps([]) == {}
 

@@ -14,10 +14,10 @@ import pytest
 ROOT = Path(__file__).parents[2]
 OURS = {"validator", "generator", "faults", "testbed", "dashboards", "bench", "chaosstreamproof", "tests"}
 
-# Within validator: model <- config, codecs, oracles, reconcile, measure <- state, stream, publish <- cli
+# Within validator: model <- config, codecs, oracles, reconcile, core, measure <- state, stream, publish <- cli
 LEVEL = {
     "model": 0,
-    **dict.fromkeys(("config", "codecs", "oracles", "reconcile", "measure"), 1),
+    **dict.fromkeys(("config", "codecs", "oracles", "reconcile", "core", "measure"), 1),
     **dict.fromkeys(("state", "stream", "publish"), 2),
     "cli": 3,
 }

@@ -13,6 +13,7 @@ import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.codecs.columns import UNDECODABLE
+from validator.core.judging import Judging
 from validator.model.books import Books, Hole, TimeRules
 from validator.model.frontier import Clock, Frontier, Lookup, PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
@@ -22,7 +23,6 @@ from validator.reconcile.lateness import POSSIBLE_MOST, Lateness, doubting, hole
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.committing import frontier_rows, hole_rows, mark_row, replaced_by, replaced_mark
-from validator.stream.judging import Judging
 from validator.stream.recovery import recover
 from validator.stream.run_record import RunRecord
 from validator.stream.starting import _after_holes, opened
@@ -172,10 +172,10 @@ def test_how_much_a_topic_that_was_made_again_held_is_not_known(tmp_path: Path) 
     judging.absorb(facts(fact("input", [1], batch=0, lookup_us=1)), clock(5), {})
     sums = judging.absorb(facts(fact("output", [1, 1, 1, 1], batch=1, lookup_us=6)), clock(9), {})
     assert sums.on_record["duplicate"] == 3
-    assert record.suspected(books, sums) == {"unknown_id"}
+    assert record.suspicion.by_hidden_records(books, sums) == {"unknown_id"}
     again = recover(tables, TimeRules(0, 1), MINUTE_US).books
     assert again.replaced == {place}
-    assert record.suspected(again, sums) == {"unknown_id", "duplicate", "misplaced"}
+    assert record.suspicion.by_hidden_records(again, sums) == {"unknown_id", "duplicate", "misplaced"}
 
 
 def test_other_marks_name_no_topic() -> None:

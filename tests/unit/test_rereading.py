@@ -14,6 +14,7 @@ from tests.unit.test_positions import bad
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
+from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
 from validator.reconcile.judge import Rules
@@ -24,7 +25,6 @@ from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring, unexamined
 from validator.stream.committing import frontier_rows, mark_row
-from validator.stream.judging import Judging
 from validator.stream.recovery import lateness_of, recover
 from validator.stream.rereading import _from_start, adopt, would_adopt
 
@@ -133,13 +133,13 @@ def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path,
     def retire() -> None:
         """Drop the oldest epoch, as a batch of three days later does."""
         found = recover(tables, TimeRules(0, 1), 60)
-        books = replace(found.books, batch=found.books.batch + 1, lookup_us=3 * DAY_US, watermark_us=3 * DAY_US)
+        read = {place: replace(it, read_through_us=3 * DAY_US) for place, it in found.books.frontiers.items()}
+        books = replace(found.books, lookup_us=3 * DAY_US, watermark_us=3 * DAY_US, frontiers=read)
         rules = Rules(window_us=60, overdue_after_us=1, missing_after_us=2, drops_late=True)
-        judging = Judging(KnownFacts(tables, first_batch=books.batch), rules, cells=found.cells)
+        judging = Judging(KnownFacts(tables, first_batch=books.batch + 1), rules, cells=found.cells)
         judging.absorb(None, books.clock(), {})
-        retired, carried, _ = retiring.plan(tables, judging, books, found.retired, DAY_US, found.positions)
-        rows = [carried, frontier_rows(books, None, DAY_US), mark_row(books, retired.to_mark(), DAY_US)]
-        tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=books.batch)
+        plan = retiring.plan(tables, judging, books, found.retired, DAY_US, found.positions)
+        retiring.commit(plan, tables, judging, books, DAY_US, writer="w")
 
     steps = [read_again, retire]
     for step in steps if order.startswith("read") else reversed(steps):

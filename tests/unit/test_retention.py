@@ -9,6 +9,8 @@ import pyarrow as pa
 import pytest
 
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from validator.core.judging import Judging, new_cells
+from validator.core.totals import Sums
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Clock, Frontier, PartitionId
 from validator.reconcile.arrays import ABSENT
@@ -18,7 +20,6 @@ from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
-from validator.stream.judging import Judging, Sums, new_cells
 from validator.stream.recovery import recover
 from validator.stream.retiring import Retired
 
@@ -60,14 +61,8 @@ class Run:
 
     def retire(self) -> None:
         plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
-        new = plan.retired
-        self.books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        mark = mark_row(self.books, new.to_mark(), RETENTION_US)
-        self._append(pa.concat_tables([plan.carried, frontier_rows(self.books, None, RETENTION_US), mark]))
-        self.retired = new
-        self.judging.retire(plan.goes, new.sums)
-        self.judging.known.forget(plan.newest_batch + 1)
-        retiring.drop_folders(self.tables, new.through_epoch)
+        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        self.retired = plan.retired
 
     def epochs(self) -> set[int]:
         """The epochs that have a folder."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,20 +13,20 @@ import pytest
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
+from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
-from validator.model.frontier import Clock, Frontier, PartitionId
+from validator.model.frontier import Frontier, PartitionId
 from validator.model.snapshot import Snapshot
 from validator.reconcile.judge import Rules
 from validator.state import identity
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
-from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
-from validator.stream.judging import Judging
-from validator.stream.recording import Moment, record_violations
+from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
+from validator.stream.recording import Moment, record
 from validator.stream.recovery import recover, restore_record
-from validator.stream.reporting import snapshot_of, suspected, unprovable_if_retired
+from validator.stream.reporting import snapshot_of
 from validator.stream.rereading import adopt
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
@@ -69,14 +68,8 @@ class Run:
             self.books, batch=number, lookup_us=at_us, watermark_us=WATERMARK_US, frontiers=self._frontiers(at_us)
         )
         self._append(pa.concat_tables([told, frontier_rows(self.books, None, RETENTION_US)]))
-        retired = tuple((r.at_us, r.horizon_us) for r in self.books.retirements)
-        clock = Clock(at_us, WATERMARK_US, at_us, at_us, at_us, None, None, 0, False, False, retired=retired)
-        self.judging.absorb(told, clock, {}, suspects=partial(suspected, self.books, self.record))
-        recorded = record_violations(
-            self.judging, (), Moment(self.tables, "w", number, at_us), has_broker_time=False, unreadable=()
-        )
-        if recorded is not None:
-            self.record.violations_recorded(recorded, at_us)
+        effects = self.judging.step(told, self.books, self.record.suspicion)
+        record(effects, Moment(self.tables, "w", number, at_us), self.record, lambda: at_us)
         return self.shown()
 
     def shown(self) -> Snapshot:
@@ -85,17 +78,11 @@ class Run:
     def retire(self) -> None:
         """Time passes, and all cells leave."""
         self.batch(after_us=RETENTION_US + 2 * epoch_length_us(RETENTION_US))
-        held = unprovable_if_retired(self.books, self.record, self.judging.sums)
+        held = self.record.suspicion.unprovable_if_retired(self.books, self.judging.sums)
         plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US, unprovable=held)
-        new, goes = plan.retired, plan.goes
-        assert goes.all()
-        self.books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        mark = mark_row(self.books, new.to_mark(), RETENTION_US)
-        self._append(pa.concat_tables([plan.carried, frontier_rows(self.books, None, RETENTION_US), mark]))
-        self.judging.retire(goes, new.sums)
-        self.judging.known.forget(plan.newest_batch + 1)
-        self.retired = new
-        retiring.drop_folders(self.tables, new.through_epoch)
+        assert plan.goes.all()
+        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        self.retired = plan.retired
 
     def restart(self, *settings: str) -> tuple[str, ...]:
         """A new process, with another configuration; the topics that are read again."""

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tests.unit.publish_snapshots import config
+from validator.core.totals import Sums
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Frontier, PartitionId
@@ -14,7 +15,6 @@ from validator.publish.report import build
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.recorded_violations import Move
 from validator.state.tables import StateTables
-from validator.stream.judging import Sums
 from validator.stream.recording import Recorded
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
@@ -68,7 +68,7 @@ def test_what_was_confirmed_stays_in_the_report_though_less_can_be_read_from_the
     excess = {"duplicate": 4, "misplaced": 0, "unknown_id": 1}
     none = Sums.empty()
     sums = replace(none, counts={**none.counts, **excess, "missing": 2}, on_record=excess, matched=9)
-    assert record.suspected(books, sums) == {"duplicate", "misplaced", "unknown_id"}
+    assert record.suspicion.by_hidden_records(books, sums) == {"duplicate", "misplaced", "unknown_id"}
     shown = snapshot_of(config(tmp_path), books, sums, record)
     assert shown.violations["confirmed"] == {
         "missing": 2, "duplicate": 3, "misplaced": 0, "unknown_id": 0, "undecodable": 0,

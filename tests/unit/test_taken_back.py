@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from validator.model.frontier import Clock
-from validator.reconcile import violations
+from validator.core.judging import Judging
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
-from validator.stream.judging import Judging
 
 RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
 
@@ -28,30 +27,9 @@ class Cell:
     ) -> list[dict[str, Any]]:
         """The violations that moved in a batch at ``at_us``, told of by the broker's time. ``inputs_us``,
         ``outputs_us``: how far inputs and outputs are read through."""
-        clock = Clock(
-            lookup_us=at_us,
-            watermark_us=2**60,
-            inputs_us=at_us if inputs_us is None else inputs_us,
-            outputs_us=at_us if outputs_us is None else outputs_us,
-            unheld_outputs_us=at_us if outputs_us is None else outputs_us,
-            horizon_us=None,
-            gone_us=None,
-            unprovable_offsets=0,
-            outputs_held=False,
-            inputs_held=False,
-        )
-        judging = self.judging
-        judging.absorb(facts(*rows) if rows else None, clock, {})
-        assert judging.judged is not None
-        return violations.moved(
-            judging.cells,
-            judging.judged,
-            RULES,
-            judging.evidence,
-            suspected=frozenset(),
-            lookup_us=at_us,
-            has_broker_time=self._timed,
-        )
+        books = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
+        told = facts(*rows) if rows else None
+        return self.judging.step(told, books, Suspected(), has_broker_time=self._timed).violations
 
     def after(
         self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None

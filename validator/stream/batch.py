@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +17,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from validator.config.model import Config
+from validator.core.judging import Judging
+from validator.core.suspicion import Suspicion, unproven_outputs
 from validator.measure.latency import latency_buckets
 from validator.model.books import Books, Hole
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, Rest
@@ -44,11 +45,9 @@ from validator.stream.committing import (
 from validator.stream.ending import EndOfRun
 from validator.stream.failpoints import reach
 from validator.stream.failures import first_line
-from validator.stream.judging import Judging, places_of
 from validator.stream.offset_log import planned_ends
-from validator.stream.recording import Moment, record_verdicts, record_violations
+from validator.stream.recording import Moment, record
 from validator.stream.recovery import lateness_of
-from validator.stream.reporting import suspected, unprovable_if_retired, unproven_outputs, withdrawn
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
 from validator.stream.sources import Source, oracle_of, readers_of
@@ -133,6 +132,11 @@ class BatchRunner:
     def rules(self) -> Rules:
         """The rules that cells are judged by."""
         return self.judging.rules
+
+    @property
+    def suspicion(self) -> Suspicion:
+        """The rules by which violations stay suspected."""
+        return self.record.suspicion
 
     def open(self, before: Books, lookups: Mapping[PartitionId, Lookup], lookup_us: int) -> None:
         """Commit the frontiers that this generation begins with, where they are not those of ``before``, which are
@@ -317,16 +321,23 @@ class BatchRunner:
         self.books = books.with_facts(found)
         if settled and self.rules.asks_lateness:
             self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
-        self.judging.absorb(
+        effects = self.judging.step(
             None if facts is None else self.positions.unsettled(facts),
-            self.books.clock(rest=rest),
-            places_of(self.books, tells_unconsumed=self.rules.tells_unconsumed),
-            suspects=partial(suspected, self.books, self.record),
-            withdraws=partial(withdrawn, self.books),
+            self.books,
+            self.suspicion,
+            rest=rest,
+            has_broker_time=self.record.has_broker_time,
         )
         reach("after_judging")
         self.read_faults()
-        self._record(Moment(self.tables, self._writer, books.batch, books.lookup_us), facts)
+        unreadable = self._unreadable.moved(
+            self.books,
+            facts,
+            suspected=unproven_outputs(self.books, effects.totals),
+            withdrawn="undecodable" in self.judging.withdrawn,
+        )
+        moment = Moment(self.tables, self._writer, books.batch, books.lookup_us)
+        record(effects, moment, self.record, self.now_us, unreadable=unreadable)
         if facts is not None:
             self._measure_latency(facts)
         if rest.is_end or books.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
@@ -356,24 +367,10 @@ class BatchRunner:
         oldest = retiring.oldest_epoch(self.tables.state)
         if oldest is None or oldest > retiring.last_droppable(self.books, retention):
             return
-        held = unprovable_if_retired(self.books, self.record, self.judging.sums)
+        held = self.suspicion.unprovable_if_retired(self.books, self.judging.sums)
         plan = retiring.plan(self.tables, self.judging, self.books, self.retired, retention, self.positions, held)
-        new = plan.retired
-        books = replace(self.books, batch=self.books.batch + 1, retirements=new.retirements)
-        rows = [
-            plan.carried,
-            frontier_rows(books, books.watermark_us, retention),
-            mark_row(books, new.to_mark(), retention),
-        ]
-        reach("before_retiring")
-        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer=self._writer, version=books.batch)
-        reach("after_retiring")
-        self.books, self.retired = books, new
-        self.judging.retire(plan.goes, new.sums)
-        # What is known does not depend on whether it is still in memory.
-        self.judging.known.forget(plan.newest_batch + 1)
-        retiring.drop_folders(self.tables, new.through_epoch)
-        retiring.trim_logs(self.tables.state)
+        self.books = retiring.commit(plan, self.tables, self.judging, self.books, retention, writer=self._writer)
+        self.retired = plan.retired
 
     @property
     def _writer(self) -> str:
@@ -415,27 +412,6 @@ class BatchRunner:
     @property
     def _slack(self) -> int:
         return self.config.timing.max_disorder + self.config.timing.allowed_lateness
-
-    def _record(self, moment: Moment, facts: pa.Table | None) -> None:
-        judging = self.judging
-        recorded = record_violations(
-            judging,
-            self.record.faults,
-            moment,
-            has_broker_time=self.record.has_broker_time,
-            unreadable=self._unreadable.moved(
-                self.books,
-                facts,
-                suspected=unproven_outputs(self.books, judging.sums),
-                withdrawn="undecodable" in judging.withdrawn,
-            ),
-        )
-        if recorded is not None:
-            self.record.violations_recorded(recorded, self.now_us())
-        reach("after_violations")
-        if judging.sums.changed:
-            record_verdicts(judging, moment)
-        reach("after_verdicts")
 
     def _measure_latency(self, facts: pa.Table) -> None:
         if self.record.has_broker_time:

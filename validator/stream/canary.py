@@ -16,6 +16,8 @@ import pyarrow.compute as pc
 
 from validator.config.durations import format_duration
 from validator.config.model import Config, Input, Output
+from validator.core.judging import Judging, places_of
+from validator.core.totals import Sums
 from validator.measure.canary_recall import CanaryRules, Outcome, Recall
 from validator.measure.canary_rounds import CELLS, Round
 from validator.model.books import Books, TimeRules
@@ -27,7 +29,6 @@ from validator.state.known_facts import KnownFacts
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary_writer import PARTITION, CanaryWriter
 from validator.stream.committing import summaries
-from validator.stream.judging import Judging, Sums, places_of
 from validator.stream.sources import Source
 from validator.stream.starting import first_frontier
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from validator.config.model import Config
+from validator.core.totals import Sums
 from validator.model.books import Books
 from validator.model.configuration_doubt import (
     InputCounts,
@@ -20,7 +21,6 @@ from validator.model.configuration_doubt import (
 )
 from validator.model.wording import plural
 from validator.reconcile.judge import VIOLATIONS
-from validator.stream.judging import Sums
 
 
 @dataclass(frozen=True)

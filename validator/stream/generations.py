@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import validator
 from validator.config.model import Config
+from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Verdict
 from validator.model.frontier import UNREADABLE_POLICY, Lookup, PartitionId
@@ -41,7 +42,6 @@ from validator.stream.examples import Examples
 from validator.stream.failures import CannotVerify, first_line, known_sentence, why_ended, why_gone, why_jvm_ended
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.isolating import Isolation, Span, is_exhausted
-from validator.stream.judging import Judging
 from validator.stream.measuring import Keeper, catch_up
 from validator.stream.measuring import opened as opened_ledger
 from validator.stream.query import run_query

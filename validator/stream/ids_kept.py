@@ -15,11 +15,11 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from validator.codecs.columns import DECODED, KNOWN
+from validator.core.judging import Judging
 from validator.reconcile.arrays import Bools, Ints, field, ints, listed
 from validator.reconcile.compare import AskedIds
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
-from validator.stream.judging import Judging
 
 _COLUMNS = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key"),

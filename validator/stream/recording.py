@@ -1,37 +1,22 @@
-"""Appends to the derived tables, each idempotent, and only when something changed."""
+"""Appends of what a batch changed to the derived tables, each idempotent, and only when something changed."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
-import numpy as np
 import pyarrow as pa
 
+from validator.core.judging import Effects
 from validator.measure.attribution import phase_of
-from validator.model.snapshot import FaultWindow
-from validator.reconcile import violations
-from validator.reconcile.arrays import nullable
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES
 from validator.state.recorded_violations import Move, summed
 from validator.state.tables import StateTables, Table, rows_of
-from validator.stream.judging import Judging
+from validator.stream.failpoints import reach
+from validator.stream.run_record import Recorded, RunRecord
 
 LATEST_KEPT: Final = 50
 """Violations shown per batch; all of them are in the table."""
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """What an append to the violations table added: its rows as `summed` gives them, the largest of them with
-    ``first_us``, since when they are on record, and of every row how many contributions are in its violation now, and
-    what of it was confirmed or taken back."""
-
-    sums: tuple[Mapping[str, Any], ...]
-    latest: tuple[Mapping[str, Any], ...]
-    counts: Mapping[str, int] = field(default_factory=dict)
-    moves: tuple[Move, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -44,57 +29,40 @@ class Moment:
     lookup_us: int
 
 
-def record_verdicts(judging: Judging, moment: Moment) -> None:
-    """Append the verdicts that changed."""
-    judged, cells = judging.judged, judging.cells
-    assert judged is not None, "cells were judged before they are recorded"
-    rows = np.flatnonzero(judged.changed)
-    size = len(rows)
-    columns: dict[str, pa.Array] = {
-        "batch": pa.array(np.full(size, moment.batch)),
-        "lookup_us": pa.array(np.full(size, moment.lookup_us)),
-        "window_start_us": pa.array(cells["window_start_us"][rows]),
-        "key": cells.keys(rows).cast(pa.string()),
-        "state": pa.DictionaryArray.from_arrays(pa.array(judged.state[rows]), pa.array(STATES)).cast(pa.string()),
-        "closed_us": nullable(cells["closed_us"][rows]),
-        **{name: pa.array(judged.counts[name][rows]) for name in (*CONTRIBUTIONS, *RESULTS)},
-    }
-    moment.tables.append(pa.table(columns), Table.VERDICTS, writer=moment.writer, version=moment.batch)
-
-
-def record_violations(
-    judging: Judging,
-    faults: Sequence[FaultWindow],
+def record(
+    effects: Effects,
     moment: Moment,
+    run: RunRecord,
+    now_us: Callable[[], int],
     *,
-    has_broker_time: bool,
     unreadable: Sequence[dict[str, Any]] = (),
-) -> Recorded | None:
-    """Append the violations that moved, each told by the phase and fault of the instant at which it happened.
+) -> None:
+    """Append the violations that moved, then the verdicts that changed, and add the violations to the totals of
+    ``run``.
 
-    None where none did.
-    ``unreadable``: those of results in no cell (`UnreadableResults.moved`).
+    ``unreadable``: violations of results that are in no cell (`UnreadableResults.moved`). ``now_us``: the clock; it
+    is read once they are committed.
     """
-    judged = judging.judged
-    assert judged is not None, "cells were judged before they are recorded"
-    rows = violations.moved(
-        judging.cells,
-        judged,
-        judging.rules,
-        judging.evidence,
-        suspected=judging.suspected,
-        withdrawn=judging.withdrawn,
-        lookup_us=moment.lookup_us,
-        has_broker_time=has_broker_time,
-    )
-    rows += unreadable
-    if not rows:
-        return None
+    rows = [*effects.violations, *unreadable]
+    if rows:
+        run.violations_recorded(_record_violations(rows, moment, run), now_us())
+    reach("after_violations")
+    if effects.verdicts is not None:
+        changed = effects.verdicts
+        for name in ("lookup_us", "batch"):
+            column = pa.array([getattr(moment, name)] * changed.num_rows, pa.int64())
+            changed = changed.add_column(0, name, column)
+        moment.tables.append(changed, Table.VERDICTS, writer=moment.writer, version=moment.batch)
+    reach("after_verdicts")
+
+
+def _record_violations(rows: Sequence[dict[str, Any]], moment: Moment, run: RunRecord) -> Recorded:
+    """Append violations, each with the phase and fault of the instant at which it happened."""
     phases: dict[int | None, tuple[str, str | None]] = {None: ("control", None)}
     for row in rows:
         at_us = row.pop("at_us")
         if at_us not in phases:
-            phases[at_us] = phase_of(at_us, faults)
+            phases[at_us] = phase_of(at_us, run.faults)
         row["phase"], row["fault"] = phases[at_us]
         row["batch"], row["lookup_us"] = moment.batch, moment.lookup_us
     table = rows_of(Table.VIOLATIONS, rows)

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
+from validator.core.judging import new_cells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.books import Books, TimeRules
@@ -29,7 +30,7 @@ from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.positions import Positions, positions_of
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
-from validator.state.tables import StateTables, Table, has_rows
+from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
 from validator.stream.committing import (
     cut_back_by,
@@ -40,7 +41,6 @@ from validator.stream.committing import (
     summaries,
 )
 from validator.stream.fault_records import recorded
-from validator.stream.judging import new_cells
 from validator.stream.retiring import Retired, drop_folders, retired_so_far
 from validator.stream.run_record import RunRecord, record_of
 from validator.stream.void import marks_of, rereads_of, without_void
@@ -89,15 +89,12 @@ def recover(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
 
 
 def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
-    nothing = Recovered(Books(rules), new_cells(), Retired())
-    if not has_rows(tables.state, Table.FACTS):
-        return nothing
     retired = retired_so_far(tables)
     drop_folders(tables, retired.through_epoch)
     kept = ds.field("epoch") > retired.through_epoch
     newest, instants = _frontiers(tables, kept)
     if not newest:
-        return nothing
+        return Recovered(Books(rules), new_cells(), Retired())
     last, marks = newest[0]["batch"], [mark for mark, _, _ in marks_of(tables)]
     positions = positions_of(tables, retired.known_positions(), kept)
     before = Books(

@@ -2,27 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
 from validator.config.durations import format_duration
 from validator.config.model import Config
-from validator.model import configuration_doubt
+from validator.core.suspicion import unproven_outputs
+from validator.core.totals import Sums
 from validator.model.books import Books
 from validator.model.classes import VIOLATES, Guarantee, Verdict, ViolationClass
-from validator.model.configuration_doubt import asides_in_doubt
 from validator.model.frontier import UNREADABLE_POLICY, PartitionId, may_compact
 from validator.model.grading import FORBID_LOSS, Doubt, grade, reasons
 from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPositions, Snapshot
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
-from validator.reconcile.judge import EXCESS, VIOLATIONS
+from validator.reconcile.judge import VIOLATIONS
 from validator.state.positions import Positions, Stretch
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.ending import WHAT_TO_DO
-from validator.stream.judging import Sums
 from validator.stream.measuring import measured
 from validator.stream.run_record import RunRecord
 from validator.stream.unexamined import sentence
@@ -48,7 +46,7 @@ def snapshot_of(
     if not complete:
         doubts.append(Doubt("the books do not balance: more records were counted than offsets were spanned"))
     retired = _of_retired(config, sums)
-    held = suspected(books, record, sums)
+    held = record.suspicion.suspected(books, sums)
     confirmed = _confirmed_now(books, sums, record, held)
     on_record = {**sums.on_record, "undecodable": books.undecodable("output")}
     left = {name: count for name, count in sums.unproven.items() if count}
@@ -219,47 +217,7 @@ def _confirmed_now(books: Books, sums: Sums, record: RunRecord, held: Iterable[s
         f.undecodable for place, f in books.frontiers.items() if f.side == "output" and place.topic not in unproven
     )
     confirmed["undecodable"] = max(sure, min(record.confirmed_now.get("undecodable", 0), books.undecodable("output")))
-    return confirmed | dict.fromkeys(withdrawn(books, sums), 0)
-
-
-def suspected(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
-    """Violation classes of which nothing more is confirmed: what cannot be read, or a wrong configuration, may explain
-    them."""
-    classes = record.suspected(books, sums)
-    classes |= _of_configuration(books, record, sums)
-    return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
-
-
-def _of_configuration(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
-    return configuration_doubt.suspected(
-        books, sums.counts, sums.matched, sums.carried, collapse=record.collapse, inputs=sums.inputs
-    )
-
-
-def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
-    """Output topics of which no more undecodable results are confirmed."""
-    return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched, sums.carried)
-
-
-def withdrawn(books: Books, sums: Sums) -> frozenset[str]:
-    """Violation classes of which nothing is confirmed any more: in nearly nothing the configuration fits."""
-    return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs)
-
-
-def unprovable_if_retired(books: Books, record: RunRecord, sums: Sums) -> frozenset[str]:
-    """The violation classes of which what is suspected stays so in cells that are retired now.
-
-    A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any other
-    doubt may end with records that explain what retired cells held, and those are judged no more.
-    """
-    classes = set(_of_configuration(books, record, sums))
-    if asides_in_doubt(sums.asides):
-        classes |= record.suspected(books, sums)
-    if math.isinf(record.hidden_inputs(books)):
-        classes |= set(EXCESS)
-    if math.isinf(record.hidden_answers(books)):
-        classes.add(ViolationClass.MISSING.value)
-    return frozenset(VIOLATIONS) if books.cut_back else frozenset(classes)
+    return confirmed | dict.fromkeys(record.suspicion.withdrawn(books, sums), 0)
 
 
 def _retired_in_doubt(sums: Sums) -> Iterator[Doubt]:

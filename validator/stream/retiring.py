@@ -21,6 +21,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from validator.core.judging import Judging
+from validator.core.totals import Sums
 from validator.model.books import Books, Retirement
 from validator.model.frontier import read_but_for_open_transactions_us
 from validator.reconcile.arrays import ABSENT, Bools, ints
@@ -30,9 +32,9 @@ from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
 from validator.reconcile.lateness import kept
 from validator.state.positions import ANEW, MARK, Positions
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
-from validator.stream.committing import epoch_length_us, epoch_of
+from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
+from validator.stream.failpoints import reach
 from validator.stream.ids_kept import ids_kept
-from validator.stream.judging import Judging, Sums
 from validator.stream.void import rereads_of, without_void
 
 _PREFIX: Final = "retired "
@@ -207,6 +209,27 @@ def plan(
     carried.append(rows_of(Table.FACTS, [*rests.values(), *late, *known_ids]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
     return Plan(new, pa.concat_tables(carried), goes, newest_batch)
+
+
+def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, retention_us: int, *, writer: str) -> Books:
+    """Append what ``plan`` says as a batch of ``writer``, and let its cells leave memory and its folders the disk. The
+    books after it."""
+    new = plan.retired
+    books = replace(books, batch=books.batch + 1, retirements=new.retirements)
+    rows = [
+        plan.carried,
+        frontier_rows(books, books.watermark_us, retention_us),
+        mark_row(books, new.to_mark(), retention_us),
+    ]
+    reach("before_retiring")
+    tables.append(pa.concat_tables(rows), Table.FACTS, writer=writer, version=books.batch)
+    reach("after_retiring")
+    judging.retire(plan.goes, new.sums)
+    # What is known does not depend on whether it is still in memory.
+    judging.known.forget(plan.newest_batch + 1)
+    drop_folders(tables, new.through_epoch)
+    trim_logs(tables.state)
+    return books
 
 
 def _passed(judging: Judging, books: Books) -> Bools:

@@ -6,11 +6,11 @@ falls.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
+from validator.core.suspicion import Suspicion
 from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
 from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
@@ -18,19 +18,25 @@ from validator.measure.ledger import Ledger
 from validator.measure.output import SECOND_US
 from validator.measure.phases import injected, phase_at
 from validator.measure.recent import DAY_MINUTES, RecentlyConfirmed, oldest_minute
-from validator.model.books import Books
-from validator.model.configuration_doubt import asides_in_doubt
 from validator.model.cut import cut
 from validator.model.snapshot import FaultWindow, ViolationRecord
-from validator.reconcile.judge import EXCESS, VIOLATIONS
 from validator.state.acknowledged import Acknowledged
+from validator.state.recorded_violations import Move
 from validator.stream.doubt_sentences import Example
 from validator.stream.fault_records import FaultRecords
-from validator.stream.judging import Sums
-from validator.stream.recording import Recorded
 from validator.stream.unexamined import Found
 
-_OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
+
+@dataclass(frozen=True)
+class Recorded:
+    """What an append to the violations table added: its rows as `summed` gives them, the largest of them with
+    ``first_us``, since when they are on record, and of every row how many contributions are in its violation now, and
+    what of it was confirmed or taken back."""
+
+    sums: tuple[Mapping[str, Any], ...]
+    latest: tuple[Mapping[str, Any], ...]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    moves: tuple[Move, ...] = ()
 
 
 @dataclass
@@ -97,50 +103,10 @@ class RunRecord:
     last_batch_us: int | None = None
     events_per_second: float | None = None
 
-    def hidden_inputs(self, books: Books) -> float:
-        """How many input records there are, at most, that could not be read: without a bound where a topic is not
-        there (misspelt, maybe), or was deleted and recreated."""
-        if "input" in self.waiting_sides or books.inputs_replaced:
-            return math.inf
-        return books.hidden("input") + books.expired_of("input") + books.compacted_of("input")
-
-    def hidden_answers(self, books: Books) -> float:
-        """How many late and rejected records could not be decoded: without a bound where a topic of the engine's
-        answers is not there (misspelt, maybe)."""
-        if self.waiting_sides - {"input"}:
-            return math.inf
-        return books.hidden("late") + books.hidden("rejected")
-
-    def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
-        """Violation classes that are counted and not confirmed, because what cannot be read may explain them.
-
-        A hidden input record explains one contribution, in a join its cell: what is in excess beyond that is proven
-        (docs/decisions/0091). A hidden late or rejected record answers as many. Once a log was cut back nothing is
-        confirmed: what was read there may not be what the pipeline has, and is counted beside what replaced it.
-        While no late record has the id of an event of its cell, each may be of another event than its id says; and so
-        with rejected ones.
-        """
-        if books.cut_back:
-            return frozenset(VIOLATIONS)
-        classes = set()
-        hidden, answers = self.hidden_inputs(books), self.hidden_answers(books)
-        # Late and rejected records that may name other ids than they answer.
-        misnamed = sum(asides_in_doubt(sums.asides).values())
-        if hidden:
-            classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
-        # Each of them leaves the event that it answers outstanding.
-        explained = hidden + min(misnamed, sum(sums.counts[name] for name in _OUTSTANDING))
-        if explained:
-            # Where a pipeline drops repeats, no copy makes a duplicate right.
-            explicable = {name for name in EXCESS if name != "duplicate" or not self.collapse}
-            excess = sums.cells_in_excess if self.joins else sum(sums.on_record.get(name, 0) for name in explicable)
-            if excess <= explained:
-                classes |= explicable
-        answers += misnamed
-        missing = sums.cells_missing if self.joins else sums.on_record.get("missing", 0)
-        if answers and missing <= answers:
-            classes.add("missing")
-        return frozenset(classes)
+    @property
+    def suspicion(self) -> Suspicion:
+        """What may explain violations, by what is known of the topics now."""
+        return Suspicion(self.joins, self.collapse, self.waiting_sides)
 
     def faults_told(self, rows: Iterable[Mapping[str, object]]) -> None:
         """More rows of the faults table are known."""

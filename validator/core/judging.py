@@ -1,21 +1,26 @@
-"""The cells in memory: folded batch by batch, judged against the clock, the disagreeing ones compared id by id.
+"""The state of a run's cells, and the one step that every batch makes them take: facts are folded, all cells are judged
+against the clock, those that disagree are compared id by id, and what changed is decided.
 
-Everything here can be dropped and rebuilt from the facts table (`validator.stream.recovery`). No Spark job runs for it.
+Nothing here reads a clock, a file or a topic. What is in memory can be dropped and rebuilt from the facts table
+(`validator.stream.recovery`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, Final
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Final, Protocol
 
 import numpy as np
 import pyarrow as pa
 
+from validator.core.suspicion import Suspicion
+from validator.core.totals import Sums
 from validator.model.books import Books
 from validator.model.configuration_doubt import InputCounts
-from validator.model.frontier import Clock
-from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, present
+from validator.model.frontier import Clock, Rest
+from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, nullable, present
 from validator.reconcile.cells import STALE, Cells
 from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets, compare, expanded
 from validator.reconcile.facts import Side
@@ -23,6 +28,7 @@ from validator.reconcile.judge import (
     CONTRIBUTIONS,
     EXCESS,
     RESULTS,
+    STATES,
     VIOLATIONS,
     Judged,
     Rules,
@@ -32,128 +38,37 @@ from validator.reconcile.judge import (
     tell_verdicts,
 )
 from validator.reconcile.unknown_ids import UnknownIds
-from validator.reconcile.violations import confirmed_of, tell_violations
-from validator.state.known_facts import KnownFacts
+from validator.reconcile.violations import confirmed_of, moved, tell_violations
 
 COMPARED_AT_ONCE: Final = 4_000_000
 """Contributions whose ids are held in memory together; some 300 bytes each."""
 
 
+class Facts(Protocol):
+    """The facts of a state, as far as they were appended."""
+
+    def add(self, facts: pa.Table) -> None:
+        """Take the facts of a batch that was appended."""
+
+    def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        """Tables with all facts since ``oldest_batch`` of windows that start in that span, ends included."""
+
+    def inputs_with(self, asked: AskedIds) -> AskedIds:
+        """Those of some ids that an input has."""
+
+    def forget(self, before_batch: int) -> None:
+        """Let the facts of older batches leave memory."""
+
+
 @dataclass(frozen=True)
-class Sums:
-    """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
-    ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
-    ``cells_estimated``: those whose counts are estimates, because their ids are not compared yet.
-    ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
-    ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
-    ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
-    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
-    ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
-    due when retention dropped their cells, and are in none of the others; ``cells_undecided``: retired
-    cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
-    ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
-    doubt whose end proves nothing of it: it is not on record, and is never confirmed. ``inputs``: by topic, where there
-    are several.
-    """
+class Effects:
+    """What a batch changed. ``totals``: over all cells, those that retention dropped included. ``violations``: rows as
+    `validator.reconcile.violations.moved` gives them. ``verdicts``: the cells whose verdict changed, with the columns
+    of the verdicts table but for batch and instant; None where there is none."""
 
-    counts: dict[str, int]
-    results: dict[str, int]
-    on_record: dict[str, int] = field(default_factory=dict)
-    unproven: dict[str, int] = field(default_factory=dict)
-    matched: int = 0
-    carried: int = 0
-    cells_seen: int = 0
-    cells_closed: int = 0
-    cells_verified: int = 0
-    cells_violated: int = 0
-    cells_in_excess: int = 0
-    cells_missing: int = 0
-    cells_settled: int = 0
-    cells_estimated: int = 0
-    cells_undecided: int = 0
-    doubtful: int = 0
-    unconsumed_overdue: int = 0
-    unconsumed_due_us: int | None = None
-    blocked_overdue: int = 0
-    blocked_due_us: int | None = None
-    unconsumed: int = 0
-    blocked: int = 0
-    unconsumed_retired: int = 0
-    blocked_retired: int = 0
-    changed: int = 0
-    settled_expected: int = 0
-    settled_handled: int = 0
-    settled_exact: int = 0
-    inputs: dict[str, InputCounts] = field(default_factory=dict)
-    asides: dict[str, InputCounts] = field(default_factory=dict)
-
-    def plus(self, other: Sums) -> Sums:
-        """The totals over both; what concerns one batch only is this one's."""
-        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "undecided")
-        whole = [f"cells_{name}" for name in cells]
-        others = (
-            "matched",
-            "carried",
-            "settled_expected",
-            "settled_handled",
-            "settled_exact",
-            "doubtful",
-            "unconsumed_overdue",
-            "blocked_overdue",
-        )
-        return replace(
-            self,
-            unconsumed_due_us=_earlier(self.unconsumed_due_us, other.unconsumed_due_us),
-            blocked_due_us=_earlier(self.blocked_due_us, other.blocked_due_us),
-            counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
-            results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
-            on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
-            unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
-            inputs=_both(self.inputs, other.inputs),
-            asides=_both(self.asides, other.asides),
-            **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
-        )
-
-    def beside(self, retired: Sums) -> Sums:
-        """The totals over cells in memory (this) and ``retired`` ones, which nothing can move any more: what waits for
-        the engine or a transaction is that of the cells in memory."""
-        return replace(
-            self.plus(retired),
-            unconsumed_overdue=self.unconsumed_overdue,
-            unconsumed_due_us=self.unconsumed_due_us,
-            blocked_overdue=self.blocked_overdue,
-            blocked_due_us=self.blocked_due_us,
-            unconsumed=self.counts["unconsumed"],
-            blocked=self.counts["blocked"],
-            unconsumed_retired=retired.unconsumed_overdue,
-            blocked_retired=retired.blocked_overdue,
-        )
-
-    def to_json(self) -> dict[str, object]:
-        """Plain values for a mark in the facts table."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, kept: Mapping[str, Any]) -> Sums:
-        """The value that `to_json` gave."""
-        known = {field.name for field in fields(cls)}
-        # The mark of an older version does not say what is on record, carried or matched: as much as was counted.
-        counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
-        matched = kept["counts"].get("processed", 0)
-        carried = matched + counted["misplaced"] + counted["unknown_id"]
-        return cls(
-            **{"on_record": counted, "matched": matched, "carried": carried}
-            | {name: value for name, value in kept.items() if name in known}
-            | {
-                name: {part: InputCounts(**it) for part, it in kept.get(name, {}).items()}
-                for name in ("inputs", "asides")
-            }
-        )
-
-    @classmethod
-    def empty(cls) -> Sums:
-        """Of no cells."""
-        return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
+    totals: Sums
+    violations: list[dict[str, Any]]
+    verdicts: pa.Table | None
 
 
 def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffsets]:
@@ -168,15 +83,6 @@ def places_of(books: Books, *, tells_unconsumed: bool) -> dict[Place, PlaceOffse
     }
 
 
-def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts]) -> dict[str, InputCounts]:
-    nothing = InputCounts()
-    return {part: these.get(part, nothing).plus(those.get(part, nothing)) for part in sorted({*these, *those})}
-
-
-def _earlier(one: int | None, other: int | None) -> int | None:
-    return min((at for at in (one, other) if at is not None), default=None)
-
-
 def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOffsets]) -> bool:
     """Whether the engine has consumed less of a partition than it had: its group was reset, or its offsets expired."""
     return any(
@@ -185,7 +91,7 @@ def _went_back(before: Mapping[Place, PlaceOffsets], now: Mapping[Place, PlaceOf
     )
 
 
-def no_class(sums: Sums) -> frozenset[str]:
+def _no_class(sums: Sums) -> frozenset[str]:
     """Nothing is suspected, whatever the totals are: everything could be read."""
     del sums
     return frozenset()
@@ -203,7 +109,7 @@ class Judging:
     does not confirm; ``withdrawn``: those of which it takes back what was confirmed. ``lookup_us``: its
     instant. ``sums``: of the cells that it judged; retention may have taken some of these since."""
 
-    known: KnownFacts
+    known: Facts
     rules: Rules
     cells: Cells = field(default_factory=new_cells)
     judged: Judged | None = None
@@ -216,14 +122,39 @@ class Judging:
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
     _unknown: UnknownIds = field(default_factory=UnknownIds)
 
+    def step(
+        self,
+        facts: pa.Table | None,
+        books: Books,
+        suspicion: Suspicion,
+        *,
+        rest: Rest = Rest.NONE,
+        has_broker_time: bool = False,
+    ) -> Effects:
+        """Decide what one batch changes. The effects count as recorded once the next step is made.
+
+        ``facts``: those of the batch, which were appended to the facts table. ``books``: the progress of reading after
+        it. ``rest``: what the batch assumes of the pipeline. ``has_broker_time``: the times of records are the
+        broker's.
+        """
+        places = places_of(books, tells_unconsumed=self.rules.tells_unconsumed)
+        self.absorb(
+            facts,
+            books.clock(rest=rest),
+            places,
+            suspects=partial(suspicion.suspected, books),
+            withdraws=partial(suspicion.withdrawn, books),
+        )
+        return self._effects(has_broker_time=has_broker_time)
+
     def absorb(
         self,
         facts: pa.Table | None,
         clock: Clock,
         places: Mapping[Place, PlaceOffsets],
         *,
-        suspects: Callable[[Sums], frozenset[str]] = no_class,
-        withdraws: Callable[[Sums], frozenset[str]] = no_class,
+        suspects: Callable[[Sums], frozenset[str]] = _no_class,
+        withdraws: Callable[[Sums], frozenset[str]] = _no_class,
     ) -> Sums:
         """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
 
@@ -273,6 +204,32 @@ class Judging:
         # What was judged is told; the next batch judges what stays.
         self.judged = None
         self.retired = retired
+
+    def _effects(self, *, has_broker_time: bool) -> Effects:
+        judged = self.judged
+        assert judged is not None, "cells were judged"
+        rows = moved(
+            self.cells,
+            judged,
+            self.rules,
+            self.evidence,
+            suspected=self.suspected,
+            withdrawn=self.withdrawn,
+            lookup_us=self.lookup_us,
+            has_broker_time=has_broker_time,
+        )
+        return Effects(self.sums, rows, self._verdicts(judged) if self.sums.changed else None)
+
+    def _verdicts(self, judged: Judged) -> pa.Table:
+        cells, rows = self.cells, np.flatnonzero(judged.changed)
+        columns: dict[str, pa.Array] = {
+            "window_start_us": pa.array(cells["window_start_us"][rows]),
+            "key": cells.keys(rows).cast(pa.string()),
+            "state": pa.DictionaryArray.from_arrays(pa.array(judged.state[rows]), pa.array(STATES)).cast(pa.string()),
+            "closed_us": nullable(cells["closed_us"][rows]),
+            **{name: pa.array(judged.counts[name][rows]) for name in (*CONTRIBUTIONS, *RESULTS)},
+        }
+        return pa.table(columns)
 
     def _tell(self) -> None:
         if self.judged is not None:

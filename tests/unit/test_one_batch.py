@@ -1,0 +1,230 @@
+"""The order of a batch's steps, each at the instant at which another order would tell something wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from tests.unit.fed_run import Fed, FedRun
+from tests.unit.memory_tables import MemoryTables
+from tests.unit.reconcile_rows import MINUTE_US
+from validator.model.frontier import Lookup, PartitionId
+from validator.reconcile.judge import VIOLATIONS
+from validator.state.tables import Table
+from validator.stream import batch, recording
+from validator.stream.batch import TopicGone, TopicReplaced
+from validator.stream.brokers import Brokers, Topic
+from validator.stream.failpoints import NAMES
+
+ANSWER = Fed("output", (1,))
+SECOND = PartitionId("output", 1)
+
+
+class Killed(Exception):
+    """Stands for SIGKILL."""
+
+
+class Meanwhile:
+    """The brokers of a run, whose answer to the call ``after`` takes some time: until then the sidecar's clock has gone
+    on, and ``happens`` has happened."""
+
+    def __init__(self, run: FedRun, after: str, takes_us: int, happens: Any) -> None:
+        self.run, self.after, self.takes_us, self.happens = run, after, takes_us, happens
+        self.partitions = (0,)
+
+    def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
+        found = self.run.logs.topics(names)
+        if "output" in found:
+            found["output"] = Topic("output", found["output"].id, self.partitions)
+        return self._answered("topics", found)
+
+    def lookup(self, topics: dict[str, Topic]) -> dict[PartitionId, Lookup]:
+        found = self.run.logs.lookup(topics)
+        if len(topics["output"].partitions) > 1:
+            found[SECOND] = Lookup(topics["output"].id, 0, 1, 1)
+        return self._answered("lookup", found)
+
+    def policies(self, topics: Iterable[str]) -> dict[str, str]:
+        return self.run.logs.policies(topics)
+
+    def _answered(self, call: str, answer: Any) -> Any:
+        if call == self.after and self.happens is not None:
+            happens, self.happens = self.happens, None
+            self.run.now_us += self.takes_us
+            happens(self)
+        return answer
+
+
+def run_in_memory(tmp_path: Path) -> tuple[FedRun, MemoryTables]:
+    tables = MemoryTables()
+    return FedRun(tmp_path, tables=tables), tables
+
+
+def answered_in_a_new_partition(brokers: Meanwhile) -> None:
+    brokers.partitions = (0, 1)
+
+
+def answered(brokers: Meanwhile) -> None:
+    brokers.run.send(ANSWER)
+
+
+@pytest.mark.parametrize(
+    ("after", "happens"), [("topics", answered_in_a_new_partition), ("lookup", answered)], ids=["topics", "lookup"]
+)
+def test_an_answer_that_comes_while_the_brokers_are_asked_is_not_missing(
+    after: str, happens: Any, tmp_path: Path
+) -> None:
+    """It comes before it is due, and after the brokers have said what there is: the lookup's instant is earlier."""
+    run, _ = run_in_memory(tmp_path)
+    run.feed([Fed("click", (1,)), Fed("click", (2,), 2 * MINUTE_US)])
+    due_us = run.now_us + run.config.timing.missing_after
+    brokers = Meanwhile(run, after, 10, happens)
+    run.runner.brokers = cast("Brokers", brokers)
+    shown = run.feed([], after_us=due_us - 5 - run.now_us)
+    assert brokers.happens is None
+    assert run.now_us > due_us
+    assert (shown.contributions["missing"], shown.contributions["expected"]) == (0, 2)
+
+
+def recreated(brokers: Meanwhile) -> None:
+    brokers.run.logs.made_anew.add("click")
+
+
+def deleted(brokers: Meanwhile) -> None:
+    del brokers.run.logs.ends["click"]
+
+
+@pytest.mark.parametrize(("happens", "error"), [(recreated, TopicReplaced), (deleted, TopicGone)])
+def test_nothing_is_committed_of_a_topic_that_is_made_again_while_it_is_read(
+    happens: Any, error: type[Exception], tmp_path: Path
+) -> None:
+    """What was looked up may be of the one, and what was read of the other."""
+    run, tables = run_in_memory(tmp_path)
+    run.feed([Fed("click", (1,))])
+    before = len(tables.appended)
+    run.runner.brokers = cast("Brokers", Meanwhile(run, "lookup", 1, happens))
+    with pytest.raises(error):
+        run.feed([Fed("click", (2,)), ANSWER])
+    assert len(tables.appended) == before
+
+
+def compacted(run: FedRun) -> None:
+    run.logs.policy = "compact"
+    run.logs.ends["click"] += 1
+
+
+def expired(run: FedRun) -> None:
+    run.logs.ends["click"] += 1
+    run.logs.starts["click"] = run.logs.ends["click"]
+    run.restart()
+
+
+@pytest.mark.parametrize("restarts", [False, True], ids=["running", "restarted"])
+@pytest.mark.parametrize("vanishes", [compacted, expired])
+def test_an_event_after_a_record_that_is_gone_may_rightly_have_been_dropped_as_late(
+    vanishes: Any, restarts: bool, tmp_path: Path
+) -> None:
+    """What is gone may have been an event so new that the next one was late: its absence proves no loss."""
+    tables = MemoryTables()
+    run = FedRun(tmp_path, settings=("timing.late_policy=drop",), tables=tables)
+    run.feed([Fed("click", (1,)), Fed("output", (1,))])
+    vanishes(run)
+    run.feed([Fed("click", (2,))])
+    run.feed([Fed("click", (3,), 2 * MINUTE_US)])
+    if restarts:
+        run.restart()
+    run.feed([], after_us=1)
+    shown = run.feed([], after_us=2 * run.config.timing.missing_after)
+    assert {name: shown.contributions[name] for name in ("missing", "overdue")} == {"missing": 0, "overdue": 1}
+
+
+HISTORY = (
+    [Fed("click", (1,)), Fed("click", (2,)), Fed("output", (1,))],
+    # Closes the first window, and proves a duplicate.
+    [Fed("click", (3,), 2 * MINUTE_US), Fed("output", (1,))],
+    # Proves that event 2 is missing, which is answered later: it is taken back.
+    [Fed("click", (4,), 4 * MINUTE_US), Fed("output", (3,), 2 * MINUTE_US)],
+    [Fed("output", (2,))],
+    [],
+)
+IN_EVERY_BATCH = tuple(name for name in NAMES if name != "batch_begun" and "rest" not in name and "retir" not in name)
+
+
+def played(run: FedRun, batch_number: int) -> None:
+    run.feed(HISTORY[batch_number], after_us=3 * MINUTE_US)
+
+
+def on_record(tables: MemoryTables) -> tuple[Any, ...]:
+    """What a restart finds: per topic the records, per violation what was confirmed and what was taken back, and the
+    newest verdict of each cell."""
+    records, confirmed, retracted = Counter[str](), Counter[str](), Counter[str]()
+    verdicts: dict[tuple[int, str], Any] = {}
+    for table, rows in tables.appended:
+        for row in rows.to_pylist():
+            if table is Table.FACTS and row["kind"] == "fact":
+                records[row["topic"]] += row["records"]
+            elif table is Table.VIOLATIONS:
+                confirmed[row["violation"]] += row["confirmed"]
+                retracted[row["violation"]] += row["retracted"]
+            elif table is Table.VERDICTS:
+                told = {name: value for name, value in row.items() if name not in ("batch", "lookup_us", "closed_us")}
+                verdicts[row["window_start_us"], row["key"]] = told
+    return records, +confirmed, +retracted, verdicts
+
+
+@pytest.mark.parametrize("killed_in", range(len(HISTORY)))
+@pytest.mark.parametrize("name", IN_EVERY_BATCH)
+def test_killed_at_any_step_of_a_batch_nothing_is_lost_or_told_twice(
+    name: str, killed_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this process, by an exception: what is on disk is what was appended by then."""
+    undisturbed, expected = run_in_memory(tmp_path)
+    for number in range(len(HISTORY)):
+        played(undisturbed, number)
+    _, confirmed, retracted, _ = on_record(expected)
+    assert (len(confirmed), len(retracted)) == (2, 1), "the history has what can be told twice"
+
+    run, tables = run_in_memory(tmp_path)
+    for number in range(killed_in):
+        played(run, number)
+
+    def reach(reached: str) -> None:
+        if reached == name:
+            raise Killed
+
+    with monkeypatch.context() as patched:
+        patched.setattr(batch, "reach", reach)
+        patched.setattr(recording, "reach", reach)
+        with pytest.raises(Killed):
+            played(run, killed_in)
+    run.restart()
+    run.feed([], after_us=1)
+    for number in range(killed_in + 1, len(HISTORY)):
+        played(run, number)
+    assert on_record(tables) == on_record(expected)
+    assert run.shown().violations == undisturbed.shown().violations
+
+
+def test_totals_are_what_a_recount_of_the_tables_gives_also_once_something_is_taken_back(tmp_path: Path) -> None:
+    run, tables = run_in_memory(tmp_path)
+    taken_back = 0
+    for number in range(len(HISTORY)):
+        shown = run.feed(HISTORY[number], after_us=3 * MINUTE_US)
+        confirmed, retracted, counted = Counter[str](), Counter[str](), Counter[str]()
+        for part in tables.scan(Table.VIOLATIONS):
+            for row in part.to_pylist():
+                confirmed[row["class"]] += row["confirmed"]
+                retracted[row["class"]] += row["retracted"]
+        for verdict in on_record(tables)[3].values():
+            counted.update({name: verdict[name] for name in VIOLATIONS})
+        assert {name: shown.contributions[name] for name in VIOLATIONS} == {name: counted[name] for name in VIOLATIONS}
+        assert +Counter(shown.violations["confirmed"]) == confirmed - retracted
+        assert +Counter(run.runner.record.confirmed_now) == confirmed - retracted
+        assert Counter(shown.violations["retracted"]) == +retracted
+        assert set(shown.first_confirmed_us) == set(confirmed - retracted)
+        taken_back = retracted.total()
+    assert taken_back

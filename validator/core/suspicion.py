@@ -1,0 +1,110 @@
+"""Which classes of violations are only suspected: records that cannot be read, or a wrong configuration, may explain
+them. Pure rules on committed counts (SEMANTICS section 2, docs/decisions/0091, 0097 and 0102).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+from validator.core.totals import Sums
+from validator.model import configuration_doubt
+from validator.model.books import Books
+from validator.model.classes import ViolationClass
+from validator.model.configuration_doubt import asides_in_doubt
+from validator.reconcile.judge import EXCESS, VIOLATIONS
+
+_OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
+
+
+@dataclass(frozen=True)
+class Suspicion:
+    """The rules for one configuration. ``joins``: the oracle is a join, where an event without a partner may have one
+    in input that cannot be read. ``collapse``: the pipeline drops repeated ids. ``absent_sides``: the sides of which a
+    configured topic does not exist."""
+
+    joins: bool = False
+    collapse: bool = False
+    absent_sides: frozenset[str] = frozenset()
+
+    def hidden_inputs(self, books: Books) -> float:
+        """How many input records there are, at most, that could not be read: without a bound where a topic does not
+        exist (its name may be misspelt), or was deleted and recreated."""
+        if "input" in self.absent_sides or books.inputs_replaced:
+            return math.inf
+        return books.hidden("input") + books.expired_of("input") + books.compacted_of("input")
+
+    def hidden_answers(self, books: Books) -> float:
+        """How many late and rejected records could not be decoded: without a bound where a topic of the engine's
+        answers does not exist (its name may be misspelt)."""
+        if self.absent_sides - {"input"}:
+            return math.inf
+        return books.hidden("late") + books.hidden("rejected")
+
+    def by_hidden_records(self, books: Books, sums: Sums, *, misnamed: int = 0) -> frozenset[str]:
+        """The classes of cells' violations that hidden records may explain.
+
+        A hidden input record explains one contribution, in a join its cell: what is in excess beyond that is proven
+        (docs/decisions/0091). A hidden late or rejected record answers as many. Once a log was cut back nothing is
+        confirmed: what was read there may not be what the pipeline has, and is counted beside what replaced it.
+        ``misnamed``: late and rejected records that may be of other events than their ids say.
+        """
+        if books.cut_back:
+            return frozenset(VIOLATIONS)
+        classes = set()
+        hidden, answers = self.hidden_inputs(books), self.hidden_answers(books)
+        if hidden:
+            classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
+        # Each of these leaves the event that it answers outstanding.
+        explained = hidden + min(misnamed, sum(sums.counts.get(name, 0) for name in _OUTSTANDING))
+        if explained:
+            # Where a pipeline drops repeats, no copy makes a duplicate right.
+            explicable = {name for name in EXCESS if name != "duplicate" or not self.collapse}
+            excess = sums.cells_in_excess if self.joins else sum(sums.on_record.get(name, 0) for name in explicable)
+            if excess <= explained:
+                classes |= explicable
+        answers += misnamed
+        missing = sums.cells_missing if self.joins else sums.on_record.get("missing", 0)
+        if answers and missing <= answers:
+            classes.add("missing")
+        return frozenset(classes)
+
+    def suspected(self, books: Books, sums: Sums) -> frozenset[str]:
+        """The violation classes of which nothing more is confirmed."""
+        classes = self._by_records(books, sums) | self._by_configuration(books, sums)
+        return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
+
+    def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
+        """The violation classes of which nothing is confirmed any more: the configuration fits nearly no record."""
+        return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs)
+
+    def unprovable_if_retired(self, books: Books, sums: Sums) -> frozenset[str]:
+        """The violation classes of which what is suspected stays so in cells that are retired now.
+
+        A number of hidden records explains so many violations and no more, also of cells that are gone by then. Any
+        other doubt may end with records that explain what retired cells held, and those are judged no more.
+        """
+        classes = set(self._by_configuration(books, sums))
+        if asides_in_doubt(sums.asides):
+            classes |= self._by_records(books, sums)
+        if math.isinf(self.hidden_inputs(books)):
+            classes |= set(EXCESS)
+        if math.isinf(self.hidden_answers(books)):
+            classes.add(ViolationClass.MISSING.value)
+        return frozenset(VIOLATIONS) if books.cut_back else frozenset(classes)
+
+    def _by_records(self, books: Books, sums: Sums) -> frozenset[str]:
+        """As `by_hidden_records`. While no late record has the id of an event of its cell, each may be of another event
+        than its id says; and so with rejected ones."""
+        return self.by_hidden_records(books, sums, misnamed=sum(asides_in_doubt(sums.asides).values()))
+
+    def _by_configuration(self, books: Books, sums: Sums) -> frozenset[str]:
+        return configuration_doubt.suspected(
+            books, sums.counts, sums.matched, sums.carried, collapse=self.collapse, inputs=sums.inputs
+        )
+
+
+def unproven_outputs(books: Books, sums: Sums) -> frozenset[str]:
+    """Output topics of which no more undecodable results are confirmed."""
+    return configuration_doubt.outputs_in_doubt(books, sums.counts, sums.matched, sums.carried)

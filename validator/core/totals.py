@@ -1,0 +1,136 @@
+"""Totals over the cells of a state: of those in memory, and of those that retention has dropped."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any
+
+from validator.model.configuration_doubt import InputCounts
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
+
+
+@dataclass(frozen=True)
+class Sums:
+    """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
+    ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
+    ``cells_estimated``: those whose counts are estimates, because their ids are not compared yet.
+    ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
+    ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
+    ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
+    that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
+    ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
+    due when retention dropped their cells, and are in none of the others; ``cells_undecided``: retired
+    cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
+    ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
+    doubt whose end proves nothing of it: it is not on record, and is never confirmed. ``inputs``: by topic, where there
+    are several.
+    """
+
+    counts: dict[str, int]
+    results: dict[str, int]
+    on_record: dict[str, int] = field(default_factory=dict)
+    unproven: dict[str, int] = field(default_factory=dict)
+    matched: int = 0
+    carried: int = 0
+    cells_seen: int = 0
+    cells_closed: int = 0
+    cells_verified: int = 0
+    cells_violated: int = 0
+    cells_in_excess: int = 0
+    cells_missing: int = 0
+    cells_settled: int = 0
+    cells_estimated: int = 0
+    cells_undecided: int = 0
+    doubtful: int = 0
+    unconsumed_overdue: int = 0
+    unconsumed_due_us: int | None = None
+    blocked_overdue: int = 0
+    blocked_due_us: int | None = None
+    unconsumed: int = 0
+    blocked: int = 0
+    unconsumed_retired: int = 0
+    blocked_retired: int = 0
+    changed: int = 0
+    settled_expected: int = 0
+    settled_handled: int = 0
+    settled_exact: int = 0
+    inputs: dict[str, InputCounts] = field(default_factory=dict)
+    asides: dict[str, InputCounts] = field(default_factory=dict)
+
+    def plus(self, other: Sums) -> Sums:
+        """The totals over both; what concerns one batch only is this one's."""
+        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "undecided")
+        whole = [f"cells_{name}" for name in cells]
+        others = (
+            "matched",
+            "carried",
+            "settled_expected",
+            "settled_handled",
+            "settled_exact",
+            "doubtful",
+            "unconsumed_overdue",
+            "blocked_overdue",
+        )
+        return replace(
+            self,
+            unconsumed_due_us=_earlier(self.unconsumed_due_us, other.unconsumed_due_us),
+            blocked_due_us=_earlier(self.blocked_due_us, other.blocked_due_us),
+            counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
+            results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
+            on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
+            unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
+            inputs=_both(self.inputs, other.inputs),
+            asides=_both(self.asides, other.asides),
+            **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
+        )
+
+    def beside(self, retired: Sums) -> Sums:
+        """The totals over cells in memory (this) and ``retired`` ones, which nothing can move any more: what waits for
+        the engine or a transaction is that of the cells in memory."""
+        return replace(
+            self.plus(retired),
+            unconsumed_overdue=self.unconsumed_overdue,
+            unconsumed_due_us=self.unconsumed_due_us,
+            blocked_overdue=self.blocked_overdue,
+            blocked_due_us=self.blocked_due_us,
+            unconsumed=self.counts["unconsumed"],
+            blocked=self.counts["blocked"],
+            unconsumed_retired=retired.unconsumed_overdue,
+            blocked_retired=retired.blocked_overdue,
+        )
+
+    def to_json(self) -> dict[str, object]:
+        """Plain values for a mark in the facts table."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, kept: Mapping[str, Any]) -> Sums:
+        """The value that `to_json` gave."""
+        known = {field.name for field in fields(cls)}
+        # The mark of an older version does not say what is on record, carried or matched: as much as was counted.
+        counted = {name: kept["counts"].get(name, 0) for name in VIOLATIONS}
+        matched = kept["counts"].get("processed", 0)
+        carried = matched + counted["misplaced"] + counted["unknown_id"]
+        return cls(
+            **{"on_record": counted, "matched": matched, "carried": carried}
+            | {name: value for name, value in kept.items() if name in known}
+            | {
+                name: {part: InputCounts(**it) for part, it in kept.get(name, {}).items()}
+                for name in ("inputs", "asides")
+            }
+        )
+
+    @classmethod
+    def empty(cls) -> Sums:
+        """Of no cells."""
+        return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
+
+
+def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts]) -> dict[str, InputCounts]:
+    nothing = InputCounts()
+    return {part: these.get(part, nothing).plus(those.get(part, nothing)) for part in sorted({*these, *those})}
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    return min((at for at in (one, other) if at is not None), default=None)
