@@ -127,8 +127,15 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
             assert told(port, "A", "wrong", "c", "p0", "call", "n", "i5", "e")[:2] != b"!y"
         for port in listening(java):
             assert not told(port, "c", "z:java.lang.System", "getProperty", "sjava.version", "e").startswith(b"!y")
-        reached = batches()
-        until(lambda: batches() > reached)
+        # In a terminal or a journal: the verdict, and each new class of violation.
+        pipeline.answers(answer([1]))
+
+        def lines() -> str:
+            assert sidecar.poll() is None, log.read_text()
+            return log.read_text()
+
+        until(lambda: "new class of violation, duplicate" in lines())
+        assert "exactly_once: unknown" in lines()
 
         os.kill(java, signal.SIGSEGV)
         assert sidecar.wait(60) == 3

@@ -55,10 +55,14 @@ def test_what_exceeds_a_limit_is_not_examined_and_accuses_no_engine(pipeline: Pi
 def test_a_record_that_does_not_fit_into_memory_is_skipped_and_the_sidecar_goes_on(pipeline: Pipeline) -> None:
     """It takes more than the JVM has before its size can be looked at. Its neighbours are judged."""
     fill(pipeline)
-    status, said = validated(pipeline)
+    status, summary, said = validated(pipeline)
     assert f"the record at offset 4 of {pipeline.input}-0 does not fit into the memory" in said
     assert status == 3
     check_report(pipeline)
+    verdict, _, rest = summary.partition("\n")
+    assert "UNKNOWN" in verdict.upper()
+    assert "Nothing: no violation is confirmed." in rest
+    assert f"streamproof report {pipeline.state()}" in rest
 
 
 @pytest.mark.extended
@@ -67,7 +71,7 @@ def test_nor_does_it_where_it_ends_the_jvm(pipeline: Pipeline) -> None:
     fill(pipeline)
     deaths = 0
     while True:
-        status, said = validated(pipeline, "spark.executor.killOnFatalError.depth: 5")
+        status, _, said = validated(pipeline, "spark.executor.killOnFatalError.depth: 5")
         assert status == 3
         if "the Spark JVM is gone" not in said:
             break
@@ -107,11 +111,12 @@ def put_compressed(pipeline: Pipeline, topic: str, value: str) -> None:
     assert producer.flush(120) == 0
 
 
-def validated(pipeline: Pipeline, option: str = "") -> tuple[int, str]:
-    """`validate --once` in a process of its own, whose JVM has as little memory as Spark takes."""
+def validated(pipeline: Pipeline, option: str = "") -> tuple[int, str, str]:
+    """`validate --once` in a process of its own, whose JVM has as little memory as Spark takes: its status, and what it
+    printed on stdout and stderr."""
     file = pipeline.folder / "pipeline.yaml"
     config = pipeline.config("spark.master=local[2]", f"spark.options={{spark.driver.memory: 512m, {option}}}")
     file.write_text(json.dumps(config.model_dump(mode="json")))
     command = [sys.executable, "-m", "validator.cli.main", "validate", str(file), "--once"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
-    return done.returncode, done.stderr
+    return done.returncode, done.stdout, done.stderr
