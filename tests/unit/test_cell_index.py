@@ -40,6 +40,15 @@ def test_it_numbers_cells_as_a_dictionary_does(seed: int, hashes: int | None, mo
         assert index.keys(np.arange(len(index))).to_pylist() == [key for _, key in known]
 
 
+def test_empty_keys_are_added_after_all_others_left() -> None:
+    index = CellIndex()
+    index.add(np.array([0, 60]), pa.array(["", "b"]))
+    index.keep(np.array([0]))
+    assert index.add(np.array([120]), pa.array([""])).tolist() == [1]
+    index.keep(np.array([], dtype=np.int64))
+    assert index.add(np.array([120]), pa.array([""])).tolist() == [0]
+
+
 def test_it_grows_beyond_its_first_slots() -> None:
     index, keys = CellIndex(), pa.array([f"key-{number}" for number in range(20_000)])
     windows = np.arange(20_000, dtype=np.int64) % 7

@@ -68,6 +68,19 @@ def test_cells_do_not_pile_up_behind_a_transaction_that_never_ends(tmp_path: Pat
     assert _unknown(run.shown())
 
 
+def test_cells_do_not_pile_up_behind_a_topic_that_was_deleted(tmp_path: Path) -> None:
+    run = FedRun(tmp_path, SETTINGS)
+    run.feed([*_answered(0, 0)])
+    # As a generation goes on that waits for the topic.
+    run.runner.sources = [source for source in run.runner.sources if source.topic != "lateOutput"]
+    sizes = []
+    for hour in range(1, 24 * 4):
+        run.feed([*_answered(hour, hour * 60)], after_us=HOUR_US)
+        sizes.append(len(run.runner.judging.cells))
+    assert max(sizes) <= 24 * 3 + 6, sizes
+    assert run.runner.judging.sums.cells_undecided > 0
+
+
 def test_what_comes_for_a_retired_cell_is_no_estimate(tmp_path: Path) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.feed([*_answered(1, 0), *_answered(2, 60)])

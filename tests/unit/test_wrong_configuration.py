@@ -339,3 +339,47 @@ def test_one_late_record_with_the_id_of_an_event_ends_the_doubt(restarts: bool) 
     sent = with_late(answered=2, spoilt=1)
     shown = played([[*sent, Fed(LATE, (1000,))]], restarts=restarts)
     assert confirmed(shown[-1]) == {"missing": 1, "unknown_id": 1}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_late_records_of_events_that_results_have_name_them(restarts: bool) -> None:
+    """An engine that reads answered events again may call them late: it counts twice, and its fields are right."""
+    sent = [one for one in with_late(answered=PER_WINDOW) if one.topic != LATE]
+    lost = Fed(IN, (9_000,))
+    again = [Fed(LATE, one.ids, one.window_us) for one in events()[:3]]
+    shown = played([[*sent, *again]], restarts=restarts)
+    assert confirmed(shown[-1]) == {"duplicate": 3}
+    assert shown[-1].reasons == ("3 contributions were counted more often than their events were sent",)
+    assert confirmed(played([[lost, *sent, *again]], restarts=restarts)[-1]) == {"duplicate": 3, "missing": 1}
+
+
+@pytest.mark.parametrize("restart_after", [(), (40,)])
+def test_a_silent_input_is_not_forgotten_when_its_cells_are_retired(
+    tmp_path: Path, restart_after: tuple[int, ...]
+) -> None:
+    """One input fits and falls silent. The ids of the other are wrong: it stays in doubt, also once it is alone."""
+    run = FedRun(tmp_path, (*TWO_INPUTS, "state.retention=24h", "timing.missing_after=2m"))
+    hour_us = 60 * MINUTE_US
+    for hour in range(60):
+        sent = [Fed(IN, (hour,), hour * hour_us), Fed(OUT, (1_000 + hour,), hour * hour_us)] if hour >= 8 else []
+        fits = [Fed(OTHER, (500 + hour,), hour * hour_us), Fed(OUT, (500 + hour,), hour * hour_us)] if hour < 10 else []
+        shown = run.feed([*fits, *sent], after_us=hour_us)
+        if hour in restart_after:
+            assert run.runner.retired.sums.inputs[OTHER].matched > 0
+            run.restart()
+    assert confirmed(shown) == {}
+    assert set(shown.verdicts.values()) == {Verdict.UNKNOWN}
+
+
+def test_what_matched_is_not_forgotten_when_another_input_begins(tmp_path: Path) -> None:
+    run = FedRun(tmp_path, (*TWO_INPUTS, "state.retention=24h", "timing.missing_after=2m"))
+    hour_us = 60 * MINUTE_US
+    for hour in range(40):
+        run.feed([Fed(IN, (hour,), hour * hour_us), Fed(OUT, (hour,), hour * hour_us)], after_us=hour_us)
+    for hour in range(40, 45):
+        wrong = tuple(range(1_000 * hour, 1_000 * hour + 60))
+        sent = [Fed(IN, (one - 500,), hour * hour_us) for one in wrong]
+        update = [Fed(OTHER, (500 + hour,), hour * hour_us), Fed(OUT, (500 + hour,), hour * hour_us)]
+        shown = run.feed([*sent, Fed(OUT, wrong, hour * hour_us), *update], after_us=hour_us)
+    assert confirmed(shown)["unknown_id"] == 300
+    assert shown.verdicts[next(iter(shown.verdicts))] == Verdict.FAIL

@@ -101,7 +101,7 @@ def inputs_in_doubt(
 
     Their own fields may be wrong, or results may have their ids where no configured field looks.
     """
-    if matches_nothing(counts, matched, carried):
+    if matches_nothing(counts, matched, carried) or not _are_counted(inputs, counts):
         return ()
     beside = min(unmatched(counts), carried)
     return tuple(
@@ -117,6 +117,11 @@ def asides_in_doubt(asides: Mapping[str, InputCounts]) -> dict[str, int]:
     Their field ``id`` may name another id, so that each may answer an event that lacks.
     """
     return {side: it.given - it.matched for side, it in asides.items() if it.matched * NEARLY_NONE < it.given}
+
+
+def _are_counted(inputs: Mapping[str, InputCounts], counts: Mapping[str, int]) -> bool:
+    """Whether the counts of the inputs are of all events: not of what an earlier version retired."""
+    return sum(it.given for it in inputs.values()) >= counts.get("expected", 0)
 
 
 def unmatched(counts: Mapping[str, int]) -> int:
@@ -194,5 +199,7 @@ def withdrawn(
     nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
     if nearly_none or any(one.decoded for one in topics_in_doubt(books)):
         return _ALL
-    of_one = any(max(1, it.matched + it.open) * NEARLY_NONE < min(it.given, wrong) for it in inputs.values())
+    of_one = _are_counted(inputs, counts) and any(
+        max(1, it.matched + it.open) * NEARLY_NONE < min(it.given, wrong) for it in inputs.values()
+    )
     return _ALL - {"undecodable"} if of_one else frozenset()

@@ -227,6 +227,9 @@ def _claimed(slots: Ints, hashes: _Words, *, first: int, cells: _Batch | None) -
 
 def _appended(array: npt.NDArray, used: int, more: npt.NDArray) -> npt.NDArray:  # type: ignore[type-arg]
     """``array`` with ``more`` after the first ``used``; a longer copy where it has no room."""
+    if not len(more):
+        # Arrow's arrays are not writable.
+        return array
     size = used + len(more)
     if size > len(array):
         grown = np.empty(max(size, 2 * len(array)), dtype=array.dtype)

@@ -51,13 +51,16 @@ EXPANSION_FIELDS: Final = (
     "unconsumed",
     "unprovable",
     "doubtful",
+    "late_expected",
+    "rejected_expected",
     "correct",
     "incomplete",
     "excess",
     "misplaced",
 )
 """What comparing a cell's ids one by one gave, when `validator.reconcile.judge` counted ``version`` of it. ``known``
-and ``unknown``: observed ids that the cell does not expect, by whether any cell does. The last four count
+and ``unknown``: observed ids that the cell does not expect, by whether any cell does;
+``late_expected``, ``rejected_expected``: late and rejected contributions of ids that it does. The last four count
 its results."""
 
 OF_INPUT: Final = ("given", "matched", "lacking")

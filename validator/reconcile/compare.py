@@ -110,6 +110,8 @@ def compare(
         ids = joined.classes(seen, flags, rules.join, is_right, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
+    for name, given in (("late", seen.late), ("rejected", seen.rejected)):
+        sums[f"{name}_expected"] = totals(seen.cell, np.where(seen.expected > 0, given, 0), size)
     foreign_known = np.where(is_known, ids.foreign, 0)
     sums["known"] = totals(ids.cell, foreign_known, size)
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)

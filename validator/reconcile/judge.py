@@ -57,7 +57,8 @@ class Rules:
     """What the configuration says about judging. Microseconds.
 
     ``collapse``: an input's repeated ids count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
-    engine's consumer group is configured. ``join``: the oracle is one.
+    engine's consumer group is configured. ``join``: the oracle is one. ``several_inputs``: more than one input topic is
+    configured.
     """
 
     window_us: int
@@ -67,6 +68,7 @@ class Rules:
     drops_late: bool = False
     tells_unconsumed: bool = False
     join: WindowedJoin | None = None
+    several_inputs: bool = False
 
     @property
     def asks_lateness(self) -> bool:
@@ -91,7 +93,6 @@ class Judged:
     ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that.
     ``of_inputs``: topic -> `OF_INPUT` and "open", how many of its events may yet turn out to match; of several inputs.
     ``of_asides``: side (late, rejected) -> ``given`` and ``matched`` of `InputCounts`.
-    ``of_asides``: side (late, rejected) -> "given", "matched" (`InputCounts`).
     """
 
     counts: dict[str, Ints]
@@ -311,7 +312,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     consumed_may_move = it.compared & (cells["x_unconsumed"] > 0)
     # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
-    unclear = it.resolved & _of_unclear_inputs(cells, it)
+    unclear = it.resolved & _of_unclear_inputs(cells, rules, it)
     wants_expansion = it.in_scope & (disagrees | lost | unclear) & (~it.compared | consumed_may_move)
     # A violation in a cell that was compared before it was one is compared once more, so that it names its ids.
     new = lost & (counts["missing"] > cells["told_missing"])
@@ -345,7 +346,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         wants_evidence=wants_evidence,
         violated=violated,
         changed=changed,
-        of_inputs=_of_inputs(cells, it),
+        of_inputs=_of_inputs(cells, rules, it),
         of_asides=_of_asides(cells, it),
         state=it.state,
         version=it.version,
@@ -364,33 +365,29 @@ def _of_asides(cells: Cells, it: _Decisions) -> dict[str, dict[str, Ints]]:
     found = {}
     for side in ("late", "rejected"):
         given = np.where(it.in_scope, cells[f"{side}_count"], 0)
-        compared = np.where(it.in_scope & (cells["x_version"] != ABSENT), cells[f"x_{side}"], 0)
+        compared = np.where(it.in_scope & (cells["x_version"] != ABSENT), cells[f"x_{side}_expected"], 0)
         found[side] = {"given": given, "matched": np.where(it.agrees, given, compared)}
     return found
 
 
-def _several(cells: Cells) -> list[str]:
-    return cells.inputs if len(cells.inputs) > 1 else []
-
-
-def _of_unclear_inputs(cells: Cells, it: _Decisions) -> Bools:
+def _of_unclear_inputs(cells: Cells, rules: Rules, it: _Decisions) -> Bools:
     """Which cells agree, though numbers do not tell of an input whether results or late records have its events."""
     set_aside = cells["late_count"] + cells["rejected_count"]
     unclear = np.full(len(cells), False)
-    for topic in _several(cells):
+    for topic in cells.inputs if rules.several_inputs else ():
         given = cells[f"given/{topic}"]
         unclear |= (given > 0) & (given <= 2 * set_aside)
     return unclear & it.agrees & (cells["processed_count"] > 0)
 
 
-def _of_inputs(cells: Cells, it: _Decisions) -> dict[str, dict[str, Ints]]:
+def _of_inputs(cells: Cells, rules: Rules, it: _Decisions) -> dict[str, dict[str, Ints]]:
     """Nothing matches before all inputs are read as far as an answer may be of them: another one may have the same id.
 
     Events out of scope are given, too: a wrong time may be what puts them there."""
     set_aside = cells["late_count"] + cells["rejected_count"]
     compared, zero = it.compared & it.in_scope, np.zeros(len(cells), dtype=np.int64)
     found = {}
-    for topic in _several(cells):
+    for topic in cells.inputs if rules.several_inputs else ():
         given = cells[f"given/{topic}"]
         at_least = np.where(it.agrees, np.maximum(given - set_aside, 0), 0)
         matched = np.where(it.resolved & it.in_scope, np.where(compared, cells[f"matched/{topic}"], at_least), 0)

@@ -362,13 +362,17 @@ class BatchRunner:
     def _retire(self) -> None:
         """Drop what is older than the retention, once an epoch has become so."""
         retention = self._retention
-        if self.judging.judged is None or not retiring.is_due(self.books, self.retired, retention):
+        read = {source.topic for source in self.sources}
+        absent = {place.topic for place in self.books.frontiers if place.topic not in read}
+        if self.judging.judged is None or not retiring.is_due(self.books, self.retired, retention, absent):
             return
         oldest = retiring.oldest_epoch(self.tables.state)
-        if oldest is None or oldest > retiring.last_droppable(self.books, retention):
+        if oldest is None or oldest > retiring.last_droppable(self.books, retention, absent):
             return
         held = self.suspicion.unprovable_if_retired(self.books, self.judging.sums)
-        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, retention, self.positions, held)
+        plan = retiring.plan(
+            self.tables, self.judging, self.books, self.retired, retention, self.positions, held, absent
+        )
         self.books = retiring.commit(plan, self.tables, self.judging, self.books, retention, writer=self._writer)
         self.retired = plan.retired
 

@@ -459,6 +459,7 @@ def _rules_of(config: Config) -> Rules:
         drops_late=config.timing.late_policy == "drop",
         tells_unconsumed=config.engine.consumer_group is not None,
         join=join_of(config),
+        several_inputs=len(config.inputs) > 1,
     )
 
 

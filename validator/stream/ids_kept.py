@@ -34,9 +34,13 @@ def ids_kept(
     stay carry and their cells do not expect. ``goes``: which of the judged cells are retired."""
     of_input = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
     where = of_input & ds.field("status").isin([DECODED, KNOWN]) & (ds.field("epoch") <= through_epoch)
-    for asked in judging.foreign_ids(~goes):
-        for part in tables.scan(Table.FACTS, _COLUMNS, where):
-            yield from _with_ids(part.filter(pa.array(_leaves(judging, goes, part))), asked, epoch)
+    parts = list(judging.foreign_ids(~goes))
+    if not parts:
+        return
+    # All at once: an id that cells of several parts carry is kept in one row.
+    asked = np.concatenate([numbers for numbers, _ in parts]), [text for _, texts in parts for text in texts]
+    for part in tables.scan(Table.FACTS, _COLUMNS, where):
+        yield from _with_ids(part.filter(pa.array(_leaves(judging, goes, part))), asked, epoch)
 
 
 def _leaves(judging: Judging, goes: Bools, inputs: pa.Table) -> Bools:

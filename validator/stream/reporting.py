@@ -370,7 +370,7 @@ def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
         found.append(Doubt(f"{said} {'its cell' if count == 1 else 'their cells'}", FORBID_LOSS))
     if count := sums.cells_undecided:
         said = f"retention dropped {plural(count, 'cell')} before the verdict was decided"
-        why = "an open transaction held back a topic for twice state.retention"
+        why = "a topic was deleted, or held back by an open transaction, for twice state.retention"
         found.append(Doubt(f"{said}, because {why}; a new state begins without this doubt"))
     if count := sums.blocked_retired:
         said = f"an open transaction may have held the answers to {plural(count, 'event')} when retention dropped"

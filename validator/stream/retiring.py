@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
@@ -122,9 +122,12 @@ def retired_so_far(tables: StateTables) -> Retired:
     return Retired() if newest is None else Retired.from_mark(newest[1])
 
 
-def is_due(books: Books, retired: Retired, retention_us: int) -> bool:
-    """Whether an epoch that was not dropped yet ended more than ``retention_us`` ago, in read-through time."""
-    return last_droppable(books, retention_us) > retired.through_epoch
+def is_due(books: Books, retired: Retired, retention_us: int, absent: Collection[str] = ()) -> bool:
+    """Whether an epoch that was not dropped yet ended more than ``retention_us`` ago, in read-through time.
+
+    ``absent``: topics that do not exist now.
+    """
+    return last_droppable(books, retention_us, absent) > retired.through_epoch
 
 
 def oldest_epoch(state: Path) -> int | None:
@@ -140,17 +143,18 @@ def _epochs(state: Path) -> Iterator[tuple[int, Path]]:
             yield int(number[1]), folder
 
 
-def last_droppable(books: Books, retention_us: int) -> int:
+def last_droppable(books: Books, retention_us: int, absent: Collection[str] = ()) -> int:
     """The newest epoch (its start in seconds) all of whose facts are older than ``retention_us``, in read-through
-    time: while the sidecar is down, or behind, no fact becomes older."""
-    through_us = _read_through_us(books)
+    time: while the sidecar is down, or behind, no fact becomes older. ``absent``: topics that do not exist now."""
+    through_us = _read_through_us(books, absent)
     return (
         -1 if through_us is None else epoch_of(through_us - retention_us - epoch_length_us(retention_us), retention_us)
     )
 
 
-def _read_through_us(books: Books) -> int | None:
-    return read_but_for_open_transactions_us(books.frontiers.values(), books.lookup_us)
+def _read_through_us(books: Books, absent: Collection[str]) -> int | None:
+    exist = [frontier for place, frontier in books.frontiers.items() if place.topic not in absent]
+    return read_but_for_open_transactions_us(exist, books.lookup_us)
 
 
 def plan(
@@ -161,16 +165,21 @@ def plan(
     retention_us: int,
     positions: Positions | None = None,
     unprovable: frozenset[str] = frozenset(),
+    absent: Collection[str] = (),
 ) -> Plan:
     """What retirement would do now.
 
     ``positions``: those of undecodable records, as they are known now. ``unprovable``: the classes of violations of
-    which what is only suspected in these cells is never to be confirmed.
+    which what is only suspected in these cells is never to be confirmed. ``absent``: topics that do not exist now.
     """
     cells = judging.cells
-    through, now = last_droppable(books, retention_us), epoch_of(books.lookup_us, retention_us)
+    through, now = last_droppable(books, retention_us, absent), epoch_of(books.lookup_us, retention_us)
     decided = _decided(judging, books)
-    goes = (cells["epoch"] <= through) & _passed(judging, books) & (decided | _waited(judging, books, retention_us))
+    goes = (
+        (cells["epoch"] <= through)
+        & _passed(judging, books)
+        & (decided | _waited(judging, books, retention_us, absent))
+    )
     retirements = retired.retirements
     if goes.any():
         horizon = int(cells["window_start_us"][goes].max()) + 1
@@ -254,13 +263,14 @@ def _decided(judging: Judging, books: Books) -> Bools:
     return decided
 
 
-def _waited(judging: Judging, books: Books, retention_us: int) -> Bools:
-    """Which cells leave undecided: a transaction that stays open must not keep cells forever.
+def _waited(judging: Judging, books: Books, retention_us: int, absent: Collection[str]) -> Bools:
+    """Which cells leave undecided: neither a transaction that stays open nor a topic that was
+    deleted keeps cells forever.
 
     They have not changed for `_PATIENCE` retentions. Those that closed late wait for a retention since: a restart knows
     a closing time no better than that.
     """
-    cells, through_us = judging.cells, _read_through_us(books)
+    cells, through_us = judging.cells, _read_through_us(books, absent)
     if through_us is None:
         return np.zeros(len(cells), dtype=np.bool_)
     changed_us = np.maximum(cells["expected_us"], cells["observed_us"])
