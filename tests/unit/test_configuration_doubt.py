@@ -179,3 +179,14 @@ def test_the_counts_of_inputs_are_kept_with_the_totals_of_retired_cells() -> Non
         "a": InputCounts(5, 4, 1, 0),
         "b": InputCounts(3, 1, 1, 2),
     }
+
+
+def test_what_an_earlier_version_retired_leaves_no_input_in_doubt() -> None:
+    """Its totals do not say of which input the events are."""
+    counts = {"expected": 500, "unknown_id": 200}
+    inputs = {"a": InputCounts(given=300, matched=1), "b": InputCounts(given=5, matched=5)}
+    given = {name: count for name, count in counts.items() if name != "expected"}
+    assert inputs_in_doubt(inputs, counts, 200, 400) == ()
+    assert inputs_in_doubt(inputs, given | {"expected": 305}, 200, 400) == ("a",)
+    assert withdrawn(Books(TimeRules(0, 0)), counts | {"processed": 200}, 400, inputs) == frozenset()
+    assert withdrawn(Books(TimeRules(0, 0)), given | {"expected": 305, "processed": 200}, 400, inputs) != frozenset()

@@ -7,7 +7,6 @@ import pytest
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US
 from validator.model.classes import Guarantee, Verdict
-from validator.model.snapshot import Snapshot
 
 HOUR_US = 60 * MINUTE_US
 SETTINGS = ("state.retention=24h", "timing.missing_after=2m")
@@ -32,7 +31,7 @@ def test_a_pause_does_not_hide_what_was_repeated_meanwhile(tmp_path: Path, down_
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] == Verdict.FAIL
 
 
-@pytest.mark.parametrize(("hours", "expected"), [(30, Verdict.FAIL), (60, Verdict.UNKNOWN)])
+@pytest.mark.parametrize(("hours", "expected"), [(28, Verdict.FAIL), (60, Verdict.UNKNOWN)])
 def test_an_open_transaction_keeps_cells_for_twice_the_retention(tmp_path: Path, hours: int, expected: Verdict) -> None:
     """Where they leave before it ends, what it held is not judged, and the verdict says so."""
     run = FedRun(tmp_path, SETTINGS)
@@ -40,8 +39,8 @@ def test_an_open_transaction_keeps_cells_for_twice_the_retention(tmp_path: Path,
     run.logs.open_from["output"] = 2
     run.send(Fed("output", (1,)))
     run.feed([Fed("click", (3,), 4 * MINUTE_US)], after_us=MINUTE_US)
-    for _ in range(hours):
-        run.feed([], after_us=HOUR_US)
+    for _ in range(hours // 4):
+        run.feed([], after_us=4 * HOUR_US)
     assert run.runner.judging.sums.cells_undecided == (2 if expected is Verdict.UNKNOWN else 0)
     del run.logs.open_from["output"]
     run.feed([])
@@ -53,19 +52,19 @@ def test_an_open_transaction_keeps_cells_for_twice_the_retention(tmp_path: Path,
         assert [reason for reason in shown.reasons if "before the verdict was decided" in reason]
 
 
-@pytest.mark.parametrize("restart_hours", [12, 24, 36, 1_000])
-def test_cells_do_not_pile_up_behind_a_transaction_that_never_ends(tmp_path: Path, restart_hours: int) -> None:
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_cells_do_not_pile_up_behind_a_transaction_that_never_ends(tmp_path: Path, is_restarted: bool) -> None:
     run = FedRun(tmp_path, SETTINGS)
     run.logs.open_from["output"] = 0
     run.logs.ends["output"] = 1
     sizes = []
-    for hour in range(24 * 6):
-        run.feed([Fed("click", (hour,), hour * 60 * MINUTE_US)], after_us=HOUR_US)
-        if hour % restart_hours == restart_hours - 1:
+    for hour in range(0, 24 * 6, 6):
+        run.feed([Fed("click", (hour,), hour * HOUR_US)], after_us=6 * HOUR_US)
+        if is_restarted and hour % 12:
             run.restart()
         sizes.append(len(run.runner.judging.cells))
-    assert max(sizes) <= 24 * 3 + 6, sizes
-    assert _unknown(run.shown())
+    assert max(sizes) <= 4 * 3 + 2, sizes
+    assert set(run.shown().verdicts.values()) == {Verdict.UNKNOWN}
 
 
 def test_cells_do_not_pile_up_behind_a_topic_that_was_deleted(tmp_path: Path) -> None:
@@ -74,10 +73,10 @@ def test_cells_do_not_pile_up_behind_a_topic_that_was_deleted(tmp_path: Path) ->
     # As a generation goes on that waits for the topic.
     run.runner.sources = [source for source in run.runner.sources if source.topic != "lateOutput"]
     sizes = []
-    for hour in range(1, 24 * 4):
-        run.feed([*_answered(hour, hour * 60)], after_us=HOUR_US)
+    for hour in range(6, 24 * 5, 6):
+        run.feed([*_answered(hour, hour * 60)], after_us=6 * HOUR_US)
         sizes.append(len(run.runner.judging.cells))
-    assert max(sizes) <= 24 * 3 + 6, sizes
+    assert max(sizes) <= 4 * 3 + 2, sizes
     assert run.runner.judging.sums.cells_undecided > 0
 
 
@@ -89,7 +88,3 @@ def test_what_comes_for_a_retired_cell_is_no_estimate(tmp_path: Path) -> None:
     shown = run.feed([Fed("output", (1,))], after_us=HOUR_US)
     assert run.runner.judging.sums.cells_estimated == 0
     assert shown.verdicts[Guarantee.EXACTLY_ONCE] == Verdict.PASS
-
-
-def _unknown(shown: Snapshot) -> bool:
-    return set(shown.verdicts.values()) == {Verdict.UNKNOWN}

@@ -192,7 +192,7 @@ class State(Frozen):
     path: LocalPath
     """Folder of the state: a new one, an empty one or a state; a relative path is relative to the file."""
     retention: PositiveDuration = 86_400_000_000
-    """How long a cell's facts are kept after it last changed; above `timing.missing_after`."""
+    """How long a decided cell's facts are kept after it last changed; above `timing.missing_after`."""
 
 
 TRIGGER_MAX: Final = 10_000_000
