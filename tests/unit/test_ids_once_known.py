@@ -204,7 +204,7 @@ def _told(run: FedRun, shown: Snapshot) -> object:
     )
 
 
-@pytest.mark.parametrize("seed", [5, 6, 8, 11])
+@pytest.mark.parametrize("seed", [5, 11])
 def test_a_restart_after_retention_says_the_same(seed: int, tmp_path: Path) -> None:
     rng = random.Random(seed)
     settings, steps = SETTINGS[seed % len(SETTINGS)], _history(rng)
