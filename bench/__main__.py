@@ -28,7 +28,7 @@ from bench import campaign, table
 from bench.measuring import Sampler
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
-from testbed.checkout import machine
+from testbed.checkout import commit_of, machine
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 CONFIG: Final = """
@@ -71,18 +71,13 @@ def main() -> int:
     print(machine())
     for part in given.parts:
         found = {"once": once, "flat": flat, "live": live, "keys": keys, "shapes": shapes}[part](given)
-        asked = vars(given) | {"before": None if given.before is None else _commit_of(given.before)}
+        asked = vars(given) | {"before": None if given.before is None else commit_of(given.before)}
         kept = {"machine": machine(), "part": part, "asked": asked, "rows": found}
         folder = ROOT / "docs" / "bench"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{part}.json").write_text(json.dumps(kept, indent=1, default=str) + "\n")
         table.PAGE.write_text(table.page())
     return 0
-
-
-def _commit_of(checkout: Path) -> str:
-    command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
-    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 def once(given: argparse.Namespace) -> list[dict[str, Any]]:

@@ -26,7 +26,7 @@ def python_path() -> dict[str, str]:
 
 def version() -> str:
     """The version, and the commit of this checkout where it is one."""
-    commit = _commit()
+    commit = commit_of(ROOT)
     return __version__ + (f" (commit {commit})" if commit else "")
 
 
@@ -37,11 +37,11 @@ def machine() -> str:
     return f"{os.cpu_count()} cores, {memory} GiB, {kind}"
 
 
-def _commit() -> str | None:
-    """The commit of this checkout, short; None where it is none."""
-    if not (ROOT / ".git").exists():
+def commit_of(checkout: Path) -> str | None:
+    """The commit of a checkout, short; None where it is none."""
+    if not (checkout / ".git").exists():
         return None
-    command = ["git", "-C", str(ROOT), "rev-parse", "--short", "HEAD"]
+    command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]
     try:
         answer = subprocess.run(command, check=False, capture_output=True, text=True)
     except FileNotFoundError:

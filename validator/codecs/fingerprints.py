@@ -54,12 +54,15 @@ def text_numbers(texts: pa.Array) -> Ints:
     for start in range(0, len(texts), _AT_ONCE):
         end = min(start + _AT_ONCE, len(texts))
         part = offsets[start : end + 1]
-        found[start:end] = _xxh64(characters[part[0] : part[-1]], part - part[0], _TEXT_SEED).view(np.int64)
+        found[start:end] = xxh64(characters[part[0] : part[-1]], part - part[0], _TEXT_SEED).view(np.int64)
     return found
 
 
-def _xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
-    """XXH64 of each stretch of ``data`` between two ``offsets``. No step depends on how many lengths there are."""
+def xxh64(data: npt.NDArray[np.uint8], offsets: Ints, seed: int) -> _Words:
+    """XXH64 of each stretch of ``data`` between two ``offsets``. ``seed``: of 64 bits.
+
+    No step depends on how many lengths there are.
+    """
     lengths = np.diff(offsets)
     # The longest first, so that those with a further stripe are always the first ones.
     order = np.argsort(-lengths, kind="stable") if len(lengths) and lengths.min() != lengths.max() else None
@@ -131,6 +134,6 @@ def _rotated(values: _Words, bits: int) -> _Words:
 
 
 _TEXT_SEED: Final = int(
-    _xxh64(np.frombuffer(_TEXT_SALT, np.uint8), np.array([0, len(_TEXT_SALT)], dtype=np.int64), _SEED)[0]
+    xxh64(np.frombuffer(_TEXT_SALT, np.uint8), np.array([0, len(_TEXT_SALT)], dtype=np.int64), _SEED)[0]
 )
 """Spark hashes one column after another: the hash of the first is the seed of the second."""

@@ -21,12 +21,21 @@ NEVER: Final = int(np.iinfo(np.int64).max)
 """Stands for null among minima, where the least of two with one absent is the other."""
 
 
+def whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
+    """A column as one array, not copied where it is one."""
+    if not isinstance(column, pa.ChunkedArray):
+        return column
+    if column.num_chunks == 1:
+        return column.chunk(0)
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
 def ints(column: pa.ChunkedArray | pa.Array, absent: int = ABSENT) -> Ints:
     """A column of integers; its nulls are ``absent``."""
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if whole.null_count:
-        whole = pc.fill_null(whole, absent)
-    return np.asarray(whole.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
+    values = whole(column)
+    if values.null_count:
+        values = pc.fill_null(values, absent)
+    return np.asarray(values.cast(pa.int64()).to_numpy(zero_copy_only=False), dtype=np.int64)
 
 
 def nullable(values: Ints, absent: int = ABSENT) -> pa.Array:
@@ -68,11 +77,9 @@ def run_starts(*columns: Ints) -> Bools:
 
 def listed(column: pa.ChunkedArray | pa.Array) -> tuple[Ints, pa.Array]:
     """A column of lists as (number of the row that each item is of, the items); a null list has none."""
-    whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks) if whole.num_chunks else pa.array([], whole.type)
-    parents = np.asarray(pc.list_parent_indices(whole).to_numpy(zero_copy_only=False), dtype=np.int64)
-    return parents, pc.list_flatten(whole)
+    lists = whole(column)
+    parents = np.asarray(pc.list_parent_indices(lists).to_numpy(zero_copy_only=False), dtype=np.int64)
+    return parents, pc.list_flatten(lists)
 
 
 def field(structs: pa.Array, name: str) -> pa.Array:

@@ -7,14 +7,15 @@ equal are told apart by window start and key, so that a collision costs time and
 from __future__ import annotations
 
 import secrets
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.reconcile.arrays import Bools, Ints
+from validator.codecs.fingerprints import hash_a, xxh64
+from validator.reconcile.arrays import Bools, Ints, whole
 
 _Words = npt.NDArray[np.uint64]
 _Bytes = npt.NDArray[np.uint8]
@@ -23,11 +24,8 @@ _FREE: Final = -1
 _SLOTS_LEAST: Final = 1024
 _SLOTS_PER_ROW_LEAST: Final = 2
 
-# The increment and the multipliers of SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators).
-_STEP: Final = np.uint64(0x9E3779B97F4A7C15)
-_MULTIPLIERS: Final = (np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB))
 # Different in each process, so that a writer to the topics cannot choose keys whose hashes are equal.
-_SEED: Final = np.uint64(secrets.randbits(64))
+_SEED: Final = secrets.randbits(64)
 
 
 class CellIndex:
@@ -146,11 +144,9 @@ class _Batch(NamedTuple):
 
 
 def _batch(windows: Ints, keys: pa.Array | pa.ChunkedArray) -> _Batch:
-    whole = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    if isinstance(whole, pa.ChunkedArray):
-        whole = pa.concat_arrays(whole.chunks)
-    is_null = np.asarray(whole.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
-    ends, data = _bytes_of(pc.fill_null(whole.cast(pa.large_string()), ""))
+    texts = whole(keys)
+    is_null = np.asarray(texts.is_null().to_numpy(zero_copy_only=False), dtype=np.bool_)
+    ends, data = _bytes_of(pc.fill_null(texts.cast(pa.large_string()), ""))
     return _Batch(windows, _hashes(windows, is_null, ends, data), is_null, ends, data)
 
 
@@ -164,28 +160,9 @@ def _bytes_of(texts: pa.Array) -> tuple[Ints, _Bytes]:
 
 
 def _hashes(windows: Ints, is_null: Bools, ends: Ints, data: _Bytes) -> _Words:
-    """A sum over the words of each key, mixed with their places, its length, and its window."""
-    lengths = np.diff(ends)
-    words = (lengths + 7) // 8
-    firsts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(words)])
-    place = np.arange(int(firsts[-1])) - np.repeat(firsts[:-1], words)
-    # Every byte begins a word of this view; what is beyond the end of the key is shifted out.
-    view = np.ndarray(len(data) + 1, dtype="<u8", buffer=np.concatenate([data, np.zeros(8, np.uint8)]), strides=(1,))
-    excess = 64 - 8 * np.minimum(np.repeat(lengths, words) - 8 * place, 8)
-    found = view[np.repeat(ends[:-1], words) + 8 * place] << excess.astype(np.uint64)
+    of_keys = xxh64(data, ends, _SEED).view(np.int64)
     with np.errstate(over="ignore"):
-        terms = _mixed(found + (place.astype(np.uint64) + np.uint64(1)) * _STEP)
-        sums = np.concatenate([np.zeros(1, dtype=np.uint64), np.cumsum(terms, dtype=np.uint64)])
-        of_key = np.diff(sums[firsts]) + (2 * lengths + is_null).astype(np.uint64)
-        return _mixed(_mixed(of_key) + windows.view(np.uint64))
-
-
-def _mixed(words: _Words) -> _Words:
-    """The output function of SplitMix64."""
-    words = words + _SEED
-    words = (words ^ (words >> np.uint64(30))) * _MULTIPLIERS[0]
-    words = (words ^ (words >> np.uint64(27))) * _MULTIPLIERS[1]
-    return words ^ (words >> np.uint64(31))
+        return hash_a(of_keys + windows + is_null).view(np.uint64)
 
 
 def _free_slots(rows: int) -> Ints:
@@ -225,7 +202,7 @@ def _claimed(slots: Ints, hashes: _Words, *, first: int, cells: _Batch | None) -
     return owner, slot
 
 
-def _appended(array: npt.NDArray, used: int, more: npt.NDArray) -> npt.NDArray:  # type: ignore[type-arg]
+def _appended(array: npt.NDArray[Any], used: int, more: npt.NDArray[Any]) -> npt.NDArray[Any]:
     """``array`` with ``more`` after the first ``used``; a longer copy where it has no room."""
     if not len(more):
         # Arrow's arrays are not writable.

@@ -125,6 +125,7 @@ def compare(
         "excess": excess,
         "misplaced": misplaced,
     }
+    topics = cells.inputs if rules.several_inputs else ()
     unknown = (ids.foreign > 0) & ~is_known
     numeric, textual = (np.flatnonzero(unknown & (ids.is_text == kind)) for kind in (0, 1))
     return Compared(
@@ -136,7 +137,7 @@ def compare(
             pa.array([texts[code] for code in ids.id[textual].tolist()], pa.string()),
         ),
         evidence=_evidence(ids, is_known, rows, texts),
-        of_inputs=_of_inputs(cells.inputs, items, named, seen, ids, size, collapse=rules.collapse),
+        of_inputs=_of_inputs(topics, items, named, seen, ids, size, collapse=rules.collapse),
     )
 
 

@@ -15,7 +15,7 @@ from validator.codecs.columns import DECODED, UNDECODABLE
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints
+from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, whole
 from validator.reconcile.facts import GROUPED
 
 Values = TypeVar("Values", Ints, Bools)
@@ -35,15 +35,15 @@ def facts_of_events(
     """
     if not events.num_rows:
         return GROUPED.empty_table()
-    times, decoded = numbers(_whole(events["event_time_us"]))
+    times, decoded = numbers(whole(events["event_time_us"]))
     sane = decoded & (times <= limit_us)
     starts, reaches = window.starts_us(times), window.reaches_us(times, slack_us)
     # Their numbers are small, instants are not.
     of_window = np.where(decoded, (starts - starts.min()) // window.size_us, 0)
     of_reach = np.where(sane, (starts - reaches) // window.size_us, -1)
     groups = _Groups(events, [decoded.astype(np.int64), of_window, of_reach])
-    ids, are_integers = numbers(_whole(events["id"]))
-    texts = _whole(events["text_id"])
+    ids, are_integers = numbers(whole(events["id"]))
+    texts = whole(events["text_id"])
     are_texts = bools(texts.is_valid())
     hashed = ids
     if are_texts.any():
@@ -75,14 +75,14 @@ def facts_of_results(results: pa.Table, source: int) -> pa.Table:
     """Rows of `validator.codecs.batches.RESULTS` as `GROUPED`: a row per partition, status and cell."""
     if not results.num_rows:
         return GROUPED.empty_table()
-    status = plain(_whole(results["status"]))
-    starts, has_start = numbers(_whole(results["window_start_us"]))
+    status = plain(whole(results["status"]))
+    starts, has_start = numbers(whole(results["window_start_us"]))
     groups = _Groups(results, [status, has_start.astype(np.int64), starts])
-    ids, texts = _whole(results["ids"]), _whole(results["text_ids"])
+    ids, texts = whole(results["ids"]), whole(results["text_ids"])
     integers, of_texts = plain(ids.flatten()), text_numbers(texts.flatten())
     in_ids, in_texts = plain(pc.list_value_length(ids)), plain(pc.list_value_length(texts))
     claims = pa.StructArray.from_arrays(
-        [_whole(results["offset"]), _whole(results["time_us"]), ids, texts],
+        [whole(results["offset"]), whole(results["time_us"]), ids, texts],
         fields=list(GROUPED.field("results").type.value_type),
     )
     columns = {
@@ -103,15 +103,16 @@ class _Groups:
     """Records grouped by partition, key and other numbers; their order within a group stays."""
 
     def __init__(self, records: pa.Table, numbered: list[Ints]) -> None:
-        self._places = plain(_whole(records["partition"]))
-        self._offsets, self._stamps = plain(_whole(records["offset"])), _whole(records["time_us"])
-        keys = _whole(records["key"].unify_dictionaries())
+        self._places = plain(whole(records["partition"]))
+        self._offsets, self._stamps = plain(whole(records["offset"])), whole(records["time_us"])
+        keys = whole(records["key"].unify_dictionaries())
         self._codes = np.where(bools(keys.is_valid()), plain(pc.fill_null(keys.indices, 0)), -1)
         self._texts = keys.dictionary
         number = one_number([self._places, *numbered, self._codes])
         self._order = _sorted(number)
         ordered = number[self._order]
         self._starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]]))
+        self._lengths = np.diff(np.append(self._starts, len(self._order)))
         self._firsts = self._order[self._starts]
 
     def first(self, values: Values) -> Values:
@@ -140,9 +141,8 @@ class _Groups:
 
     def at_first_offset(self, values: Ints) -> Ints:
         """The value of the record with the least offset of each group."""
-        lengths = np.diff(np.append(self._starts, len(self._order)))
         offsets = self._offsets[self._order]
-        is_first = np.flatnonzero(offsets == np.repeat(np.minimum.reduceat(offsets, self._starts), lengths))
+        is_first = np.flatnonzero(offsets == np.repeat(np.minimum.reduceat(offsets, self._starts), self._lengths))
         of_group = np.searchsorted(self._starts, is_first, side="right") - 1
         _, once = np.unique(of_group, return_index=True)
         return values[self._order[is_first[once]]]
@@ -168,8 +168,7 @@ class _Groups:
         if not bad.any():
             return pa.nulls(len(self._starts), kind)
         group = np.empty(len(self._order), dtype=np.int64)
-        lengths = np.diff(np.append(self._starts, len(self._order)))
-        group[self._order] = np.repeat(np.arange(len(self._starts)), lengths)
+        group[self._order] = np.repeat(np.arange(len(self._starts)), self._lengths)
         group, offsets = group[bad], self._offsets[bad]
         order = np.lexsort((offsets, group))
         group, offsets = group[order], offsets[order]
@@ -188,11 +187,11 @@ class _Groups:
         codes = self.first(self._codes)
         stamps, are_stamps = numbers(self._stamps)
         has_stamps = self.any(are_stamps)
-        whole: dict[str, pa.Array] = {
+        found: dict[str, pa.Array] = {
             "source": pa.repeat(pa.scalar(source, pa.int32()), size),
             "partition": pa.array(self.first(self._places)),
             "key": self._texts.take(pa.array(codes, mask=codes < 0)),
-            "records": pa.array(np.diff(np.append(self._starts, len(self._order)))),
+            "records": pa.array(self._lengths),
             "first_offset": pa.array(self.smallest(self._offsets)),
             "last_offset": pa.array(self.largest(self._offsets)),
             "first_time_us": pa.array(self.smallest(np.where(are_stamps, stamps, NEVER)), mask=~has_stamps),
@@ -202,19 +201,15 @@ class _Groups:
             },
         }
         for field in GROUPED:
-            if field.name not in whole:
+            if field.name not in found:
                 empty = pa.types.is_list(field.type)
-                whole[field.name] = _no_items(size, field.type) if empty else pa.nulls(size, field.type)
-        return pa.table([whole[field.name].cast(field.type) for field in GROUPED], schema=GROUPED)
+                found[field.name] = _no_items(size, field.type) if empty else pa.nulls(size, field.type)
+        return pa.table([found[field.name].cast(field.type) for field in GROUPED], schema=GROUPED)
 
 
 def _no_items(size: int, kind: pa.ListType) -> pa.Array:
     ends = pa.array(np.zeros(size + 1, dtype=np.int32))
     return pa.ListArray.from_arrays(ends, pa.array([], kind.value_type), kind)
-
-
-def _whole(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks != 1 else column.chunk(0)
 
 
 def _sorted(numbers: Ints) -> Ints:

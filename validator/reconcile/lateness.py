@@ -121,5 +121,5 @@ def _reaching(facts: pa.Table) -> pa.Table:
 
 
 def _is_ahead(facts: pa.Table) -> pa.ChunkedArray:
-    """Which rows of inputs are of events further ahead than `max_ahead` (`validator.reconcile.facts.aggregate`)."""
+    """Which rows of inputs are of events further ahead than `max_ahead` (`validator.reconcile.grouping`)."""
     return pc.and_(pc.equal(facts["status"], DECODED), pc.is_null(facts["newest_event_time_us"]))

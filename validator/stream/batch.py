@@ -364,10 +364,11 @@ class BatchRunner:
         retention = self._retention
         read = {source.topic for source in self.sources}
         absent = {place.topic for place in self.books.frontiers if place.topic not in read}
-        if self.judging.judged is None or not retiring.is_due(self.books, self.retired, retention, absent):
+        through = retiring.last_droppable(self.books, retention, absent)
+        if self.judging.judged is None or through <= self.retired.through_epoch:
             return
         oldest = retiring.oldest_epoch(self.tables.state)
-        if oldest is None or oldest > retiring.last_droppable(self.books, retention, absent):
+        if oldest is None or oldest > through:
             return
         held = self.suspicion.unprovable_if_retired(self.books, self.judging.sums)
         plan = retiring.plan(

@@ -50,7 +50,7 @@ def record(
     if effects.verdicts is not None:
         changed = effects.verdicts
         for name in ("lookup_us", "batch"):
-            column = pa.array([getattr(moment, name)] * changed.num_rows, pa.int64())
+            column = pa.repeat(pa.scalar(getattr(moment, name), pa.int64()), changed.num_rows)
             changed = changed.add_column(0, name, column)
         moment.tables.append(changed, Table.VERDICTS, writer=moment.writer, version=moment.batch)
     reach("after_verdicts")

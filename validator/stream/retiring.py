@@ -122,14 +122,6 @@ def retired_so_far(tables: StateTables) -> Retired:
     return Retired() if newest is None else Retired.from_mark(newest[1])
 
 
-def is_due(books: Books, retired: Retired, retention_us: int, absent: Collection[str] = ()) -> bool:
-    """Whether an epoch that was not dropped yet ended more than ``retention_us`` ago, in read-through time.
-
-    ``absent``: topics that do not exist now.
-    """
-    return last_droppable(books, retention_us, absent) > retired.through_epoch
-
-
 def oldest_epoch(state: Path) -> int | None:
     """The oldest epoch that has a folder."""
     return min((epoch for epoch, _ in _epochs(state)), default=None)
@@ -195,7 +187,7 @@ def plan(
     late: list[dict[str, Any]] = []
     until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
     newest_batch = -1
-    rereads = rereads_of(tables)
+    rereads = rereads_of(tables) if judging.rules.asks_lateness else {}
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         newest_batch = max(newest_batch, int(ints(part["batch"]).max()))
         facts = contributing(part)
@@ -264,8 +256,8 @@ def _decided(judging: Judging, books: Books) -> Bools:
 
 
 def _waited(judging: Judging, books: Books, retention_us: int, absent: Collection[str]) -> Bools:
-    """Which cells leave undecided: neither a transaction that stays open nor a topic that was
-    deleted keeps cells forever.
+    """Which cells leave undecided: neither a transaction that stays open nor a topic that was deleted keeps cells
+    forever.
 
     They have not changed for `_PATIENCE` retentions. Those that closed late wait for a retention since: a restart knows
     a closing time no better than that.
