@@ -26,6 +26,7 @@ from generator.sections import (
     MaxRate,
     Milliseconds,
     Section,
+    SessionsSection,
 )
 from generator.workloads import mst, sst
 from validator.model import documents
@@ -63,6 +64,8 @@ class GeneratorConfig(Section):
     disorder: DisorderSection = DisorderSection()
     lateness: LatenessSection = LatenessSection()
     duplicates: DuplicatesSection = DuplicatesSection()
+    sessions: SessionsSection | None = None
+    """Keys are silent at times; None: each key has a click in every step."""
     limit: LimitSection = LimitSection()
     flush_windows: bool = False
     """Send one last event per key, far enough ahead in event time to close all windows before it."""
@@ -79,7 +82,15 @@ class GeneratorConfig(Section):
     @property
     def events_per_event_second(self) -> float:
         """Events of all producers and keys in one second of event time."""
-        return max(1, self.keys.regions) * self.keys.pages * self.producers * 1000 / self.step_ms
+        of_a_key = 1000 / self.step_ms
+        if self.sessions is not None:
+            of_a_key *= self.sessions.events / (self.sessions.events + self.silent_rounds)
+        return max(1, self.keys.regions) * self.keys.pages * self.producers * of_a_key
+
+    @property
+    def silent_rounds(self) -> int:
+        """Steps without a click of a key between two of its bursts, so that more than the gap is without one."""
+        return 0 if self.sessions is None else self.sessions.gap // self.step_ms
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -91,6 +102,13 @@ class GeneratorConfig(Section):
             raise ValueError("workload mst has no update in a window; raise update_percent or events_per_window")
         if self.workload == "mst" and self.update_topic == self.topic:
             raise ValueError("update_topic is topic; give updates a topic of their own")
+        if self.sessions is not None and self.workload == "mst":
+            raise ValueError("sessions are of clicks alone; use workload sst, or leave sessions out")
+        if self.sessions is not None and self.sessions.gap < self.step_ms:
+            raise ValueError(
+                f"sessions.gap is shorter than the {self.step_ms} ms between events, so that each would be a session "
+                "of its own; raise it or events_per_window"
+            )
         if self.disorder.share and self.disorder.within < self.step_ms:
             raise ValueError(
                 f"disorder.within is shorter than the {self.step_ms} ms between events and would disorder nothing"

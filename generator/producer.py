@@ -55,25 +55,29 @@ class Counters:
 def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.Plan:
     """What producer ``producer`` is to make; ``start_ms`` is event time zero."""
     keys = config.keys.pages * max(1, config.keys.regions)
-    limits = []
-    if config.limit.events is not None:
-        limits.append(int(shapes.share_of(config.limit.events, producer, config.producers)))
-    if config.limit.windows is not None:
-        limits.append(keys * sst.rounds_before(config.window, config.limit.windows, config.step_ms))
-    return sst.Plan(
+    plan = sst.Plan(
         producer=producer,
         producers=config.producers,
         keys=keys,
         step_ms=config.step_ms,
         start_ms=start_ms,
-        events=min(limits, default=None),
+        events=None,
         seed=config.seed,
         disorder_share=config.disorder.share,
         disorder_ms=config.disorder.within,
         late_share=config.lateness.share,
         late_by_ms=config.lateness.beyond,
         duplicate_share=config.duplicates.share,
+        burst_events=1 if config.sessions is None else config.sessions.events,
+        silent_rounds=config.silent_rounds,
     )
+    limits = []
+    if config.limit.events is not None:
+        limits.append(int(shapes.share_of(config.limit.events, producer, config.producers)))
+    if config.limit.windows is not None:
+        rounds = sst.rounds_before(config.window, config.limit.windows, config.step_ms)
+        limits.append(sst.events_before(plan, rounds))
+    return replace(plan, events=min(limits, default=None))
 
 
 def journal_header(config: GeneratorConfig, target: Target, producer: int | None) -> dict[str, object]:
@@ -86,6 +90,7 @@ def journal_header(config: GeneratorConfig, target: Target, producer: int | None
         "id_prefix": target.id_prefix(config),
         "seed": config.seed,
         "window_ms": config.window,
+        **({} if config.sessions is None else {"sessions": config.sessions.model_dump()}),
     }
 
 
@@ -245,6 +250,8 @@ def flush_windows(
     """Send one event per key, ahead of all event time so far by enough to close every window before it."""
     window_end_ms = (newest_time_ms // config.window + 1) * config.window
     time_ms = window_end_ms + config.disorder.within + config.lateness.beyond + config.window
+    if config.sessions is not None:
+        time_ms += config.sessions.gap
     count = len(target.all_keys)
     batch = sst.Batch(
         list(range(first_number, first_number + count)), list(range(count)), [time_ms] * count, [sst.FLUSH] * count

@@ -155,6 +155,15 @@ class DuplicatesSection(Section):
     share: Share = 0.0
 
 
+class SessionsSection(Section):
+    """Bursts of clicks per key, with silences between them."""
+
+    events: Count
+    """Clicks of a key in a burst, a step apart (a window's length over `events_per_window`)."""
+    gap: Annotated[Milliseconds, Field(gt=0)]
+    """Between two bursts of a key more than this event time passes without a click of it."""
+
+
 class LimitSection(Section):
     """When to end: whichever given limit is reached first; with none, when stopped."""
 

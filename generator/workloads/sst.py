@@ -9,7 +9,10 @@ On top of it, off by default, three departures, decided per event from seeded st
 - *disorder*: a share of events is held back and sent by at most ``disorder_ms`` of event time later than in order.
   Whatever is sent, the newest event time sent before it exceeds its own by at most that bound;
 - *lateness*: a share is held back until the event time has moved on by at least ``disorder_ms + late_by_ms``;
-- *duplicates*: a share is sent twice in a row, with the same id.
+- *duplicates*: a share is sent twice in a row, with the same id;
+- *sessions*: a key has bursts of ``burst_events`` clicks, and none in the ``silent_rounds`` rounds that follow each.
+  Its bursts begin a share of that period later than those of the key before it, so that keys are silent at other times.
+  A round has the clicks of the keys that are not silent; one without any is passed over.
 
 Ids: producer ``k`` of ``n`` makes the ids ``k + 1, k + 1 + n, ...``: shared by all, from 1, without a gap, and
 without a counter that threads or processes would race for (PGVal has one; there the assignment is not reproducible).
@@ -18,6 +21,7 @@ without a counter that threads or processes would race for (PGVal has one; there
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
@@ -60,6 +64,31 @@ class Plan:
     late_share: float = 0.0
     late_by_ms: int = 0
     duplicate_share: float = 0.0
+    burst_events: int = 1
+    silent_rounds: int = 0
+
+    @property
+    def period_rounds(self) -> int:
+        """After so many rounds every key is where it was in its bursts."""
+        return self.burst_events + self.silent_rounds if self.silent_rounds else 1
+
+    def clicks(self) -> list[tuple[int, int]]:
+        """Round and key of each click of the first period, in order."""
+        period = self.period_rounds
+        burst = self.burst_events if self.silent_rounds else 1
+        return [
+            (number, key)
+            for number in range(period)
+            for key in range(self.keys)
+            if (number - key * period // self.keys) % period < burst
+        ]
+
+
+def events_before(plan: Plan, rounds: int) -> int:
+    """How many events the first ``rounds`` rounds have."""
+    periods, rest = divmod(rounds, plan.period_rounds)
+    clicks = plan.clicks()
+    return periods * len(clicks) + sum(number < rest for number, _ in clicks)
 
 
 @dataclass
@@ -90,10 +119,13 @@ class Sequence:
         assert plan.keys > 0
         self.plan = plan
         self._made = 0
-        self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share)
+        self._clicks = plan.clicks()
+        self._in_round = Counter(number for number, _ in self._clicks)
+        self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share or plan.silent_rounds)
         self._ready = Batch([], [], [], [])
         self._taken = 0
-        self._held: list[tuple[int, int]] = []  # a heap of (round after which to send, event)
+        self._held: list[tuple[int, int]] = []  # a heap of (round after which to send, at the latest, event)
+        self._held_late: list[tuple[int, int]] = []  # likewise, at the earliest
         self._newest_round = -1
         self._disorder = seed.stream(plan.seed, "disorder", plan.producer)
         self._duplicates = seed.stream(plan.seed, "duplicates", plan.producer)
@@ -110,16 +142,17 @@ class Sequence:
     def drain(self) -> Batch:
         """End here: what is ready or held back and not yet sent, in the order of being due."""
         rest = self._cut(len(self._ready))
-        held, self._held = sorted(self._held), []
+        held, self._held, self._held_late = sorted(self._held + self._held_late), [], []
         for _, event in held:
-            self._send(rest, event)
+            self._send(rest, event, self._round(event))
         return rest
 
     def _number(self, event: int) -> int:
         return 1 + self.plan.producer + self.plan.producers * event
 
-    def _time_ms(self, event: int) -> int:
-        return self.plan.start_ms + 1 + event // self.plan.keys * self.plan.step_ms
+    def _round(self, event: int) -> int:
+        periods, place = divmod(event, len(self._clicks))
+        return periods * self.plan.period_rounds + self._clicks[place][0]
 
     def _take_regular(self, n: int) -> Batch:
         plan, first = self.plan, self._made
@@ -152,41 +185,50 @@ class Sequence:
     def _make_round(self) -> bool:
         """Add the sends of the next round to ``_ready``; False when the plan has ended and nothing is held."""
         plan, first = self.plan, self._made
-        end = first + plan.keys if plan.events is None else min(first + plan.keys, plan.events)
-        if first >= end:
-            if not self._held:
+        if plan.events is not None and first >= plan.events:
+            if not (self._held or self._held_late):
                 return False
             self._ready = self.drain()
             return True
-        current = first // plan.keys
-        for event in range(first, end):
-            due_round = self._due_round(current)
-            if due_round > current:
-                heapq.heappush(self._held, (due_round, event))
-            else:
-                self._send(self._ready, event)
-        self._made = end
-        # After the round's own events: then an event held for k rounds follows events that are newer by k steps.
-        while self._held and self._held[0][0] <= current:
-            self._send(self._ready, heapq.heappop(self._held)[1])
+        current = self._round(first)
+        end = first + self._in_round[current % plan.period_rounds]
+        # What is due in a round that has no events goes before newer ones.
+        self._release(current - 1)
+        for event in range(first, end if plan.events is None else min(end, plan.events)):
+            self._hold_or_send(event, current)
+        self._made = end if plan.events is None else min(end, plan.events)
+        # After the round's own events: then an event held for k rounds follows events that are newer by k steps. A late
+        # one waits until some event of its round, or of a later one, was sent and not held back itself.
+        self._release(current, self._newest_round)
         return True
 
-    def _due_round(self, current: int) -> int:
+    def _hold_or_send(self, event: int, current: int) -> None:
         plan = self.plan
         draw = self._disorder.random()
         if draw < plan.late_share:
-            return current - (-(plan.disorder_ms + plan.late_by_ms) // plan.step_ms)
-        if draw < plan.late_share + plan.disorder_share:
-            rounds = plan.disorder_ms // plan.step_ms
-            return current + (1 + int(self._disorder.random() * rounds) if rounds else 0)
-        return current
+            due_round = current - (-(plan.disorder_ms + plan.late_by_ms) // plan.step_ms)
+            heapq.heappush(self._held_late, (due_round, event))
+            return
+        rounds = plan.disorder_ms // plan.step_ms
+        if draw < plan.late_share + plan.disorder_share and rounds:
+            heapq.heappush(self._held, (current + 1 + int(self._disorder.random() * rounds), event))
+        else:
+            self._send(self._ready, event, current)
 
-    def _send(self, to: Batch, event: int) -> None:
-        plan, event_round = self.plan, event // self.plan.keys
+    def _release(self, due_round: int, late_due_round: int = -1) -> None:
+        """Send what is due by a round, and the late ones that are due by another, the earliest first."""
+        heaps = ((self._held, due_round), (self._held_late, late_due_round))
+        while due := [held for held, by_round in heaps if held and held[0][0] <= by_round]:
+            _, event = heapq.heappop(min(due))
+            self._send(self._ready, event, self._round(event))
+
+    def _send(self, to: Batch, event: int, event_round: int) -> None:
+        plan = self.plan
         delay_ms = (self._newest_round - event_round) * plan.step_ms
         kind = LATE if delay_ms > plan.disorder_ms else DELAYED if delay_ms > 0 else PLAIN
         self._newest_round = max(self._newest_round, event_round)
-        row = (self._number(event), event % plan.keys, self._time_ms(event))
+        time_ms = plan.start_ms + 1 + event_round * plan.step_ms
+        row = (self._number(event), self._clicks[event % len(self._clicks)][1], time_ms)
         to.add(*row, kind)
         if plan.duplicate_share and self._duplicates.random() < plan.duplicate_share:
             to.add(*row, SECOND_COPY)

@@ -1,44 +1,55 @@
-"""The reference engine's core: event-time windows over partitions, and recovery from progress. Pure, no I/O.
+"""The reference engine's core: an operator over partitions, event time, and recovery from progress. Pure, no I/O.
 
-The operator is PGVal's SST: group by key, tumbling event-time window, answer once with the ids, late events aside.
+`WindowCore` here has tumbling and sliding windows; `sessions`, `passthrough` and `join` have the other operators. All
+group by key, answer once with the ids, and set late events aside; time and recovery are those of `Core`.
 
 Time. A partition's watermark is its newest event time less ``max_disorder_ms``; the operator's is the minimum over
 its partitions, those that are idle left out, and never falls. A window answers when the watermark reaches its end
-plus ``allowed_lateness_ms``; an event that comes for an answered window is late. (Flink's
-``forMonotonousTimestamps`` fires a window [start, end) when a timestamp at or past ``end`` was seen: the same.)
+plus ``allowed_lateness_ms``; an event all of whose windows are answered is late. (Flink's
+``forMonotonousTimestamps`` fires a window [start, end) when a timestamp at or past ``end`` was seen: the same.) An
+event that comes too late for some of its windows is in the others only, as in Flink.
 
 Recovery. A ``Progress`` per partition is all that is ever stored: ``next_offset``, ``closed_through_ms`` (the
 watermark) and ``rebuild_from``, the smallest offset of an event that sits in an open window. To recover, the
-partition is read again from ``rebuild_from``. An event below ``next_offset`` is put back into its window if that
-window was open at ``closed_through_ms``, and is dropped otherwise. That restores the state exactly:
+partition is read again from ``rebuild_from``. An event below ``next_offset`` is put back into those of its windows
+that were open at ``closed_through_ms``, and into no others. That restores the state exactly:
 
-- An event below ``next_offset`` whose window was open at the commit was in that window's state: since the watermark
-  never falls, the window was open when the event was first read too, so the event was not late. It is at or past
-  ``rebuild_from`` by that offset's definition. So everything that was in the state comes back, once.
-- An event below ``next_offset`` whose window was closed at the commit had been answered or sent aside before the
-  commit, and those outputs belong to the same commit. So nothing is answered twice.
+- An event below ``next_offset`` with a window that was open at the commit was in that window's state: since the
+  watermark never falls, the window was open when the event was first read too, so the event did not come late for it.
+  It is at or past ``rebuild_from`` by that offset's definition. So everything that was in the state comes back, once.
+- A window of an event below ``next_offset`` that was closed at the commit had been answered with the event before the
+  commit, or the event had come late for it. What was produced for either belongs to the same commit. So nothing is
+  answered twice. That holds window by window: an event in several may have been answered in one and be open in another.
 
-No window closes before every partition has been read to its ``next_offset`` again, whatever order the partitions
-come in. Thus, with outputs and progress committed atomically, each event is answered or sent aside exactly once, at
-any kill point. With outputs before progress, an output can only come again; with progress before outputs, it can
-only get lost.
+The windows of a session are not known from one event; `sessions` says what else its progress holds, and why that is
+enough. A `passthrough` has no open state, so that its ``rebuild_from`` is its ``next_offset``.
+
+No event at or past a commit is processed before every partition has been read to its ``next_offset`` again, whatever
+order the partitions come in; what comes before is kept. Thus, with outputs and progress committed atomically, each
+event is answered or sent aside exactly once (in each of its windows), at any kill point. With outputs before progress,
+an output can only come again; with progress before outputs, it can only get lost.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Literal
 
+Operator = Literal["tumbling", "sliding", "session", "passthrough"]
 PartitionId = tuple[str, int]
 """Topic and partition."""
 EventId = int | str
-Record = tuple[int, tuple[str, ...], int, EventId]
+Key = tuple[str, ...]
+Record = tuple[int, Key, int, EventId]
 """Offset, key, event time in ms since the epoch, id. A plain tuple: there is one per event."""
 
 BEGINNING_MS: Final = -(1 << 62)
 """A watermark before all time: nothing is closed."""
+NEVER_MS: Final = 1 << 62
+"""A watermark after all time."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +59,16 @@ class Progress:
     next_offset: int
     rebuild_from: int
     closed_through_ms: int
+    stragglers: tuple[tuple[int, int], ...] = ()
+    """Sessions only: offset of each event of an open session that was behind the watermark, and that watermark."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """The answer of one cell: the ids of its events in the order read, with their event times in ms."""
+    """The answer of one cell: the ids of its events in the order read, with their event times in ms.
+
+    A passthrough's cell is one event, and starts and ends at its time.
+    """
 
     window_start_ms: int
     window_end_ms: int
@@ -63,7 +79,7 @@ class Result:
 
 @dataclass(frozen=True)
 class LateEvent:
-    """An event that came after its window had answered."""
+    """An event that came after its windows had answered."""
 
     key: tuple[str, ...]
     id: EventId
@@ -71,85 +87,89 @@ class LateEvent:
 
 
 @dataclass
-class _Cell:
-    first_offset: int
-    ids: list[EventId] = field(default_factory=list)
-    times_ms: array[int] = field(default_factory=lambda: array("q"))
+class Partition:
+    """What a core knows of a partition; operators read it."""
 
-
-@dataclass
-class _Partition:
+    id: PartitionId
     next_offset: int
     closed_through_ms: int
     recovering: Progress | None
+    """Where it is to be read to, until all partitions have been."""
     newest_ms: int = BEGINNING_MS
     idle: bool = False
-    cells: dict[tuple[int, tuple[str, ...]], _Cell] = field(default_factory=dict)
+    held: list[Record] = field(default_factory=list)
+    """Records past the commit, read while some partition is not back there."""
+    held_through: int = 0
 
 
-class WindowCore:
-    """Open windows of the partitions of one instance. All durations are milliseconds of event time."""
+class Core(ABC):
+    """Partitions of one instance, their watermark and their recovery. All durations are milliseconds of event time."""
 
-    def __init__(self, size_ms: int, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
-        assert size_ms > 0
-        self._size_ms = size_ms
+    def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
         self._max_disorder_ms = max_disorder_ms
         self._allowed_lateness_ms = allowed_lateness_ms
-        self._partitions: dict[PartitionId, _Partition] = {}
+        self._partitions: dict[PartitionId, Partition] = {}
         self._answers: list[Result | LateEvent] = []
         self._alarm_ms = BEGINNING_MS
+        self._recovering = False
 
     def assign(self, partition: PartitionId, progress: Progress) -> None:
         """Take on a partition. Records must then come from ``progress.rebuild_from`` on."""
         behind = progress.rebuild_from < progress.next_offset
         start = progress.rebuild_from if behind else progress.next_offset
-        self._partitions[partition] = _Partition(start, progress.closed_through_ms, progress if behind else None)
+        state = Partition(partition, start, progress.closed_through_ms, progress if behind else None)
+        self._partitions[partition] = state
+        self._assigned(state, progress)
+        self._recovering = self._recovering or behind
         self._alarm_ms = BEGINNING_MS
 
     def revoke(self, partition: PartitionId) -> None:
         """Forget a partition, with the windows that its events are in."""
-        del self._partitions[partition]
+        self._forget(self._partitions.pop(partition))
         self._alarm_ms = BEGINNING_MS
+        self._end_recovery()
 
     def reset(self) -> None:
         """Forget everything, answers included: what a kill does."""
-        self._partitions.clear()
+        for partition in list(self._partitions):
+            self._forget(self._partitions.pop(partition))
         self._answers.clear()
         self._alarm_ms = BEGINNING_MS
+        self._recovering = False
 
     def process(self, partition: PartitionId, records: Iterable[Record]) -> None:
         """Read records of one partition, in offset order."""
         state = self._partitions[partition]
         state.idle = False
-        size, grace, disorder = self._size_ms, self._allowed_lateness_ms, self._max_disorder_ms
-        cells, closed, newest = state.cells, state.closed_through_ms, state.newest_ms
-        for offset, key, time_ms, event_id in records:
-            if state.recovering is not None and offset >= state.recovering.next_offset:
+        put, disorder, newest = self._put, self._max_disorder_ms, state.newest_ms
+        for record in records:
+            offset, key, time_ms, event_id = record
+            if self._recovering:
+                if state.recovering is not None and offset < state.recovering.next_offset:
+                    self._put_back(state, record)
+                    state.newest_ms = newest = max(newest, time_ms)
+                    state.next_offset = offset + 1
+                    continue
                 self.read_through(partition, offset)
-                closed = state.closed_through_ms
-            end = (time_ms // size + 1) * size
-            if end + grace > closed:
-                cell = cells.get((end, key))
-                if cell is None:
-                    cell = cells[end, key] = _Cell(offset)
-                cell.ids.append(event_id)
-                cell.times_ms.append(time_ms)
-            elif state.recovering is None:
+                if self._recovering:
+                    state.held.append(record)
+                    continue
+            if not put(state, offset, key, time_ms, event_id):
                 self._answers.append(LateEvent(key, event_id, time_ms))
             state.next_offset = offset + 1
             if time_ms > newest:
                 state.newest_ms = newest = time_ms
                 if time_ms - disorder >= self._alarm_ms:
                     self.advance()
-                    closed = state.closed_through_ms
 
     def read_through(self, partition: PartitionId, next_offset: int) -> None:
         """Everything below ``next_offset`` has been read, also where offsets without a record end the partition."""
         state = self._partitions[partition]
-        state.next_offset = max(state.next_offset, next_offset)
-        if state.recovering is not None and state.next_offset >= state.recovering.next_offset:
-            state.recovering = None
-            self.advance()
+        if state.held:
+            state.held_through = max(state.held_through, next_offset)
+        else:
+            state.next_offset = max(state.next_offset, next_offset)
+        self._end_recovery()
 
     def set_idle(self, partition: PartitionId) -> None:
         """Leave the partition out of the watermark until its next record."""
@@ -157,26 +177,24 @@ class WindowCore:
         self.advance()
 
     def advance(self) -> None:
-        """Move the watermark as far as the partitions allow, and answer the windows that it closes."""
+        """Move the watermark as far as the partitions allow, and answer what it closes."""
         active = [p for p in self._partitions.values() if not p.idle]
-        if not active or any(p.recovering is not None for p in self._partitions.values()):
+        if not active or self._recovering:
             return
         watermark = min(p.newest_ms for p in active) - self._max_disorder_ms
         if watermark < self._alarm_ms:
             return
         for p in self._partitions.values():
             p.closed_through_ms = max(p.closed_through_ms, watermark)
-        grace, size = self._allowed_lateness_ms, self._size_ms
-        # What is closed, and so what is late, changes only where the watermark reaches an end plus the grace.
-        self._alarm_ms = ((watermark - grace) // size + 1) * size + grace
+        self._alarm_ms = self._next_alarm(watermark)
         self._answer_closed()
 
     def close_all(self) -> None:
-        """Close every window that is open, as at the end of all input."""
-        ends = [end for p in self._partitions.values() for end, _ in p.cells]
-        if ends:
+        """Close everything that is open, as at the end of all input."""
+        end = self._last_end()
+        if end is not None:
             for p in self._partitions.values():
-                p.closed_through_ms = max(p.closed_through_ms, max(ends) + self._allowed_lateness_ms)
+                p.closed_through_ms = max(p.closed_through_ms, end + self._allowed_lateness_ms)
             self._answer_closed()
 
     def take(self) -> list[Result | LateEvent]:
@@ -190,31 +208,123 @@ class WindowCore:
         A partition that is still recovering has what it had.
         """
         assert not self._answers, "progress without its answers would lose them"
-        return {
-            partition: state.recovering
-            or Progress(
-                state.next_offset,
-                min((cell.first_offset for cell in state.cells.values()), default=state.next_offset),
-                state.closed_through_ms,
-            )
-            for partition, state in self._partitions.items()
-        }
+        return {partition: state.recovering or self._progress(state) for partition, state in self._partitions.items()}
 
     @property
     def recovering(self) -> bool:
         """Whether some partition has not been read up to where it had been."""
-        return any(p.recovering is not None for p in self._partitions.values())
+        return self._recovering
 
     def next_offset(self, partition: PartitionId) -> int:
-        """The offset after the last one read."""
+        """The offset after the last one processed."""
         return self._partitions[partition].next_offset
 
+    def _end_recovery(self) -> None:
+        """Once every partition is back where it had been, go on with what came meanwhile."""
+        if not self._recovering or any(
+            p.recovering is not None and p.next_offset < p.recovering.next_offset for p in self._partitions.values()
+        ):
+            return
+        self._recovering = False
+        self._recovered()
+        for p in self._partitions.values():
+            p.recovering = None
+        self.advance()
+        for p in list(self._partitions.values()):
+            held, p.held = p.held, []
+            if held:
+                self.process(p.id, held)
+                self.read_through(p.id, p.held_through)
+
+    def _progress(self, state: Partition) -> Progress:
+        return Progress(state.next_offset, self._first_offset(state), state.closed_through_ms)
+
+    @abstractmethod
+    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+        """Take an event into the state, or answer it. False: it is late."""
+
+    @abstractmethod
+    def _put_back(self, state: Partition, record: Record) -> None:
+        """Take an event that was read before the commit into the state, as far as it was in it then."""
+
+    @abstractmethod
     def _answer_closed(self) -> None:
-        merged: dict[tuple[int, tuple[str, ...]], tuple[list[EventId], array[int]]] = {}
+        """Answer what the partitions' watermarks have closed."""
+
+    @abstractmethod
+    def _next_alarm(self, watermark: int) -> int:
+        """The smallest watermark above this one at which something closes, or comes to be late."""
+
+    @abstractmethod
+    def _last_end(self) -> int | None:
+        """The largest end of what is open."""
+
+    @abstractmethod
+    def _first_offset(self, state: Partition) -> int:
+        """The smallest offset of an event of the partition in open state; its next offset where there is none."""
+
+    @abstractmethod
+    def _forget(self, state: Partition) -> None:
+        """Drop the events of the partition."""
+
+    @abstractmethod
+    def _assigned(self, state: Partition, progress: Progress) -> None:
+        """Prepare for the partition's events."""
+
+    @abstractmethod
+    def _recovered(self) -> None:
+        """All that was in the state has been put back."""
+
+
+@dataclass
+class _Cell:
+    first_offset: int
+    ids: list[EventId] = field(default_factory=list)
+    times_ms: array[int] = field(default_factory=lambda: array("q"))
+
+
+_CellKey = tuple[int, Key]
+"""End of the window, and key."""
+
+
+class WindowCore(Core):
+    """Windows of ``size_ms`` that start every ``slide_ms``, from the epoch; without it they tumble."""
+
+    def __init__(
+        self, size_ms: int, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0, *, slide_ms: int | None = None
+    ) -> None:
+        super().__init__(max_disorder_ms, allowed_lateness_ms)
+        self._size_ms = size_ms
+        self._slide_ms = size_ms if slide_ms is None else slide_ms
+        assert 0 < self._slide_ms <= size_ms
+        self._cells: dict[PartitionId, dict[_CellKey, _Cell]] = {}
+
+    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+        cells, closed = self._cells[state.id], state.closed_through_ms - self._allowed_lateness_ms
+        end = time_ms - time_ms % self._slide_ms + self._size_ms
+        if end <= closed:
+            return False
+        # Of the windows before the last, the event is in those that hold its time and are open.
+        if closed < time_ms:
+            closed = time_ms
+        while end > closed:
+            cell = cells.get((end, key))
+            if cell is None:
+                cell = cells[end, key] = _Cell(offset)
+            cell.ids.append(event_id)
+            cell.times_ms.append(time_ms)
+            end -= self._slide_ms
+        return True
+
+    def _put_back(self, state: Partition, record: Record) -> None:
+        self._put(state, *record)
+
+    def _answer_closed(self) -> None:
+        merged: dict[_CellKey, tuple[list[EventId], array[int]]] = {}
         for state in self._partitions.values():
-            limit = state.closed_through_ms - self._allowed_lateness_ms
-            for cell_key in [c for c in state.cells if c[0] <= limit]:
-                cell = state.cells.pop(cell_key)
+            cells, limit = self._cells[state.id], state.closed_through_ms - self._allowed_lateness_ms
+            for cell_key in [c for c in cells if c[0] <= limit]:
+                cell = cells.pop(cell_key)
                 ids, times_ms = merged.setdefault(cell_key, ([], array("q")))
                 ids.extend(cell.ids)
                 times_ms.extend(cell.times_ms)
@@ -226,3 +336,23 @@ class WindowCore:
     def _result(self, whole: Result) -> Result | None:
         """What to answer for a window with these events; None: nothing."""
         return whole
+
+    def _next_alarm(self, watermark: int) -> int:
+        since = watermark - self._allowed_lateness_ms - self._size_ms
+        return (since // self._slide_ms + 1) * self._slide_ms + self._size_ms + self._allowed_lateness_ms
+
+    def _last_end(self) -> int | None:
+        return max((end for cells in self._cells.values() for end, _ in cells), default=None)
+
+    def _first_offset(self, state: Partition) -> int:
+        return min((cell.first_offset for cell in self._cells[state.id].values()), default=state.next_offset)
+
+    def _assigned(self, state: Partition, progress: Progress) -> None:
+        del progress
+        self._cells[state.id] = {}
+
+    def _recovered(self) -> None:
+        """Events went into their windows as they came."""
+
+    def _forget(self, state: Partition) -> None:
+        del self._cells[state.id]

@@ -14,9 +14,11 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
 from testbed.engines import wire
-from testbed.engines.core import LateEvent, PartitionId, Record, Result, WindowCore
+from testbed.engines.core import Core, LateEvent, PartitionId, Record, Result, WindowCore
 from testbed.engines.join import JoinCore, is_right
 from testbed.engines.mutations import Emission
+from testbed.engines.passthrough import PassthroughCore
+from testbed.engines.sessions import SessionCore
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_sink, produce, producer_options
 
@@ -47,12 +49,16 @@ def log(text: str) -> None:
     sys.stdout.flush()
 
 
-def core_of(settings: EngineSettings) -> WindowCore:
+def core_of(settings: EngineSettings) -> Core:
     """The operator that the settings ask for."""
-    times = (settings.window_ms, settings.max_disorder_ms, settings.allowed_lateness_ms)
+    bounds = (settings.max_disorder_ms, settings.allowed_lateness_ms)
+    if settings.operator == "passthrough":
+        return PassthroughCore(*bounds)
+    if settings.gap_ms is not None:
+        return SessionCore(settings.gap_ms, *bounds)
     if settings.join is None or settings.right_prefix is None:
-        return WindowCore(*times)
-    return JoinCore(*times, join=settings.join, right_prefix=settings.right_prefix)
+        return WindowCore(settings.window_ms, *bounds, slide_ms=settings.slide_ms)
+    return JoinCore(settings.window_ms, *bounds, join=settings.join, right_prefix=settings.right_prefix)
 
 
 class Job:
@@ -134,6 +140,7 @@ class Job:
     def _read(self) -> None:
         by_partition: dict[PartitionId, list[Record]] = {}
         ends: list[tuple[PartitionId, int]] = []
+        ends_of_left_out: dict[PartitionId, int] = {}
         for message in self._consumer.consume(self._settings.poll_records_max, self._settings.poll_seconds):
             error, offset = message.error(), message.offset()
             partition = (message.topic() or "", message.partition() or 0)
@@ -149,11 +156,15 @@ class Job:
             record = decoder.decode(offset or 0, message.value())
             if record is None:
                 self._reject(message)
+            elif isinstance(record, wire.LeftOut):
+                ends_of_left_out[partition] = record.offset + 1
             else:
                 by_partition.setdefault(partition, []).append(record)
         for partition, records in by_partition.items():
             self._at_end_since.pop(partition, None)
             self._core.process(partition, records)
+        for partition, offset in ends_of_left_out.items():
+            self._core.read_through(partition, offset)
         for partition, offset in ends:
             self._at_end(partition, offset)
         self._notice_idle()
@@ -194,32 +205,47 @@ class Job:
             if isinstance(planned, LateEvent):
                 self._sink.accept(self._late(planned))
             elif planned.aborted:
-                self._abort(self._result(planned.result))
+                self._abort(self._results(planned.result))
             elif planned.delay_seconds > 0:
                 due = time.monotonic() + planned.delay_seconds
                 heapq.heappush(self._delayed, (due, next(self._serial), planned))
             else:
-                self._sink.accept(self._result(planned.result))
+                self._accept(planned.result)
 
     def _release_delayed(self, now: float) -> None:
         while self._delayed and self._delayed[0][0] <= now:
-            self._sink.accept(self._result(heapq.heappop(self._delayed)[2].result))
+            self._accept(heapq.heappop(self._delayed)[2].result)
 
-    def _abort(self, output: Output) -> None:
-        """Produce ``output`` in a transaction of its own, and abort that."""
+    def _accept(self, result: Result) -> None:
+        for output in self._results(result):
+            self._sink.accept(output)
+
+    def _abort(self, outputs: Iterable[Output]) -> None:
+        """Produce ``outputs`` in a transaction of their own, and abort that."""
         if self._aborter is None:
             options = {**producer_options(self._settings), "transactional.id": f"{self._name}-abort"}
             self._aborter = Producer(options)
             self._aborter.init_transactions()
         self._aborter.begin_transaction()
-        produce(self._aborter, output)
+        for output in outputs:
+            produce(self._aborter, output)
         self._aborter.flush()
         self._aborter.abort_transaction()
 
-    def _result(self, result: Result) -> Output:
+    def _results(self, result: Result) -> list[Output]:
         settings = self._settings
+        if settings.operator == "passthrough":
+            return [
+                Output(
+                    settings.output,
+                    wire.key_bytes(result.key),
+                    wire.event_bytes(event_id, result.key, time_ms, settings.key_fields),
+                    time_ms,
+                )
+                for event_id, time_ms in zip(result.ids, result.times_ms, strict=True)
+            ]
         value = wire.result_bytes(result, settings.key_fields, settings.right_prefix)
-        return Output(settings.output, wire.key_bytes(result.key), value)
+        return [Output(settings.output, wire.key_bytes(result.key), value)]
 
     def _late(self, event: LateEvent) -> Output:
         settings = self._settings
@@ -283,7 +309,7 @@ class Job:
             self._core.assign(partition, progress)
             is_left = self._settings.join is None or partition[0] == self._settings.inputs[0]
             prefix = None if is_left else self._settings.right_prefix
-            self._decoders[partition] = wire.Decoder(self._settings.key_fields, prefix)
+            self._decoders[partition] = wire.Decoder(self._settings.key_fields, prefix, self._settings.where)
             starts.append(TopicPartition(*partition, progress.rebuild_from))
         self._consumer.assign(starts)
 

@@ -26,7 +26,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with TruthWriter(settings.truth / f"truth-{parsed.instance}.jsonl") as truth:
 
         def dishonest(answers: Sequence[Result | LateEvent]) -> Iterable[Emission | LateEvent]:
-            outcome = mutations.mutate(answers, settings.rates(), settings.mutation_seed)
+            outcome = mutations.mutate(
+                answers,
+                settings.rates(),
+                settings.mutation_seed,
+                operator=settings.operator,
+                moved_ms=settings.window_ms,
+            )
             truth.write(outcome.deeds)
             return outcome.emissions
 

@@ -11,8 +11,8 @@ another split of partitions, the mutant does the same to the same cell. Classes 
 | duplicate        | an id twice in its result                               | duplicate                             |
 | duplicate_result | a result produced twice                                 | duplicate                             |
 | alter            | an id replaced by one that no input has                 | missing, and unknown_id               |
-| misplace         | an id moved to another cell of its window               | missing, and misplaced in the other   |
-| misplace_copy    | an id put into another cell of its window as well       | misplaced in the other                |
+| misplace         | an id moved to another cell (below)                     | missing, and misplaced in the other   |
+| misplace_copy    | an id put into another cell (below) as well             | misplaced in the other                |
 | invent           | an id added that no input has                           | unknown_id                            |
 | late_route       | an id sent to the late topic in place of the result     | late (handled)                        |
 | delay            | a result produced ``seconds`` later                     | none; with ``beyond`` suspected first |
@@ -21,7 +21,12 @@ another split of partitions, the mutant does the same to the same cell. Classes 
 
 At most one mutation befalls a result, and an id only where none befell its result; so the classes add up. An id is
 misplaced into the next result of its window by key that no result mutation befell; where there is none, nothing is
-done. Delays are kept in memory: an engine killed while it delays a result loses it.
+done. In sliding windows an id has a cell in each window that holds it, and is mutated in each by itself. Windows of
+sessions have no cells in common: there an id is misplaced into the next session that is answered at the same time,
+which after a kill may be another one. A passthrough's result is one event, so that dropping its id is to produce
+nothing; misplaced, it is produced with another event time, ``moved_ms`` later. Second copies that a producer sends are
+results of their own there, alike to the last: all of them have the same fate, and the truth tells it once. Delays are
+kept in memory: an engine killed while it delays a result loses it.
 """
 
 from __future__ import annotations
@@ -33,7 +38,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from testbed.engines.core import EventId, LateEvent, Result
+from testbed.engines.core import EventId, LateEvent, Operator, Result
 
 
 class Mutation(StrEnum):
@@ -126,8 +131,22 @@ class Rates:
     delay_beyond_seconds: float = 0.0
 
 
-def mutate(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Outcome:
-    """Mutate honest answers. Results of one window must come in one call, as ``WindowCore.take`` gives them."""
+def mutate(
+    answers: Sequence[Result | LateEvent],
+    rates: Rates,
+    seed: int,
+    *,
+    operator: Operator = "tumbling",
+    moved_ms: int = 0,
+) -> Outcome:
+    """Mutate honest answers. Results of one window must come in one call, as ``Core.take`` gives them.
+
+    ``moved_ms``: by how much event time a passthrough's results are misplaced.
+    """
+    if operator == "session":
+        return _mutate_sessions(answers, rates, seed)
+    if operator == "passthrough":
+        return _mutate_events(answers, rates, seed, moved_ms)
     emissions: list[Emission | LateEvent] = []
     deeds: list[Deed] = []
     window: list[Result] = []
@@ -143,16 +162,47 @@ def mutate(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Ou
     return Outcome(tuple(emissions), tuple(deeds))
 
 
+def _mutate_sessions(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Outcome:
+    emissions: list[Emission | LateEvent] = [answer for answer in answers if isinstance(answer, LateEvent)]
+    deeds: list[Deed] = []
+    _mutate_window([answer for answer in answers if isinstance(answer, Result)], rates, seed, emissions, deeds)
+    return Outcome(tuple(emissions), tuple(deeds))
+
+
+def _mutate_events(answers: Sequence[Result | LateEvent], rates: Rates, seed: int, moved_ms: int) -> Outcome:
+    """One result at a time: where it is misplaced to is no result of the engine, but its own at another time."""
+    emissions: list[Emission | LateEvent] = []
+    deeds: list[Deed] = []
+    for answer in answers:
+        if isinstance(answer, LateEvent):
+            emissions.append(answer)
+        else:
+            start, end = answer.window_start_ms + moved_ms, answer.window_end_ms + moved_ms
+            elsewhere = _Edit(replace(answer, window_start_ms=start, window_end_ms=end))
+            _mutate_window([answer], rates, seed, emissions, deeds, elsewhere)
+            times_ms = tuple(time_ms + moved_ms for time_ms in elsewhere.times_ms)
+            emissions.append(Emission(replace(elsewhere.result, ids=tuple(elsewhere.ids), times_ms=times_ms)))
+    # What has lost its id is no record.
+    return Outcome(tuple(e for e in emissions if isinstance(e, LateEvent) or e.result.ids), tuple(deeds))
+
+
 def _mutate_window(
-    window: list[Result], rates: Rates, seed: int, emissions: list[Emission | LateEvent], deeds: list[Deed]
+    window: list[Result],
+    rates: Rates,
+    seed: int,
+    emissions: list[Emission | LateEvent],
+    deeds: list[Deed],
+    elsewhere: _Edit | None = None,
 ) -> None:
+    """``elsewhere``: where ids are misplaced to, if not into the next result."""
     fates = [_chosen(OF_A_RESULT, rates, _draw(seed, "cell", r.window_start_ms, r.key)) for r in window]
     untouched = [i for i, fate in enumerate(fates) if fate is None]
     edits = {i: _Edit(window[i]) for i in untouched}
     for i, (result, fate) in enumerate(zip(window, fates, strict=True)):
         if fate is None:
             others = [j for j in untouched if j > i] + [j for j in untouched if j < i]
-            _mutate_ids(edits[i], edits[others[0]] if others else None, rates, seed, emissions, deeds)
+            other = elsewhere or (edits[others[0]] if others else None)
+            _mutate_ids(edits[i], other, rates, seed, emissions, deeds)
         else:
             emissions.extend(_fulfil(result, fate, rates))
             transient = "missing" if fate is Mutation.DELAY_BEYOND else None

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
+from testbed.engines.core import Operator
 from testbed.engines.join import Join, side_prefix
 from testbed.engines.mutations import Mutation, Rates
 
@@ -57,8 +58,17 @@ class Clock:
         }
 
 
+class Where(BaseModel):
+    """The events that a filter lets through: those whose field has one of some values."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    field: str
+    one_of: tuple[StrictStr | StrictBool | StrictInt | StrictFloat, ...] = Field(min_length=1)
+
+
 class EngineSettings(BaseModel):
-    """Topics, window, guarantee and the knobs that a fault experiment turns. Durations carry their unit."""
+    """Topics, operator, window, guarantee and the knobs that a fault experiment turns. Durations carry their unit."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
@@ -78,7 +88,16 @@ class EngineSettings(BaseModel):
     guarantee: Guarantee = "exactly_once"
     key_fields: tuple[str, ...] = ("page",)
     """Fields that events are grouped by; results carry them under the same names."""
+    operator: Operator = "tumbling"
+    """What is done with events. A passthrough answers each by itself, with id, key and time; none is late."""
     window_ms: int = Field(default=60_000, gt=0)
+    """Length of a tumbling or sliding window. Operator `passthrough`: how far in event time the mutant misplaces."""
+    slide_ms: int | None = Field(default=None, gt=0)
+    """With operator `sliding`: distance of the starts of neighbouring windows."""
+    gap_ms: int | None = Field(default=None, gt=0)
+    """With operator `session`: a longer pause between two events of a key ends its session."""
+    where: Where | None = None
+    """With operator `passthrough`: the events that are answered; None: all."""
     max_disorder_ms: int = Field(default=0, ge=0)
     allowed_lateness_ms: int = Field(default=0, ge=0)
     """Event time by which a window answers after its end; it answers once."""
@@ -108,6 +127,21 @@ class EngineSettings(BaseModel):
     def right_prefix(self) -> str | None:
         """With `join`: what the ids of the right input begin with, within the engine."""
         return None if self.join is None else side_prefix(self.inputs[1])
+
+    @model_validator(mode="after")
+    def _fits_the_operator(self) -> Self:
+        for name, operator in (("slide_ms", "sliding"), ("gap_ms", "session")):
+            if (getattr(self, name) is not None) != (self.operator == operator):
+                raise ValueError(f"{name} goes with operator {operator}: give both or neither")
+        if self.slide_ms is not None and self.slide_ms > self.window_ms:
+            raise ValueError("slide_ms is above window_ms, so that events between two windows would be in none")
+        if self.where is not None and self.operator != "passthrough":
+            raise ValueError("where goes with operator passthrough: leave it out")
+        if self.join is not None and self.operator != "tumbling":
+            raise ValueError("join goes with operator tumbling: leave one of the two out")
+        if self.operator == "sliding" and Mutation.LATE_ROUTE in self.mutations:
+            raise ValueError("a late event is late for all its windows: leave late_route out with operator sliding")
+        return self
 
     @model_validator(mode="after")
     def _two_inputs_to_join(self) -> Self:

@@ -30,6 +30,8 @@ from testbed.engines.settings import EngineSettings
 _QUEUE_FULL_WAIT_SECONDS = 0.05
 _CALL_TIMEOUT_SECONDS = 5.0
 _TRIES_MAX = 12
+_METADATA_BYTES_MAX = 4096
+"""A broker's default (`offset.metadata.max.bytes`)."""
 
 
 class RetryFromCommitted(Exception):
@@ -47,6 +49,8 @@ class Output:
     topic: str
     key: bytes | None
     value: bytes
+    timestamp_ms: int | None = None
+    """The record's timestamp; None: when it is produced."""
 
 
 Commit = Mapping[PartitionId, Progress]
@@ -82,10 +86,20 @@ def open_sink(settings: EngineSettings, consumer: Consumer, name: str, stopping:
 
 
 def to_offsets(progress: Commit) -> list[TopicPartition]:
-    """Progress as offsets with metadata."""
+    """Progress as offsets with metadata. Raises DeliveryError where a broker would refuse it as too long."""
     offsets = []
     for (topic, partition), p in sorted(progress.items()):
-        metadata = json.dumps({"rebuild_from": p.rebuild_from, "closed_through_ms": p.closed_through_ms})
+        data: dict[str, Any] = {"rebuild_from": p.rebuild_from, "closed_through_ms": p.closed_through_ms}
+        if p.stragglers:
+            data["stragglers"] = [
+                [offset - p.rebuild_from, p.closed_through_ms - closed] for offset, closed in p.stragglers
+            ]
+        metadata = json.dumps(data, separators=(",", ":"))
+        if len(metadata) > _METADATA_BYTES_MAX:
+            raise DeliveryError(
+                f"{topic}-{partition}: {len(p.stragglers)} events of open sessions came behind the watermark, more "
+                "than a commit can hold: raise max_disorder_ms."
+            )
         offsets.append(TopicPartition(topic, partition, p.next_offset, metadata))
     return offsets
 
@@ -97,7 +111,9 @@ def from_offset(offset: TopicPartition, beginning: int) -> Progress:
     if not offset.metadata:
         return Progress(offset.offset, offset.offset, BEGINNING_MS)
     data = json.loads(offset.metadata)
-    return Progress(offset.offset, data["rebuild_from"], data["closed_through_ms"])
+    rebuild_from, closed = data["rebuild_from"], data["closed_through_ms"]
+    stragglers = tuple((rebuild_from + after, closed - before) for after, before in data.get("stragglers", ()))
+    return Progress(offset.offset, rebuild_from, closed, stragglers)
 
 
 def producer_options(settings: EngineSettings) -> dict[str, Any]:
@@ -117,7 +133,11 @@ def produce(producer: Producer, output: Output, report: Any = None) -> None:
     """Queue one output, waiting while the queue is full."""
     while True:
         try:
-            producer.produce(output.topic, output.value, output.key, on_delivery=report)
+            if output.timestamp_ms is None:
+                producer.produce(output.topic, output.value, output.key, on_delivery=report)
+            else:
+                timestamp = max(0, output.timestamp_ms)  # Kafka has none before 1970
+                producer.produce(output.topic, output.value, output.key, on_delivery=report, timestamp=timestamp)
             return
         except BufferError:
             producer.poll(_QUEUE_FULL_WAIT_SECONDS)

@@ -10,27 +10,38 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from generator.wire import json_bytes, timestamp_text
 from testbed.engines.core import EventId, LateEvent, Record, Result
 from testbed.engines.join import is_right
 
+if TYPE_CHECKING:
+    from testbed.engines.settings import Where
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+class LeftOut(NamedTuple):
+    """An event that a filter does not let through."""
+
+    offset: int
 
 
 class Decoder:
     """Decodes click events; one per partition, since consecutive events often share their time."""
 
-    def __init__(self, key_fields: Sequence[str], prefix: str | None = None) -> None:
+    def __init__(self, key_fields: Sequence[str], prefix: str | None = None, where: Where | None = None) -> None:
         """``prefix``: put before every id, which is text then."""
+        self._field = None if where is None else where.field
+        self._lets_through = frozenset(() if where is None else map(_comparable, where.one_of))
         self._prefix = prefix
         self._key_fields = tuple(key_fields)
         self._single = self._key_fields[0] if len(self._key_fields) == 1 else None
         self._text = ""
         self._ms = 0
 
-    def decode(self, offset: int, value: bytes | None) -> Record | None:
+    def decode(self, offset: int, value: bytes | None) -> Record | LeftOut | None:
         """The event in ``value``; None where there is none."""
         if value is None:
             return None
@@ -46,6 +57,8 @@ class Decoder:
             return None
         if type(event_id) is not int and type(event_id) is not str:
             return None
+        if self._field is not None and _comparable(event.get(self._field)) not in self._lets_through:
+            return LeftOut(offset)
         return (offset, key, self._ms, event_id if self._prefix is None else f"{self._prefix}{event_id}")
 
 
@@ -79,6 +92,15 @@ def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | 
     )
 
 
+def event_bytes(event_id: EventId, key: tuple[str, ...], time_ms: int, key_fields: Sequence[str]) -> bytes:
+    """What a passthrough makes of an event: its id, time and key, and nothing else."""
+    return b'{"id":%b,"timestamp":"%b",%b}' % (
+        json_bytes(event_id),
+        timestamp_text(time_ms),
+        _fields(key, key_fields),
+    )
+
+
 def late_bytes(event: LateEvent, key_fields: Sequence[str], right_prefix: str | None = None) -> bytes:
     """A ``ClickUpdateEvent`` record of a late click, or of a late update."""
     if right_prefix is not None and is_right(event.id, right_prefix):
@@ -98,6 +120,13 @@ def _bare(event_id: EventId, prefix: str) -> EventId:
     """An id of the right input as its events have it."""
     text = str(event_id).removeprefix(prefix)
     return int(text) if text.isdigit() else text
+
+
+def _comparable(value: object) -> object:
+    """A JSON scalar as something that equals only its like: true is no 1, and a number is one by its value."""
+    if isinstance(value, bool):
+        return ("bool", value)
+    return value if isinstance(value, str | int | float) else None
 
 
 def _fields(key: tuple[str, ...], key_fields: Sequence[str]) -> bytes:

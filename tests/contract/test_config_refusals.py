@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from validator.cli.refused import CONFIG_INIT, REFUSED
-from validator.config.built import COMBINATIONS, NOT_BUILT, refusals
-from validator.config.errors import ConfigError
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.config.reference import render
+from validator.oracles.kinds import built, refusals, unbuilt
+from validator.settings.errors import ConfigError
 
 pytestmark = pytest.mark.contract
 
@@ -45,12 +45,15 @@ def test_the_contracts_example_loads_with_the_contracts_defaults() -> None:
         assert getattr(bare, part) == getattr(config, part), part
 
 
+KINDS = " or ".join((", ".join([*built()][:-1]), [*built()][-1]))
+
 NOT_BUILT_SENTENCES = {
     "inputs.0.format=avro": "inputs[0].format (from --set inputs.0.format): avro is not built yet; use json.",
     "outputs.0.format=raw": "outputs[0].format (from --set outputs.0.format): raw is not built yet; use json.",
     "late.0.format=csv": "late[0].format (from --set late.0.format): csv is not built yet; use json.",
     "outputs.0.emission=cumulative": (
-        "outputs[0].emission (from --set outputs.0.emission): cumulative is not built yet; use final or incremental."
+        "outputs[0].emission (from --set outputs.0.emission): cumulative is not built yet for windows; "
+        "use final or incremental."
     ),
     "outputs.0.evidence=digest": (
         "outputs[0].evidence (from --set outputs.0.evidence): digest is not built yet; use ids or id."
@@ -58,8 +61,8 @@ NOT_BUILT_SENTENCES = {
     "timing.lateness_scope=topic": (
         "timing.lateness_scope (from --set timing.lateness_scope): topic is not built yet; use partition."
     ),
-    "oracle={kind: session_window, gap: 30s}": (
-        "oracle.kind (from --set oracle): session_window is not built yet; use tumbling_window or windowed_join."
+    "oracle={kind: interval_join, within: 30s}": (
+        f"oracle.kind (from --set oracle): interval_join is not built yet; use {KINDS}."
     ),
     "oracle.values=[count]": (
         "oracle.values (from --set oracle.values): checking of values is not built yet; leave it out."
@@ -75,18 +78,14 @@ def test_what_is_not_built_is_refused_with_one_sentence(assignment: str) -> None
     assert problems(assignment) == (f"c.yaml: {NOT_BUILT_SENTENCES[assignment]}",)
 
 
-@pytest.mark.parametrize("kind", sorted(NOT_BUILT["oracle.kind"]))
+@pytest.mark.parametrize("kind", sorted(unbuilt()))
 def test_every_oracle_of_the_contract_that_is_not_built_says_so(kind: str) -> None:
-    said = (
-        f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not built yet; use tumbling_window or windowed_join."
-    )
+    said = f"c.yaml: oracle.kind (from --set oracle.kind): {kind} is not built yet; use {KINDS}."
     assert problems(f"oracle.kind={kind}") == (said,)
 
 
 RULES = {
-    "oracle.kind=nope": (
-        "oracle.kind (from --set oracle.kind): 'nope' is not one of its values; use tumbling_window or windowed_join."
-    ),
+    "oracle.kind=nope": (f"oracle.kind (from --set oracle.kind): 'nope' is not one of its values; use {KINDS}."),
     "state.path=": "state.path (from --set state.path): an empty value does not fit; write a path.",
     "timing.missing_after=1s": (
         "timing.missing_after (from --set timing.missing_after): 1s is below overdue_after 30s; "
@@ -170,10 +169,10 @@ def test_each_broken_rule_has_its_sentence(assignment: str) -> None:
 
 OF_A_JOIN = {
     "oracle={kind: windowed_join, left: click, right: update, size: 1m}": (
-        "oracle.join (from --set oracle): oracle windowed_join needs it; write inner or left."
+        "oracle.join (from --set oracle): oracle windowed_join needs it; add it."
     ),
     "oracle={kind: windowed_join, join: left, left: click, size: 1m}": (
-        "oracle.right (from --set oracle): oracle windowed_join needs it; name the other input topic."
+        "oracle.right (from --set oracle): oracle windowed_join needs it; add it."
     ),
     "oracle={kind: tumbling_window, left: click, size: 1m}": (
         "oracle.left (from --set oracle): oracle tumbling_window does not use it; leave it out, or use windowed_join."
@@ -215,15 +214,159 @@ def test_a_join_that_is_not_whole_says_what_it_lacks(assignment: str) -> None:
     assert problems(assignment, example="join") == (f"c.yaml: {OF_A_JOIN[assignment]}",)
 
 
+OF_A_FILTER = {
+    "oracle={kind: filter}": "oracle.where (from --set oracle): oracle filter needs it; add it.",
+    "oracle={kind: passthrough, where: {path: status, one_of: [paid]}}": (
+        "oracle.where (from --set oracle): oracle passthrough does not use it; leave it out, or use filter."
+    ),
+    "oracle={kind: map, size: 10s}": (
+        "oracle.size (from --set oracle): oracle map does not use it; "
+        "leave it out, or use distinct, sliding_window, tumbling_window or windowed_join."
+    ),
+    "oracle.bucket=0s": "oracle.bucket (from --set oracle.bucket): it is zero; write a duration above zero.",
+    "oracle.where=status": (
+        "oracle.where (from --set oracle.where): 'status' does not fit; write a mapping of keys to values."
+    ),
+    "oracle.where={path: status}": (
+        "oracle.where.one_of (from --set oracle.where): it is missing; write one_of, at_least or below."
+    ),
+    "oracle.where={path: status, one_of: []}": (
+        "oracle.where.one_of (from --set oracle.where): it is empty; give at least one entry."
+    ),
+    "oracle.where={path: status, one_of: paid}": (
+        "oracle.where.one_of (from --set oracle.where): it is no list; write a list of values, as in [paid, refunded]."
+    ),
+    "oracle.where={path: status, one_of: [paid, null]}": (
+        "oracle.where.one_of (from --set oracle.where): an empty value is no scalar; "
+        "write texts, numbers, true or false."
+    ),
+    "oracle.where={path: status, one_of: [[paid]]}": (
+        "oracle.where.one_of (from --set oracle.where): a list is no scalar; write texts, numbers, true or false."
+    ),
+    "oracle.where={path: status, one_of: [paid], below: 5}": (
+        "oracle.where.below (from --set oracle.where): one_of is there already; leave one of the two out."
+    ),
+    "oracle.where={path: total, at_least: many}": (
+        "oracle.where.at_least (from --set oracle.where): 'many' is no number; write a number, as in 10 or 0.5."
+    ),
+    "oracle.where={path: total, at_least: true}": (
+        "oracle.where.at_least (from --set oracle.where): True is no number; write a number, as in 10 or 0.5."
+    ),
+    "oracle.where={path: total, at_least: .inf}": (
+        "oracle.where.at_least (from --set oracle.where): inf is no number that a record can be compared with; "
+        "write a number, as in 10 or 0.5."
+    ),
+    "oracle.where={path: total, at_least: 5, below: 5}": (
+        "oracle.where.below (from --set oracle.where): 5 is not above at_least 5; raise it."
+    ),
+    "oracle.where.path=$timestamp": (
+        "oracle.where.path (from --set oracle.where.path): $timestamp is no property of an event; "
+        "name a field of the value, $key or $header.NAME."
+    ),
+    "oracle.where.path=a..b": (
+        "oracle.where.path (from --set oracle.where.path): 'a..b' is not a path; write names joined by dots, as in "
+        "user.id."
+    ),
+    "oracle.where.path=customer.country": (
+        "oracle.where.path (from --set oracle.where.path): customer.country is inside customer, which is the "
+        "key of inputs[0]; name a field that is a single value."
+    ),
+    "oracle.where.nope=1": (
+        "oracle.where.nope (from --set oracle.where.nope): it is no known key; "
+        "use one of path, one_of, at_least, below."
+    ),
+    "outputs.0.fields={key: customer, id: order}": (
+        "outputs[0].fields.event_time (from --set outputs.0.fields): oracle filter needs it; "
+        "name the path of the time of its event in a result."
+    ),
+    "outputs.0.fields={key: customer, id: order, window_start: w}": (
+        "outputs[0].fields.window_start (from --set outputs.0.fields): oracle filter does not use it; "
+        "leave it out, and name the time of its event as event_time."
+    ),
+    "outputs.0.fields={key: customer, id: order, event_time: t, window_end: w}": (
+        "outputs[0].fields.window_end (from --set outputs.0.fields): oracle filter does not use it; "
+        "leave it out, and name the time of its event as event_time."
+    ),
+    "outputs.0.fields={key: customer, id: order, event_time: $offset}": (
+        "outputs[0].fields.event_time (from --set outputs.0.fields): $offset is no time; "
+        "use $timestamp, or a field that holds a time."
+    ),
+    "oracle={kind: tumbling_window, size: 10s}": (
+        "outputs[0].fields.event_time: oracle tumbling_window does not use it; "
+        "leave it out, and name the window's start as window_start."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", OF_A_FILTER)
+def test_a_filter_that_does_not_fit_says_what_to_write(assignment: str) -> None:
+    assert problems(assignment, example="filter") == (f"c.yaml: {OF_A_FILTER[assignment]}",)
+
+
+@pytest.mark.parametrize(("at", "unit"), [("{path: t, unit: s}", "s"), ("$timestamp", "ms")])
+def test_a_bucket_is_a_multiple_of_the_unit_of_a_results_time(at: str, unit: str) -> None:
+    fields = f"outputs.0.fields={{key: customer, id: order, event_time: {at}}}"
+    said = "0.5ms is no multiple of the unit of outputs[0].fields.event_time; write a whole number of"
+    assert problems("oracle.bucket=0.5ms", fields, example="filter") == (
+        f"c.yaml: oracle.bucket (from --set oracle.bucket): {said} {unit}.",
+    )
+
+
 def test_a_join_does_not_collapse_repeats() -> None:
     said = "collapse is not built for a join, which counts an id once per cell anyway; leave it out."
     [problem] = problems("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse", example="join")
     assert problem == f"c.yaml: inputs[0].duplicates (from --set inputs.0.duplicates): {said}"
 
 
+def test_distinct_refuses_to_collapse_repeats_twice() -> None:
+    said = "oracle distinct drops repeated ids anyway; leave it out."
+    [problem] = problems("oracle={kind: distinct, size: 1m}", "inputs.0.duplicates=collapse")
+    assert problem == f"c.yaml: inputs[0].duplicates (from --set inputs.0.duplicates): {said}"
+
+
 def test_a_late_topic_of_one_input_needs_a_join() -> None:
     said = "inputs with id spaces of their own are not built yet; leave input out."
     assert problems("late.0.input=click") == (f"c.yaml: late[0].input (from --set late.0.input): {said}",)
+
+
+RUNNING = ("oracle={kind: running_aggregate}", "outputs.0.fields={key: page, ids: a}")
+OF_A_RUNNING_AGGREGATE = {
+    "outputs.0.fields={key: page, window_start: w, ids: a}": (
+        "outputs[0].fields.window_start (from --set outputs.0.fields): oracle running_aggregate does not use it; "
+        "leave it out."
+    ),
+    "outputs.0.fields={key: page, window_end: w, ids: a}": (
+        "outputs[0].fields.window_end (from --set outputs.0.fields): oracle running_aggregate does not use it; "
+        "leave it out."
+    ),
+    "outputs.0={topic: output, emission: cumulative, evidence: id, fields: {key: page, id: a}}": (
+        "outputs[0].evidence (from --set outputs.0): with emission cumulative each result would replace the ids before "
+        "it; use ids, or emission final."
+    ),
+    "outputs.1={topic: other, emission: cumulative, fields: {key: page, ids: a}}": (
+        "outputs[1].emission (from --set outputs.1): outputs of which only some are cumulative are not built yet; "
+        "give every output the same emission."
+    ),
+    "timing.late_policy=drop": (
+        "timing.late_policy (from --set timing.late_policy): late policy drop is not built without windows, where "
+        "nothing closes; write report."
+    ),
+    "outputs.0.fields={key: page, ids: [{path: a, input: click}]}": (
+        "outputs[0].fields.ids (from --set outputs.0.fields): inputs with id spaces of their own are not built yet; "
+        "leave input out."
+    ),
+}
+
+
+@pytest.mark.parametrize("assignment", OF_A_RUNNING_AGGREGATE)
+def test_what_a_running_aggregate_cannot_do_is_refused(assignment: str) -> None:
+    assert problems(*RUNNING, assignment) == (f"c.yaml: {OF_A_RUNNING_AGGREGATE[assignment]}",)
+
+
+def test_results_of_a_running_aggregate_may_be_cumulative() -> None:
+    for emission in ("final", "incremental", "cumulative"):
+        config = loads(EXAMPLES["clickstream"], "/etc", (*RUNNING, f"outputs.0.emission={emission}"), {})
+        assert config.oracle.reads.replaces == (emission == "cumulative")
 
 
 def test_an_error_from_the_environment_names_the_variable() -> None:
@@ -252,14 +395,14 @@ def test_the_reference_is_current() -> None:
 
 
 def test_contract_and_reference_mark_all_that_is_refused() -> None:
-    assert set(refusals()) == {*NOT_BUILT, *(setting for entry in COMBINATIONS for setting in entry.settings)}
     for page in ("CONTRACT.md", "configuration.md"):
         text = (ROOT / "docs" / page).read_text(encoding="utf-8")
         rows = [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
         assert [row for row in rows if row not in text.splitlines()] == [], page
     reference = render()
     for setting, refused in refusals().items():
-        key = setting.rpartition(".")[2]
+        # Of the kinds of oracle it is said where the oracle is named.
+        key = setting.removesuffix(".kind").rpartition(".")[2]
         row = rf"^\| `{key}` \|.*\*\*Not built yet:\*\* {re.escape(refused)}\. \|$"
         assert re.search(row, reference, re.MULTILINE), setting
     contract = (ROOT / "docs" / "CONTRACT.md").read_text(encoding="utf-8").splitlines()
@@ -268,9 +411,12 @@ def test_contract_and_reference_mark_all_that_is_refused() -> None:
 
 
 def test_the_table_of_what_is_refused_is_the_only_one() -> None:
-    sources = (ROOT / "validator" / "config").glob("*.py")
+    sources = [*(ROOT / "validator" / "config").glob("*.py"), *(ROOT / "validator" / "settings").glob("*.py")]
     said = re.compile(r'[(=,]\s*f?"[^"\n]*not built')
-    assert {path.name for path in sources if said.search(path.read_text(encoding="utf-8"))} == {"built.py"}
+    assert {path.name for path in sources if said.search(path.read_text(encoding="utf-8"))} == {
+        "built.py",
+        "problems.py",
+    }
 
 
 def test_every_package_ships_its_types_and_its_files() -> None:

@@ -111,7 +111,7 @@ def bench(broker: EmbeddedBroker, tmp_path: Path) -> Bench:
     return Bench(broker, tmp_path)
 
 
-def killed_under_load(bench: Bench, settings: EngineSettings, kills: int, instances: int = 1) -> int:
+def killed_under_load(bench: Bench, settings: EngineSettings, kills: int, instances: int = 1, **more: Any) -> int:
     """Load, with SIGKILLs at progress points drawn from a seed; the number of events."""
     draw = random.Random(bench.name)
     events = 15_000 * kills
@@ -127,7 +127,7 @@ def killed_under_load(bench: Bench, settings: EngineSettings, kills: int, instan
 
     load = bench.load(
         limit={"events": events}, rate={"shape": "constant", "events_per_second": 10_000}, flush_windows=True,
-        disorder={"share": 0.1, "within": "1s"}, lateness={"share": 0.01, "beyond": "70s"},
+        **{"disorder": {"share": 0.1, "within": "1s"}, "lateness": {"share": 0.01, "beyond": "70s"}, **more},
     )  # fmt: skip
     with ReferenceEngine(settings, bench.folder / "engine", instances=instances) as engine:
         engine.start()
@@ -152,6 +152,36 @@ def test_exactly_once_through_kills(bench: Bench, instances: int) -> None:
     settings = bench.settings(guarantee="exactly_once", max_disorder_ms=1000)
     events = killed_under_load(bench, settings, 5, instances)
     assert bench.handled() == Counter(range(1, events + 1))
+
+
+def test_exactly_once_through_kills_in_each_sliding_window(bench: Bench) -> None:
+    settings = bench.settings(operator="sliding", window_ms=60_000, slide_ms=20_000, max_disorder_ms=1000)
+    events = killed_under_load(bench, settings, 2, 2, lateness={"share": 0.01, "beyond": "30s"})
+    found = Counter((result["windowStart"], i) for result in bench.records("output") for i in result["clickIds"])
+    assert set(found.values()) == {1}
+    windows = Counter(i for _, i in found)
+    aside = Counter(late["clickId"] for late in bench.records("late"))
+    assert set(aside.values()) <= {1}
+    assert windows.keys() | aside.keys() == set(range(1, events + 1))
+    assert not windows.keys() & aside.keys()
+    assert set(windows.values()) == {1, 2, 3}, "late for some of their windows"
+
+
+def test_exactly_once_through_kills_in_sessions(bench: Bench) -> None:
+    settings = bench.settings(operator="session", gap_ms=200, max_disorder_ms=1000)
+    late = {"share": 0.02, "beyond": "100ms"}
+    sessions = {"events": 20, "gap": "200ms"}
+    events = killed_under_load(bench, settings, 2, 2, lateness=late, sessions=sessions)
+    assert bench.handled() == Counter(range(1, events + 1))
+
+
+def test_exactly_once_through_kills_in_a_passthrough(bench: Bench) -> None:
+    where = {"field": "page", "one_of": ["/help", "/jobs"]}
+    events = killed_under_load(bench, bench.settings(operator="passthrough", where=where), 2, 2)
+    found = bench.records("output")
+    assert Counter(one["page"] for one in found).keys() == {"/help", "/jobs"}
+    # The pages take turns, and so do the events that close windows.
+    assert Counter(one["id"] for one in found) == Counter(n for n in range(1, events + 1) if n % 6 in (1, 4))
 
 
 def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:

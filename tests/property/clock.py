@@ -14,7 +14,9 @@ from tests.property.history import (
     ANSWERS,
     Cell,
     InputEvent,
+    LateRecord,
     PartitionState,
+    ResultRecord,
     Role,
     Step,
     Timing,
@@ -55,6 +57,9 @@ class Gap:
 
 class Clock:
     """Frontiers, watermark, closing and horizon after the last of the given steps."""
+
+    scope_margin_us = 0
+    """How long before its start a hidden event may belong to a cell."""
 
     def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
         self.timing = timing
@@ -175,7 +180,7 @@ class Clock:
     def closing(self, cell: Cell) -> int | None:
         """ "The lookup instant T of the batch after which the input watermark had passed the cell's end" [1]."""
         for step, mark in zip(self.steps, self._watermarks, strict=True):
-            if mark is not None and mark >= self.timing.end(cell):
+            if mark is not None and mark >= self.end(cell):
                 return step.lookup_us
         return None
 
@@ -185,29 +190,40 @@ class Clock:
         closing = self.closing(cell)
         if closing is None:
             return None
-        read = [step.lookup_us for step, event in self.events() if self.cell_of(event) == cell]
+        read = [step.lookup_us for step, event in self.events() if cell in self.cells_of(event)]
         return max([closing, *read])
 
-    def cell_of(self, event: InputEvent) -> Cell:
-        """The cell to which the oracle assigns an event."""
-        return self.timing.cell(event.key, event.event_time_us)
+    def cells_of(self, event: InputEvent | LateRecord) -> tuple[Cell, ...]:
+        """The cells to which the oracle assigns an event; of a record that was set aside nobody asks whether it is
+        owed."""
+        if isinstance(event, InputEvent) and not self.timing.owes(event):
+            return ()
+        return self.timing.cells(event.key, event.event_time_us)
+
+    def cell_of(self, result: ResultRecord) -> Cell:
+        """The cell that a result is of."""
+        return self.timing.cell_of_result(result)
+
+    def end(self, cell: Cell) -> int:
+        """The first instant that is not in a cell."""
+        return self.timing.end(cell)
 
     @remembered
-    def is_late(self, event: InputEvent) -> bool:
-        """Whether an event came "after its window could legally close", as its own partition shows."""
+    def is_late(self, event: InputEvent, cell: Cell) -> bool:
+        """Whether an event of a cell came "after its window could legally close", as its own partition shows."""
         newest = self.newest((event.topic, event.partition), below=event.offset)
         if newest is None:
             return False
-        legal_close = self.timing.end(self.cell_of(event)) + self.timing.allowed_lateness_us
+        legal_close = self.end(cell) + self.timing.allowed_lateness_us
         return newest - self.timing.max_disorder_us >= legal_close
 
     @remembered
-    def may_be_late(self, event: InputEvent) -> bool:
-        """Whether an event would be late if what is hidden before it in its partition were as new as can be, or if what
-        was too far ahead there had moved the time [20]."""
+    def may_be_late(self, event: InputEvent, cell: Cell) -> bool:
+        """Whether an event of a cell would be late if what is hidden before it in its partition were as new as can be,
+        or if what was too far ahead there had moved the time [20]."""
         place = (event.topic, event.partition)
         furthest = [self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)]
-        legal_close = self.timing.end(self.cell_of(event)) + self.timing.allowed_lateness_us
+        legal_close = self.end(cell) + self.timing.allowed_lateness_us
         return any(at is not None and at - self.timing.max_disorder_us >= legal_close for at in furthest)
 
     # What nobody can read any more
@@ -234,8 +250,10 @@ class Clock:
         the time of an engine without such a limit is no later [20]."""
         return max(
             (
-                self.timing.end(self.cell_of(event)) - 1
+                self.end(cell) - 1
                 for step, event in self.events()
+                # Also of one that owes nothing: it has a time all the same.
+                for cell in self.timing.cells(event.key, event.event_time_us)
                 if (event.topic, event.partition) == place
                 and event.offset < offset
                 and not self.moves_watermark(step, event)
@@ -259,7 +277,7 @@ class Clock:
             if not events:
                 return False
             first = min(events, key=lambda event: event.offset)
-            if cell[0] <= first.event_time_us + self.timing.max_disorder_us:
+            if cell[0] - self.scope_margin_us <= first.event_time_us + self.timing.max_disorder_us:
                 return False
         return True
 

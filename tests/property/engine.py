@@ -88,12 +88,14 @@ class Engine:
             return
         self.arrived_us[log.place] = now
         if isinstance(record, InputEvent):
-            event, is_late = record, self._is_late(record)
+            event = record
         elif draft.truth and self.habits.decodes_all:
-            event, is_late = draft.truth, False
+            event = draft.truth
         else:
             return
-        self._take(now, event, is_late=is_late)
+        self._take(
+            now, event, [isinstance(record, InputEvent) and self._is_late(event, cell) for cell in self._cells(event)]
+        )
         newest = event.event_time_us
         self.newest[log.place] = max(newest, self.newest.get(log.place, -(1 << 60)))
         # `max_ahead` is the validator's: it reads at or after this instant, so it counts at least these.
@@ -101,26 +103,39 @@ class Engine:
         if is_moved or newest <= now + self.timing.max_ahead_us:
             self.latest[log.place] = max(newest, self.latest.get(log.place, -(1 << 60)))
 
-    def _is_late(self, event: InputEvent) -> bool:
-        newest = self.latest.get((event.topic, event.partition))
-        end = self.timing.window_start(event.event_time_us) + self.timing.window_us
-        return newest is not None and newest - self.timing.max_disorder_us >= end + self.timing.allowed_lateness_us
+    def _cells(self, event: InputEvent) -> tuple[Cell, ...]:
+        return self.timing.cells_of(event)
 
-    def _take(self, now: int, event: InputEvent, *, is_late: bool) -> None:
+    def _is_late(self, event: InputEvent, cell: Cell) -> bool:
+        newest = self.latest.get((event.topic, event.partition))
+        legal_close = self.timing.end(cell) + self.timing.allowed_lateness_us
+        return newest is not None and newest - self.timing.max_disorder_us >= legal_close
+
+    def _take(self, now: int, event: InputEvent, late: Sequence[bool]) -> None:
+        """``late``: of each of its cells, whether it is late for it. It is set aside where it is for all of them."""
         if self.timing.duplicates == "collapse" and event.id in self.seen:
+            # Some engines look for lateness before they look for repeats. Not drawn: other worlds stay what they are.
+            if late and all(late) and "late" in self.habits.side_channels and event.partition == 0:
+                self.answers.append(Answer(now, "late", self._cells(event)[0], (event.id,), event))
             return
         self.seen.add(event.id)
-        cell = self.timing.cell(event.key, event.event_time_us)
-        if "rejected" in self.habits.side_channels and self.rng.random() < self.habits.rejects:
-            self.answers.append(Answer(now, "rejected", cell, (event.id,), event))
-        elif is_late and self.habits.drops_late and self.rng.random() < 0.6:
+        cells = self._cells(event)
+        if not cells:
             return
-        elif (is_late or cell in self.closed) and "late" in self.habits.side_channels and self.rng.random() < 0.7:
-            self.answers.append(Answer(now, "late", cell, (event.id,), event))
+        all_late = all(is_late or cell in self.closed for is_late, cell in zip(late, cells, strict=True))
+        if "rejected" in self.habits.side_channels and self.rng.random() < self.habits.rejects:
+            self.answers.append(Answer(now, "rejected", cells[0], (event.id,), event))
+        elif all(late) and self.habits.drops_late and self.rng.random() < 0.6:
+            return
+        elif all_late and "late" in self.habits.side_channels and self.rng.random() < 0.7:
+            self.answers.append(Answer(now, "late", cells[0], (event.id,), event))
         else:
-            self.pending[cell].append(event.id)
-            if cell in self.closed or self.rng.random() < self.habits.fires_early:
-                self._emit(now, cell)
+            for is_late, cell in zip(late, cells, strict=True):
+                if len(cells) > 1 and is_late and self.habits.drops_late and self.rng.random() < 0.6:
+                    continue
+                self.pending[cell].append(event.id)
+                if cell in self.closed or self.rng.random() < self.habits.fires_early:
+                    self._emit(now, cell)
 
     def _advance(self, now: int) -> None:
         active = [log.place for log in self.inputs if now - self.arrived_us[log.place] < self.timing.idle_after_us]

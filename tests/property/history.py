@@ -49,6 +49,17 @@ class ResultRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Tombstone:
+    """A null value on an output topic. ``key``: of which key it withdraws the result, where that is known."""
+
+    topic: str
+    partition: int
+    offset: int
+    broker_time_us: int
+    key: str | None
+
+
+@dataclass(frozen=True, slots=True)
 class LateRecord:
     """A decoded record of a late or rejected topic; its cell follows from its own key and event time."""
 
@@ -73,7 +84,7 @@ class Undecodable:
     broker_time_us: int
 
 
-Record: TypeAlias = InputEvent | ResultRecord | LateRecord | Undecodable
+Record: TypeAlias = InputEvent | ResultRecord | Tombstone | LateRecord | Undecodable
 
 
 def role_of(record: Record) -> Role:
@@ -81,7 +92,7 @@ def role_of(record: Record) -> Role:
     match record:
         case InputEvent():
             return "input"
-        case ResultRecord():
+        case ResultRecord() | Tombstone():
             return "output"
         case _:
             return record.role
@@ -143,9 +154,22 @@ class Timing:
         """Start of the tumbling window [start, start + size) that holds an event time."""
         return (event_time_us - self.window_offset_us) // self.window_us * self.window_us + self.window_offset_us
 
-    def cell(self, key: str, event_time_us: int) -> Cell:
-        """The cell of an event, or of a late record."""
-        return self.window_start(event_time_us), key
+    def cells(self, key: str, event_time_us: int) -> tuple[Cell, ...]:
+        """The cells of an event, or of a late record."""
+        return ((self.window_start(event_time_us), key),)
+
+    def owes(self, event: InputEvent) -> bool:
+        """Whether anything is owed for an event."""
+        del event
+        return True
+
+    def cells_of(self, event: InputEvent) -> tuple[Cell, ...]:
+        """The cells to which an event contributes."""
+        return self.cells(event.key, event.event_time_us) if self.owes(event) else ()
+
+    def cell_of_result(self, result: ResultRecord) -> Cell:
+        """The cell that a result names."""
+        return result.window_start_us, result.key
 
     def end(self, cell: Cell) -> int:
         """The first instant after a cell's window."""

@@ -6,6 +6,7 @@ partition p of step s of history h is (h * `STEPS` + s) * `PARTITIONS` + p. Topi
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any, Final
@@ -14,13 +15,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tests.property.history import InputEvent, LateRecord, Record, ResultRecord
+from tests.property.history import InputEvent, LateRecord, Record, ResultRecord, Tombstone
 from tests.property.join_reference import RIGHT
 from tests.property.spark_histories import SOURCES, Case
 from validator.codecs.batches import EVENTS, RESULTS
-from validator.codecs.columns import DECODED, UNDECODABLE
-from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.arrays import Ints, ints
+from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE
+from validator.model.arrays import Ints, ints
+from validator.oracles.seam import Oracle
 from validator.reconcile.facts import Side, completed
 from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.lateness import doubting
@@ -39,9 +40,10 @@ _TASKS: Final = 2
 def facts(cases: Sequence[Case]) -> list[list[pa.Table]]:
     """The fact rows of every history, step by step, `batch` being the step."""
     table = completed(pa.concat_tables(_grouped(cases)), SOURCES, batch=0, lookup_us=0, epoch=0)
-    table = table.set_column(
-        table.schema.get_field_index("key"), "key", pc.replace_substring_regex(table["key"], "^[0-9]+/", "")
-    )
+    keys = pc.replace_substring_regex(table["key"], "^[0-9]+/", "")
+    if cases[0].oracle.by_id:
+        keys = pa.chunked_array([[key if key is None else _own_texts(key) for key in table["key"].to_pylist()]])
+    table = table.set_column(table.schema.get_field_index("key"), "key", keys.cast(pa.string()))
     places = ints(table["partition"])
     at = places // PARTITIONS
     order = np.argsort(at, kind="stable")
@@ -61,17 +63,13 @@ def reach_at(case: Case, step: int) -> int:
     """The largest window end that an event as new as can be in a step would prove past."""
     timing = case.history.timing
     newest_us = case.history.steps[step].lookup_us + timing.max_ahead_us
-    return _window(case).reach_at(newest_us, timing.max_disorder_us + timing.allowed_lateness_us)
+    return case.oracle.reach_at(newest_us, timing.max_disorder_us + timing.allowed_lateness_us)
 
 
 def latest_reach_at(case: Case, starts: Ints) -> Ints:
     """What the latest events of windows would prove past."""
     timing = case.history.timing
-    return _window(case).latest_reach_at(starts, timing.max_disorder_us + timing.allowed_lateness_us)
-
-
-def _window(case: Case) -> TumblingWindow:
-    return TumblingWindow(case.history.timing.window_us, case.history.timing.window_offset_us)
+    return case.oracle.latest_reaches_us(starts, timing.max_disorder_us + timing.allowed_lateness_us)
 
 
 def _of_step(rows: pa.Table, step: int, lookup_us: int) -> pa.Table:
@@ -88,25 +86,26 @@ def _of_step(rows: pa.Table, step: int, lookup_us: int) -> pa.Table:
 
 def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
     """What each task makes of the records of all histories."""
-    tasks: dict[tuple[int, int], list[dict[str, Any]]] = {}
+    tasks: dict[tuple[int, int, Oracle], list[dict[str, Any]]] = {}
     for number, case in enumerate(cases):
         for at, step in enumerate(case.history.steps):
             for record in step.records:
                 task = record.offset % _TASKS if number % 2 else 0
-                tasks.setdefault((_SOURCE_OF[record.topic], task), []).append(_row(case, number, at, record))
-    for (source, _), rows in sorted(tasks.items(), key=lambda item: item[0]):
+                place = (_SOURCE_OF[record.topic], task, case.oracle)
+                tasks.setdefault(place, []).append(_row(case, number, at, record))
+    for (source, _, oracle), rows in sorted(tasks.items(), key=lambda item: item[0][:2]):
         if SOURCES[source][0] is Side.OUTPUT:
-            yield facts_of_results(pa.Table.from_pylist(rows, RESULTS), source)
+            yield facts_of_results(pa.Table.from_pylist(rows, RESULTS), source, oracle)
             continue
 
         def column(name: str, rows: list[dict[str, Any]] = rows) -> Any:
             return np.array([row[name] for row in rows], dtype=np.int64)
 
-        # The oracle takes its parameters from each record's history.
+        # Disorder and limits are those of each record's history.
         yield facts_of_events(
             pa.Table.from_pylist(rows, EVENTS),
             source,
-            TumblingWindow(size_us=column("size_us"), offset_us=column("offset_us")),
+            oracle,
             column("slack_us"),
             column("limit_us"),
             with_first_event=True,
@@ -121,8 +120,6 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
         "partition": (number * STEPS + step) * PARTITIONS + record.partition,
         "offset": record.offset,
         "time_us": record.broker_time_us,
-        "size_us": timing.window_us,
-        "offset_us": timing.window_offset_us,
         "slack_us": timing.max_disorder_us + timing.allowed_lateness_us,
         "limit_us": lookup_us + timing.max_ahead_us,
         "ids": [],
@@ -131,6 +128,7 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
     match record:
         case InputEvent() | LateRecord():
             id_ = _id(number, record.id)
+            row["is_owed"] = not isinstance(record, InputEvent) or timing.owes(record)
             name = "id" if isinstance(id_, int) else "text_id"
             return row | {"key": f"{number}/{record.key}", name: id_, "event_time_us": record.event_time_us}
         case ResultRecord():
@@ -141,8 +139,18 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
                 "ids": [id_ for id_ in ids if isinstance(id_, int)],
                 "text_ids": [id_ for id_ in ids if isinstance(id_, str)],
             }
+        case Tombstone():
+            key = None if record.key is None else f"{number}/{record.key}"
+            return row | {"status": TOMBSTONE, "key": key}
         case _:
             return row | {"status": UNDECODABLE}
+
+
+def _own_texts(key: str) -> str:
+    """The key of a cell that is a JSON array of a key and perhaps an id, without the number of its history."""
+    own, *ids = json.loads(key)
+    plain = [id_.partition("/")[2] if "/" in id_ else str(int(id_) % IDS) for id_ in ids]
+    return json.dumps([own.partition("/")[2], *plain], separators=(",", ":"))
 
 
 def _id(number: int, plain: str) -> int | str:

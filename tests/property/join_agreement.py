@@ -4,22 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from random import Random
 from typing import Final
 
 from tests.property.history import Cell
-from tests.property.join_reference import RIGHT, InnerJoin, Join, LeftJoin
+from tests.property.join_reference import LEFT, RIGHT, InnerJoin, Join, LeftJoin
 from tests.property.join_worlds import correct_join_history, faulty_join_history
 from tests.property.spark_agreement import Row, Tally, held_agrees, observed
 from tests.property.spark_histories import Case, Instant, Opinion, Referee, coarser, odder, opinions, stretched
 from validator.oracles.windowed_join import WindowedJoin
-from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS, Rules
-
-ORACLES: Final[dict[Join, WindowedJoin]] = {
-    "inner": WindowedJoin(right_prefix=f"{RIGHT}/", left_alone=False),
-    "left": WindowedJoin(right_prefix=f"{RIGHT}/", left_alone=True),
-}
+from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
 
 
 class InnerReferee(InnerJoin, Referee):
@@ -37,9 +32,16 @@ class JoinCase(Case):
     join: Join = "inner"
 
     @property
-    def rules(self) -> Rules:
-        """The core's configuration of judging for it."""
-        return replace(super().rules, join=ORACLES[self.join])
+    def referee(self) -> type[Referee]:
+        """Who says what the verdicts are."""
+        return InnerReferee if self.join == "inner" else LeftReferee
+
+    @property
+    def oracle(self) -> WindowedJoin:
+        """What the core takes the pipeline for."""
+        timing = self.history.timing
+        sides = {"join": self.join, "left": LEFT, "right": RIGHT}
+        return WindowedJoin.of(timing.window_us, timing.window_offset_us, **sides)
 
 
 def join_case(seed: int, join: Join, *, causal: bool, steps_most: int) -> JoinCase:
@@ -51,7 +53,7 @@ def join_case(seed: int, join: Join, *, causal: bool, steps_most: int) -> JoinCa
 
 def join_opinions(cases: Sequence[JoinCase]) -> list[list[Opinion]]:
     """The referees' opinions of many cases."""
-    return [opinions(case, InnerReferee if case.join == "inner" else LeftReferee) for case in cases]
+    return [opinions(case) for case in cases]
 
 
 def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, opinion: Opinion, tally: Tally) -> None:

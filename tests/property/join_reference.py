@@ -66,12 +66,12 @@ class JoinReference(Reference):
     def is_reason(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
         """Whether an engine must have used an event, or said that it did."""
         seen = self.observed.get((cell, id_), Counter())
-        sure = [copy for copy in self.copies[cell, id_] if self.is_sure(copy, waiting=waiting)]
+        sure = [copy for copy in self.copies[cell, id_] if self.is_sure(cell, copy, waiting=waiting)]
         return seen["output"] > 0 or len(sure) > seen["late"] + seen["rejected"]
 
-    def is_sure(self, copy: InputEvent, *, waiting: bool) -> bool:
+    def is_sure(self, cell: Cell, copy: InputEvent, *, waiting: bool) -> bool:
         """Whether a copy was on time for sure, was read by the engine, and no answer to it can have been lost on us."""
-        if self.clock.is_late(copy) or self.clock.may_be_late(copy):
+        if self.clock.is_late(copy, cell) or self.clock.may_be_late(copy, cell):
             return False
         if self.is_unconsumed(copy):
             return waiting

@@ -56,9 +56,10 @@ class Tally:
 def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
     """Whether the core has the last word on a cell's ids: its counts are not provisional.
 
-    Where repeats collapse, a cell that nobody answered is counted by its events until its ids are compared.
+    Where fingerprints decide nothing, as where repeats collapse, a cell that nobody answered is counted by its events
+    until its ids are compared.
     """
-    if case.rules.collapse and not row["compared"] and copies != distinct:
+    if case.rules.compares_all and not row["compared"] and copies != distinct:
         return False
     if not row["in_scope"] or observed(row) == 0:
         return True

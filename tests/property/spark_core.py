@@ -25,11 +25,11 @@ from validator.config.model import Config
 from validator.core.judging import Judging
 from validator.core.suspicion import Suspicion
 from validator.core.totals import Sums
+from validator.model.arrays import ABSENT
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId, Rest
-from validator.reconcile.arrays import ABSENT
 from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS
-from validator.state.known_facts import KnownFacts
+from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
@@ -101,7 +101,9 @@ class _Runner(BatchRunner):
     @property
     def suspicion(self) -> Suspicion:
         known = super().suspicion
-        return _HiddenRecords(known.joins, known.collapse, known.absent_sides, self.besides)
+        return _HiddenRecords(
+            known.explained_by_one, known.hidden_inputs_lose, known.collapse, known.absent_sides, self.besides
+        )
 
     def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
         facts = self.facts[self.step]
@@ -116,8 +118,14 @@ class _Runner(BatchRunner):
 class Run:
     """One case, read by the sidecar into ``tables``."""
 
-    def __init__(self, case: Case, facts: Sequence[pa.Table], tables: StateTables) -> None:
+    room_bytes = BYTES_KEPT
+
+    def __init__(
+        self, case: Case, facts: Sequence[pa.Table], tables: StateTables, *, settle_at: int | None = None
+    ) -> None:
+        """``settle_at``: as in `Judging`. By default all cells stay in memory, so that all can be compared."""
         self.case = case
+        self._settle_at = settle_at
         self.tables = tables
         self.instants: list[Instant] = []
         self.record = self._new_record()
@@ -145,7 +153,7 @@ class Run:
     def restart(self) -> None:
         """Another process goes on with what the tables say. Looked-up ends that were not reached yet stay known, so
         that nothing is proven later than the reference proves it."""
-        found = recover(self.tables, _time_rules(self.case), self.case.rules.window_us)
+        found = recover(self.tables, _time_rules(self.case), self.case.rules.oracle)
         self.record = self._new_record()
         restore_record(self.tables, self.record)
         self.judging = self._judging(found.books.batch + 1, found)
@@ -153,7 +161,7 @@ class Run:
 
     def judged_again(self) -> list[Row]:
         """The cells as another process finds them after the last step."""
-        found = recover(self.tables, _time_rules(self.case), self.case.rules.window_us)
+        found = recover(self.tables, _time_rules(self.case), self.case.rules.oracle)
         again, instant = self._judging(found.books.batch + 1, found), self.instants[-1]
         again.step(None, instant.books, instant.suspicion, rest=instant.clock.rest)
         return rows_of(again)
@@ -188,10 +196,16 @@ class Run:
 
     def _new_record(self) -> RunRecord:
         rules = self.case.rules
-        return RunRecord(has_broker_time=False, joins=rules.join is not None, collapse=rules.collapse)
+        return RunRecord(
+            has_broker_time=False,
+            explained_by_one=rules.oracle.explained_by_one,
+            hidden_inputs_lose=rules.oracle.hidden_inputs_lose,
+            collapse=rules.collapse,
+        )
 
     def _judging(self, first_batch: int, found: Recovered | None = None) -> Judging:
-        judging = Judging(KnownFacts(self.tables, first_batch=first_batch), self.case.rules)
+        known = KnownFacts(self.tables, first_batch=first_batch, room_bytes=self.room_bytes)
+        judging = Judging(known, self.case.rules, settle_at=self._settle_at)
         if found is not None:
             judging.cells = found.cells
         return judging
@@ -292,4 +306,6 @@ def rows_of(judging: Judging) -> list[Row]:
         "window_start_us": cells["window_start_us"].tolist(),
         "key": cells.keys().to_pylist(),
     }
-    return [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
+    # What is part of another cell by now holds nothing.
+    return rows if cells.parts is None else [row for row, part in zip(rows, cells.parts, strict=True) if not part]

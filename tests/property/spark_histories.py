@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from random import Random
 from typing import Any, Final
 
@@ -22,7 +22,6 @@ from tests.property.history import (
     Record,
     ResultRecord,
     Step,
-    Timing,
 )
 from tests.property.reference import Reference
 from tests.property.strategies import causal_correct_history, compacted, faulty_history
@@ -30,6 +29,8 @@ from validator.core.suspicion import Suspicion
 from validator.core.totals import Sums
 from validator.model.books import Books
 from validator.model.frontier import Clock, Rest
+from validator.oracles.seam import Oracle
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import EXCESS, VIOLATIONS, Rules
 
@@ -58,14 +59,25 @@ class Case:
     history: History
 
     @property
+    def oracle(self) -> Oracle:
+        """What the core takes the pipeline for."""
+        timing = self.history.timing
+        return TumblingWindow.of(timing.window_us, timing.window_offset_us)
+
+    @property
+    def referee(self) -> type[Referee]:
+        """Who says what the verdicts are."""
+        return Referee
+
+    @property
     def rules(self) -> Rules:
         """The core's configuration of judging for it."""
         timing = self.history.timing
         return Rules(
-            window_us=timing.window_us,
+            oracle=self.oracle,
             overdue_after_us=timing.overdue_after_us,
             missing_after_us=timing.missing_after_us,
-            collapse=timing.duplicates == "collapse",
+            collapse=self.oracle.drops_repeats or timing.duplicates == "collapse",
             drops_late=timing.late_policy == "drop",
             tells_unconsumed=self.grouped,
         )
@@ -131,10 +143,10 @@ def _joined(first: Step, second: Step) -> Step:
 def stretched(history: History) -> History:
     """The same history at instants that all differ; before an ending comes a tick, the batch that ends the run."""
     timing = history.timing
-    scaled = Timing(
+    scaled = type(timing)(
         **{
             name: value * SCALE if isinstance(value, int) else value
-            for name in Timing.__slots__
+            for name in [field.name for field in fields(timing)]
             for value in [getattr(timing, name)]
         }
     )
@@ -229,13 +241,13 @@ class Referee(Reference):
         return "blocked" if self.clock.now.lookup_us >= base + self.timing.overdue_after_us else "pending"
 
 
-def opinions(case: Case, referee: type[Reference] = Referee) -> list[Opinion]:
+def opinions(case: Case) -> list[Opinion]:
     """The reference after each step; the last one by the history's ending."""
     history = case.history
     last = len(history.steps) - 1
     found: list[Opinion] = []
     for number in range(len(history.steps)):
-        reference = referee(history, number, history.final if number == last else "none")
+        reference = case.referee(history, number, history.final if number == last else "none")
         judgement = reference.judge()
         cells: dict[Cell, tuple[Counter[str], Counter[str]]] = {}
         copies = {

@@ -6,14 +6,14 @@ three acts: producers append, an engine answers, and a validator reads both in b
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from random import Random
 
 from hypothesis import strategies as st
 
-from tests.property.engine import FAULTS, Answer, Engine, Habits, break_answers
+from tests.property.engine import FAULTS, Answer, Engine, Fault, Habits, break_answers
 from tests.property.history import (
     Ending,
     History,
@@ -75,7 +75,7 @@ class World:
     def __init__(self, rng: Random, allowed: Allowed, faults: bool) -> None:
         self.rng = rng
         self.allowed = allowed
-        self.timing = draw_timing(rng)
+        self.timing = self._timing()
         self.ending: Ending = rng.choice(("none", "once", "leave_open")) if allowed.endings else "none"
         self.expires = allowed.expiry and rng.random() < 0.15
         self.produce_until_us = rng.choice((20, 50, 90))
@@ -85,6 +85,9 @@ class World:
         self.answers = [Log(role, f"to-{role}", number) for number, role in enumerate(roles)]
         self._produce()
         self._answer(faults)
+
+    def _timing(self) -> Timing:
+        return draw_timing(self.rng)
 
     def _input_logs(self) -> list[Log]:
         return [Log("input", "clicks", number) for number in range(self.rng.randint(1, 3))]
@@ -120,13 +123,17 @@ class World:
             if rng.random() < 0.1:
                 again = rng.choice(self.inputs) if rng.random() < 0.5 else log
                 # What comes again may have another time; a pipeline that drops repeats would drop that one too.
-                moved = rng.choice((0, 0, 0, self.timing.window_us)) if self.timing.duplicates == "count" else 0
+                moved = self._moved() if self.timing.duplicates == "count" else 0
                 later = now + rng.randint(0, 30)
                 self._produce_one(
                     again, replace(event, broker_time_us=later, event_time_us=event.event_time_us - moved)
                 )
         for log in self.inputs:
             log.seal()
+
+    def _moved(self) -> int:
+        """How much earlier the time of a repeated event is."""
+        return self.rng.choice((0, 0, 0, self.timing.window_us))
 
     def _produce_one(self, log: Log, event: InputEvent) -> None:
         if self.allowed.undecodable_inputs and self.rng.random() < 0.04:
@@ -163,7 +170,7 @@ class World:
         )
         answers = self._engine(habits).run(rest_us)
         if faults:
-            answers = break_answers(rng, self.timing, answers, rng.sample(FAULTS, rng.randint(0, 3)))
+            answers = self._broken(answers, rng.sample(FAULTS, rng.randint(0, 3)))
         for answer in answers:
             self._write(answer)
         if (self.allowed.undecodable_side_channels and rng.random() < 0.1) or (faults and rng.random() < 0.1):
@@ -176,17 +183,30 @@ class World:
         ends = [draft.settled_us if draft.settled_us < NEVER else draft.append_us for draft in drafts]
         self.rest_us = max([rest_us, *ends]) + 1
 
+    def _broken(self, answers: Sequence[Answer], faults: Sequence[Fault]) -> list[Answer]:
+        return break_answers(self.rng, self.timing, answers, faults)
+
+    def _log_of(self, answer: Answer) -> Log:
+        return self.rng.choice([log for log in self.answers if log.role == answer.role])
+
+    def _appended_us(self, answer: Answer) -> int:
+        limit = self.timing.missing_after_us
+        delay = self.rng.choice((0, 1, limit, limit, self.rng.randint(0, limit)))
+        return answer.trigger_us + delay + answer.extra_delay_us
+
+    def _record(self, log: Log, offset: int, now: int, answer: Answer, is_garbled: bool) -> Record:
+        return _record(log, offset, now, answer, is_garbled)
+
     def _write(self, answer: Answer) -> None:
         """Append an answer within `missing_after` of its trigger; its transaction may stay open for longer."""
-        rng, limit = self.rng, self.timing.missing_after_us
-        delay = rng.choice((0, 1, limit, limit, rng.randint(0, limit)))
-        at = answer.trigger_us + delay + answer.extra_delay_us
-        log = rng.choice([log for log in self.answers if log.role == answer.role])
+        rng, at = self.rng, self._appended_us(answer)
+        delay = at - answer.trigger_us - answer.extra_delay_us
+        log = self._log_of(answer)
         if self.allowed.transactions and delay > 1 and rng.random() < 0.15:
             first = rng.randint(answer.trigger_us, at - 1)
             log.write(Draft(first, rng.randint(first + 1, at), None))
         is_garbled = self.allowed.undecodable_side_channels and answer.role != "output" and rng.random() < 0.05
-        log.write(Draft(at, self._transaction(at), lambda offset: _record(log, offset, at, answer, is_garbled)))
+        log.write(Draft(at, self._transaction(at), lambda offset: self._record(log, offset, at, answer, is_garbled)))
 
     # Act three: the validator
 

@@ -14,7 +14,6 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.stream.decode import Reader, event_reader, result_reader
-from validator.stream.sources import oracle_of, spaces_of
 from validator.stream.stage import Stage
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
@@ -56,7 +55,7 @@ RESULTS: list[tuple[object, object, Ids | None]] = [
 def test_the_ids_of_a_result_say_their_input() -> None:
     setup = config()
     records = from_kafka([result(clicks, updates) for clicks, updates, _ in RESULTS])
-    reader = result_reader(setup.outputs[0], oracle_of(setup), "auto", spaces_of(setup))
+    reader = result_reader(setup.outputs[0], setup.oracle, "auto", setup.oracle.spaces(setup.inputs))
     found = pa.Table.from_batches(reader.batches(iter([records]))).sort_by("offset").to_pylist()
     for row, (clicks, updates, wanted) in zip(found, RESULTS, strict=True):
         said = f"{clicks}, {updates}"
@@ -76,15 +75,15 @@ def fingerprints(reader: Reader, records: list[dict[str, Any]]) -> list[tuple[in
 
 def test_an_event_has_the_fingerprint_of_the_result_that_carries_it_and_of_no_other() -> None:
     setup = config()
-    spaces = spaces_of(setup)
+    spaces = setup.oracle.spaces(setup.inputs)
     given: list[object] = [7, "7", "a"]
     hashes: dict[tuple[str, object], tuple[int, int]] = {}
     for at, entry in enumerate(setup.inputs):
         events = [{"id": id_, "page": "/help", "timestamp": START} for id_ in given]
-        of_events = fingerprints(event_reader(entry, oracle_of(setup), 0, "auto", spaces[entry.topic]), events)
+        of_events = fingerprints(event_reader(entry, setup.oracle, 0, "auto", spaces[entry.topic]), events)
         lists = [([id_], []) if at == 0 else ([], [id_]) for id_ in given]
         results = [result(*pair) for pair in lists]
-        of_results = fingerprints(result_reader(setup.outputs[0], oracle_of(setup), "auto", spaces), results)
+        of_results = fingerprints(result_reader(setup.outputs[0], setup.oracle, "auto", spaces), results)
         for id_, event, carried in zip(given, of_events, of_results, strict=True):
             assert event == carried
             hashes[entry.topic, id_] = event

@@ -233,16 +233,16 @@ def test_a_broken_join_is_found_in_every_kind(join: Join) -> None:
     assert set(found) >= {"missing", "duplicate", "misplaced", "unknown_id"}
 
 
-def _late_is_sure(self: JoinReference, copy: InputEvent, *, waiting: bool) -> bool:
+def _late_is_sure(self: JoinReference, cell: Cell, copy: InputEvent, *, waiting: bool) -> bool:
     return waiting if self.is_unconsumed(copy) else self.clock.is_provable(copy, None)
 
 
-def _doubtful_is_sure(self: JoinReference, copy: InputEvent, *, waiting: bool) -> bool:
-    return not self.clock.is_late(copy) and _late_is_sure(self, copy, waiting=waiting)
+def _doubtful_is_sure(self: JoinReference, cell: Cell, copy: InputEvent, *, waiting: bool) -> bool:
+    return not self.clock.is_late(copy, cell) and _late_is_sure(self, cell, copy, waiting=waiting)
 
 
 def _aside_is_reason(self: JoinReference, cell: Cell, id_: str, *, waiting: bool) -> bool:
-    return any(self.is_sure(copy, waiting=waiting) for copy in self.copies[cell, id_])
+    return any(self.is_sure(cell, copy, waiting=waiting) for copy in self.copies[cell, id_])
 
 
 @pytest.mark.timeout(600)

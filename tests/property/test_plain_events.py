@@ -26,7 +26,6 @@ from validator.config.load import loads
 from validator.config.model import Config, Limits
 from validator.reconcile.grouping import facts_of_events
 from validator.stream.decode import event_reader
-from validator.stream.sources import oracle_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -188,7 +187,7 @@ def rows_of(batches: EventBatches, values: list[bytes]) -> list[dict[str, Any]]:
 
 def both_ways(setup: Config, limits: Limits = DEFAULT) -> tuple[EventBatches, EventBatches]:
     """With Arrow and without it."""
-    reader = event_reader(setup.inputs[0], oracle_of(setup), SLACK_US, "auto", limits=limits)
+    reader = event_reader(setup.inputs[0], setup.oracle, SLACK_US, "auto", limits=limits)
     assert isinstance(reader.batches, EventBatches)
     return reader.batches, replace(reader.batches, plain=None)
 
@@ -243,7 +242,7 @@ def test_times_at_the_ends_of_64_bits_are_none(name: str, factor: int) -> None:
         found = {row["event_time_us"] for row in rows_of(batches, [record for record in records for _ in range(60)])}
         assert found == {None, farthest * factor, -farthest * factor}
         decoded = pa.Table.from_batches(list(batches(iter([batch(records)]))))
-        facts = facts_of_events(decoded, 0, oracle_of(setup), SLACK_US, 2**62, with_first_event=False)
+        facts = facts_of_events(decoded, 0, setup.oracle, SLACK_US, 2**62, with_first_event=False)
         reaches = [row["reach_us"] for row in facts.to_pylist() if row["status"] == DECODED]
         assert len(reaches) == 2
         assert all(reach < time for reach, time in zip(sorted(reaches), sorted(found - {None}), strict=True))

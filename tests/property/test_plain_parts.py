@@ -12,11 +12,11 @@ import pytest
 from tests.property.test_plain_events import BYTES, IDS, KEYS, OTHERS, TIMES
 from validator.codecs.batches import EventBatches, ResultBatches
 from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED
-from validator.codecs.id_spaces import IdSpace
 from validator.codecs.one_record import Cut, Record, RecordDecoder, Result, Tombstone, Unexamined
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import Rounding, instant_of_text
 from validator.config.model import Input, Limits, Output
+from validator.model.id_spaces import IdSpace
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.stream.decode import plain_events_of
 
@@ -89,7 +89,7 @@ def test_an_event_decodes_the_same_alone_and_among_others(
     fields: dict[str, Any], id_type: str, limits: Limits, closed_right: bool
 ) -> None:
     topic = Input.model_validate({"topic": "click", "fields": fields})
-    oracle = TumblingWindow(60_000_000, 0, closed_right=closed_right)
+    oracle = TumblingWindow.of(60_000_000, 0, closed="right" if closed_right else "left")
     decoder = RecordDecoder(topic, id_type, limits=limits, rounding=oracle.rounding)
     chance = random.Random(str((fields, id_type, closed_right)))
     decoded = 0

@@ -27,6 +27,10 @@ SHAPES = {
         "key": ["k.w", "k.page"], "window_start": {"path": "at", "unit": "ms"}, "ids": "ids.a"},
     '{"at":%(time)s,"page":%(key)s,"ids":%(a)s%(other)s}': {
         "key": "page", "window_start": {"path": "at", "unit": "ns"}, "window_end": "$timestamp", "ids": "ids"},
+    '{"e":{"at":%(time)s},"page":%(key)s,"ids":%(a)s%(other)s}': {
+        "key": "page", "event_time": {"path": "e.at", "unit": "us"}, "ids": "ids"},
+    '{"page":%(key)s,"ids":%(a)s,"at":%(time)s%(other)s}': {"key": "page", "event_time": "at", "ids": "ids"},
+    '{"page":%(key)s,"a":%(a)s,"b":%(b)s,"at":%(time)s%(other)s}': {"key": "page", "ids": ["a", "b"]},
 }  # fmt: skip
 
 
@@ -34,7 +38,8 @@ def odd_results(shape: str, fields: dict[str, Any], number: int, chance: random.
     pools = {"key": KEYS, "time": TIMES, "a": LISTS, "b": LISTS, "other": OTHERS}
     values = []
     for at in range(number):
-        time = "1767225600000" if isinstance(fields["window_start"], dict) else '"2026-01-01T00:00:00"'
+        has_unit = isinstance(fields.get("window_start") or fields.get("event_time"), dict)
+        time = "1767225600000" if has_unit else '"2026-01-01T00:00:00"'
         given = {"key": f'"/page-{at % 3}"', "time": time, "a": f"[{at},{at + 1}]", "b": f"[{-at}]", "other": ""}
         for name in chance.sample(list(pools), chance.choice([0, 0, 1, 1, 2])):
             given[name] = chance.choice(pools[name])

@@ -21,7 +21,7 @@ from validator.reconcile.facts import GROUPED
 from validator.state import tables as state_tables
 from validator.state.tables import SCHEMAS, TYPES, StateTables, Table, path_of, read
 from validator.stream.decode import Reader, cut, event_reader
-from validator.stream.sources import oracle_of, readers_of, sources_of
+from validator.stream.sources import readers_of, sources_of
 from validator.stream.stage import Stage
 
 if TYPE_CHECKING:
@@ -55,7 +55,7 @@ def test_a_key_of_bytes_that_are_no_text_is_undecodable(spark: SparkSession, pla
         F.lit(0).cast("timestamp").alias("timestamp"),
         F.array(F.struct(F.lit("page").alias("key"), F.col("key").alias("value"))).alias("headers"),
     )
-    found = decoded(records, event_reader(setup.inputs[0], oracle_of(setup), 0, "auto"))
+    found = decoded(records, event_reader(setup.inputs[0], setup.oracle, 0, "auto"))
     assert found["event_time_us"].is_valid().to_pylist() == [True, False, True, True]
     assert found["key"].to_pylist() == ["/help", None, "\0" * 8, "é"]
 
@@ -82,7 +82,7 @@ def test_a_key_above_its_limit_does_not_leave_the_jvm(spark: SparkSession, place
         ).alias("headers"),
     )
     limits = Limits(key_bytes=16, value_bytes=1_000)
-    reader = event_reader(setup.inputs[0], oracle_of(setup), 0, "auto", limits=limits)
+    reader = event_reader(setup.inputs[0], setup.oracle, 0, "auto", limits=limits)
     assert cut(records, 0, reader, reader.columns).toArrow().nbytes < 10_000
     assert decoded(records, reader)["key"].to_pylist() == [
         "x" * 16,

@@ -167,14 +167,14 @@ def twin(readers: Sequence[Reader], sources: list[list[dict[str, Any]]]) -> dict
     )  # fmt: skip
     for source, rows in enumerate(sources):
         reader = readers[source]
-        size_us, offset_us = reader.window.size_us, reader.window.offset_us
+        size_us, offset_us = reader.oracle.size, reader.oracle.offset
         for row in rows:
             record, found = said(reader, row)
             status, window, key, reach, ids, at = UNDECODABLE, None, None, None, [], row["offset"]
             event = None
             if isinstance(found, Event):
                 status, key, event = DECODED, found.key, found.event_time_us
-                inside = event - reader.window.closed_right
+                inside = event - (reader.oracle.closed == "right")
                 window = inside - (inside - offset_us) % size_us
                 if event <= LIMIT_US:
                     reach = inside - reader.slack_us - (inside - reader.slack_us - offset_us) % size_us

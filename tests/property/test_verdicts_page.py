@@ -1,44 +1,72 @@
-"""docs/verdicts.md, played: every table is a history, and every verdict in it is the reference's."""
+"""docs/verdicts.md and the pages of oracles, played: every table is a history, every verdict in it the reference's."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Final
 
 import pytest
 
-from tests.property.history import Ending, Record, TopicPartition
-from tests.property.reference import Judgement
-from tests.property.tiny import CLICKS, COUNTS, TIMING, Story, event, late, rejected, result, undecodable
+from tests.property.distinct import DistinctReferee
+from tests.property.history import Ending, Record, Timing, TopicPartition
+from tests.property.passthrough import PassthroughReferee, PassthroughTiming
+from tests.property.reference import Judgement, Reference
+from tests.property.running import RunningReferee, RunningTiming, cell_of
+from tests.property.sessions import SessionReferee
+from tests.property.sliding import SlidingReferee, SlidingTiming
+from tests.property.tiny import (
+    CLICKS,
+    COUNTS,
+    TIMING,
+    Story,
+    event,
+    late,
+    rejected,
+    result,
+    tombstone,
+    undecodable,
+)
 
 pytestmark = pytest.mark.property
 
-PAGE = Path(__file__).parents[2] / "docs" / "verdicts.md"
-RECORD = re.compile(r"(event|late|rejected) (\w+) at (-?\d+)(?: on (\d))?$")
+DOCS: Final = Path(__file__).parents[2] / "docs"
+PAGE: Final = DOCS / "verdicts.md"
+TWINS: Final[dict[str, tuple[Timing, type[Reference]]]] = {
+    "distinct": (TIMING, DistinctReferee),
+    "passthrough": (PassthroughTiming(**asdict(TIMING)), PassthroughReferee),
+    "running_aggregate": (RunningTiming(**asdict(TIMING)), RunningReferee),
+    "session_window": (TIMING, SessionReferee),
+    "sliding_window": (SlidingTiming(**asdict(TIMING), slide_us=5), SlidingReferee),
+}
+"""Page of an oracle -> the timing that its tables begin with, and who judges them."""
+RECORD = re.compile(r"(event|late|rejected) (\w+) at (-?\d+)(?: of (\w+))?(?: on (\d))?$")
 RESULT = re.compile(r"result (-?\d+): ([\w, ]+?)(?: on (\d))?$")
+OF_KEY = re.compile(r"(result|withdrawal) of (\w+)(?:: ([\w, ]+?))?(?: on (\d))?$")
 ENDS = re.compile(r"(unread|open|markers|committed|expired) (\w+)/(\d) (\d+)$")
-VERDICT = re.compile(r"(\w+)@(-?\d+): (.+)$")
+VERDICT = re.compile(r"(\w+)@(-?\d+|[a-z]+): (.+)$")
 
 
 @dataclass(slots=True)
 class Table:
     """One table of the page and the lines before it that set the stage."""
 
+    page: Path
     title: str
     settings: dict[str, str]
     rows: list[list[str]] = field(default_factory=list)
 
     def story(self) -> Story:
         """The stage, empty."""
-        timing = TIMING
+        timing, reference = TWINS.get(self.page.stem, (TIMING, Reference))
         if "Timing" in self.settings:
             name, value = self.settings["Timing"].split()
             timing = replace(timing, **{name: value})  # type: ignore[arg-type]
         places = tuple(place(text) for text in self.settings.get("Topics", "").split(", ") if text)
-        story = Story(timing, places or (CLICKS, COUNTS))
+        story = Story(timing, places or (CLICKS, COUNTS), reference)
         if "Begins" in self.settings:
             where, offset = self.settings["Begins"].split()
             story.begins(place(where), int(offset))
@@ -50,15 +78,16 @@ def place(text: str) -> TopicPartition:
     return topic, int(partition)
 
 
-def tables() -> Iterator[Table]:
+def tables(page: Path) -> Iterator[Table]:
+    """The tables of a page that begin with T; others tell no story."""
     title, table = "", None
     settings: dict[str, str] = {}
-    for line in PAGE.read_text().splitlines():
+    for line in page.read_text().splitlines():
         if line.startswith("|"):
-            if table is None:
-                table, settings = Table(title, settings), {}
+            if line.startswith("| T |"):
+                table, settings = Table(page, title, settings), {}
                 yield table
-            if not line.startswith(("| T", "|---")):
+            elif table is not None and not line.startswith("|---"):
                 table.rows.append([cell.strip() for cell in line.strip("|").split("|")])
             continue
         table = None
@@ -76,11 +105,17 @@ def play(story: Story, row: list[str]) -> None:
         if found := RECORD.match(part):
             id_, time_us = found[2], int(found[3])
             if found[1] == "event":
-                records.append(event(id_, time_us, partition=int(found[4] or 0)))
+                records.append(event(id_, time_us, found[4] or "k", partition=int(found[5] or 0)))
             else:
                 records.append((late if found[1] == "late" else rejected)(id_, time_us))
         elif found := RESULT.match(part):
             records.append(result(int(found[1]), *found[2].split(", "), partition=int(found[3] or 0)))
+        elif found := OF_KEY.match(part):
+            partition = int(found[4] or 0)
+            if found[1] == "result":
+                records.append(result(0, *found[3].split(", "), key=found[2], partition=partition))
+            else:
+                records.append(tombstone(found[2], partition))
         elif found := ENDS.match(part):
             ends.setdefault(found[1], {})[found[2], int(found[3])] = int(found[4])
         elif part.startswith("undecodable "):
@@ -103,7 +138,8 @@ def check(judgement: Judgement, said: str) -> None:
     for part in said.split("; "):
         found = VERDICT.match(part)
         assert found, part
-        id_, cell = found[1], (int(found[2]), "k")
+        id_ = found[1]
+        cell = cell_of(found[2], id_) if found[2].isalpha() else (int(found[2]), "k")
         counts: Counter[str] = Counter()
         for words in found[3].split(" + "):
             name, *times = words.strip().split()
@@ -113,7 +149,18 @@ def check(judgement: Judgement, said: str) -> None:
         assert judgement.contributions[cell][id_] == counts, part
 
 
-@pytest.mark.parametrize("table", [pytest.param(table, id=table.title) for table in list(tables())])
+def played() -> list[Table]:
+    """Those of all pages."""
+    return [table for page in (PAGE, *sorted((DOCS / "oracles").glob("[a-z]*.md"))) for table in tables(page)]
+
+
+def test_every_page_of_an_oracle_has_its_twin_and_is_played() -> None:
+    pages = {page.stem for page in (DOCS / "oracles").glob("[a-z]*.md")}
+    assert pages == TWINS.keys()
+    assert pages <= {table.page.stem for table in played()}
+
+
+@pytest.mark.parametrize("table", [pytest.param(table, id=table.title) for table in played()])
 def test_the_page_says_what_the_reference_finds(table: Table) -> None:
     story, ending = table.story(), table.settings.get("Ending", "none")
     for number, row in enumerate(table.rows, 1):

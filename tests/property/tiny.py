@@ -25,12 +25,13 @@ from tests.property.history import (
     Role,
     Step,
     Timing,
+    Tombstone,
     TopicPartition,
     Undecodable,
     flaws,
     role_of,
 )
-from tests.property.reference import Judgement, classify, conclude
+from tests.property.reference import Judgement, Reference, classify, conclude
 
 TIMING: Final = Timing(
     max_disorder_us=0,
@@ -62,6 +63,11 @@ def result(window_start_us: int, *ids: str, key: str = "k", partition: int = 0) 
     return ResultRecord("counts", partition, -1, 0, key, window_start_us, ids)
 
 
+def tombstone(key: str, partition: int = 0) -> Tombstone:
+    """A null value on `counts`."""
+    return Tombstone("counts", partition, -1, 0, key)
+
+
 def late(id_: str, time_us: int, key: str = "k") -> LateRecord:
     """A record on the late topic."""
     return LateRecord("late", 0, -1, 0, id_, key, time_us)
@@ -80,8 +86,14 @@ def undecodable(topic: str) -> Undecodable:
 class Story:
     """A history under construction, and the counts of its last step."""
 
-    def __init__(self, timing: Timing = TIMING, places: tuple[TopicPartition, ...] = (CLICKS, COUNTS)) -> None:
+    def __init__(
+        self,
+        timing: Timing = TIMING,
+        places: tuple[TopicPartition, ...] = (CLICKS, COUNTS),
+        reference: type[Reference] = Reference,
+    ) -> None:
         self.timing = timing
+        self.reference = reference
         self.steps: list[Step] = []
         self.next: dict[TopicPartition, int] = dict.fromkeys(places, 0)
         self.log_start: dict[TopicPartition, int] = dict.fromkeys(places, 0)
@@ -134,7 +146,9 @@ class Story:
     def judge(self, final: Ending = "none") -> Judgement:
         """The judgement after the last step, or after an ending."""
         history = self.history(final)
-        return classify(history, len(self.steps) - 1) if final == "none" else conclude(history)
+        if final != "none":
+            return conclude(history, self.reference)
+        return classify(history, len(self.steps) - 1, self.reference)
 
     def counts(self, window_start_us: int, id_: str, key: str = "k", final: Ending = "none") -> dict[str, int]:
         """The classes of one (cell, id) after the last step."""

@@ -106,7 +106,7 @@ class RunsOfOneState:
 
     def start(self, publish: Callable[[], None] = lambda: None) -> BatchRunner:
         """A new process on the state."""
-        found = recover(self.tables, self._time_rules, self.config.oracle.size)
+        found = recover(self.tables, self._time_rules, self.config.oracle)
         known = KnownFacts(self.tables, first_batch=found.books.batch + 1)
         self._generation += 1
         return BatchRunner(

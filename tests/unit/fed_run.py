@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from tests.unit.publish_snapshots import NOON_US
 from tests.unit.reconcile_rows import fact, facts
-from validator.codecs.columns import UNDECODABLE
+from validator.codecs.columns import UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.core.judging import Judging
@@ -35,12 +35,13 @@ from validator.stream.starting import first_frontier, opened
 @dataclass(frozen=True)
 class Fed:
     """A record: of an input or late topic with one id, of an output with any. Without ``ids`` (None) it does not
-    decode."""
+    decode. An event that is not ``owed`` is one for which the oracle's condition does not hold."""
 
     topic: str
     ids: tuple[int | str, ...] | None
     window_us: int = 0
     key: str = "a"
+    owed: bool = True
 
 
 @dataclass
@@ -118,7 +119,7 @@ class FedRun:
         sources, brokers = sources_of(self.config), cast("Brokers", self.logs)
         tables = StateTables(self.state) if self.tables is None else self.tables
         found = recover(tables, TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after),
-                        self.config.oracle.size)  # fmt: skip
+                        self.config.oracle)  # fmt: skip
         before, lookups = found.books, self.logs.lookup(self.logs.ends)
         opened_us = self.now_us + 1
         if before.frontiers:
@@ -208,4 +209,5 @@ def _row(one: Fed, side: str, offset: int, at_us: int) -> dict[str, Any]:
     of_event = {
         name: [{"id": id_, "offset": offset} for id_ in ids] for name, ids in (("ids", numbers), ("text_ids", texts))
     }
-    return {**row, **place, **of_event}
+    nothing = {"status": UNOWED, "contributions": 0, "hash_a": 0, "hash_b": 0}
+    return {**row, **place, **of_event, **({} if one.owed else nothing)}

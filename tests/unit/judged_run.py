@@ -11,7 +11,8 @@ import pyarrow as pa
 from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, facts
 from validator.core.judging import Judging
-from validator.reconcile.arrays import ABSENT
+from validator.model.arrays import ABSENT
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.state.acknowledgements import Journal
 from validator.state.known_facts import KnownFacts
@@ -21,7 +22,7 @@ from validator.stream.recovery import _told_again, follow_acknowledged, restore_
 from validator.stream.reporting import _unacknowledged
 from validator.stream.run_record import RunRecord
 
-RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
 
 
 class JudgedRun:

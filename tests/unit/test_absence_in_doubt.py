@@ -17,12 +17,13 @@ from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.model import Config
 from validator.core.judging import Judging
 from validator.core.totals import Sums
+from validator.model.arrays import ABSENT
 from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Clock, Frontier, Lookup, PartitionId, Rest
 from validator.model.snapshot import Snapshot
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.publish.publisher import Publisher
-from validator.reconcile.arrays import ABSENT
 from validator.reconcile.compare import PlaceOffsets
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
@@ -33,7 +34,7 @@ from validator.stream.generations import Generations
 from validator.stream.reporting import doubts_of, snapshot_of
 from validator.stream.run_record import RunRecord
 
-RULES = Rules(window_us=MINUTE_US, overdue_after_us=10, missing_after_us=20, tells_unconsumed=True)
+RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=10, missing_after_us=20, tells_unconsumed=True)
 PLACE = PartitionId("input", 0)
 PASS, UNKNOWN = Verdict.PASS, Verdict.UNKNOWN
 

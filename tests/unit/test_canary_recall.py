@@ -15,6 +15,7 @@ from validator.measure.canary_recall import ROUNDS_JUDGED, Accused, CanaryRules,
 from validator.measure.canary_rounds import CELLS, RIGHT, Round
 from validator.model.classes import PLANTED
 from validator.model.frontier import Clock
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.state.known_facts import KnownFacts
 
@@ -31,7 +32,9 @@ def clock(at_us: int, watermark_us: int) -> Clock:
 
 def judged(round_: Round, results: list[bytes], *, collapse: bool = False) -> Accused:
     """What the core has on record of a round once all is proven, with these results in the log."""
-    rules = Rules(window_us=EVERY, overdue_after_us=SECOND, missing_after_us=2 * SECOND, collapse=collapse)
+    rules = Rules(
+        oracle=TumblingWindow.of(EVERY), overdue_after_us=SECOND, missing_after_us=2 * SECOND, collapse=collapse
+    )
     judging = Judging(KnownFacts(None, first_batch=0), rules)
     events, answers = [*map(json.loads, round_.events())], [*map(json.loads, results)]
     cells = [("input", [event["id"]], event["time"] // EVERY * EVERY, event["key"]) for event in events]

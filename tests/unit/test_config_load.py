@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from validator.config.errors import ConfigError, ConfigFileError, ExpansionError, OverrideError
 from validator.config.examples import EXAMPLES
 from validator.config.load import load, loads
 from validator.config.model import Config
 from validator.config.schema import json_schema, keys_at
+from validator.settings.errors import ConfigError, ConfigFileError, ExpansionError, OverrideError
 
 pytestmark = pytest.mark.unit
 
@@ -140,7 +140,8 @@ def test_the_schema_knows_the_keys_of_every_place() -> None:
     assert keys_at(("inputs", 0, "fields", "id")) == ("path", "unit")
     assert keys_at(("inputs", 0, "fields", "key", 1)) == ("path", "unit")
     assert keys_at(("faults",)) == ("topic",)
-    assert "size" in keys_at(("oracle",))
+    assert "slide" in keys_at(("oracle", "sliding_window"))
+    assert "slide" not in keys_at(("oracle", "tumbling_window"))
     assert keys_at(("pipeline",)) == ()
     assert json_schema()["properties"]["pipeline"]["type"] == "string"
 

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic_core import PydanticCustomError
 
-from validator.config.durations import LONGEST_US, format_duration, parse_duration
-from validator.config.fields import FieldPath, check_path
 from validator.config.options import Options
 from validator.config.start import Start, format_start, parse_start
+from validator.settings.durations import LONGEST_US, format_duration, parse_duration
+from validator.settings.fields import FieldPath, check_path
 
 pytestmark = pytest.mark.unit
 

@@ -10,6 +10,7 @@ import pytest
 from tests.unit.reconcile_rows import fact, facts
 from validator.cli.exits import status_of
 from validator.model.books import TimeRules
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.state.tables import StateTables, Table
 from validator.stream.recovery import StateDamaged, recover
 
@@ -43,7 +44,7 @@ def test_a_damaged_state_is_refused(tmp_path: Path, damage: Callable[[Path], Non
         tables.append(rows, Table.FACTS, writer="w", version=batch)
     damage(tmp_path / "facts")
     with pytest.raises(StateDamaged) as refused:
-        recover(StateTables(tmp_path), RULES, 1)
+        recover(StateTables(tmp_path), RULES, TumblingWindow.of(1))
     assert str(tmp_path) in str(refused.value)
     assert "give state.path a new folder" in str(refused.value)
     assert status_of(refused.value) == 3

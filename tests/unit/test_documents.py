@@ -9,10 +9,10 @@ import pytest
 
 from validator.cli.main import main
 from validator.config.document import parse_value
-from validator.config.errors import ConfigError
 from validator.config.load import loads
 from validator.model.documents import DocumentRefused, parse, read
 from validator.model.references import EXPANDED_MAX, FILE_BYTES_MAX, ReferencesUnresolved, expanded, variables_in
+from validator.settings.errors import ConfigError
 
 pytestmark = pytest.mark.unit
 

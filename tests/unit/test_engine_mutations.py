@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from testbed.engines import truth
-from testbed.engines.core import EventId, LateEvent, Result
+from testbed.engines.core import EventId, LateEvent, Operator, Result
 from testbed.engines.mutations import OF_A_RESULT, OF_AN_ID, Deed, Emission, Mutation, Rates, mutate
 
 pytestmark = pytest.mark.unit
@@ -28,25 +29,54 @@ def honest(windows: int = 4, pages: int = 6, ids: int = 50) -> list[Result | Lat
     return answers
 
 
+def of_sessions() -> list[Result | LateEvent]:
+    """All answered at the same time."""
+    cells: list[Result | LateEvent] = []
+    for n, answer in enumerate(honest()):
+        if isinstance(answer, Result):
+            start = 1_000 * n
+            cells.append(replace(answer, window_start_ms=start, times_ms=tuple(start + i for i in range(50))))
+    return cells
+
+
+def of_a_passthrough() -> list[Result | LateEvent]:
+    return [
+        Result(time_ms, time_ms, answer.key, (event_id,), (time_ms,))
+        for answer in honest()
+        if isinstance(answer, Result)
+        for event_id, time_ms in zip(answer.ids, answer.times_ms, strict=True)
+    ]
+
+
 def rates(**shares: float) -> Rates:
     return Rates({Mutation(name): share for name, share in shares.items()}, delay_beyond_seconds=30)
 
 
-def classified(answers: list[Result | LateEvent], emissions: tuple[Emission | LateEvent, ...]) -> Counter[str]:
+def contributions(of: Result | LateEvent, operator: Operator) -> list[tuple[Cell, EventId]]:
+    """Cells and ids that a record tells; those of a passthrough are told by each event's time."""
+    width = 1_000 if operator == "session" else 60_000
+    if isinstance(of, LateEvent):
+        return [((of.time_ms // width * width, of.key), of.id)]
+    if operator == "passthrough":
+        return [((t // width * width, of.key), i) for i, t in zip(of.ids, of.times_ms, strict=True)]
+    return [((of.window_start_ms, of.key), i) for i in of.ids]
+
+
+def classified(
+    answers: list[Result | LateEvent], emissions: tuple[Emission | LateEvent, ...], operator: Operator = "tumbling"
+) -> Counter[str]:
     """SEMANTICS section 2 by brute force, from what went in and what was visible in the end."""
     expected: Counter[tuple[Cell, EventId]] = Counter()
     for a in answers:
-        ids = a.ids if isinstance(a, Result) else (a.id,)
-        start = a.window_start_ms if isinstance(a, Result) else a.time_ms // 60_000 * 60_000
-        expected.update(((start, a.key), i) for i in ids)
+        expected.update(contributions(a, operator))
     known = {i for _, i in expected}
     p: Counter[tuple[Cell, EventId]] = Counter()
     late: Counter[tuple[Cell, EventId]] = Counter()
     for emission in emissions:
         if isinstance(emission, LateEvent):
-            late[(emission.time_ms // 60_000 * 60_000, emission.key), emission.id] += 1
+            late.update(contributions(emission, operator))
         elif not emission.aborted:
-            p.update(((emission.result.window_start_ms, emission.result.key), i) for i in emission.result.ids)
+            p.update(contributions(emission.result, operator))
     classes: Counter[str] = Counter()
     for at in expected.keys() | p.keys() | late.keys():
         e, seen, aside = expected[at], p[at], late[at]
@@ -58,7 +88,7 @@ def classified(answers: list[Result | LateEvent], emissions: tuple[Emission | La
         classes["late"] += handled
         classes["missing"] += e - processed - handled
         classes["duplicate"] += max(0, seen + aside - e)
-    classes["late"] -= 1  # the honest late event
+    classes["late"] -= sum(isinstance(a, LateEvent) for a in answers)
     return +classes
 
 
@@ -77,6 +107,31 @@ def test_the_truth_of_each_mutation_is_what_a_count_gives(mutation: Mutation, sh
     outcome = mutate(answers, rates(**{mutation: share}), seed=1)
     assert told(outcome.deeds) == classified(answers, outcome.emissions)
     assert outcome.deeds or share < 0.1
+
+
+@pytest.mark.parametrize("mutation", [*OF_AN_ID, *OF_A_RESULT])
+@pytest.mark.parametrize("operator", ["session", "passthrough"])
+def test_the_truth_is_what_a_count_gives_where_cells_have_no_window_in_common(
+    mutation: Mutation, operator: Operator
+) -> None:
+    answers = of_sessions() if operator == "session" else of_a_passthrough()
+    outcome = mutate(answers, rates(**{mutation: 0.2}), seed=1, operator=operator, moved_ms=60_000)
+    assert told(outcome.deeds) == classified(answers, outcome.emissions, operator)
+    assert outcome.deeds
+
+
+def test_an_id_is_mutated_in_each_of_its_sliding_windows_by_itself() -> None:
+    answers: list[Result | LateEvent] = [
+        Result(start, start + 10, (page,), tuple(range(low, low + 100)), (7,) * 100)
+        for start in (0, 5)
+        for page, low in (("/a", 0), ("/b", 100))
+    ]
+    for mutation in (Mutation.DROP, Mutation.DUPLICATE, Mutation.MISPLACE, Mutation.INVENT):
+        outcome = mutate(answers, rates(**{mutation: 0.3}), seed=1, operator="sliding")
+        assert told(outcome.deeds) == classified(answers, outcome.emissions)
+        ids = [{d.id for d in outcome.deeds if d.window_start_ms == start} for start in (0, 5)]
+        assert ids[0] - ids[1], mutation
+        assert ids[1] - ids[0], mutation
 
 
 @pytest.mark.parametrize("seed", range(8))

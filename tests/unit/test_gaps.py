@@ -15,6 +15,7 @@ from validator.core.suspicion import Suspicion
 from validator.core.totals import Sums
 from validator.model.books import Books, Hole, TimeRules
 from validator.model.frontier import FOREVER_OFFSET, UNREADABLE_POLICY, Frontier, Lookup, PartitionId
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import FACTS_SCHEMA, Side
 from validator.state import tables
 from validator.state.tables import StateTables, Table
@@ -123,11 +124,11 @@ def test_a_state_of_a_version_without_these_counts_is_read_and_goes_on(
         patched.setattr(tables, "SCHEMAS", {**tables.SCHEMAS, Table.FACTS: old})
         StateTables(tmp_path).append(pa.Table.from_pylist(rows, old), Table.FACTS, writer="w", version=3)
     state = StateTables(tmp_path)
-    found = recover(state, TimeRules(0, 1), 10).books
+    found = recover(state, TimeRules(0, 1), TumblingWindow.of(10)).books
     assert (found.frontiers[OUT].compacted, found.frontiers[OUT].markers) == (0, None)
     # Its gaps were met at some time before.
     books = found.looked_up(4, 9, lookups(10), {}).with_policies({"out": "compact"}, lookups(10))
     books, _ = books.with_gaps(books.gaps([]), found)
     assert (books.frontiers[OUT].compacted, books.frontiers[OUT].gone_us) == (3, 0)
     state.append(frontier_rows(books, None, DAY_US), Table.FACTS, writer="w", version=4)
-    assert recover(StateTables(tmp_path), TimeRules(0, 1), 10).books.frontiers[OUT].compacted == 3
+    assert recover(StateTables(tmp_path), TimeRules(0, 1), TumblingWindow.of(10)).books.frontiers[OUT].compacted == 3

@@ -9,6 +9,10 @@ import pytest
 
 from generator import config
 from generator.config import GeneratorConfigError, load, parse
+from generator.producer import journal_header, plan_of
+from generator.sender import Target
+from generator.wire import Key
+from generator.workloads.sst import Sequence
 
 pytestmark = pytest.mark.unit
 
@@ -87,6 +91,44 @@ def test_a_missing_file_is_one_sentence(tmp_path: Path) -> None:
 def test_event_time_rate_follows_the_workload() -> None:
     c = parse({**KAFKA, "rate": {"shape": "event_time", "speed": 2}, "producers": 2})
     assert c.rate.build(c.events_per_event_second).events_by(1) == 2 * 2 * 6 * 1000 / 12
+
+
+def test_sessions_thin_out_the_clicks() -> None:
+    # A step of 12 ms; 5 clicks, then 83 steps without one: 1008 ms from the last to the next first.
+    c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}, "rate": {"shape": "event_time"}})
+    assert c.silent_rounds == 83
+    assert c.events_per_event_second == pytest.approx(6 * 1000 / 12 * 5 / 88)
+
+
+def test_a_limit_in_windows_counts_the_clicks_that_sessions_leave() -> None:
+    c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}, "limit": {"windows": 2}})
+    plan = plan_of(c, 0, 0)
+    sequence, times = Sequence(plan), list[int]()
+    while len(batch := sequence.take(1000)):
+        times += batch.times_ms
+    assert 120_000 - 1_008 < max(times) < 120_000
+    assert len(times) == plan.events
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"sessions": {"events": 5, "gap": "11ms"}}, "sessions.gap is shorter than the 12 ms between events"),
+        ({"sessions": {"events": 0, "gap": "1s"}}, "sessions.events"),
+        ({"sessions": {"events": 5}}, "sessions.gap"),
+        ({"sessions": {"events": 5, "gap": "1s"}, "workload": "mst", "update_percent": 2}, "sessions are of clicks"),
+    ],
+)
+def test_sessions_that_cannot_be_are_refused(more: dict[str, object], problem: str) -> None:
+    with pytest.raises(GeneratorConfigError, match=problem):
+        parse({**KAFKA, **more})
+
+
+def test_the_journal_tells_of_sessions() -> None:
+    c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}})
+    target = Target("click", (Key("/a"),), 1)
+    assert journal_header(c, target, 0)["sessions"] == {"events": 5, "gap": 1000}
+    assert "sessions" not in journal_header(parse(KAFKA), target, 0)
 
 
 def test_the_documented_example_is_accepted(tmp_path: Path) -> None:

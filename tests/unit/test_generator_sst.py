@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -64,6 +65,68 @@ def test_the_sequence_does_not_depend_on_how_it_is_cut(cuts: list[int], irregula
     while len(batch := sequence.take(7)):
         taken += rows(batch)
     assert taken == all_rows(plan)
+
+
+BURSTS = replace(PLAN, keys=5, step_ms=10, burst_events=4, silent_rounds=7, events=400)
+
+
+def times_by_key(plan: Plan) -> dict[int, list[int]]:
+    times: dict[int, list[int]] = {key: [] for key in range(plan.keys)}
+    for _, key, time_ms, kind in all_rows(plan):
+        if kind != sst.SECOND_COPY:
+            times[key].append(time_ms)
+    return {key: sorted(found) for key, found in times.items()}
+
+
+@pytest.mark.parametrize(("burst", "silent", "keys"), [(4, 7, 5), (1, 1, 6), (3, 40, 2), (9, 2, 1), (2, 3, 13)])
+def test_keys_have_bursts_and_silences_in_turn(burst: int, silent: int, keys: int) -> None:
+    plan = replace(BURSTS, burst_events=burst, silent_rounds=silent, keys=keys)
+    starts = set()
+    for times in times_by_key(plan).values():
+        pauses = [after - before for before, after in pairwise(times)]
+        assert set(pauses) <= {10, 10 * (silent + 1)}
+        silences = [i for i, pause in enumerate(pauses) if pause > 10]
+        assert all(after - before == burst for before, after in pairwise(silences))
+        starts |= {times[i + 1] % (10 * (burst + silent)) for i in silences[:1]}
+    assert len(starts) == min(keys, burst + silent), "the keys do not begin together"
+    times_ms = [time_ms for _, _, time_ms, _ in all_rows(plan)]
+    assert times_ms == sorted(times_ms)
+    assert [number for number, *_ in all_rows(plan)] == list(range(1, 401))
+
+
+@given(
+    seed=st.integers(0, 1000),
+    share=st.floats(0.01, 0.5),
+    disorder_ms=st.integers(10, 200),
+    silent=st.integers(0, 60),
+    keys=st.integers(1, 5),
+    cut=st.integers(1, 50),
+)
+def test_bursts_out_of_order_stay_within_the_bounds_and_lose_nothing(
+    seed: int, share: float, disorder_ms: int, silent: int, keys: int, cut: int
+) -> None:
+    in_order = replace(BURSTS, keys=keys, silent_rounds=silent, events=200)
+    late = replace(in_order, late_share=0.1, late_by_ms=150)
+    plan = replace(late, seed=seed, disorder_share=share, disorder_ms=disorder_ms)
+    taken, newest = all_rows(plan, cut), -1
+    assert sorted((n, k, t) for n, k, t, _ in taken) == [(n, k, t) for n, k, t, _ in all_rows(in_order)]
+    for _, _, time_ms, kind in taken:
+        delay = newest - time_ms
+        assert kind == (sst.PLAIN if delay <= 0 else sst.DELAYED if delay <= disorder_ms else sst.LATE)
+        newest = max(newest, time_ms)
+    end = max(t for *_, t, _ in taken)
+    newest = -1
+    for _, _, time_ms, kind in taken:
+        # Nothing lies between: later than the bound is later by the lateness too, but where the run ends.
+        assert kind != sst.LATE or newest - time_ms >= disorder_ms + 150 or newest > end - disorder_ms - 150
+        newest = max(newest, time_ms)
+
+
+def test_events_before_a_round_are_those_of_the_rounds_before() -> None:
+    for plan in (BURSTS, replace(BURSTS, silent_rounds=30), PLAN):
+        taken = all_rows(plan)
+        for rounds in range(30):
+            assert sst.events_before(plan, rounds) == sum(t <= rounds * plan.step_ms for _, _, t, _ in taken)
 
 
 def test_shares_of_zero_make_the_regular_sequence() -> None:

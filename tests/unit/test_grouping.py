@@ -10,7 +10,7 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.grouping import facts_of_events
 
 SECOND_US = 1_000_000
-WINDOW = TumblingWindow(10 * SECOND_US, 0)
+WINDOW = TumblingWindow.of(10 * SECOND_US, 0)
 
 
 def event(offset: int, id_: int | None, second: int | None, key: str | None = "/a") -> dict[str, object]:

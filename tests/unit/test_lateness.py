@@ -38,7 +38,7 @@ def clock(at_us: int) -> Clock:
 
 def judged(*rows: dict[str, Any], drops_late: bool = True) -> dict[str, int]:
     """The counts of facts, long after they were due."""
-    rules = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2, drops_late=drops_late)
+    rules = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2, drops_late=drops_late)
     judging = Judging(KnownFacts(None, first_batch=0), rules)
     judging.absorb(rows_of(Table.FACTS, rows), clock(100), {})
     sums = judging.absorb(None, clock(10 * MINUTE_US), {})
@@ -74,7 +74,7 @@ def test_what_is_late_for_sure_is_told_as_that() -> None:
 def test_the_ids_of_a_loss_are_not_those_that_are_excused() -> None:
     excused = fact("input", [1], batch=0, lookup_us=1)
     lost = {**fact("input", [2], batch=0, lookup_us=1), "partition": 1}
-    rules = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2, drops_late=True)
+    rules = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2, drops_late=True)
     judging = Judging(KnownFacts(None, first_batch=0), rules)
     judging.absorb(rows_of(Table.FACTS, [excused, lost, poison(-1)]), clock(100), {})
     judging.absorb(None, clock(10 * MINUTE_US), {})
@@ -102,9 +102,9 @@ def test_an_event_too_far_ahead_may_have_made_late_what_its_window_can_prove_pas
     far = {**fact("input", [9], batch=0, lookup_us=1, window_us=MINUTE_US), "newest_event_time_us": None}
     far |= {"first_offset": -3, "reach_us": None}
     event = fact("input", [7], batch=0, lookup_us=1)
-    window = TumblingWindow(size_us=MINUTE_US, offset_us=0)
+    window = TumblingWindow.of(MINUTE_US, 0)
     [with_reach, untouched] = doubting(
-        rows_of(Table.FACTS, [far, event]), 5, lambda starts: window.latest_reach_at(starts, 0)
+        rows_of(Table.FACTS, [far, event]), 5, lambda starts: window.latest_reaches_us(starts, 0)
     ).to_pylist()
     assert (with_reach["reach_us"], untouched["reach_us"]) == (MINUTE_US, None)
     assert judged(event, with_reach) == {"expected": 2, "overdue": 1, "missing": 1}, "its own loss is no one's doubt"
@@ -127,18 +127,18 @@ def test_a_clock_gone_mad_takes_no_memory_without_bound() -> None:
 
 @pytest.mark.parametrize("closed_right", [False, True])
 def test_the_reach_of_a_window_is_that_of_its_latest_event(closed_right: bool) -> None:
-    window = TumblingWindow(size_us=10, offset_us=3, closed_right=closed_right)
+    window = TumblingWindow.of(10, 3, closed="right" if closed_right else "left")
     starts = [3, 13, -17]
     latest = [start + (10 if closed_right else 9) for start in starts]
     for slack_us in (0, 1, 9, 10):
-        found = window.latest_reach_at(np.array(starts), slack_us).tolist()
+        found = window.latest_reaches_us(np.array(starts), slack_us).tolist()
         assert found == [window.reach_at(instant, slack_us) for instant in latest]
-    assert window.latest_reach_at(np.array([2**63 - 1]), 5)[0] > 2**62, "does not wrap"
+    assert window.latest_reaches_us(np.array([2**63 - 1]), 5)[0] > 2**62, "does not wrap"
 
 
 @pytest.mark.parametrize("closed_right", [False, True])
 def test_a_reach_in_numbers_is_a_boundary_that_the_instant_proves_past(closed_right: bool) -> None:
-    window = TumblingWindow(size_us=10, offset_us=3, closed_right=closed_right)
+    window = TumblingWindow.of(10, 3, closed="right" if closed_right else "left")
     assert [window.reach_at(instant, 0) for instant in (12, 13, 14, -8, -7)] == (
         [3, 3, 13, -17, -17] if closed_right else [3, 13, 13, -17, -7]
     )
@@ -168,12 +168,12 @@ def test_how_much_a_topic_that_was_made_again_held_is_not_known(tmp_path: Path) 
     books = Books(TimeRules(0, 1), batch=0, lookup_us=9, frontiers={INPUT: frontier(expired=2)})
     rows = [frontier_rows(books, None, DAY_US), mark_row(books, replaced_mark(place), DAY_US)]
     tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=0)
-    record, judging = RunRecord(), Judging(KnownFacts(None, first_batch=0), Rules(MINUTE_US, 1, 2))
+    record, judging = RunRecord(), Judging(KnownFacts(None, first_batch=0), Rules(TumblingWindow.of(MINUTE_US), 1, 2))
     judging.absorb(facts(fact("input", [1], batch=0, lookup_us=1)), clock(5), {})
     sums = judging.absorb(facts(fact("output", [1, 1, 1, 1], batch=1, lookup_us=6)), clock(9), {})
     assert sums.on_record["duplicate"] == 3
     assert record.suspicion.by_hidden_records(books, sums) == {"unknown_id"}
-    again = recover(tables, TimeRules(0, 1), MINUTE_US).books
+    again = recover(tables, TimeRules(0, 1), TumblingWindow.of(MINUTE_US)).books
     assert again.replaced == {place}
     assert record.suspicion.by_hidden_records(again, sums) == {"unknown_id", "duplicate", "misplaced"}
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -15,10 +15,13 @@ from tests.unit.reconcile_rows import MINUTE_US
 from validator.model.frontier import Lookup, PartitionId
 from validator.reconcile.judge import VIOLATIONS
 from validator.state.tables import Table
-from validator.stream import batch, recording
+from validator.stream import batch, recording, retiring
 from validator.stream.batch import TopicGone, TopicReplaced
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.failpoints import NAMES
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 ANSWER = Fed("output", (1,))
 SECOND = PartitionId("output", 1)
@@ -192,13 +195,9 @@ def test_killed_at_any_step_of_a_batch_nothing_is_lost_or_told_twice(
     for number in range(killed_in):
         played(run, number)
 
-    def reach(reached: str) -> None:
-        if reached == name:
-            raise Killed
-
     with monkeypatch.context() as patched:
-        patched.setattr(batch, "reach", reach)
-        patched.setattr(recording, "reach", reach)
+        patched.setattr(batch, "reach", killing(name))
+        patched.setattr(recording, "reach", killing(name))
         with pytest.raises(Killed):
             played(run, killed_in)
     run.restart()
@@ -228,3 +227,80 @@ def test_totals_are_what_a_recount_of_the_tables_gives_also_once_something_is_ta
         assert set(shown.first_confirmed_us) == set(confirmed - retracted)
         taken_back = retracted.total()
     assert taken_back
+
+
+def test_killed_as_a_batch_begins_nothing_has_happened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run, tables = run_in_memory(tmp_path)
+    played(run, 0)
+    before = len(tables.appended)
+    with monkeypatch.context() as patched:
+        patched.setattr(batch, "reach", killing("batch_begun"))
+        with pytest.raises(Killed):
+            run.runner.process(cast("DataFrame", object()), 0)
+    assert len(tables.appended) == before
+
+
+def test_every_failpoint_is_killed_at_in_this_file() -> None:
+    once = {"batch_begun", "before_rest", "after_rest", "before_retiring", "after_retiring"}
+    assert {*IN_EVERY_BATCH, *once} == set(NAMES)
+
+
+def killing(name: str) -> Any:
+    def reach(reached: str) -> None:
+        if reached == name:
+            raise Killed
+
+    return reach
+
+
+@pytest.mark.parametrize("name", ["before_rest", "after_rest"])
+def test_killed_at_the_end_of_a_run_it_ends_all_the_same(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    undisturbed, expected = run_in_memory(tmp_path)
+    run, tables = run_in_memory(tmp_path)
+    for number in range(len(HISTORY)):
+        played(undisturbed, number)
+        played(run, number)
+    before = undisturbed.shown().contributions["missing"]
+    ended = undisturbed.end()
+    assert ended.contributions["missing"] == before + 1, "the end decides something"
+    with monkeypatch.context() as patched:
+        patched.setattr(batch, "reach", killing(name))
+        with pytest.raises(Killed):
+            run.end()
+    run.restart()
+    assert run.end().contributions == ended.contributions
+    assert on_record(tables) == on_record(expected)
+
+
+@pytest.mark.parametrize("settles", [False, True], ids=["in_memory", "settled"])
+@pytest.mark.parametrize("name", ["before_retiring", "after_retiring"])
+def test_killed_while_it_retires_cells_no_total_changes(
+    name: str, settles: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begun(folder: str) -> FedRun:
+        run = FedRun(tmp_path / folder, ("state.retention=1h",))
+        run.runner.judging.settle_at = 1 if settles else None
+        for number in range(len(HISTORY)):
+            played(run, number)
+        return run
+
+    def retired(run: FedRun, hours: Iterator[int]) -> Any:
+        for hour in hours:
+            window = (60 + hour) * MINUTE_US
+            run.feed([Fed("click", (9 + hour,), window), Fed("output", (9 + hour,), window)], after_us=60 * MINUTE_US)
+        shown = run.shown()
+        return shown.contributions, shown.cells, shown.violations, run.runner.retired.sums.counts
+
+    undisturbed, run = begun("undisturbed"), begun("killed")
+    hours = iter(range(3))
+    with monkeypatch.context() as patched:
+        patched.setattr(retiring, "reach", killing(name))
+        with pytest.raises(Killed):
+            retired(run, hours)
+    run.restart()
+    run.feed([], after_us=1)
+    expected = retired(undisturbed, iter(range(3)))
+    assert expected[3]["expected"] > 0, "something was retired"
+    assert retired(run, hours)[:3] == expected[:3]

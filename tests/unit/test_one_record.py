@@ -23,6 +23,7 @@ from validator.codecs.one_record import (
 )
 from validator.codecs.times import FARTHEST_US, instant_of_text
 from validator.config.model import Input, Late, Output
+from validator.oracles.passthrough import Filter
 from validator.oracles.tumbling_window import TumblingWindow
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -392,7 +393,7 @@ def test_a_time_finer_than_a_microsecond_stays_on_its_side_of_every_boundary() -
     }
     for at, (unit, down, up) in times.items():
         timed = entry(event_time={"path": "at", **({"unit": unit} if unit else {})})
-        for window, wanted in ((TumblingWindow(10, 0), down), (TumblingWindow(10, 0, closed_right=True), up)):
+        for window, wanted in ((TumblingWindow.of(10, 0), down), (TumblingWindow.of(10, 0, closed="right"), up)):
             decoder = RecordDecoder(timed, rounding=window.rounding)
             assert event(value(at=at), decoder).event_time_us == wanted, (at, window)
 
@@ -467,3 +468,69 @@ def test_no_shape_of_a_record_takes_more_than_time_in_proportion(shape: str) -> 
     began = time.process_time()
     decoder.decode(Record(raw))
     assert time.process_time() - began < 1
+
+
+@pytest.mark.parametrize(
+    ("where", "holds", "fails", "odd"),
+    [
+        (
+            {"one_of": [1, "paid", True, 0.5]},
+            ["1", "1.0", '"1"', "true", '"true"', "5e-1"],
+            ["2", '"Paid"', "false"],
+            [],
+        ),
+        (
+            {"at_least": 10},
+            ["10", "10.0", '"10"', "1e1", "1e300"],
+            ["9.999999999999999999999", '"-1"'],
+            ["true", '"x"'],
+        ),
+        ({"at_least": "0.1", "below": 5}, ["0.1", "4.9"], ["5", "0.09999999999999999999"], ['"0x1"', '" 1"', '"1_0"']),
+    ],
+)
+def test_a_condition_holds_for_values_as_keys_are_compared(
+    where: dict[str, Any], holds: list[str], fails: list[str], odd: list[str]
+) -> None:
+    oracle = Filter.model_validate({"kind": "filter", "where": {"path": "of.it", **where}})
+    decoder = RecordDecoder(entry(), condition=oracle.condition)
+
+    def said(it: str) -> Event | Undecodable:
+        found = decoder.decode(Record(value(other=f', "of": {{"it": {it}}}')))
+        assert isinstance(found, Event | Undecodable)
+        return found
+
+    assert {it: said(it) for it in holds} == dict.fromkeys(holds, event(value()))
+    assert {it: said(it) for it in fails} == dict.fromkeys(fails, event(value())._replace(is_owed=False))
+    for it in ("null", "{}", "[1]", '"\\ud800"', *odd):
+        found = said(it)
+        assert isinstance(found, Undecodable), it
+        assert (found.field, found.path) == ("where", "of.it")
+    assert decoder.decode(Record(value())) == Undecodable("where", "of.it", "is absent")
+
+
+def test_a_result_may_name_the_time_of_its_event() -> None:
+    fields = {"key": "key", "id": "id", "event_time": {"path": "at", "unit": "ms"}}
+    timed = Output.model_validate({"topic": "output", "evidence": "id", "fields": fields})
+    found = RecordDecoder(timed).decode(Record(value(at="1500")))
+    assert found == Result("a", 1_500_000, ([7],))
+    assert RecordDecoder(timed).decode(Record(value(at="null"))) == Undecodable("event_time", "at", "is null")
+    stamped = output(window_start=None, event_time="$timestamp")
+    assert RecordDecoder(stamped).decode(Record(b'{"key": "a", "ids": []}', timestamp_us=7)) == Result("a", 7, ([],))
+
+
+def cumulative(key: object) -> RecordDecoder:
+    fields = {"key": key, "ids": "ids"}
+    return RecordDecoder(Output.model_validate({"topic": "output", "emission": "cumulative", "fields": fields}))
+
+
+def test_a_tombstone_withdraws_the_result_of_the_key_that_its_record_names() -> None:
+    assert cumulative("$key").decode(Record(None, b"a")) == Tombstone("a")
+    both = cumulative(["$header.tenant", "$key"])
+    assert both.decode(Record(None, b"a", [("tenant", b"t")])) == Tombstone('["t","a"]')
+    # Nobody can say whose it is.
+    assert both.decode(Record(None, b"a")) == Tombstone(None)
+    assert cumulative("$key").decode(Record(None, None)) == Tombstone(None)
+    assert cumulative("$key").decode(Record(None, b"\xff")) == Tombstone(None)
+    assert cumulative(["$key", "page"]).decode(Record(None, b"a")) == Tombstone(None)
+    added_up = {"topic": "output", "fields": {"key": "$key", "ids": "ids"}}
+    assert RecordDecoder(Output.model_validate(added_up)).decode(Record(None, b"a")) == Tombstone(None)

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from faults.config import load as load_faults
 from generator.config import load as load_load
 from generator.sender import client_options
-from validator.config.errors import InvalidConfigError
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.model.documents import DocumentRefused, parse
 from validator.model.kafka_options import java_options, librdkafka_options
+from validator.settings.errors import InvalidConfigError
 
 pytestmark = pytest.mark.unit
 

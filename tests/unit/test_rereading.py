@@ -17,6 +17,7 @@ from validator.config.model import Config
 from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier, PartitionId
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import hole
 from validator.state import identity
@@ -61,7 +62,7 @@ def test_a_topic_that_never_decoded_is_read_again_from_where_it_began(
     tables = state(tmp_path, undecodable=5)
     corrected = config(tmp_path, CORRECTED)
     assert would_adopt(tables, corrected) == ("click",)
-    assert recover(tables, TimeRules(0, 1), 60).cells.lateness.possible
+    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).cells.lateness.possible
 
     def killed(*_: object) -> None:
         raise Killed
@@ -72,7 +73,7 @@ def test_a_topic_that_never_decoded_is_read_again_from_where_it_began(
             adopt(tables, corrected)
     for given, again in ((config(tmp_path), ()), (corrected, ("click",)), (corrected, ())):
         assert adopt(tables, given) == again
-        recovered = recover(tables, TimeRules(0, 1), 60)
+        recovered = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
         click, output = (recovered.books.frontiers[place] for place in (CLICK, OUTPUT))
         assert (click.first_offset, click.next_offset, click.records, click.undecodable) == (4, 4, 0, 0)
         assert (click.read_through_us, click.expired) == (None, 0)
@@ -100,11 +101,11 @@ def test_of_a_topic_that_was_made_again_what_the_old_one_held_is_expired() -> No
 )
 def test_any_other_difference_is_refused_and_changes_nothing(tmp_path: Path, setting: str, said: str) -> None:
     tables = state(tmp_path, undecodable=4)
-    before = recover(tables, TimeRules(0, 1), 60).books
+    before = recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).books
     for refuse in (adopt, would_adopt):
         with pytest.raises(StateMismatch, match=said):
             refuse(tables, config(tmp_path, setting))
-    assert recover(tables, TimeRules(0, 1), 60).books == before
+    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).books == before
     assert adopt(tables, config(tmp_path)) == ()
 
 
@@ -114,7 +115,7 @@ def test_what_was_gone_of_the_topic_and_what_may_be_compacted_stays_known(tmp_pa
     gone = {**hole("click", 0, 0, 60), "batch": 1, "lookup_us": 6, "epoch": 0}
     tables = state(tmp_path, gone, undecodable=5, cleanup_policy="delete", compacted_below=7, compacted=2, markers=1)
     assert adopt(tables, config(tmp_path, CORRECTED)) == ("click",)
-    recovered = recover(tables, TimeRules(0, 1), 60)
+    recovered = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
     click = recovered.books.frontiers[CLICK]
     assert (click.cleanup_policy, click.compacted_below, click.compacted, click.markers) == ("delete", 7, 0, 0)
     assert recovered.cells.lateness.possible == {("click", 0): {60: -1}}
@@ -132,10 +133,10 @@ def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path,
 
     def retire() -> None:
         """Drop the oldest epoch, as a batch of three days later does."""
-        found = recover(tables, TimeRules(0, 1), 60)
+        found = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
         read = {place: replace(it, read_through_us=3 * DAY_US) for place, it in found.books.frontiers.items()}
         books = replace(found.books, lookup_us=3 * DAY_US, watermark_us=3 * DAY_US, frontiers=read)
-        rules = Rules(window_us=60, overdue_after_us=1, missing_after_us=2, drops_late=True)
+        rules = Rules(oracle=TumblingWindow.of(60), overdue_after_us=1, missing_after_us=2, drops_late=True)
         judging = Judging(KnownFacts(tables, first_batch=books.batch + 1), rules, cells=found.cells)
         judging.absorb(None, books.clock(), {})
         plan = retiring.plan(tables, judging, books, found.retired, DAY_US, found.positions)
@@ -144,7 +145,7 @@ def test_what_is_read_again_hides_nothing_after_retention_either(tmp_path: Path,
     steps = [read_again, retire]
     for step in steps if order.startswith("read") else reversed(steps):
         step()
-    recovered = recover(tables, TimeRules(0, 1), 60)
+    recovered = recover(tables, TimeRules(0, 1), TumblingWindow.of(60))
     assert recovered.retired.through_epoch >= 0
     assert recovered.cells.lateness.possible == {("click", 0): {60: 8}}
     assert lateness_of(tables, recovered.positions, recovered.retired.through_epoch).possible == {("click", 0): {60: 8}}

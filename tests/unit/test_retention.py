@@ -11,9 +11,10 @@ import pytest
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging, new_cells
 from validator.core.totals import Sums
+from validator.model.arrays import ABSENT
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Clock, Frontier, PartitionId
-from validator.reconcile.arrays import ABSENT
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules, close
 from validator.reconcile.lateness import hole
 from validator.state.known_facts import KnownFacts
@@ -24,7 +25,7 @@ from validator.stream.recovery import recover
 from validator.stream.retiring import Retired
 
 RETENTION_US = 24 * MINUTE_US
-RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
 TIME_RULES = TimeRules(0, MINUTE_US)
 EPOCH_US = epoch_length_us(RETENTION_US)
 START_US = 1_000 * EPOCH_US
@@ -155,7 +156,7 @@ def test_old_epochs_leave_the_disk_and_what_stays_is_written_again(run: Run) -> 
 
 def test_a_restart_after_it_says_the_same(run: Run) -> None:
     run.retire()
-    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
+    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.oracle)
     judging = Judging(
         KnownFacts(run.tables, first_batch=again.books.batch + 1), RULES, again.cells, retired=again.retired.sums
     )
@@ -173,7 +174,7 @@ def test_killed_before_the_folders_went_a_start_drops_them(run: Run, monkeypatch
         run.retire()
     old = epoch_of(START_US, RETENTION_US)
     assert old in run.epochs()
-    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
+    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.oracle)
     assert old not in run.epochs()
     assert sorted(map(str, again.cells.keys().to_pylist())) == ["new", "open"]
 
@@ -224,7 +225,7 @@ def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> Non
 
 
 def _of_a_restart(run: Run) -> Judging:
-    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.window_us)
+    again = recover(StateTables(run.tables.state), TIME_RULES, RULES.oracle)
     known = KnownFacts(run.tables, first_batch=again.books.batch + 1)
     found = Judging(known, RULES, again.cells, retired=again.retired.sums)
     for later in (1, 10):
@@ -289,10 +290,10 @@ def test_an_event_far_in_the_future_does_not_hide_what_comes_after_retention(tmp
 
 
 def test_an_event_at_the_end_of_time_closes_nothing() -> None:
-    cells = new_cells()
+    cells = new_cells(RULES.oracle)
     window_us = 2**63 - 1 - MINUTE_US // 2
     cells.absorb(facts(fact("input", [1], batch=0, lookup_us=START_US, window_us=window_us)))
-    close(cells, clock(START_US), RULES)
+    close(cells, clock(START_US))
     assert cells["closed_us"].tolist() == [ABSENT]
 
 
@@ -324,7 +325,7 @@ def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_
             run.retire()
     known = run.judging.cells.lateness
     assert (known.proven, known.possible) == ({("input", 0): {window_us: 0}}, {("input", 0): {window_us: 6}})
-    assert recover(run.tables, TIME_RULES, MINUTE_US).cells.lateness == known
+    assert recover(run.tables, TIME_RULES, TumblingWindow.of(MINUTE_US)).cells.lateness == known
 
 
 def test_a_topic_that_was_made_again_stays_so_after_retention(tmp_path: Path) -> None:
@@ -336,4 +337,4 @@ def test_a_topic_that_was_made_again_stays_so_after_retention(tmp_path: Path) ->
     run.batch(later, fact("input", [2], batch=1, lookup_us=later, window_us=MINUTE_US, key="new"))
     run.retire()
     assert min(run.epochs()) > epoch_of(at, RETENTION_US)
-    assert recover(run.tables, TIME_RULES, MINUTE_US).books.replaced == {PartitionId("input", 0)}
+    assert recover(run.tables, TIME_RULES, TumblingWindow.of(MINUTE_US)).books.replaced == {PartitionId("input", 0)}

@@ -18,6 +18,7 @@ from validator.model.books import Books, TimeRules
 from validator.model.classes import Guarantee, Verdict
 from validator.model.frontier import Frontier, PartitionId
 from validator.model.snapshot import Snapshot
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
 from validator.state import identity
 from validator.state.known_facts import KnownFacts
@@ -32,7 +33,7 @@ from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
 
 RETENTION_US = 24 * MINUTE_US
-RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
 TIME_RULES = TimeRules(0, MINUTE_US)
 START_US = 1_000 * epoch_length_us(RETENTION_US)
 WATERMARK_US = 2**60
@@ -88,7 +89,7 @@ class Run:
         """A new process, with another configuration; the topics that are read again."""
         self.config = self._configured(*settings)
         again = adopt(self.tables, self.config)
-        found = recover(self.tables, TIME_RULES, RULES.window_us)
+        found = recover(self.tables, TIME_RULES, RULES.oracle)
         self.books, self.retired, self.record = found.books, found.retired, RunRecord()
         restore_record(self.tables, self.record)
         known = KnownFacts(self.tables, first_batch=found.books.batch + 1)

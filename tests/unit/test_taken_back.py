@@ -8,11 +8,12 @@ from typing import Any
 from tests.unit.read_through import Suspected, read_through
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.core.judging import Judging
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables
 
-RULES = Rules(window_us=MINUTE_US, overdue_after_us=1, missing_after_us=2)
+RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
 
 
 class Cell:

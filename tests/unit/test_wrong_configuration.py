@@ -291,11 +291,15 @@ def test_a_late_record_is_no_result_that_an_event_is_in(restarts: bool) -> None:
     assert confirmed(shown[-1]) == {"missing": 2}
 
 
-def test_where_repeats_collapse_an_input_whose_ids_others_have_holds_no_loss() -> None:
+@pytest.mark.parametrize(
+    "collapse",
+    [("inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse"), ("oracle={kind: distinct, size: 1m}",)],
+    ids=["inputs", "oracle"],
+)
+def test_where_repeats_collapse_an_input_whose_ids_others_have_holds_no_loss(collapse: tuple[str, ...]) -> None:
     """As a topic of retries has."""
-    collapse = (*TWO_INPUTS, "inputs.0.duplicates=collapse", "inputs.1.duplicates=collapse")
     read = [*events(), *(Fed(OTHER, one.ids, one.window_us) for one in events())]
-    shown = played([read, answers()[1:]], configured=collapse)
+    shown = played([read, answers()[1:]], configured=(*TWO_INPUTS, *collapse))
     assert confirmed(shown[-1]) == {"missing": PER_WINDOW}
 
 

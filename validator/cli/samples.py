@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
 from validator.cli.diagnosis import Finding, note, ok, problem
 from validator.codecs.one_record import Event, Result, Undecodable
 from validator.config.model import Config
@@ -21,7 +23,7 @@ from validator.publish.times import rfc3339
 from validator.stream import sampling
 from validator.stream.bounded import Ended, bounded
 from validator.stream.sampling import Answered, Begun
-from validator.stream.sources import oracle_of, sources_of
+from validator.stream.sources import sources_of
 
 RECORDS_MOST: Final = 100
 SECONDS_MAX: Final = 8.0
@@ -150,9 +152,8 @@ def _of_topic(config: Config, place: str, name: str, topic: _Topic) -> Iterator[
     at = f"{name}-{last.partition} offset {last.offset}"
     yield ok(subject, f"{len(topic.good)} of the newest {topic.count} decode; {at} is {last.said}")
     now_us = time.time_ns() // 1000
-    assert last.instant_us is not None
-    if abs(last.instant_us - now_us) > _FAR_US:
-        field_name = "window_start" if place.startswith("outputs") else "event_time"
+    if last.instant_us is not None and abs(last.instant_us - now_us) > _FAR_US:
+        field_name = config.oracle.result_time if place.startswith("outputs") else "event_time"
         yield note(
             subject,
             f"{_time(last.instant_us)} is more than 10 years from now: unless it is history, the unit of "
@@ -177,15 +178,24 @@ def _too_large(name: str, topic: _Topic) -> str:
 def _understood(config: Config, one: Event | Result) -> str:
     """A record in words."""
     if isinstance(one, Event):
-        start = oracle_of(config).window_start_at(one.event_time_us)
-        return (
-            f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}, "
-            f"in the window from {_time(start)}"
-        )
+        if config.oracle.by_id:
+            told = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}"
+            return f"{told}, in the {config.oracle.noun}"
+        starts = config.oracle.assigned(np.array([one.event_time_us], dtype=np.int64)).starts.tolist()
+        noun = config.oracle.noun
+        cells = noun if len(starts) == 1 else f"{len(starts)} {noun.replace('window', 'windows')}"
+        told = f"event {_shown(one.id)} of key {_shown(one.key)} at {_time(one.event_time_us)}, "
+        if not one.is_owed:
+            return told + "for which the condition of the oracle does not hold"
+        return told + f"in the {cells} {_time(min(starts))}"
     ids = [item for found in one.ids for item in found]
     some = ", ".join(_shown(item) for item in ids[:_IDS_SHOWN]) + (", ..." if len(ids) > _IDS_SHOWN else "")
     count = plural(len(ids), "id")
-    told = f"a result for the window from {_time(one.window_start_us)} and key {_shown(one.key)} with {count}"
+    where = ""
+    if one.window_start_us is not None:
+        of_what = "the window from" if config.oracle.result_time == "window_start" else "an event at"
+        where = f"{of_what} {_time(one.window_start_us)} and "
+    told = f"a result for {where}key {_shown(one.key)} with {count}"
     return f"{told} ({some})" if ids else told
 
 

@@ -13,10 +13,10 @@ from pyspark.sql.pandas.types import to_arrow_type
 
 from validator.codecs.columns import DECODED, RESULT_TYPE, TOMBSTONE, UNDECODABLE, UNEXAMINED
 from validator.codecs.fingerprints import Ints
-from validator.codecs.id_spaces import IdSpace
 from validator.codecs.one_record import Cut, Event, Record, RecordDecoder, Result, Tombstone, Unexamined
 from validator.codecs.plain_events import TAKEN, Events, PlainEvents
 from validator.codecs.plain_results import PlainResults, Results
+from validator.model.id_spaces import IdSpace
 
 _POSITION: Final = ("partition", "offset", "time_us")
 
@@ -30,11 +30,12 @@ EVENTS: Final = pa.schema(
         ("text_id", pa.string()),
         ("key", _KEY),
         ("event_time_us", pa.int64()),
+        ("is_owed", pa.bool_()),
     ]
 )
-"""A row is a record. An event has ``id`` or ``text_id``. All after the position is null where a record did not decode.
-The key of one that was not examined says why, and ``text_id`` of one that did not decode is the position that a
-rejected record names."""
+"""A row is a record. An event has ``id`` or ``text_id``. ``is_owed``: the oracle's condition holds for it; null stands
+for true. All after the position is null where a record did not decode. The key of one that was not examined says why,
+and ``text_id`` of one that did not decode is the position that a rejected record names."""
 
 RESULTS: Final = pa.schema(
     [
@@ -46,8 +47,9 @@ RESULTS: Final = pa.schema(
         ("text_ids", _RESULT.field("text_ids").type),
     ]
 )
-"""A row is a record. Window and key are null where a record did not decode, and there are no ids; the key of one that
-was not examined says why."""
+"""A row is a record. ``window_start_us``: the instant that names the result's cell; null where none does. It and the
+key are null where a record did not decode, and there are no ids; the key of one that was not examined says why. That of
+a tombstone is there where it withdraws the result of a key."""
 
 
 def columns_of(decoder: RecordDecoder) -> list[str]:
@@ -101,6 +103,7 @@ class EventBatches:
             pa.array([id_ if type(id_) is str else None for id_ in ids], pa.string()),
             pa.array(map(_key, found), pa.string()).dictionary_encode(),
             pa.array([event and event.event_time_us for event in events], pa.int64()),
+            pa.array([event and event.is_owed for event in events], pa.bool_()),
         ]
         return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 
@@ -156,11 +159,11 @@ class ResultBatches:
 
 
 def _key(found: object) -> str | None:
-    """The key of a decoded record; of one that was not examined, why."""
+    """The key of a decoded record, and that which a tombstone names; of one that was not examined, why."""
     if isinstance(found, Unexamined):
         what = "one of its ids" if found.field == "ids" else f"its {found.field or 'value'}"
         return f"{what} {found.reason}"
-    return found.key if isinstance(found, Event | Result) else None
+    return found.key if isinstance(found, Event | Result | Tombstone) else None
 
 
 def _records(batch: pa.RecordBatch) -> Iterator[Record]:
@@ -190,7 +193,7 @@ def _of_results(batch: pa.RecordBatch, results: Results) -> pa.RecordBatch:
     columns = [
         *_positions(batch, results.rows),
         pa.repeat(pa.scalar(DECODED, pa.int32()), len(results.rows)),
-        pa.array(results.window_starts),
+        pa.nulls(len(results.rows), pa.int64()) if results.window_starts is None else pa.array(results.window_starts),
         results.keys.column,
         ids.cast(RESULTS.field("ids").type),
         texts.cast(RESULTS.field("text_ids").type),
@@ -206,6 +209,7 @@ def _of_events(batch: pa.RecordBatch, events: Events) -> pa.RecordBatch:
         pa.nulls(len(ids.integers), pa.string()) if ids.texts is None else ids.texts,
         events.keys.column,
         pa.array(events.times),
+        pa.array(events.owed),
     ]
     return pa.RecordBatch.from_arrays(columns, schema=EVENTS)
 

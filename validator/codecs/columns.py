@@ -22,6 +22,10 @@ KNOWN: Final = 5
 """``status`` of a fact row without records, which keeps ids of input events whose cell was retired, as long as results
 of another cell carry them."""
 
+UNOWED: Final = 6
+"""``status`` of events that decoded and owe nothing: the oracle's condition does not hold for them. Their rows have the
+cell that they would be in and their ids, and no contributions."""
+
 RESULT_TYPE: Final = StructType(
     [
         StructField("offset", LongType()),

@@ -13,13 +13,16 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
+from validator.codecs.conditions import Condition
 from validator.codecs.times import Rounding, instant_of_decimal, instant_of_integer, instant_of_text, is_zero
 
 if TYPE_CHECKING:
     # Spark's workers decode, and start faster without the configuration's models.
-    from validator.config.model import FieldPath, IdsPath, Input, Late, Limits, Output
+    from validator.settings.fields import FieldPath, IdsPath
+    from validator.settings.limits import Limits
+    from validator.settings.topics import EventFields, Input, Late, Output, ResultFields
 
 DEEPEST: Final = 500
 """Objects and arrays within one another that a value may have."""
@@ -68,31 +71,38 @@ class Record(NamedTuple):
 
 
 class Event(NamedTuple):
-    """A decoded record of an input, late or rejected topic. An ``id`` is an integer of 64 bits or a text."""
+    """A decoded record of an input, late or rejected topic. An ``id`` is an integer of 64 bits or a text. ``is_owed``:
+    the oracle's condition holds for it, where there is one."""
 
     id: int | str
     key: str
     event_time_us: int
+    is_owed: bool = True
 
 
 class Result(NamedTuple):
-    """A decoded record of an output topic. ``ids``: one list for each path of ``fields.ids``, or the one id."""
+    """A decoded record of an output topic. ``window_start_us``: the instant that names its cell, which is the start of
+    its window or the time of its event; None where results name none. ``ids``: one list for each path of
+    ``fields.ids``, or the one id."""
 
     key: str
-    window_start_us: int
+    window_start_us: int | None
     ids: tuple[list[int | str], ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value on an output topic: counted and ignored."""
+    """A null value on an output topic. ``key``: of which key it withdraws the result, where the topic is cumulative and
+    a record without a value can say so; None: it is counted and ignored."""
+
+    key: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Undecodable:
     """A record that does not decode. ``field``: the configured field (`id`, `key`, `event_time`, `window_start`,
-    `window_end`, `ids`), None for the whole value; ``path``: where it is configured to be; ``reason``: a clause such
-    as "is absent"."""
+    `window_end`, `ids`, `where`), None for the whole value; ``path``: where it is configured to be; ``reason``: a
+    clause such as "is absent"."""
 
     field: str | None
     path: str | None
@@ -406,7 +416,7 @@ class RecordDecoder:
 
     ``id_type`` is that of all inputs together (`auto`, `integer`, `string`). ``window_us``: the length of a window,
     against which a result's ``window_end`` is checked; None leaves that out. ``limits``: None leaves sizes unchecked.
-    ``rounding``: of event times; the oracle's.
+    ``rounding``: of event times; the oracle's. ``condition``: what must hold for an event that contributes.
     """
 
     def __init__(
@@ -416,6 +426,7 @@ class RecordDecoder:
         window_us: int | None = None,
         limits: Limits | None = None,
         rounding: Rounding = "down",
+        condition: Condition | None = None,
     ) -> None:
         # Not the limits themselves: see the imports.
         self.most = Most(limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else Most(_ANY, _ANY, _ANY)
@@ -427,19 +438,26 @@ class RecordDecoder:
         at = entry.fields
         self._key = tuple(self._field("key", path) for path in at.key)
         # Not `isinstance`: see the imports.
-        self._is_output = not hasattr(at, "event_time")
+        self._is_output = hasattr(at, "window_start")
         self._rounding: Rounding = "down" if self._is_output else rounding
-        if hasattr(at, "event_time"):
-            self._time = self._field("event_time", at.event_time)
+        self._time: _Field | None = None
+        if not self._is_output:
+            self._time = self._field("event_time", cast("EventFields", at).event_time)
         else:
-            assert at.window_start is not None, "config refuses a windowed oracle without window_start"
-            self._time = self._field("window_start", at.window_start)
+            at = cast("ResultFields", at)
+            instant = at.window_start or at.event_time
+            if instant is not None:
+                self._time = self._field("event_time" if at.window_start is None else "window_start", instant)
             if at.window_end is not None:
                 self._end = self._field("window_end", at.window_end)
             self._lists = tuple(self._field("ids", path) for path in at.ids or ())
         if at.id is not None:
             self._id = self._field("id", at.id)
-        fields = [*self._key, self._time, *filter(None, [self._end, self._id]), *self._lists]
+        self.condition = condition
+        self._where = None if condition is None else self._field("where", condition)
+        fields = [*self._key, *filter(None, [self._time, self._end, self._id, self._where]), *self._lists]
+        is_cumulative = getattr(entry, "emission", None) == "cumulative"
+        self._names_withdrawn = is_cumulative and all(field.part for field in self._key)
         self._reads_value = any(not field.part for field in fields)
         named = getattr(at, "position", None)
         self._named = (
@@ -458,11 +476,13 @@ class RecordDecoder:
         """Name of a header that a field is read from -> the same of it."""
         self.places = {field.field: field.place for field in (self._id, self._time, self._end) if field is not None}
         """Where the fields are; of a part of the record its one name."""
+        self.time_name = None if self._time is None else self._time.field
+        """The configured field that is the instant of an event, or names the cell of a result."""
         self.units = {field.field: field.unit for field in (self._time, self._end) if field is not None}
         self.key_places = [field.place for field in self._key]
         self.list_places = [field.place for field in self._lists]
 
-    def _field(self, name: str, at: FieldPath | IdsPath) -> _Field:
+    def _field(self, name: str, at: FieldPath | IdsPath | Condition) -> _Field:
         value, key, id_ = self.most
         most, limit = {"key": (key, "key_bytes"), "id": (id_, "id_bytes")}.get(name, (value, "value_bytes"))
         unit = getattr(at, "unit", None)
@@ -489,7 +509,7 @@ class RecordDecoder:
         """What the record says, or why it says nothing."""
         value = record.value
         if value is None:
-            return Tombstone() if self._is_output else Undecodable(None, None, "is null")
+            return Tombstone(self._withdrawn(record)) if self._is_output else Undecodable(None, None, "is null")
         if not value:
             return Undecodable(None, None, "has zero bytes")
         size = value.removeprefix(TOO_LARGE) if value.startswith(TOO_LARGE) else b""
@@ -516,12 +536,18 @@ class RecordDecoder:
                 parts.append(_scalar(at.of(record, root)))  # noqa: PERF401  # `at` is named where it is refused
             key = parts[0] if len(parts) == 1 else joined(parts)
             _check_size(key, most_of_key, "key_bytes")
-            at = self._time
-            time = at.instant(record, root, self._rounding)
+            time = None
+            if self._time is not None:
+                at = self._time
+                time = at.instant(record, root, self._rounding)
             if not self._is_output:
                 assert one is not None, "an event has an id"
-                return Event(one, key, time)
-            if self._end is not None:
+                assert time is not None, "an event has a time"
+                if self._where is None or self.condition is None:
+                    return Event(one, key, time)
+                at = self._where
+                return Event(one, key, time, _holds(self.condition, at.of(record, root)))
+            if self._end is not None and time is not None:
                 at = self._end
                 end = at.instant(record, root, self._rounding)
                 if self.window_us is not None and end != time + self.window_us:
@@ -538,6 +564,37 @@ class RecordDecoder:
             return Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:
             return Undecodable(at.field, at.path, str(refused))
+
+    def _withdrawn(self, record: Record) -> str | None:
+        """The key of a record without a value, where that can name one."""
+        if not self._names_withdrawn:
+            return None
+        try:
+            parts = [_scalar(field.of(record, None)) for field in self._key]
+        except _Refused:
+            return None
+        return parts[0] if len(parts) == 1 else joined(parts)
+
+
+def _holds(condition: Condition, value: Json) -> bool:
+    """Raises `_Refused` where the value is no scalar, or no number where it must be one."""
+    text = _scalar(value)
+    if condition.of_numbers:
+        if isinstance(value, bool):
+            raise _Refused(_kind(value))
+        if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
+            raise _Refused("is a text that is no number")
+        text = _plain_number(text)
+    return condition.holds(text)
+
+
+def canonical(value: str | float) -> str:
+    """The text of a scalar, by which it is compared: number 1 and text "1" are the same. Raises ValueError where a
+    number has none."""
+    try:
+        return _scalar(_Decimal(repr(value)) if isinstance(value, float) else value)
+    except (_Refused, InvalidOperation) as refused:
+        raise ValueError(str(refused)) from None
 
 
 def _check_size(item: int | str, most: int, limit: str) -> None:

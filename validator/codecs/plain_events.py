@@ -17,11 +17,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from validator.codecs.conditions import Condition
 from validator.codecs.fingerprints import Ints
-from validator.codecs.id_spaces import IdSpace
-from validator.codecs.plain_fields import Ids, Keys, Read, Unit, ids, instants, keys, read
+from validator.codecs.plain_fields import Ids, Keys, Read, Unit, ids, instants, integers, keys, read
 from validator.codecs.plain_json import Bools, Path
 from validator.codecs.times import Rounding
+from validator.model.id_spaces import IdSpace
 
 TAKEN: Final = pa.schema(
     [("value", pa.binary()), ("partition", pa.int32()), ("offset", pa.int64()), ("time_us", pa.int64())]
@@ -35,7 +36,7 @@ class PlainEvents:
 
     ``factor`` and ``divisor``: from a number to microseconds; None for ISO 8601 texts. ``rounding``: to which
     microsecond a finer time goes. ``key_bytes``, ``id_bytes``, ``value_bytes``: the most that a key, an id and a value
-    may have.
+    may have. ``condition``: what must hold for an event that contributes, and ``where`` its field is.
     """
 
     id: Path
@@ -49,11 +50,16 @@ class PlainEvents:
     value_bytes: int = 2**31
     id_type: str = "auto"
     space: IdSpace | None = None
+    condition: Condition | None = None
+    where: Path = ()
 
     def read(self, batch: pa.RecordBatch) -> Events | None:
         """The records of a batch that decode here; None where none does."""
         places = [self.id, self.event_time, *self.key]
-        parts = [self._events(part) for part in read(batch, places, most=self.value_bytes)]
+        # As an id, a key or a time it must be what these are.
+        any_scalar = self.where if self.where and self.where not in places else None
+        places += [self.where] if self.where else []
+        parts = [self._events(part) for part in read(batch, places, most=self.value_bytes, any_scalar=any_scalar)]
         return Events.joined(parts) if parts else None
 
     def _events(self, part: Read) -> Events:
@@ -61,17 +67,23 @@ class PlainEvents:
         unit = None if self.factor is None else Unit(self.factor, self.divisor)
         times, has_time = instants(part, self.event_time, unit, self.rounding)
         key = keys([part.at(place) for place in self.key], self.key_bytes)
-        return Events(part.rows, found, times, key).of(found.known & has_time & key.known)
+        known = found.known & has_time & key.known
+        owed = np.ones(len(part.rows), dtype=np.bool_)
+        if self.condition is not None:
+            owed, is_certain = self.condition.holds_in(part.at(self.where), integers)
+            known = known & is_certain
+        return Events(part.rows, found, times, key, owed).of(known)
 
 
 @dataclass(frozen=True)
 class Events:
-    """Rows of a batch and what they say."""
+    """Rows of a batch and what they say. ``owed``: where the condition holds."""
 
     rows: Ints
     ids: Ids
     times: Ints
     keys: Keys
+    owed: Bools
 
     @staticmethod
     def joined(parts: list[Events]) -> Events:
@@ -83,10 +95,13 @@ class Events:
             Ids.joined([part.ids for part in parts]),
             np.concatenate([part.times for part in parts]),
             Keys.joined([part.keys for part in parts]),
+            np.concatenate([part.owed for part in parts]),
         )
 
     def of(self, chosen: Bools) -> Events:
         """Some of them."""
         if chosen.all():
             return self
-        return Events(self.rows[chosen], self.ids.of(chosen), self.times[chosen], self.keys.of(chosen))
+        return Events(
+            self.rows[chosen], self.ids.of(chosen), self.times[chosen], self.keys.of(chosen), self.owed[chosen]
+        )

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.id_spaces import IdSpace
 from validator.codecs.one_record import joined
 from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
 from validator.codecs.plain_lists import cut
 from validator.codecs.plain_times import instants_of_texts
 from validator.codecs.times import FARTHEST_US, MICROSECONDS, Rounding
+from validator.model.id_spaces import IdSpace
 
 _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
 """As the rule has it, for RE2."""
@@ -140,9 +140,14 @@ class Read(NamedTuple):
 
 
 def read(
-    batch: pa.RecordBatch, places: Sequence[Path], lists: Sequence[Path] = (), most: int = 2**31
+    batch: pa.RecordBatch,
+    places: Sequence[Path],
+    lists: Sequence[Path] = (),
+    most: int = 2**31,
+    any_scalar: Path | None = None,
 ) -> Iterator[Read]:
-    """The rows of a batch that can be read here, in one part or several. ``most``: bytes that a value may have."""
+    """The rows of a batch that can be read here, in one part or several. ``most``: bytes that a value may have.
+    ``any_scalar``: that of the places which may also have truths, or numbers as doubles."""
     values = batch["value"]
     paths = list(dict.fromkeys(place for place in places if not _is_part(place)))
     if not paths and not lists:
@@ -163,7 +168,7 @@ def read(
                 left[chosen] = False
                 yield Read(batch, chosen, table if good.all() else table.filter(pa.array(good)), found)
     if left.all():
-        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists):
+        for table, rows in columns(values, np.flatnonzero(regular(values, most)), paths, lists, any_scalar):
             yield Read(batch, rows, table)
     elif left.any():
         rest = np.flatnonzero(left)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,8 @@ Path = tuple[str, ...]
 """Names from the root of a value."""
 
 _TYPES: Final[dict[type, pa.DataType]] = {int: pa.int64(), str: pa.string()}
+_OF_SCALARS: Final = {**_TYPES, bool: pa.bool_(), float: pa.float64()}
+_OF_NUMBERS: Final = {**_OF_SCALARS, int: pa.float64()}
 
 _LONG: Final = 1_000
 """Bytes from which on a record can meet the limits of a number's digits and of depth."""
@@ -135,32 +137,52 @@ def objects(values: pa.Array, schema: pa.Schema) -> pa.Table | None:
 
 
 def columns(
-    values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path] = ()
+    values: pa.Array,
+    rows: Ints,
+    paths: Sequence[Path],
+    lists: Sequence[Path] = (),
+    any_scalar: Path | None = None,
 ) -> Iterator[tuple[pa.Table, Ints]]:
     """Those ``rows`` of the values that Arrow can read as one of the schemas that `schema_like` finds: their ``paths``
     and ``lists`` as columns, and which they are."""
     if values.nbytes <= AT_ONCE:
-        table = _columns(values, rows, paths, lists)
+        table = _columns(values, rows, paths, lists, any_scalar)
         if table is not None:
             yield table, rows
             return
     for start in range(0, len(rows), BLOCK):
         block = rows[start : start + BLOCK]
-        table = _columns(values, block, paths, lists)
+        table = _columns(values, block, paths, lists, any_scalar)
         if table is not None:
             yield table, block
 
 
-def _columns(values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path]) -> pa.Table | None:
-    schema = schema_like(values, rows, paths, lists)
+def _columns(
+    values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path], any_scalar: Path | None
+) -> pa.Table | None:
+    schema = schema_like(values, rows, paths, lists, any_scalar)
     if schema is None:
         return None
-    return objects(values if len(rows) == len(values) else values.take(pa.array(rows)), schema)
+    chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
+    table = objects(chosen, schema)
+    if table is not None or any_scalar is None:
+        return table
+    # Amounts: some are whole, others are not.
+    of_numbers = schema_like(values, rows, paths, lists, any_scalar, _OF_NUMBERS)
+    return None if of_numbers is None or of_numbers == schema else objects(chosen, of_numbers)
 
 
-def schema_like(values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequence[Path] = ()) -> pa.Schema | None:
+def schema_like(
+    values: pa.Array,
+    rows: Ints,
+    paths: Sequence[Path],
+    lists: Sequence[Path] = (),
+    any_scalar: Path | None = None,
+    of_scalars: Mapping[type, pa.DataType] = _OF_SCALARS,
+) -> pa.Schema | None:
     """``paths`` as numbers or texts, and ``lists`` as lists of such, as the first record that can be read has them;
-    None where no record can be read. A list that is empty tells nothing: the next record may."""
+    None where no record can be read. A list that is empty tells nothing: the next record may. ``any_scalar``: that of
+    the paths which is of one of the types ``of_scalars``."""
     found = None
     for row in rows[[0, len(rows) // 2, -1]] if len(rows) else ():
         try:
@@ -177,7 +199,7 @@ def schema_like(values: pa.Array, rows: Ints, paths: Sequence[Path], lists: Sequ
                     empty |= not value
                     node[path[-1]] = pa.list_(_TYPES[type(value[0])] if value else pa.int64())
                 else:
-                    node[path[-1]] = _TYPES[type(value)]
+                    node[path[-1]] = (of_scalars if path == any_scalar else _TYPES)[type(value)]
             found = pa.schema(list(_type(tree)))
             if not empty:
                 return found

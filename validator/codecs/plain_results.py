@@ -13,10 +13,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import Ints
-from validator.codecs.id_spaces import IdSpace
 from validator.codecs.one_record import RecordDecoder
 from validator.codecs.plain_fields import Ids, Keys, Read, bools, ids, instants, keys, plain, read, unit_of
 from validator.codecs.plain_json import Bools
+from validator.model.id_spaces import IdSpace
 
 
 @dataclass(frozen=True)
@@ -54,10 +54,10 @@ class Lists:
 
 @dataclass(frozen=True)
 class Results:
-    """Rows of a batch and what they say."""
+    """Rows of a batch and what they say. ``window_starts``: None where results name no window."""
 
     rows: Ints
-    window_starts: Ints
+    window_starts: Ints | None
     keys: Keys
     lists: Lists
 
@@ -82,8 +82,10 @@ class PlainResults:
 
     def _results(self, part: Read) -> Results:
         decoder = self.decoder
-        starts, good = self._instants(part, "window_start")
-        if "window_end" in decoder.places:
+        starts, good = None, np.ones(len(part.rows), dtype=np.bool_)
+        if decoder.time_name is not None:
+            starts, good = self._instants(part, decoder.time_name)
+        if starts is not None and "window_end" in decoder.places:
             ends, has_end = self._instants(part, "window_end")
             good = good & has_end
             if decoder.window_us is not None:
@@ -102,7 +104,8 @@ class PlainResults:
             lists = [
                 replace(found, ids=found.ids.named(space)) for found, space in zip(lists, self.spaces, strict=True)
             ]
-        return Results(part.rows[good], starts[good], key.of(good), Lists.chained(lists))
+        named = None if starts is None else starts[good]
+        return Results(part.rows[good], named, key.of(good), Lists.chained(lists))
 
     def _instants(self, part: Read, field: str) -> tuple[Ints, Bools]:
         return instants(part, self.decoder.places[field], unit_of(self.decoder.units[field]), "down")

@@ -6,10 +6,10 @@ from typing import Final
 
 from pydantic import field_validator
 
-from validator.config.durations import PositiveDuration, format_duration
-from validator.config.errors import broken_rule, broken_rule_at
-from validator.config.fields import Frozen
-from validator.config.topics import Topic
+from validator.settings.durations import PositiveDuration, format_duration
+from validator.settings.errors import broken_rule, broken_rule_at
+from validator.settings.fields import Frozen
+from validator.settings.topics import Topic
 
 EVERY_LEAST_US: Final = 1_000_000
 ROUNDS_OPEN_MOST: Final = 1_000

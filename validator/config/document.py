@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Final
 
-from validator.config.errors import ConfigFileError
 from validator.model.documents import KAFKA_OPTIONS, DocumentRefused, Place, parse, read
+from validator.settings.errors import ConfigFileError
 
 FREE_MAPS: Final = (KAFKA_OPTIONS, ("spark", "options"))
 """Mappings of names that are free, to texts."""

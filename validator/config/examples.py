@@ -150,5 +150,32 @@ oracle:
 state: {path: ./state/click-updates}
 """
 
-EXAMPLES: Final[dict[str, str]] = {"clickstream": CLICKSTREAM, "minimal": MINIMAL, "secured": SECURED, "join": JOIN}
+FILTER: Final = """\
+# Of all orders those that are paid or refunded are copied to another topic, with id, customer and time.
+#   orders       {"order": "o-17", "customer": 4, "status": "paid", "ordered_at": "2026-01-01T10:00:00.250Z"}
+#   paid-orders  {"order": "o-17", "customer": 4, "ordered_at": "2026-01-01T10:00:00.250Z", "total": 12.5}
+pipeline: paid-orders
+guarantee: exactly_once
+kafka: {bootstrap_servers: "127.0.0.1:9092"}
+inputs:
+  - topic: orders
+    fields: {id: order, key: customer, event_time: ordered_at}
+outputs:
+  - topic: paid-orders
+    evidence: id                       # a result carries the id of its one event
+    fields: {key: customer, event_time: ordered_at, id: order}
+oracle:
+  kind: filter                         # passthrough and map are written likewise, without where
+  bucket: 10s                          # how closely a result's time must agree with its event's
+  where: {path: status, one_of: [paid, refunded]}    # or bounds: {path: total, at_least: 10, below: 100}
+state: {path: ./state/paid-orders}
+"""
+
+EXAMPLES: Final[dict[str, str]] = {
+    "clickstream": CLICKSTREAM,
+    "minimal": MINIMAL,
+    "secured": SECURED,
+    "join": JOIN,
+    "filter": FILTER,
+}
 """Name -> YAML text."""

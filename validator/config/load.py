@@ -14,11 +14,11 @@ from pydantic import ValidationError
 
 from validator.config import overrides as outside
 from validator.config.document import FREE_MAPS, parse_document, read_document
-from validator.config.errors import ExpansionError, InvalidConfigError
 from validator.config.model import Config
 from validator.config.options import is_secret
 from validator.config.problems import sentences
 from validator.model.references import ReferencesUnresolved, expanded, variables_in
+from validator.settings.errors import ExpansionError, InvalidConfigError
 
 
 def load(

@@ -18,18 +18,19 @@ from pydantic import (
     model_validator,
 )
 
-from validator.config.built import MIXED_DUPLICATES, Built
 from validator.config.canary import Canary
-from validator.config.durations import Duration, PositiveDuration, format_duration
-from validator.config.errors import broken_rule, broken_rule_at
-from validator.config.fields import FieldPath, Frozen, IdsPath
-from validator.config.joining import check_spaces
 from validator.config.options import ClientOptions, Options
-from validator.config.oracle import Oracle, TumblingWindow
+from validator.config.oracle import Oracle
 from validator.config.start import EARLIEST, Start, StartValue
-from validator.config.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
 from validator.model.classes import Guarantee
 from validator.model.kafka_options import FILE_OPTIONS, OptionsRefused, librdkafka_options
+from validator.oracles.seam import Reads
+from validator.settings.built import MIXED_DUPLICATES, Built
+from validator.settings.durations import Duration, PositiveDuration, format_duration
+from validator.settings.errors import broken_rule, broken_rule_at
+from validator.settings.fields import FieldPath, Frozen, IdsPath
+from validator.settings.limits import Limits
+from validator.settings.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
 
 __all__ = [
     "Canary",
@@ -51,7 +52,6 @@ __all__ = [
     "Start",
     "State",
     "Timing",
-    "TumblingWindow",
 ]
 
 SET_ELSEWHERE: Final[dict[str, str]] = {
@@ -226,21 +226,6 @@ class Metrics(Frozen):
     """Port to listen on; 0 takes a free one, printed and written to `endpoint.json` in the state folder."""
 
 
-class Limits(Frozen):
-    """Bounds on what one step may take."""
-
-    records_per_batch: int = Field(default=2_000_000, ge=1)
-    """Most records that one batch reads, over all topics. Their bytes are not counted: of records of 1 MB, 300 take
-    2.4 GB in all, and 3,000 do not fit into the default heap and are read in smaller parts."""
-    value_bytes: int = Field(default=16_777_216, ge=1, le=268_435_456)
-    """Largest value of a record that is examined, uncompressed. A larger one is never parsed: what it holds is not
-    known, and the verdict is unknown."""
-    key_bytes: int = Field(default=16_384, ge=1, le=1_048_576)
-    """Longest key that is kept, as UTF-8; a record with a longer one is not examined."""
-    id_bytes: int = Field(default=4_096, ge=1, le=1_048_576)
-    """Longest id that is kept, as UTF-8; a record with a longer one is not examined."""
-
-
 class Config(Frozen):
     """A pipeline and how it is checked."""
 
@@ -283,6 +268,11 @@ class Config(Frozen):
     _secret_variables: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property
+    def drops_repeats(self) -> bool:
+        """Whether the pipeline is meant to drop repeated ids: its oracle says so, or its inputs do."""
+        return self.oracle.drops_repeats or any(entry.duplicates == "collapse" for entry in self.inputs)
+
+    @property
     def secret_variables(self) -> frozenset[str]:
         """Environment variables that secrets of this configuration came from; no other process has to know them."""
         return self._secret_variables
@@ -316,16 +306,15 @@ class Config(Frozen):
                 problem = "a late record answers an event that decodes"
                 raise broken_rule_at(f"late[{i}].fields.position", problem, "name the topic under rejected")
         for i, output in enumerate(self.outputs):
-            if output.fields.window_start is None:
-                mend = "name the path of the window's start in a result"
-                raise broken_rule_at(f"outputs[{i}].fields.window_start", f"oracle {self.oracle.kind} needs it", mend)
             for path in output.fields.ids or ():
                 if path.input is not None and path.input not in inputs:
                     problem = f"{path.input!r} is no input topic"
                     raise broken_rule_at(f"outputs[{i}].fields.ids", problem, f"use one of {', '.join(sorted(inputs))}")
         set_aside = [(f"late[{i}]", item) for i, item in enumerate(self.late)]
         set_aside += [(f"rejected[{i}]", item) for i, item in enumerate(self.rejected)]
-        check_spaces(self.oracle, self.inputs, self.outputs, set_aside)
+        drops_late = self.timing.late_policy == "drop"
+        self.oracle.check(self.inputs, self.outputs, set_aside, drops_late=drops_late)
+        self.oracle.reading(Reads.of_topics(self.inputs, self.outputs))
         if self.state.retention <= self.timing.missing_after:
             problem = f"{format_duration(self.state.retention)} is not above timing.missing_after"
             raise broken_rule_at("state.retention", problem, "keep facts for longer than a verdict takes")

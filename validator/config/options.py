@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BeforeValidator, PlainSerializer
 
-from validator.config.errors import broken_rule
+from validator.settings.errors import broken_rule
 
 SECRET_WORDS: Final = ("password", "passwd", "pwd", "passphrase", "secret", "jaas", "key", "token", "credential")
 HIDDEN: Final = "***"

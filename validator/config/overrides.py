@@ -17,9 +17,9 @@ from typing import Annotated, Any, Final, get_args, get_origin
 from pydantic import BaseModel
 
 from validator.config.document import FREE_MAPS, parse_value
-from validator.config.errors import OverrideError
 from validator.config.model import Config
 from validator.model.documents import DEPTH_MAX, text_value, texts_within
+from validator.settings.errors import OverrideError
 
 PREFIX: Final = "STREAMPROOF__"
 _LISTED: Final = ("kafka", "bootstrap_servers")

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from pydantic_core import ErrorDetails
 
-from validator.config.built import NOT_BUILT
 from validator.config.schema import keys_at
+from validator.oracles.kinds import built, unbuilt
+from validator.settings.built import NOT_BUILT
 
 Location = tuple[str | int, ...]
 
@@ -31,9 +32,7 @@ TYPES: Final[dict[str, str]] = {
 def sentences(errors: Iterable[ErrorDetails], source: str, origins: Mapping[Location, str]) -> list[str]:
     """One sentence for each of ``errors``; ``origins`` tells which places were set from outside ``source``."""
     details = list(errors)
-    # Another oracle's parameters are unknown keys here; the refusal of its kind says all there is to say.
-    kind_refused = any(_location(d) == ("oracle", "kind") for d in details)
-    kept = [d for d in details if not (kind_refused and d["loc"][:1] == ("oracle",) and _location(d)[-1] != "kind")]
+    kept = details
     # pydantic also calls a list too short whose entries it rejected.
     places = [_location(d) for d in kept]
     kept = [d for d in kept if not (d["type"] == "too_short" and any(_below(p, _location(d)) for p in places))]
@@ -62,10 +61,19 @@ def _finding(detail: ErrorDetails, location: Location) -> tuple[str, str]:
     context: Mapping[str, Any] = detail.get("ctx") or {}
     if kind == "broken_rule":
         return str(context["problem"]), str(context["mend"])
+    of_oracle = str(detail["loc"][1]) if detail["loc"][0] == "oracle" and len(detail["loc"]) > 2 else None
     if kind == "missing":
-        return "it is missing", "add it"
+        return "it is missing" if of_oracle is None else f"oracle {of_oracle} needs it", "add it"
+    if kind == "extra_forbidden" and of_oracle is not None:
+        users = [name for name, one in built().items() if location[-1] in one.model_fields]
+        if users:
+            return f"oracle {of_oracle} does not use it", f"leave it out, or use {_one_of(users)}"
     if kind == "extra_forbidden":
-        return _unknown_key(location)
+        return _unknown_key(detail["loc"])
+    if kind == "union_tag_not_found":
+        return "it is missing", f"write {_one_of([*built()])}"
+    if kind == "union_tag_invalid":
+        return _kind(str(context["tag"]))
     if kind in ("literal_error", "enum"):
         return f"{_shown(detail)} is not one of its values", f"use {_built(location, str(context['expected']))}"
     if kind == "too_short":
@@ -85,8 +93,19 @@ def _unknown_key(location: Location) -> tuple[str, str]:
     return "it is no known key", f"use one of {', '.join(known)}" if known else "remove it"
 
 
+def _kind(name: str) -> tuple[str, str]:
+    problem = f"{name} is not built yet" if name in unbuilt() else f"{name!r} is not one of its values"
+    return problem, f"use {_one_of([*built()])}"
+
+
 def _location(detail: ErrorDetails) -> Location:
-    return tuple(detail["loc"])
+    """The place in the file: pydantic puts the kind of an oracle into the way to its parameters."""
+    found = tuple(detail["loc"])
+    if found[:1] != ("oracle",):
+        return found
+    if detail["type"].startswith("union_tag_"):
+        return ("oracle", "kind")
+    return (found[0], *found[2:])
 
 
 def spell(location: Location) -> str:
@@ -114,4 +133,8 @@ def _built(location: Location, expected: str) -> str:
     """The values that may be used, out of pydantic's list of all: what is not built yet is no advice."""
     unbuilt = NOT_BUILT.get(spell(location)) or NOT_BUILT.get(str(location[-1])) or frozenset()
     values = [value for value in re.findall(r"'([^']*)'", expected) if value not in unbuilt]
+    return _one_of(values)
+
+
+def _one_of(values: Sequence[str]) -> str:
     return " or ".join(filter(None, (", ".join(values[:-1]), values[-1])))

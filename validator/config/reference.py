@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from validator.config.built import refusals
 from validator.config.schema import json_schema
+from validator.oracles.kinds import refusals
 
 HEAD: Final = """\
 # Configuration
@@ -56,7 +57,8 @@ objects); \
 `NaN`, `Infinity`; comments, single quotes, control characters in texts; `01`, `.5`, `+1`; more than 500 levels; a \
 number of more than 1,000 characters |
 | value, where all fields are `$` fields | any bytes; they are not read | zero bytes |
-| null value | on an output: a tombstone, counted and ignored | on inputs, late and rejected topics: no deletion \
+| null value | on an output: a tombstone, counted and ignored; with emission `cumulative` and a key that is in \
+`$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics: no deletion \
 proves that an event was handled |
 | field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
 null, below an \
@@ -79,6 +81,8 @@ that is null, an array or an object |
 microsecond are rounded \
 down, with `closed: right` those of events up | boolean; text with white space, `+` or \
 leading zeros; more than 2^62 microseconds from 1970 |
+| `where.path` of a filter | as a key; with `at_least` or `below` a number, or text of a JSON number | absent, \
+null, array, object; with bounds any other text, boolean |
 | `$timestamp` as a time | the record's timestamp | |
 | time without a unit | text in one of the forms below, in the proleptic Gregorian calendar, years 0000 to 9999 \
 | number, \
@@ -127,6 +131,10 @@ def render() -> str:
 
 def _parts(node: dict[str, Any], definitions: dict[str, Any], place: str) -> Iterator[tuple[str, dict[str, Any]]]:
     for key, rendered in node.get("properties", {}).items():
+        for kind, one in rendered.get("discriminator", {}).get("mapping", {}).items():
+            heading, parameters = f"{place}.{key}: {kind}" if place else f"{key}: {kind}", one.rsplit("/", 1)[-1]
+            yield heading, definitions[parameters]
+            yield from _parts(definitions[parameters], definitions, heading)
         name, listed = _part_of(rendered, definitions)
         # The two short forms have their own lines at the head of the page.
         if name in (None, "FieldPath", "IdsPath"):
@@ -149,7 +157,9 @@ def _part_of(rendered: dict[str, Any], definitions: dict[str, Any]) -> tuple[str
 def _mark(place: str, key: str) -> str:
     """What of a key is refused, as a sentence below its description."""
     below = f"{place}.{key}" if place else key
-    named = (key, below.replace("[]", ""))
+    # Of kinds of oracle it is said once, where the oracle is named.
+    below = re.sub(r": \w+", "", below).replace("[]", "").replace("oracle.kind", "")
+    named = (key, below, f"{below}.kind")
     refused = next((said for setting, said in refusals().items() if setting in named), None)
     return f" **Not built yet:** {refused}." if refused else ""
 
@@ -185,6 +195,8 @@ def _kind(rendered: dict[str, Any], definitions: dict[str, Any]) -> str:
         return " \\| ".join(f"`{value}`" for value in rendered["enum"])
     if "const" in rendered:
         return f"`{rendered['const']}`"
+    if "oneOf" in rendered:
+        return "mapping"
     if "anyOf" in rendered:
         kinds = [_kind(entry, definitions) for entry in rendered["anyOf"] if entry.get("type") != "null"]
         return " or ".join(dict.fromkeys(kinds))

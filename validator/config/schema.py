@@ -5,8 +5,8 @@ from __future__ import annotations
 import functools
 from typing import Any, Final
 
-from validator.config.durations import PATTERN, format_duration
 from validator.config.model import Config
+from validator.settings.durations import PATTERN, format_duration
 
 SHORT_FORMS: Final = {"FieldPath": {"type": "string"}, "IdsPath": {"type": "string"}}
 """Models that may also be written as a plain text."""
@@ -70,12 +70,16 @@ def _known_schema() -> dict[str, Any]:
 
 
 def keys_at(location: tuple[str | int, ...]) -> tuple[str, ...]:
-    """The keys that a mapping at ``location`` of the file may have; empty where it is no mapping of known keys."""
+    """The keys that a mapping at ``location`` of the file may have; empty where it is no mapping of known keys. Where
+    there are several kinds of mapping, the location names the kind."""
     schema = _known_schema()
     node: dict[str, Any] = schema
     for step in location:
         node = _mapping(node, schema["$defs"])
-        node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
+        if "oneOf" in node:
+            node = {"$ref": node["discriminator"]["mapping"][step]}
+        else:
+            node = node.get("items", {}) if isinstance(step, int) else node.get("properties", {}).get(step, {})
     return tuple(_mapping(node, schema["$defs"]).get("properties", ()))
 
 

@@ -7,8 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from validator.config.errors import broken_rule
-from validator.config.fields import Frozen
+from validator.settings.errors import broken_rule
+from validator.settings.fields import Frozen
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 MEND: Final = "write earliest, latest, an RFC 3339 time such as 2026-01-31T12:00:00Z, or group:ID"

@@ -8,20 +8,24 @@ Nothing here reads a clock, a file or a topic. What is in memory can be dropped 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
+from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.core.suspicion import Suspicion
 from validator.core.totals import Sums
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable, present
 from validator.model.books import Books
 from validator.model.configuration_doubt import InputCounts
 from validator.model.frontier import Clock, Rest
-from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, nullable, present
-from validator.reconcile.cells import STALE, Cells
+from validator.oracles.seam import Oracle
+from validator.reconcile.cell_index import CellIndex
+from validator.reconcile.cells import STALE, Cells, contributing, unowed
 from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets, compare, expanded
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
@@ -44,6 +48,11 @@ COMPARED_AT_ONCE: Final = 4_000_000
 """Contributions whose ids are held in memory together; some 300 bytes each."""
 
 
+_OF_CELL: Final = ("kind", "status", "batch", "window_start_us", "key")
+_SETTLED_SHARE: Final = 8
+"""Cells leave memory where they are an eighth of all, or more: what stays is moved."""
+
+
 class Facts(Protocol):
     """The facts of a state, as far as they were appended."""
 
@@ -52,6 +61,9 @@ class Facts(Protocol):
 
     def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Tables with all facts since ``oldest_batch`` of windows that start in that span, ends included."""
+
+    def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        """The same, as `Cells.fold` takes them."""
 
     def inputs_with(self, asked: AskedIds) -> AskedIds:
         """Those of some ids that an input has."""
@@ -97,9 +109,45 @@ def _no_class(sums: Sums) -> frozenset[str]:
     return frozenset()
 
 
-def new_cells() -> Cells:
+def new_cells(oracle: Oracle) -> Cells:
     """No cells yet."""
-    return Cells(VIOLATIONS)
+    return Cells(VIOLATIONS, oracle)
+
+
+@dataclass(frozen=True)
+class _FactsBefore:
+    """The facts of a state without those of one batch, which is the newest and may have been appended."""
+
+    facts: Facts
+    batch: int
+
+    def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        for part in self.facts.of_windows(oldest_batch, first_us, last_us):
+            yield part.filter(pc.less(part["batch"], self.batch))
+
+    def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        for part in self.facts.to_fold(oldest_batch, first_us, last_us):
+            yield part.filter(pc.less(part["batch"], self.batch))
+
+    def inputs_with(self, asked: AskedIds) -> AskedIds:
+        return self.facts.inputs_with(asked)
+
+    def add(self, facts: pa.Table) -> None:
+        raise AssertionError(f"{facts.num_rows} rows are added to what was before")
+
+    def forget(self, before_batch: int) -> None:
+        raise AssertionError(f"batches before {before_batch} are taken from what was before")
+
+
+@dataclass(frozen=True)
+class Retiring:
+    """What retention takes. ``settled``: totals of the settled cells among it. ``horizon_us``: what starts before it
+    and comes later is out of scope; None where nothing goes. ``asked_from_us``: of which ends of cells lateness is
+    still asked for."""
+
+    settled: Sums
+    horizon_us: int | None
+    asked_from_us: int
 
 
 @dataclass
@@ -107,11 +155,12 @@ class Judging:
     """The cells of one state and their verdicts after the last batch. ``evidence``: the smallest ids of (cell's row,
     class of violation), of the cells that the last batch compared. ``suspected``: the classes of violations that it
     does not confirm; ``withdrawn``: those of which it takes back what was confirmed. ``lookup_us``: its
-    instant. ``sums``: of the cells that it judged; retention may have taken some of these since."""
+    instant. ``sums``: of the cells that it judged; retention may have taken some of these since. ``settle_at``: so many
+    settled cells leave memory together; None: they stay."""
 
     known: Facts
     rules: Rules
-    cells: Cells = field(default_factory=new_cells)
+    cells: Cells = field(default=None)  # type: ignore[assignment]
     judged: Judged | None = None
     evidence: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     sums: Sums = field(default_factory=Sums.empty)
@@ -121,6 +170,14 @@ class Judging:
     lookup_us: int = 0
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
     _unknown: UnknownIds = field(default_factory=UnknownIds)
+    _horizon_us: int | None = None
+    _watermark_us: int | None = None
+    settle_at: int | None = SETTLED_AT_ONCE
+    settled: SettledCells = field(default_factory=SettledCells)
+
+    def __post_init__(self) -> None:
+        if cast("Cells | None", self.cells) is None:
+            self.cells = new_cells(self.rules.oracle)
 
     def step(
         self,
@@ -164,16 +221,20 @@ class Judging:
         """
         cells = self.cells
         self._tell()
+        self._settle()
+        self._horizon_us, self._watermark_us = clock.horizon_us, clock.watermark_us
         self.evidence, self.lookup_us = {}, clock.lookup_us
         if facts is not None:
+            self._recall(facts, clock, places)
             self.known.add(facts)
             cells.absorb(facts)
             cells["x_version"][self._unknown.read(facts)] = STALE
+            self._excuse(facts)
         if _went_back(self._places, places):
             # What was consumed is not any more: what rests on it is compared again, as after a restart.
             cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
         self._places = places
-        close(cells, clock, self.rules)
+        close(cells, clock)
         judged = judge(cells, clock, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion | judged.wants_evidence)
         if len(wanting):
@@ -182,9 +243,14 @@ class Judging:
             judged = judge(cells, clock, self.rules)
         self.judged = judged
         judged_now = self.sum_of(np.full(len(cells), True))
-        self.sums = judged_now.beside(self.retired)
+        self.sums = judged_now.beside(self.retired.plus(self.settled.sums))
         self.suspected, self.withdrawn = suspects(self.sums), withdraws(self.sums)
         return self.sums
+
+    def is_overtaken_by(self, horizon_us: int | None) -> bool:
+        """Whether settled cells that left memory are out of scope by a new horizon: then all is to be folded again."""
+        rises = horizon_us is not None and horizon_us > self.settled.oldest_start_us(-1)
+        return rises and horizon_us != self._horizon_us
 
     def judge_recovered(self, books: Books) -> None:
         """Judge by the clock of ``books`` what was recovered, where no batch was judged since: to be shown and graded.
@@ -195,15 +261,90 @@ class Judging:
             self.absorb(None, books.clock(), places_of(books, tells_unconsumed=self.rules.tells_unconsumed))
             self.judged = None
 
-    def retire(self, goes: Bools, retired: Sums) -> None:
-        """Let the cells for which ``goes`` holds leave memory; ``retired`` are the totals of all that ever left."""
+    def retire(self, goes: Bools, through_epoch: int, retired: Sums) -> None:
+        """Let the cells for which ``goes`` holds leave for good, and settled cells of the epochs up to this one;
+        ``retired`` are the totals of all that ever did."""
         assert self.judged is not None, "cells were judged before they are retired"
         self._tell()
+        self.cells.lateness.forget(self.retiring(goes, through_epoch).asked_from_us)
         self.cells.drop(goes)
         self._unknown.drop(goes)
+        self.settled.retire(through_epoch)
         # What was judged is told; the next batch judges what stays.
         self.judged = None
         self.retired = retired
+
+    def retiring(self, goes: Bools, through_epoch: int) -> Retiring:
+        """What goes with the cells for which ``goes`` holds and with the settled cells of the epochs up to this one."""
+        sums, newest_us = self.settled.through(through_epoch)
+        starts = self.cells.begins_us
+        newest_us = max(newest_us, int(starts[goes].max(initial=ABSENT)))
+        stays_us = min(self.settled.oldest_start_us(through_epoch), int(starts[~goes].min(initial=NEVER)))
+        if newest_us == ABSENT:
+            return Retiring(sums, None, ABSENT)
+        return Retiring(sums, newest_us + 1, min(newest_us + 1, stays_us))
+
+    def _settle(self) -> None:
+        """Let cells leave memory of which only new facts can change the verdict, which is stored."""
+        it, cells = self.judged, self.cells
+        oracle = self.rules.oracle
+        if it is None or self.settle_at is None or not oracle.ends_are_known or self._watermark_us is None:
+            return
+        # What the engine has not consumed can become consumed, which changes what is due of other ids in a join.
+        outstanding = sum(it.counts[name] for name in (*STATES, "dropped_late", "unconsumed"))
+        compared = it.compared & (outstanding == 0) & (not self.rules.tells_unconsumed)
+        goes = it.settled & it.in_scope & it.resolved & (it.agrees | compared) & ~it.violated & ~it.provisional
+        goes &= (cells["closed_us"] != ABSENT) & ~it.wants_evidence & (cells["told_digest"] == it.digest)
+        # The end of a run closes cells whose end is not past: retention must not take these for a horizon.
+        goes &= cells["end_us"] <= self._watermark_us
+        for name in VIOLATIONS:
+            goes &= (cells[f"told_{name}"] == 0) & (cells[f"confirmed_{name}"] == 0)
+        if np.count_nonzero(goes) < max(self.settle_at, len(cells) // _SETTLED_SHARE):
+            return
+        for epoch in np.unique(cells["epoch"][goes]).tolist():
+            of_epoch = goes & (cells["epoch"] == epoch)
+            self.settled.add(cells, np.flatnonzero(of_epoch), self.sum_of(of_epoch))
+        cells.drop(goes)
+        self._unknown.drop(goes)
+        self.judged = None
+
+    def _recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
+        """Bring back the settled cells of which ``facts`` have more."""
+        if self.settled.is_empty:
+            return
+        facts = contributing(facts.select(_OF_CELL))
+        starts = ints(facts["window_start_us"])
+        asked = self.settled.may_hold(starts, self.rules.oracle.ends_us(starts))
+        asked[asked] = self.cells.rows_of_facts(facts.filter(pa.array(asked))) < 0
+        if not asked.any():
+            return
+        wanted, batch = CellIndex(), int(ints(facts["batch"]).max())
+        wanted.add(starts[asked], facts["key"].filter(pa.array(asked)))
+        first = self.settled.first_batch(starts[asked])
+        back = Judging(_FactsBefore(self.known, batch), self.rules, settle_at=None)
+        back.cells.lateness = self.cells.lateness
+        for part in back.known.to_fold(first, int(starts[asked].min()), int(starts[asked].max())):
+            known = contributing(part)
+            mine = wanted.find(ints(known["window_start_us"]), known["key"]) >= 0
+            back.cells.fold(known.filter(pa.array(mine)))
+        if not len(back.cells):
+            return
+        # As they were judged when they left: all that may explain their answers had been read.
+        back.cells["closed_us"][:] = np.maximum(back.cells["expected_us"], back.cells["first_seen_us"])
+        back.judge_settled(clock, places)
+        for epoch in np.unique(back.cells["epoch"]).tolist():
+            self.settled.subtract(epoch, back.sum_of(back.cells["epoch"] == epoch))
+        self.cells.adopt(back.cells)
+
+    def judge_settled(self, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
+        """Judge cells that had been settled, as they were then; their verdicts count as stored."""
+        read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, rest=Rest.NONE)
+        judged = judge(self.cells, read, self.rules)
+        wanting = np.flatnonzero(judged.wants_expansion)
+        for rows in self._apart(wanting) if len(wanting) else ():
+            self._compare(rows, judged, places)
+        self.judged = judge(self.cells, read, self.rules)
+        self.cells["told_digest"][:] = self.judged.digest
 
     def _effects(self, *, has_broker_time: bool) -> Effects:
         judged = self.judged
@@ -223,13 +364,20 @@ class Judging:
     def _verdicts(self, judged: Judged) -> pa.Table:
         cells, rows = self.cells, np.flatnonzero(judged.changed)
         columns: dict[str, pa.Array] = {
-            "window_start_us": pa.array(cells["window_start_us"][rows]),
+            "window_start_us": nullable(cells["window_start_us"][rows]),
             "key": cells.keys(rows).cast(pa.string()),
             "state": pa.DictionaryArray.from_arrays(pa.array(judged.state[rows]), pa.array(STATES)).cast(pa.string()),
             "closed_us": nullable(cells["closed_us"][rows]),
             **{name: pa.array(judged.counts[name][rows]) for name in (*CONTRIBUTIONS, *RESULTS)},
         }
         return pa.table(columns)
+
+    def _excuse(self, facts: pa.Table) -> None:
+        """Cells that were compared, and have an event among ``facts`` that owes nothing, are compared again: a record
+        that was set aside may be of it. No number of the cell says so."""
+        rows = self.cells.rows_of_facts(unowed(facts))
+        rows = rows[rows >= 0]
+        self.cells["x_version"][rows[self.cells["x_version"][rows] != ABSENT]] = STALE
 
     def _tell(self) -> None:
         if self.judged is not None:
@@ -247,6 +395,11 @@ class Judging:
         confirmed in these cells is never to be."""
         it, cells = self.judged, self.cells
         assert it is not None, "cells were judged before they are summed"
+        scattered = 0
+        if cells.parts is not None:
+            if cells.newest is not None:
+                scattered = int(np.count_nonzero(chosen & cells.parts & cells.newest.scattered))
+            chosen = chosen & ~cells.parts
 
         def count(condition: Bools) -> int:
             return int(np.count_nonzero(condition & chosen))
@@ -296,6 +449,7 @@ class Judging:
             unconsumed_due_us=earliest(it.unconsumed_overdue > 0),
             blocked_overdue=total(it.blocked_overdue, chosen),
             blocked_due_us=earliest(it.blocked_overdue > 0),
+            keys_scattered=scattered,
             changed=count(it.changed),
             settled_expected=total(it.counts["expected"], settled),
             settled_handled=total(processed + it.counts["late"], settled),
@@ -315,8 +469,17 @@ class Judging:
     ) -> Compared:
         windows = self.cells["window_start_us"][rows]
         oldest = int(self.cells["first_batch"][rows].min())
-        near = self.known.of_windows(oldest, int(windows.min()), int(windows.max()))
+        last = int(self.cells["end_us"][rows].max()) if self.cells.merges else int(windows.max())
+        if self.rules.oracle.condition is not None and (self._set_aside(rows) > 0).any():
+            # Of events that owe nothing a cell knows no batch.
+            oldest = 0
+        near = self.known.of_windows(oldest, int(windows.min()), last)
         return compare(self.cells, rows, near, self.rules, places, known)
+
+    def _set_aside(self, rows: Ints) -> Ints:
+        """How many ids late and rejected records placed in cells."""
+        found: Ints = self.cells["late_count"][rows] + self.cells["rejected_count"][rows]
+        return found
 
     def foreign_ids(self, chosen: Bools) -> Iterator[AskedIds]:
         """The ids that answers of some of the judged cells carry and that these cells do not expect, of those cells of

@@ -20,11 +20,14 @@ _OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_l
 
 @dataclass(frozen=True)
 class Suspicion:
-    """The rules for one configuration. ``joins``: the oracle is a join, where an event without a partner may have one
-    in input that cannot be read. ``collapse``: the pipeline drops repeated ids. ``absent_sides``: the sides of which a
-    configured topic does not exist."""
+    """The rules for one configuration. ``explained_by_one``: how many contributions one hidden record may explain;
+    None: all of a cell, as in a join, where an event without a partner may have one in input that cannot be read.
+    ``hidden_inputs_lose``: whether it may explain what is missing (in a session it may part or join others).
+    ``collapse``: the pipeline drops repeated ids. ``absent_sides``: the sides of which a configured topic does not
+    exist."""
 
-    joins: bool = False
+    explained_by_one: int | None = 1
+    hidden_inputs_lose: bool = False
     collapse: bool = False
     absent_sides: frozenset[str] = frozenset()
 
@@ -45,7 +48,7 @@ class Suspicion:
     def by_hidden_records(self, books: Books, sums: Sums, *, misnamed: int = 0) -> frozenset[str]:
         """The classes of cells' violations that hidden records may explain.
 
-        A hidden input record explains one contribution, in a join its cell: what is in excess beyond that is proven
+        A hidden input record explains as many contributions as the oracle says: what is in excess beyond that is proven
         (docs/decisions/0091). A hidden late or rejected record answers as many. Once a log was cut back nothing is
         confirmed: what was read there may not be what the pipeline has, and is counted beside what replaced it.
         ``misnamed``: late and rejected records that may be of other events than their ids say.
@@ -53,19 +56,20 @@ class Suspicion:
         if books.cut_back:
             return frozenset(VIOLATIONS)
         classes = set()
-        hidden, answers = self.hidden_inputs(books), self.hidden_answers(books)
+        by_cell, each = self.explained_by_one is None, self.explained_by_one or 1
+        hidden, answers = self.hidden_inputs(books) * each, self.hidden_answers(books) * each
         if hidden:
-            classes |= {"unknown_id", "misplaced"} if self.joins else {"unknown_id"}
+            classes |= {"unknown_id", "misplaced"} if by_cell else {"unknown_id"}
         # Each of these leaves the event that it answers outstanding.
         explained = hidden + min(misnamed, sum(sums.counts.get(name, 0) for name in _OUTSTANDING))
         if explained:
             # Where a pipeline drops repeats, no copy makes a duplicate right.
             explicable = {name for name in EXCESS if name != "duplicate" or not self.collapse}
-            excess = sums.cells_in_excess if self.joins else sum(sums.on_record.get(name, 0) for name in explicable)
+            excess = sums.cells_in_excess if by_cell else sum(sums.on_record.get(name, 0) for name in explicable)
             if excess <= explained:
                 classes |= explicable
-        answers += misnamed
-        missing = sums.cells_missing if self.joins else sums.on_record.get("missing", 0)
+        answers += misnamed + (hidden if self.hidden_inputs_lose else 0)
+        missing = sums.cells_missing if by_cell else sums.on_record.get("missing", 0)
         if answers and missing <= answers:
             classes.add("missing")
         return frozenset(classes)
@@ -90,7 +94,9 @@ class Suspicion:
             classes |= self._by_records(books, sums)
         if math.isinf(self.hidden_inputs(books)):
             classes |= set(EXCESS)
-        if math.isinf(self.hidden_answers(books)):
+        if math.isinf(self.hidden_answers(books)) or (
+            self.hidden_inputs_lose and math.isinf(self.hidden_inputs(books))
+        ):
             classes.add(ViolationClass.MISSING.value)
         return frozenset(VIOLATIONS) if books.cut_back else frozenset(classes)
 

@@ -20,7 +20,8 @@ class Sums:
     ``unconsumed_overdue``, ``blocked_overdue``: those that would be missing, but that the engine has not consumed, or
     that an open transaction may hold; ``unconsumed_due_us``, ``blocked_due_us``: since when the first of them is due;
     ``unconsumed``, ``blocked``: these, due or not. ``unconsumed_retired``, ``blocked_retired``: those that were
-    due when retention dropped their cells, and are in none of the others; ``cells_undecided``: retired
+    due when retention dropped their cells, and are in none of the others; ``keys_scattered``: keys with results on
+    several partitions, of which none is known to be the newest; ``cells_undecided``: retired
     cells that waited in vain for the class of each contribution (`validator.stream.retiring`).
     ``unproven``: class of violations -> how much of what is counted was only suspected when its cell was retired, by a
     doubt whose end proves nothing of it: it is not on record, and is never confirmed. ``inputs``: by topic, where there
@@ -51,6 +52,7 @@ class Sums:
     blocked: int = 0
     unconsumed_retired: int = 0
     blocked_retired: int = 0
+    keys_scattered: int = 0
     changed: int = 0
     settled_expected: int = 0
     settled_handled: int = 0
@@ -60,6 +62,13 @@ class Sums:
 
     def plus(self, other: Sums) -> Sums:
         """The totals over both; what concerns one batch only is this one's."""
+        return self._with(other, 1)
+
+    def less(self, other: Sums) -> Sums:
+        """The totals without those of ``other``, which are a part of them."""
+        return self._with(other, -1)
+
+    def _with(self, other: Sums, times: int) -> Sums:
         cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "undecided")
         whole = [f"cells_{name}" for name in cells]
         others = (
@@ -71,18 +80,19 @@ class Sums:
             "doubtful",
             "unconsumed_overdue",
             "blocked_overdue",
+            "keys_scattered",
         )
         return replace(
             self,
             unconsumed_due_us=_earlier(self.unconsumed_due_us, other.unconsumed_due_us),
             blocked_due_us=_earlier(self.blocked_due_us, other.blocked_due_us),
-            counts={name: count + other.counts.get(name, 0) for name, count in self.counts.items()},
-            results={name: count + other.results.get(name, 0) for name, count in self.results.items()},
-            on_record={name: self.on_record.get(name, 0) + other.on_record.get(name, 0) for name in VIOLATIONS},
-            unproven={name: self.unproven.get(name, 0) + other.unproven.get(name, 0) for name in VIOLATIONS},
-            inputs=_both(self.inputs, other.inputs),
-            asides=_both(self.asides, other.asides),
-            **{name: getattr(self, name) + getattr(other, name) for name in (*whole, *others)},
+            counts={name: count + times * other.counts.get(name, 0) for name, count in self.counts.items()},
+            results={name: count + times * other.results.get(name, 0) for name, count in self.results.items()},
+            on_record={name: self.on_record.get(name, 0) + times * other.on_record.get(name, 0) for name in VIOLATIONS},
+            unproven={name: self.unproven.get(name, 0) + times * other.unproven.get(name, 0) for name in VIOLATIONS},
+            inputs=_both(self.inputs, other.inputs, times),
+            asides=_both(self.asides, other.asides, times),
+            **{name: getattr(self, name) + times * getattr(other, name) for name in (*whole, *others)},
         )
 
     def beside(self, retired: Sums) -> Sums:
@@ -127,9 +137,9 @@ class Sums:
         return cls(dict.fromkeys(CONTRIBUTIONS, 0), dict.fromkeys(RESULTS, 0))
 
 
-def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts]) -> dict[str, InputCounts]:
+def _both(these: Mapping[str, InputCounts], those: Mapping[str, InputCounts], times: int) -> dict[str, InputCounts]:
     nothing = InputCounts()
-    return {part: these.get(part, nothing).plus(those.get(part, nothing)) for part in sorted({*these, *those})}
+    return {part: these.get(part, nothing).plus(those.get(part, nothing), times) for part in sorted({*these, *those})}
 
 
 def _earlier(one: int | None, other: int | None) -> int | None:

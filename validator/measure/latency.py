@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.measure.output import Output, Spread
-from validator.reconcile.arrays import ABSENT, NEVER, Ints, field, ints, listed, run_starts
+from validator.model.arrays import ABSENT, NEVER, Ints, field, ints, listed, run_starts
 from validator.reconcile.cells import Cells, contributing
 
 DEFINITIONS: Final = ("last_input", "window_close", "first_input")
@@ -27,15 +27,17 @@ RESULT_COLUMNS: Final = ("kind", "status", "batch", "window_start_us", "key", "r
 
 _BOUNDS_US: Final = np.array([int(bound * 1_000_000) for bound in LATENCY_BOUNDS], dtype=np.int64)
 _NO_BUCKET: Final = -1
+_NONE_LEFT: Final = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-def latency_buckets(facts: pa.Table, cells: Cells, window_us: int) -> list[dict[str, Any]]:
+def latency_buckets(facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NONE_LEFT) -> list[dict[str, Any]]:
     """(batch, second, definition, bucket, results, contributions, first_us, last_us, sum_us, max_us) of the results
     among ``facts``, by the second of their broker time (since the epoch).
 
     A result whose cell has no input yet has no latency; bucket i counts values up to ``LATENCY_BOUNDS[i]``. Rows of
     `EVERY_RESULT` have bucket None, and 0 for their sum and maximum. ``contributions``: ids in the results;
-    ``first_us``, ``last_us``: broker times.
+    ``first_us``, ``last_us``: broker times. ``left``: starts of cells that left memory, and the broker times of their
+    first inputs (`NEVER` without one).
     """
     facts = contributing(facts)
     parents, results = listed(facts["results"])
@@ -45,8 +47,13 @@ def latency_buckets(facts: pa.Table, cells: Cells, window_us: int) -> list[dict[
     count = _lengths(field(results, "ids")) + _lengths(field(results, "text_ids"))
     batch = ints(facts["batch"])[parents]
     rows = cells.rows_of_facts(facts)[parents]
+    if cells.newest is not None:
+        # What a result only says again has no latency. That there is a result, the row of its key says.
+        first = result_us == cells["first_result_time_us"][rows]
+        said = np.flatnonzero(first | (count == 0))
+        parents, rows, result_us, count, batch = (column[said] for column in (parents, rows, result_us, count, batch))
     first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
-    closing = _closing(cells, window_us, cells["window_start_us"][rows])
+    closing = _closing(cells, left, cells["end_us"][rows])
     since = {
         "last_input": (last, last != ABSENT),
         "window_close": (closing, closing != NEVER),
@@ -83,13 +90,13 @@ def _lengths(lists: pa.Array) -> Ints:
     return np.bincount(parents, minlength=len(lists)).astype(np.int64)
 
 
-def _closing(cells: Cells, window_us: int, windows: Ints) -> Ints:
-    """Per window: broker time of the first input of a window that starts at or after its end; `NEVER` without one."""
-    starts, at = np.unique(cells["window_start_us"], return_inverse=True)
+def _closing(cells: Cells, left: tuple[Ints, Ints], ends: Ints) -> Ints:
+    """Per end of a cell: broker time of the first input of a cell that starts at or after it; `NEVER` without one."""
+    starts, at = np.unique(np.concatenate([cells.begins_us, left[0]]), return_inverse=True)
     opened = np.full(len(starts) + 1, NEVER, dtype=np.int64)
-    np.minimum.at(opened, at, cells["first_input_time_us"])
+    np.minimum.at(opened, at, np.concatenate([cells["first_input_time_us"], left[1]]))
     earliest = np.minimum.accumulate(opened[::-1])[::-1]
-    found: Ints = earliest[np.searchsorted(starts, windows + window_us)]
+    found: Ints = earliest[np.searchsorted(starts, ends)]
     return found
 
 

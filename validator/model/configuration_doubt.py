@@ -35,13 +35,13 @@ class InputCounts:
     lacking: int = 0
     open: int = 0
 
-    def plus(self, other: InputCounts) -> InputCounts:
-        """Both together."""
+    def plus(self, other: InputCounts, times: int = 1) -> InputCounts:
+        """Both together, the other so many times."""
         return InputCounts(
-            self.given + other.given,
-            self.matched + other.matched,
-            self.lacking + other.lacking,
-            self.open + other.open,
+            self.given + times * other.given,
+            self.matched + times * other.matched,
+            self.lacking + times * other.lacking,
+            self.open + times * other.open,
         )
 
 

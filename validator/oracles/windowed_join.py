@@ -1,33 +1,178 @@
-"""The windowed join: which ids a cell owes, which it allows, and how its observations are read.
+"""The windowed join: two inputs joined per key within tumbling windows; a result carries the ids of both.
 
-Source: docs/decisions/0090-windowed-join.md, "What is allowed, what is owed"; the names are its names.
+What a cell owes, which ids it allows, and how its observations are read. Source:
+docs/decisions/0090-windowed-join.md, "What is allowed, what is owed"; the names are its names.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import model_validator
+
+from validator.model.arrays import counts
+from validator.model.id_spaces import IdSpace
+from validator.oracles.ids import ById, Flags, Seen
+from validator.oracles.windows import LOCAL_TIME, Windows
+from validator.settings.built import Combination
+from validator.settings.errors import broken_rule_at
+
+if TYPE_CHECKING:
+    from validator.settings.topics import Input, Late, Output
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 
+SELF_JOIN: Final = Combination(
+    ("oracle.right",), "the topic of `left`", "a join of an input with itself is not built yet"
+)
+WIDE_JOIN: Final = Combination(
+    ("inputs",), "more than two with `windowed_join`", "a join of more than two inputs is not built yet"
+)
+COLLAPSE_IN_JOIN: Final = Combination(
+    ("inputs.duplicates",),
+    "`collapse` with `windowed_join`",
+    "collapse is not built for a join, which counts an id once per cell anyway",
+)
+
+
+class WindowedJoin(Windows):
+    """Two inputs joined per key within windows of one size, side by side; a result has the ids of both."""
+
+    kind: Literal["windowed_join"]
+    """Two inputs in windows."""
+    join: Literal["inner", "left"]
+    """Whether both sides must have an event (`inner`), or the left is answered alone (`left`)."""
+    left: str
+    """The input topic on the left; the larger one, where that can be chosen."""
+    right: str
+    """The input topic on the right."""
+
+    refuses: ClassVar[tuple[Combination, ...]] = (LOCAL_TIME, SELF_JOIN, WIDE_JOIN, COLLAPSE_IN_JOIN)
+    compares_all: ClassVar[bool] = True
+    asks_lateness: ClassVar[bool] = True
+
+    @model_validator(mode="after")
+    def _two_sides(self) -> Self:
+        if self.left == self.right:
+            raise broken_rule_at("right", SELF_JOIN.problem, "name the other input")
+        return self
+
+    @property
+    def explained_by_one(self) -> int | None:
+        """An event that cannot be read may be the partner of all others in its cell."""
+        return None
+
+    def spaces(self, inputs: Sequence[Input]) -> dict[str, IdSpace]:
+        """Each input has its own; the left one keeps its integers."""
+        return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == self.left) for entry in inputs}
+
+    def check(
+        self,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+        set_aside: Iterable[tuple[str, Late]],
+        *,
+        drops_late: bool,
+    ) -> None:
+        """Whose ids are where must be said."""
+        del drops_late
+        sides = {"left": self.left, "right": self.right}
+        topics = [entry.topic for entry in inputs]
+        both = " and ".join(sides.values())
+        for side, topic in sides.items():
+            if topic not in topics:
+                raise broken_rule_at(f"oracle.{side}", f"{topic} is no input topic", f"use one of {', '.join(topics)}")
+        if len(inputs) > 2:
+            raise broken_rule_at("inputs", WIDE_JOIN.problem, f"keep {both} only")
+        for i, entry in enumerate(inputs):
+            if entry.duplicates != "count":
+                raise broken_rule_at(f"inputs[{i}].duplicates", COLLAPSE_IN_JOIN.problem, "leave it out")
+        self.check_times(outputs)
+        for i, output in enumerate(outputs):
+            place = f"outputs[{i}].fields.ids"
+            if output.evidence != "ids":
+                problem = f"a join's results cannot have evidence {output.evidence}"
+                raise broken_rule_at(f"outputs[{i}].evidence", problem, "use ids")
+            paths = output.fields.ids or ()
+            for path in paths:
+                if path.input not in sides.values():
+                    problem = f"it does not say of which input the ids at {path.path} are"
+                    raise broken_rule_at(place, problem, f"write {{path: {path.path}, input: ...}} with {both}")
+            for topic in sides.values():
+                if topic not in [path.input for path in paths]:
+                    raise broken_rule_at(place, f"the ids of {topic} are missing", f"add {{path: ..., input: {topic}}}")
+        for place, late in set_aside:
+            if late.input not in sides.values():
+                problem = "a join needs to know of which input its events are"
+                raise broken_rule_at(f"{place}.input", problem, f"name one of {both}, and give each a topic of its own")
+
+    def classes(self, seen: Seen, flags: Flags, texts: Sequence[str], *, collapse: bool, drops_late: bool) -> ById:
+        """A cell owes what has a partner in it. An input's repeated ids count once per cell anyway."""
+        del collapse
+        prefix = IdSpace(self.right, keeps_integers=False).prefix
+        of_right = np.array([text.startswith(prefix) for text in texts], dtype=np.bool_)
+        is_right = np.zeros(len(seen.id), dtype=np.bool_)
+        is_right[seen.is_text == 1] = of_right[seen.id[seen.is_text == 1]]
+        return classes(seen, flags, is_right, left_alone=self.join == "left", drops_late=drops_late)
+
+
+def classes(seen: Seen, flags: Flags, is_right: Bools, *, left_alone: bool, drops_late: bool) -> ById:
+    """Classes per (cell, id), by the rule of `allocated`. ``is_right``: of each (cell, id)."""
+    group, size, given = seen.group, len(seen.cell), seen.given
+    dropped, doubtful = flags.late & drops_late, flags.doubtful & drops_late
+    on_time = ~flags.late & ~flags.doubtful
+
+    def times(condition: Bools) -> Ints:
+        return counts(group, given & condition, size)
+
+    set_aside = seen.late + seen.rejected
+    shares = allocated(
+        left_alone=left_alone,
+        cell=seen.cell,
+        is_right=is_right,
+        copies=seen.expected,
+        sure=times(on_time & ~flags.unread & ~flags.unsure),
+        waiting=times(on_time & (flags.unread | ~flags.unsure)),
+        results=seen.processed,
+        set_aside=set_aside,
+    )
+    used, aside, surplus = shares.used, shares.aside, shares.surplus
+    expected = np.maximum(shares.owed.astype(np.int64), used + aside)
+    late = np.minimum(seen.late, aside)
+    outstanding = expected - used - aside
+    dropped_late = np.minimum(outstanding, times(dropped))
+    # Owed for waiting reasons only: the engine has not read its partner.
+    unread = np.maximum(times(~dropped & flags.unread), (~shares.owed_now).astype(np.int64))
+    unconsumed = np.minimum(outstanding - dropped_late, unread)
+    left = outstanding - dropped_late - unconsumed
+    read = ~dropped & ~flags.unread
+    may_be_dropped = np.minimum(left, times(read & doubtful))
+    unprovable = times(read & ~doubtful & flags.unsure)
+    return ById(
+        cell=seen.cell,
+        is_text=seen.is_text,
+        id=seen.id,
+        expected=expected,
+        processed=used,
+        late=late,
+        rejected=aside - late,
+        duplicate=np.where(expected > 0, surplus, 0),
+        foreign=np.where(expected == 0, surplus, 0),
+        outstanding=outstanding,
+        dropped_late=dropped_late,
+        unconsumed=unconsumed,
+        doubtful=may_be_dropped,
+        unprovable=np.minimum(left - may_be_dropped, unprovable),
+    )
+
 
 @dataclass(frozen=True)
-class WindowedJoin:
-    """Two inputs joined per key within tumbling windows.
-
-    ``right_prefix``: what the ids of the right input begin with. ``left_alone``: a left join, whose left events need no
-    partner.
-    """
-
-    right_prefix: str
-    left_alone: bool
-
-
-@dataclass(frozen=True)
-class Shares:
+class JoinAllocation:
     """Per (cell, id): how its observations are read. ``owed_now``: owed, and not for waiting reasons only."""
 
     used: Ints
@@ -37,9 +182,9 @@ class Shares:
     owed_now: Bools
 
 
-def shared_out(
-    join: WindowedJoin,
+def allocated(
     *,
+    left_alone: bool,
     cell: Ints,
     is_right: Bools,
     copies: Ints,
@@ -47,7 +192,7 @@ def shared_out(
     waiting: Ints,
     results: Ints,
     set_aside: Ints,
-) -> Shares:
+) -> JoinAllocation:
     """The rule of 0090, one entry per (cell, id).
 
     ``copies``: how many were read; ``sure``: of those; ``waiting``: sure or waiting; ``results``: how many results
@@ -57,10 +202,10 @@ def shared_out(
     partner = _of_the_other(given, cell, is_right)
     sure_partner = _of_the_other(given & ((results > 0) | (sure > set_aside)), cell, is_right)
     waiting_partner = _of_the_other(given & ((results > 0) | (waiting > set_aside)), cell, is_right)
-    alone = ~is_right if join.left_alone else np.zeros_like(is_right)
+    alone = ~is_right if left_alone else np.zeros_like(is_right)
     used = np.where(given & (alone | partner), np.minimum(results, 1), 0)
     aside = np.minimum(set_aside, copies - used)
-    return Shares(
+    return JoinAllocation(
         used=used,
         aside=aside,
         surplus=results + set_aside - used - aside,

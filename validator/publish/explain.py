@@ -12,6 +12,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
+from validator.codecs.columns import UNOWED
 from validator.model.cut import cut, whole_of
 from validator.model.terminal import plain
 from validator.publish.times import rfc3339
@@ -26,11 +27,13 @@ _SAID = {
     Side.REJECTED.value: "rejected in",
 }
 _ROWS_MOST = 200
+NO_WINDOW = "-"
+"""What stands for the window of a cell that has none."""
 
 
 def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
-    """Print the story of the id ``wanted``, or of the cell ``(window start, key)``; the window start is RFC 3339 or
-    microseconds. Exit status 0, or 3 where the state knows nothing of it.
+    """Print the story of the id ``wanted``, or of the cell ``(window start, key)``; the window start is RFC 3339,
+    microseconds or `NO_WINDOW`. Exit status 0, or 3 where the state knows nothing of it.
     """
     story = _of_id(spark, state, wanted) if isinstance(wanted, str) else _of_cell(spark, state, wanted)
     for line in story:
@@ -70,9 +73,11 @@ def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[st
     from validator.publish.times import parse_rfc3339
 
     window, key = wanted
-    start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
+    start_us = None
+    if window != NO_WINDOW:
+        start_us = int(window) if window.lstrip("-").isdigit() else parse_rfc3339(window)
     facts = read(spark, state, Table.FACTS)
-    own = (F.col("window_start_us") == start_us) & _is(F.col("key"), key) & (F.col("kind") == Kind.FACT.value)
+    own = _starts(start_us) & _is(F.col("key"), key) & (F.col("kind") == Kind.FACT.value)
     rows = facts.where(own).orderBy("batch", "side", "topic", "partition").limit(_ROWS_MOST).collect()
     if not rows:
         return []
@@ -86,10 +91,15 @@ def _of_cell(spark: SparkSession, state: Path, wanted: Sequence[str]) -> list[st
     return lines
 
 
-def _cell_lines(spark: SparkSession, state: Path, window_start_us: int, key: str) -> list[str]:
+def _starts(window_start_us: int | None) -> Column:
+    return F.col("window_start_us").eqNullSafe(F.lit(window_start_us).cast("long"))
+
+
+def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, key: str) -> list[str]:
     """A cell's verdicts and violations, oldest first."""
-    own = (F.col("window_start_us") == window_start_us) & (F.col("key") == key)
-    lines = [f"Cell {cut(key)} of the window that starts at {rfc3339(window_start_us)}"]
+    own = _starts(window_start_us) & (F.col("key") == key)
+    window = "" if window_start_us is None else f" of the window that starts at {rfc3339(window_start_us)}"
+    lines = [f"Cell {cut(key)}{window}"]
     if has_rows(state, Table.VERDICTS):
         for row in read(spark, state, Table.VERDICTS).where(own).orderBy("batch").limit(_ROWS_MOST).collect():
             counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
@@ -140,6 +150,7 @@ def _told(rows: DataFrame) -> DataFrame:
         "side",
         "topic",
         "partition",
+        "status",
         F.col("item.offset").alias("offset"),
         "window_start_us",
         "key",
@@ -147,7 +158,9 @@ def _told(rows: DataFrame) -> DataFrame:
 
 
 def _sentence(row: Row) -> str:
+    owing = "; the condition of the oracle does not hold, so that it owes nothing" if row["status"] == UNOWED else ""
+    window = "" if row["window_start_us"] is None else f" of {rfc3339(row['window_start_us'])}"
     return (
         f"{rfc3339(row['lookup_us'])} batch {row['batch']}: {_SAID[row['side']]} {row['topic']}-{row['partition']} at "
-        f"offset {row['offset']}, for cell {cut(row['key'])} of {rfc3339(row['window_start_us'])}"
+        f"offset {row['offset']}, for cell {cut(row['key'])}{window}{owing}"
     )

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.codecs.fingerprints import hash_a, xxh64
-from validator.reconcile.arrays import Bools, Ints, whole
+from validator.model.arrays import Bools, Ints, whole
 
 _Words = npt.NDArray[np.uint64]
 _Bytes = npt.NDArray[np.uint8]

@@ -13,8 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED
-from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
+from validator.codecs.columns import DECODED, UNOWED
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, is_one_of
+from validator.oracles.seam import Oracle
+from validator.reconcile import newest
+from validator.reconcile.by_id import OF_KEY
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import Lateness
@@ -26,7 +29,7 @@ SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "la
 """Side of a fact -> how its contributions are called in a cell."""
 
 SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
-MINIMA: Final = ("first_batch", "first_seen_us", "first_input_time_us", "first_result_time_us")
+MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
 MAXIMA: Final = (
     "expected_us",
     "observed_us",
@@ -73,8 +76,9 @@ STALE: Final = -1
 
 FACT_COLUMNS: Final = (
     *("kind", "batch", "lookup_us", "side", "topic", "partition", "status", "window_start_us", "key", "reach_us"),
-    *("records", "contributions", "hash_a", "hash_b", "first_offset", "first_time_us", "last_time_us", "epoch"),
-    "newest_event_time_us",
+    *("records", "contributions", "hash_a", "hash_b", "first_offset", "last_offset", "first_time_us", "last_time_us"),
+    "epoch",
+    *("newest_event_time_us", "earliest_us", "latest_us"),
 )
 """The columns of a fact that `Cells.absorb` needs."""
 
@@ -82,19 +86,31 @@ FACT_COLUMNS: Final = (
 def contributing(facts: pa.Table) -> pa.Table:
     """The fact rows that say something about a cell."""
     decoded = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], DECODED))
-    return facts.filter(decoded)
+    return _chosen(facts, decoded)
 
 
-def oldest_end(starts: Ints, goes: Bools) -> int:
-    """Up to which window end nobody asks what went past it, once the cells with these starts for which ``goes`` holds
-    are dropped: what comes for older windows is out of scope."""
-    return min(int(starts[goes].max()) + 1, int(starts[~goes].min(initial=NEVER)))
+def of_cells(facts: pa.Table) -> pa.Table:
+    """The fact rows with ids of a cell: those that contribute, and those of events that owe nothing."""
+    decoded = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
+    return _chosen(facts, pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), decoded))
+
+
+def _chosen(facts: pa.Table, rows: pa.ChunkedArray) -> pa.Table:
+    """Mostly all of them, which are not copied then: rows have lists of ids."""
+    return facts if pc.all(rows, skip_nulls=False).as_py() else facts.filter(rows)
+
+
+def unowed(facts: pa.Table) -> pa.Table:
+    """The fact rows of events that owe nothing."""
+    found = pc.and_kleene(pc.equal(facts["kind"], Kind.FACT.value), pc.equal(facts["status"], UNOWED))
+    return facts.filter(found)
 
 
 class Cells:
     """A table of cells that grows. Every array has one entry per cell; row numbers stay until `drop`.
 
-    Per side: count of contributions and two additive hashes. ``first_batch``: oldest batch with a fact of the cell.
+    ``end_us``: the first instant that is not in the cell. Per side: count of contributions and two additive hashes.
+    ``first_batch``: oldest batch with a fact of the cell.
     ``expected_us``, ``observed_us``: lookup instant of the last batch that read an input, an observation of it.
     ``closed_us``: closing time. ``rest_us``: instant at which a run with `--once` assumed the pipeline at rest.
     Times ``*_time_us`` are broker times; an answer is a result, a late or a rejected record. ``x_*``:
@@ -104,11 +120,28 @@ class Cells:
     ``confirmed_*``, how many of them are confirmed, ``began_*``, since when it has any.
     """
 
-    def __init__(self, told: Sequence[str]) -> None:
+    def __init__(
+        self,
+        told: Sequence[str],
+        oracle: Oracle,
+    ) -> None:
         """``told``: the classes of violations."""
+        self._oracle, self._gap_us = oracle, oracle.merging_gap_us
+        self.newest = newest.Newest(self) if oracle.reads.replaces else None
+        self._wholes = np.empty(0, dtype=np.int64)
         self._size = 0
         self._index = CellIndex()
-        names = ("window_start_us", *SUMS, *MINIMA, *MAXIMA, *(f"x_{name}" for name in EXPANSION_FIELDS))
+        names = (
+            "window_start_us",
+            "end_us",
+            "first_event_us",
+            "last_event_us",
+            *SUMS,
+            *MINIMA,
+            *MAXIMA,
+            *(f"x_{name}" for name in EXPANSION_FIELDS),
+            *(newest.COLUMNS if self.newest is not None else ()),
+        )
         of_told = (f"{part}_{name}" for name in told for part in ("told", "confirmed", "began"))
         self._columns: dict[str, Ints] = {
             name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *of_told)
@@ -123,66 +156,197 @@ class Cells:
         """The column ``name``, as a view that may be written to."""
         return self._columns[name][: self._size]
 
+    @property
+    def merges(self) -> bool:
+        """Whether cells become one."""
+        return self._gap_us is not None
+
+    @property
+    def ends_move(self) -> bool:
+        """Whether events put off the end of their cell."""
+        return self._oracle.ends_after_us is not None
+
+    @property
+    def parts(self) -> Bools | None:
+        """The rows that are no cells: those that are part of another one by now, and those of keys. None where all
+        are."""
+        if self._oracle.by_id:
+            of_keys: Bools = self["window_start_us"] == OF_KEY
+            return of_keys
+        return self._wholes != np.arange(self._size) if self.merges else None
+
+    @property
+    def begins_us(self) -> Ints:
+        """The first instant of each cell. Without windows that of its first event, and before all others where none is
+        known."""
+        if not self._oracle.by_id:
+            return self["window_start_us"]
+        first = self["first_event_us"]
+        return np.where(first == NEVER, ABSENT + 1, first)
+
+    @property
+    def counted(self) -> Ints:
+        """A number of each cell that rises with each of its facts."""
+        given = self["expected_count"] + self["late_count"] + self["rejected_count"]
+        if self.newest is not None:
+            return given + self.newest.version
+        return given + self["processed_count"] + self["results"]
+
+    def leaving(self, goes: Bools) -> Bools:
+        """Those of the rows for which ``goes`` holds that no other cell needs."""
+        if self.newest is not None:
+            goes = goes & ~self.newest.held(goes)
+        return goes[self._wholes] if self.merges else goes
+
+    def wholes(self, rows: Ints) -> Ints:
+        """The rows of the cells that these rows are part of by now; -1 stays."""
+        return rows if self._gap_us is None else np.where(rows < 0, rows, self._wholes[rows])
+
     def rows_of(self, windows: Ints, keys: pa.Array | pa.ChunkedArray, *, adding: bool = False) -> Ints:
-        """Row numbers of cells; -1 for one that is not there, unless ``adding`` makes it."""
+        """Row numbers of cells; -1 for one that is not there, unless ``adding`` makes it. What is part of another cell
+        has a row of its own (`wholes`)."""
         if not adding:
             return self._index.find(windows, keys)
-        found = self._index.add(windows, keys)
+        before, found = self._size, self._index.add(windows, keys)
         self._grow(len(self._index))
-        self["window_start_us"][found] = windows
+        new = found >= before
+        self["window_start_us"][found[new]] = windows[new]
+        self["end_us"][found[new]] = self._oracle.ends_us(windows[new])
         return found
 
     def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
-        """`rows_of` the columns ``window_start_us`` and ``key`` of a table."""
+        """`rows_of` the columns ``window_start_us`` and ``key`` of a table, as wholes."""
+        return self.wholes(self.own_rows_of(facts, adding=adding))
+
+    def own_rows_of(self, facts: pa.Table, *, adding: bool = False) -> Ints:
+        """As `rows_of_facts`, and a part stays one."""
         return self.rows_of(ints(facts["window_start_us"]), facts["key"], adding=adding)
 
     def absorb(self, facts: pa.Table) -> None:
         """Fold fact rows in; of rows that are none, or did not decode, only what they say of lateness."""
         self.lateness.absorb(facts)
-        facts = contributing(facts)
+        self.fold(contributing(facts.select(FACT_COLUMNS)))
+
+    def fold(self, facts: pa.Table) -> None:
+        """Fold in fact rows that all say something of a cell."""
         if not facts.num_rows:
             return
-        rows = self.rows_of_facts(facts, adding=True)
+        rows = self.own_rows_of(facts, adding=True)
+        if self.ends_move:
+            self._put_off(rows, facts)
+        if self._gap_us is not None:
+            rows = self._merged(rows, facts, self._gap_us)
+        if self.newest is not None:
+            self.newest.adopt(rows)
         batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         np.minimum.at(self["first_batch"], rows, batch)
         np.minimum.at(self["first_seen_us"], rows, lookup_us)
         np.maximum.at(self["epoch"], rows, ints(facts["epoch"]))
+        np.minimum.at(self["first_epoch"], rows, ints(facts["epoch"]))
         sums = {part: ints(facts[name], 0) for part, name in _PARTS.items()}
         for side, name in SIDES.items():
             mine = is_one_of(facts["side"], side.value)
             if not mine.any():
                 continue
             where = rows[mine]
-            for part, values in sums.items():
-                np.add.at(self[f"{name}_{part}"], where, values[mine])
+            if self.newest is not None and side is Side.OUTPUT:
+                self.newest.take(where, facts.filter(pa.array(mine)))
+            else:
+                for part, values in sums.items():
+                    np.add.at(self[f"{name}_{part}"], where, values[mine])
             if side is Side.INPUT:
                 self._add_given(facts["topic"].filter(pa.array(mine)), where, sums["count"][mine])
             np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
-            if side is Side.OUTPUT:
-                np.add.at(self["results"], where, ints(facts["records"], 0)[mine])
+            if side is Side.OUTPUT and self.newest is None:
+                # What a result says of an id is a result of its own.
+                said = sums["count"] if self._oracle.by_id else ints(facts["records"], 0)
+                np.add.at(self["results"], where, said[mine])
             last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
             np.maximum.at(self[last], where, ints(facts["last_time_us"])[mine])
             if side in _TIMED:
                 np.minimum.at(self[f"first_{_TIMED[side]}_time_us"], where, ints(facts["first_time_us"], NEVER)[mine])
 
+    def _put_off(self, rows: Ints, facts: pa.Table) -> None:
+        """Take up the times of events, which put off the ends of their cells."""
+        after_us = self._oracle.ends_after_us
+        assert after_us is not None, "events put off ends"
+        of_input = is_one_of(facts["side"], Side.INPUT.value)
+        mine, latest = rows[of_input], ints(facts["latest_us"])[of_input]
+        np.minimum.at(self["first_event_us"], mine, ints(facts["earliest_us"], NEVER)[of_input])
+        np.maximum.at(self["last_event_us"], mine, latest)
+        np.maximum.at(self["end_us"], self.wholes(mine), latest + after_us)
+
+    def _merged(self, rows: Ints, facts: pa.Table, gap_us: int) -> Ints:
+        """Make one cell of those that events join. The wholes of ``rows``."""
+        mine = np.unique(rows[is_one_of(facts["side"], Side.INPUT.value)])
+        first, last, grid_us = self["first_event_us"], self["last_event_us"], self._oracle.grid_us
+        starts, keys = self["window_start_us"][mine], self.keys(mine)
+        before = self._index.find(starts - grid_us, keys)
+        after = self._index.find(starts + grid_us, keys)
+        earlier = np.concatenate([before[before >= 0], mine[after >= 0]])
+        later = np.concatenate([mine[before >= 0], after[after >= 0]])
+        known = (last[earlier] != ABSENT) & (first[later] != NEVER)
+        earlier, later = earlier[known], later[known]
+        near = first[later] - last[earlier] <= gap_us
+        wholes, parts = self._wholes[earlier[near]], self._wholes[later[near]]
+        self._join(wholes[wholes != parts], parts[wholes != parts])
+        return self._wholes[rows]
+
+    def _join(self, wholes: Ints, parts: Ints) -> None:
+        """Make ``parts`` part of ``wholes``, which are earlier. A part joins one whole, which may join another."""
+        if not len(parts):
+            return
+        above = np.arange(self._size)
+        above[parts] = wholes
+        while (higher := above[above]).tobytes() != above.tobytes():
+            above = higher
+        parts = np.unique(parts)
+        wholes = above[parts]
+        self._wholes = above[self._wholes]
+        for name in (*SUMS, *(name for name in self._columns if "/" in name)):
+            column = self[name]
+            np.add.at(column, wholes, column[parts])
+            column[parts] = 0
+        for name in MINIMA:
+            np.minimum.at(self[name], wholes, self[name][parts])
+        for name in ("end_us", *MAXIMA):
+            np.maximum.at(self[name], wholes, self[name][parts])
+        # Nothing is observed in a part, and what was compared of either is to be compared again.
+        self["observed_us"][parts] = ABSENT
+        for name in EXPANSION_FIELDS:
+            self[f"x_{name}"][np.concatenate([wholes, parts])] = ABSENT
+
     def _add_given(self, topics: pa.ChunkedArray, rows: Ints, events: Ints) -> None:
         for topic in pc.unique(topics).to_pylist():
-            if topic not in self.inputs:
-                self.inputs.append(topic)
-                for part in OF_INPUT:
-                    self._columns[f"{part}/{topic}"] = np.zeros_like(self._columns["results"])
+            self._add_input(topic)
             mine = is_one_of(topics, topic)
             np.add.at(self[f"given/{topic}"], rows[mine], events[mine])
+
+    def _add_input(self, topic: str) -> None:
+        if topic not in self.inputs:
+            self.inputs.append(topic)
+            for part in OF_INPUT:
+                self._columns[f"{part}/{topic}"] = np.zeros_like(self._columns["results"])
 
     def drop(self, goes: Bools) -> None:
         """Forget the cells for which ``goes`` holds; all row numbers change."""
         stay = np.flatnonzero(~goes)
-        starts = self["window_start_us"]
-        if goes.any():
-            self.lateness.forget(oldest_end(starts, goes))
         self._columns = {name: self[name][stay] for name in self._columns}
+        number = np.cumsum(~goes) - 1
+        if self._gap_us is not None:
+            self._wholes = number[self._wholes[stay]]
         self._size = len(stay)
+        if self.newest is not None:
+            self.newest.renumber(number)
         self._index.keep(stay)
+
+    def adopt(self, other: Cells) -> None:
+        """Take over the cells of ``other``, of which none is here."""
+        rows = self.rows_of(other["window_start_us"], other.keys(), adding=True)
+        for topic in other.inputs:
+            self._add_input(topic)
+        for name in other._columns:
+            self[name][rows] = other[name]
 
     def keys(self, rows: Ints | None = None) -> pa.Array:
         """Keys of some cells, of all by default: texts or null."""
@@ -196,6 +360,8 @@ class Cells:
                 grown = np.full(room, _initial(name), dtype=np.int64)
                 grown[: self._size] = column[: self._size]
                 self._columns[name] = grown
+        if self._gap_us is not None:
+            self._wholes = np.concatenate([self._wholes, np.arange(len(self._wholes), size)])
         self._size = size
 
 
@@ -204,7 +370,12 @@ _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 
 
 def _initial(name: str) -> int:
-    if name in MINIMA:
+    if name in MINIMA or name in newest.MINIMA or name == "first_event_us":
         return NEVER
-    counted = name in SUMS or "/" in name or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
+    counted = (
+        name in SUMS
+        or name in newest.COUNTS
+        or "/" in name
+        or (name.startswith(("told_", "confirmed_")) and name != "told_digest")
+    )
     return 0 if counted else ABSENT

@@ -9,10 +9,12 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
-from validator.reconcile import arrays, joined
-from validator.reconcile.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
-from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, contributing
-from validator.reconcile.ids import ById, Flags, Seen, window_classes
+from validator.codecs.columns import UNOWED
+from validator.model import arrays
+from validator.model.arrays import Bools, Ints, coded, counts, ints, listed, run_starts, totals
+from validator.oracles.ids import ById, Flags, Seen
+from validator.reconcile.cells import EXPANSION_FIELDS, SIDES, Cells, of_cells
+from validator.reconcile.facts import Side
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import Reaches
 from validator.reconcile.unknown_ids import Unknown
@@ -23,7 +25,7 @@ EVIDENCE_KEPT: Final = 10_000
 """Violations per comparison whose ids are kept; the rest is counted."""
 
 _SIDES: Final = tuple(SIDES)
-_INPUT, _OUTPUT, _LATE, _REJECTED = range(4)
+_INPUT, _OUTPUT, _LATE, _REJECTED, _OWES_NOTHING = range(5)
 
 COMPARED_COLUMNS: Final = (
     *("kind", "batch", "side", "topic", "partition", "status", "window_start_us", "key"),
@@ -74,8 +76,11 @@ class _Items:
 
     def sorted(self) -> _Items:
         """By cell and id, and within them in the order of (place, offset)."""
-        order = np.lexsort((self.offset, self.place, self.id, self.is_text, self.cell))
-        return _Items(*(getattr(self, name)[order] for name in ("cell", "side", "place", "offset", "is_text", "id")))
+        return self.of(np.lexsort((self.offset, self.place, self.id, self.is_text, self.cell)))
+
+    def of(self, chosen: Ints | Bools) -> _Items:
+        """Some of them."""
+        return _Items(*(getattr(self, name)[chosen] for name in ("cell", "side", "place", "offset", "is_text", "id")))
 
 
 def compare(
@@ -92,8 +97,12 @@ def compare(
     some ids that any input has.
     """
     local = {row: i for i, row in enumerate(rows.tolist())}
-    gathered = [part for table in near if (part := _of_cells(cells, local, contributing(table))) is not None]
+    gathered = [part for table in near if (part := _of_cells(cells, local, of_cells(table))) is not None]
+    if cells.newest is not None:
+        gathered = [_kept(*part, cells.newest.kept(rows)[0]) for part in gathered]
     items, texts, named = _items(gathered)
+    if cells.newest is not None:
+        items = items.of((items.side != _OUTPUT) | (items.offset == cells.newest.kept(rows)[1][items.cell]))
     items = items.sorted()
     size = len(rows)
     starts = run_starts(items.cell, items.is_text, items.id)
@@ -101,21 +110,15 @@ def compare(
     firsts = np.flatnonzero(starts)
     seen = _seen(items, group, firsts)
     flags = _flags(cells, rows, items, named, rules, places)
-    if rules.join is None:
-        ids = window_classes(seen, flags, collapse=rules.collapse)
-    else:
-        right = np.array([text.startswith(rules.join.right_prefix) for text in texts], dtype=np.bool_)
-        is_right = np.zeros(len(seen.id), dtype=np.bool_)
-        is_right[seen.is_text == 1] = right[seen.id[seen.is_text == 1]]
-        ids = joined.classes(seen, flags, rules.join, is_right, drops_late=rules.drops_late)
+    ids = rules.oracle.classes(seen, flags, texts, collapse=rules.collapse, drops_late=rules.drops_late)
     is_known = _known(ids, texts, known)
     sums = {name: totals(ids.cell, getattr(ids, name), size) for name in _SUMMED}
     for name, given in (("late", seen.late), ("rejected", seen.rejected)):
-        sums[f"{name}_expected"] = totals(seen.cell, np.where(seen.expected > 0, given, 0), size)
+        sums[f"{name}_expected"] = totals(seen.cell, np.where(seen.expected + seen.unowed > 0, given, 0), size)
     foreign_known = np.where(is_known, ids.foreign, 0)
     sums["known"] = totals(ids.cell, foreign_known, size)
     sums["unknown"] = totals(ids.cell, ids.foreign - foreign_known, size)
-    misplaced, excess = _results(items, group, ids, is_known, size)
+    misplaced, excess = _results(items, group, ids, is_known, size, by_id=rules.oracle.by_id)
     # A result without ids is sound: it says nothing of its own.
     sound = cells["results"][rows] - misplaced - excess
     lacking = sums["outstanding"] > 0
@@ -162,12 +165,22 @@ def _of_cells(cells: Cells, local: Mapping[int, int], facts: pa.Table) -> tuple[
     if not facts.num_rows:
         return None
     windows = ints(facts["window_start_us"])
-    wanted = np.unique(cells["window_start_us"][np.fromiter(local, dtype=np.int64, count=len(local))])
-    facts = facts.filter(pa.array(np.isin(windows, wanted)))
+    compared = np.fromiter(local, dtype=np.int64, count=len(local))
+    wanted = np.unique(cells["window_start_us"][compared])
+    if not cells.merges:
+        facts = facts.filter(pa.array(np.isin(windows, wanted)))
+    else:
+        facts = facts.filter(pa.array((windows >= wanted[0]) & (windows < cells["end_us"][compared].max())))
     rows = cells.rows_of_facts(facts)
     numbers = np.fromiter((local.get(row, -1) for row in rows.tolist()), dtype=np.int64, count=len(rows))
     mine = numbers >= 0
     return (facts.filter(pa.array(mine)), numbers[mine]) if mine.any() else None
+
+
+def _kept(facts: pa.Table, cell: Ints, batches: Ints) -> tuple[pa.Table, Ints]:
+    """Of results only those of ``batches``, one of each cell."""
+    stays = (ints(facts["batch"]) == batches[cell]) | ~arrays.is_one_of(facts["side"], Side.OUTPUT.value)
+    return facts.filter(pa.array(stays)), cell[stays]
 
 
 def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str], list[Place]]:
@@ -179,6 +192,7 @@ def _items(gathered: Sequence[tuple[pa.Table, Ints]]) -> tuple[_Items, list[str]
     waiting: list[tuple[Ints, Ints, Ints, Ints]] = []
     for facts, cell in gathered:
         side = np.select([arrays.is_one_of(facts["side"], name.value) for name in _SIDES], range(4), -1)
+        side[ints(facts["status"]) == UNOWED] = _OWES_NOTHING
         place = np.array([number[it] for it in _places(facts)], dtype=np.int64)
 
         parents, events = listed(facts["ids"])
@@ -211,7 +225,7 @@ def _places(facts: pa.Table) -> list[Place]:
 
 def _seen(items: _Items, group: Ints, firsts: Ints) -> Seen:
     size = len(firsts)
-    e, p, late, rejected = (counts(group, items.side == side, size) for side in (_INPUT, _OUTPUT, _LATE, _REJECTED))
+    e, p, late, rejected, unowed = (counts(group, items.side == side, size) for side in range(5))
     return Seen(
         cell=items.cell[firsts],
         is_text=items.is_text[firsts],
@@ -220,6 +234,7 @@ def _seen(items: _Items, group: Ints, firsts: Ints) -> Seen:
         processed=p,
         late=late,
         rejected=rejected,
+        unowed=unowed,
         group=group,
         given=items.side == _INPUT,
     )
@@ -230,7 +245,7 @@ def _flags(
 ) -> Flags:
     late, doubtful, unread, unsure = (np.zeros(len(items.cell), dtype=np.bool_) for _ in range(4))
     if rules.asks_lateness:
-        ends = cells["window_start_us"][rows] + rules.window_us
+        ends = cells["end_us"][rows]
         late = _past(cells.lateness.proven, ends, items, named)
         doubtful = _past(cells.lateness.possible, ends, items, named) & ~late
     for number, place in enumerate(named):
@@ -276,12 +291,13 @@ def _known(ids: ById, texts: Sequence[str], known: Callable[[AskedIds], AskedIds
     return found
 
 
-def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int) -> tuple[Ints, Ints]:
+def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int, *, by_id: bool) -> tuple[Ints, Ints]:
     """Per cell: how many of its results are misplaced, and how many excess; the first that holds.
 
     Results stand in the order of (topic, partition, offset). A result is *misplaced* when it carries an id that its
     cell does not expect and some input has; *excess* when it carries one beyond the expected multiplicity, counting
     from the first result on. The rest are sound: *incomplete* where the cell lacks something, else *correct*.
+    ``by_id``: what a result says of an id counts as a result, each time that it says so.
     """
     carried = np.flatnonzero(items.side == _OUTPUT)
     if not len(carried):
@@ -295,7 +311,7 @@ def _results(items: _Items, group: Ints, ids: ById, is_known: Bools, size: int) 
     cell, place, offset = items.cell[carried], items.place[carried], items.offset[carried]
     order = np.lexsort((offset, place, cell))
     cell, place, offset = cell[order], place[order], offset[order]
-    new = run_starts(cell, place, offset)
+    new = np.ones(len(cell), dtype=np.bool_) if by_id else run_starts(cell, place, offset)
     record = np.cumsum(new) - 1
     cell_of = cell[new]
     any_foreign = counts(record, foreign[order], len(cell_of)) > 0

@@ -129,6 +129,8 @@ FACTS_TYPE: Final = StructType(
                 )
             ),
         ),
+        StructField("earliest_us", LongType()),
+        StructField("latest_us", LongType()),
     ]
 )
 """The facts table, column by column; docs/state.md says each in words. ``epoch`` partitions it."""

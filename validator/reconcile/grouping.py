@@ -11,11 +11,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, UNDECODABLE
+from validator.codecs.columns import DECODED, UNDECODABLE, UNOWED
 from validator.codecs.fingerprints import hash_a, hash_b, text_numbers
 from validator.codecs.plain_fields import bools, numbers, one_number, plain
-from validator.oracles.tumbling_window import TumblingWindow
-from validator.reconcile.arrays import ABSENT, NEVER, Bools, Ints, whole
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, whole
+from validator.oracles.seam import Oracle
+from validator.reconcile import by_id
 from validator.reconcile.facts import GROUPED
 
 Values = TypeVar("Values", Ints, Bools)
@@ -25,7 +26,7 @@ _DIGIT: Final = 16
 
 
 def facts_of_events(
-    events: pa.Table, source: int, window: TumblingWindow, slack_us: int, limit_us: int, *, with_first_event: bool
+    events: pa.Table, source: int, oracle: Oracle, slack_us: int, limit_us: int, *, with_first_event: bool
 ) -> pa.Table:
     """Rows of `validator.codecs.batches.EVENTS` as `GROUPED`: a row per partition, cell and reach.
 
@@ -36,12 +37,24 @@ def facts_of_events(
     if not events.num_rows:
         return GROUPED.empty_table()
     times, decoded = numbers(whole(events["event_time_us"]))
+    reaches = oracle.reaches_us(times, slack_us)
     sane = decoded & (times <= limit_us)
-    starts, reaches = window.starts_us(times), window.reaches_us(times, slack_us)
+    owed = decoded & bools(pc.fill_null(whole(events["is_owed"]), True))
+    if oracle.by_id:
+        events = by_id.of_events(events, decoded, oracle.reads)
+    of_events, starts = oracle.assigned(times)
+    once = None
+    if of_events is not None:
+        of_events, starts, once = _with_all(of_events, starts, decoded)
+        events = events.take(pa.array(of_events))
+        times, reaches = times[of_events], reaches[of_events]
+        decoded, sane, owed = decoded[of_events], sane[of_events], owed[of_events]
     # Their numbers are small, instants are not.
-    of_window = np.where(decoded, (starts - starts.min()) // window.size_us, 0)
-    of_reach = np.where(sane, (starts - reaches) // window.size_us, -1)
-    groups = _Groups(events, [decoded.astype(np.int64), of_window, of_reach])
+    of_cell = np.where(decoded, (starts - starts.min()) // oracle.grid_us, 0)
+    of_reach = np.where(sane, (starts - reaches) // oracle.grid_us, -1)
+    of_reach = np.where(sane, of_reach - of_reach.min(initial=0), -1)
+    status = np.select([owed, decoded], [DECODED, UNOWED], UNDECODABLE)
+    groups = _Groups(events, [status, of_cell, of_reach], once)
     ids, are_integers = numbers(whole(events["id"]))
     texts = whole(events["text_id"])
     are_texts = bools(texts.is_valid())
@@ -49,11 +62,11 @@ def facts_of_events(
     if are_texts.any():
         hashed = np.where(are_integers, ids, 0)
         hashed[are_texts] = text_numbers(texts.drop_null() if texts.null_count else texts)
-    contributing = decoded.astype(np.int64)
+    contributing = owed.astype(np.int64)
     has_integers = groups.any(are_integers)
     columns = {
-        "status": np.where(groups.first(decoded), DECODED, UNDECODABLE),
-        "window_start_us": pa.array(groups.first(starts), mask=~groups.first(decoded)),
+        "status": groups.first(status),
+        "window_start_us": pa.array(groups.first(starts), mask=~groups.first(decoded & (starts != ABSENT))),
         "reach_us": pa.array(groups.first(reaches), mask=~groups.first(sane)),
         "contributions": groups.sum(contributing),
         "hash_a": groups.sum(hash_a(hashed) * contributing),
@@ -66,18 +79,39 @@ def facts_of_events(
         "text_ids": groups.listed("text_ids", texts, are_texts),
         "stretches": groups.stretches(~decoded),
     }
+    if oracle.ends_after_us is not None:
+        columns["earliest_us"] = pa.array(groups.smallest(times), mask=~groups.first(decoded))
+        columns["latest_us"] = pa.array(groups.largest(times), mask=~groups.first(decoded))
     if with_first_event:
         columns["first_event_time_us"] = pa.array(groups.at_first_offset(times), mask=~groups.first(decoded))
     return groups.table(source, columns)
 
 
-def facts_of_results(results: pa.Table, source: int) -> pa.Table:
+def _with_all(of_events: Ints, starts: Ints, decoded: Bools) -> tuple[Ints, Ints, Bools]:
+    """The contributions of decoded events, and one entry of each other record: a record that is in no cell is read all
+    the same. The third column says which entry counts the record: the first of each."""
+    contributes = decoded[of_events]
+    of_events, starts = of_events[contributes], starts[contributes]
+    missed = np.ones(len(decoded), dtype=np.bool_)
+    missed[of_events] = False
+    of_events = np.concatenate([of_events, np.flatnonzero(missed)])
+    starts = np.concatenate([starts, np.full(len(of_events) - len(starts), starts[0] if len(starts) else 0)])
+    once = np.zeros(len(of_events), dtype=np.bool_)
+    once[np.unique(of_events, return_index=True)[1]] = True
+    return of_events, starts, once
+
+
+def facts_of_results(results: pa.Table, source: int, oracle: Oracle) -> pa.Table:
     """Rows of `validator.codecs.batches.RESULTS` as `GROUPED`: a row per partition, status and cell."""
     if not results.num_rows:
         return GROUPED.empty_table()
+    once = None
+    if oracle.by_id:
+        results, once = by_id.of_results(results, oracle.reads)
     status = plain(whole(results["status"]))
-    starts, has_start = numbers(whole(results["window_start_us"]))
-    groups = _Groups(results, [status, has_start.astype(np.int64), starts])
+    named, has_start = numbers(whole(results["window_start_us"]))
+    starts = np.where(has_start, oracle.starts_of_results(named), 0)
+    groups = _Groups(results, [status, has_start.astype(np.int64), starts], once)
     ids, texts = whole(results["ids"]), whole(results["text_ids"])
     integers, of_texts = plain(ids.flatten()), text_numbers(texts.flatten())
     in_ids, in_texts = plain(pc.list_value_length(ids)), plain(pc.list_value_length(texts))
@@ -102,7 +136,9 @@ def facts_of_results(results: pa.Table, source: int) -> pa.Table:
 class _Groups:
     """Records grouped by partition, key and other numbers; their order within a group stays."""
 
-    def __init__(self, records: pa.Table, numbered: list[Ints]) -> None:
+    def __init__(self, records: pa.Table, numbered: list[Ints], once: Bools | None = None) -> None:
+        """``once``: where a record has several rows, the one that counts it."""
+        self._once = once
         self._places = plain(whole(records["partition"]))
         self._offsets, self._stamps = plain(whole(records["offset"])), whole(records["time_us"])
         keys = whole(records["key"].unify_dictionaries())
@@ -191,7 +227,7 @@ class _Groups:
             "source": pa.repeat(pa.scalar(source, pa.int32()), size),
             "partition": pa.array(self.first(self._places)),
             "key": self._texts.take(pa.array(codes, mask=codes < 0)),
-            "records": pa.array(self._lengths),
+            "records": pa.array(self._lengths if self._once is None else self.sum(self._once.astype(np.int64))),
             "first_offset": pa.array(self.smallest(self._offsets)),
             "last_offset": pa.array(self.largest(self._offsets)),
             "first_time_us": pa.array(self.smallest(np.where(are_stamps, stamps, NEVER)), mask=~has_stamps),

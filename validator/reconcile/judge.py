@@ -14,9 +14,9 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 
+from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.frontier import Clock, Rest
-from validator.oracles.windowed_join import WindowedJoin
-from validator.reconcile.arrays import ABSENT, Bools, Ints, ints
+from validator.oracles.seam import Oracle
 from validator.reconcile.cells import EXPANSION_FIELDS, Cells
 
 CONTRIBUTIONS: Final = (
@@ -57,28 +57,26 @@ class Rules:
     """What the configuration says about judging. Microseconds.
 
     ``collapse``: an input's repeated ids count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
-    engine's consumer group is configured. ``join``: the oracle is one. ``several_inputs``: more than one input topic is
-    configured.
+    engine's consumer group is configured. ``several_inputs``: more than one input topic is configured.
     """
 
-    window_us: int
+    oracle: Oracle
     overdue_after_us: int
     missing_after_us: int
     collapse: bool = False
     drops_late: bool = False
     tells_unconsumed: bool = False
-    join: WindowedJoin | None = None
     several_inputs: bool = False
 
     @property
     def asks_lateness(self) -> bool:
         """Whether a verdict may depend on which events were late."""
-        return self.drops_late or self.join is not None
+        return self.drops_late or self.oracle.asks_lateness
 
     @property
     def compares_all(self) -> bool:
         """Whether fingerprints decide nothing: every cell with an answer, or overdue, is compared id by id."""
-        return self.collapse or self.join is not None
+        return self.collapse or self.oracle.compares_all
 
 
 @dataclass(frozen=True)
@@ -119,22 +117,37 @@ class Judged:
     digest: Ints
 
 
-def close(cells: Cells, clock: Clock, rules: Rules) -> None:
+def close(cells: Cells, clock: Clock) -> None:
     """Give the cells that the watermark has passed their closing time, and rest its instant."""
+    if cells.newest is not None:
+        cells.newest.settle()
     closed = cells["closed_us"]
     if clock.rest.closes_all:
         closed[closed == ABSENT] = clock.lookup_us
     elif clock.watermark_us is not None:
-        # Not start + size: of an event near the end of time that is below zero.
-        passed = cells["window_start_us"] <= clock.watermark_us - rules.window_us
+        passed = cells["end_us"] <= clock.watermark_us
+        if cells.ends_move:
+            # An event may put off the end of a cell that had closed, unless the end of a run had closed it.
+            closed[~passed & (closed != cells["rest_us"])] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.rest.is_due:
         cells["rest_us"][:] = clock.lookup_us
+    closed_with_its_events(cells)
+
+
+def closed_with_its_events(cells: Cells) -> None:
+    """Where events put off ends, when the watermark passed the end that a cell had before its last event is not known
+    after a restart; nothing that is due rests on it (`due_base`)."""
+    if cells.ends_move:
+        closed = cells["closed_us"]
+        closed[closed != ABSENT] = np.maximum(closed, cells["expected_us"])[closed != ABSENT]
 
 
 def due_base(cells: Cells) -> Ints:
-    """Since when the outstanding contributions of each closed cell are due: its events were read, and it closed."""
-    return np.maximum(cells["closed_us"], cells["expected_us"])
+    """Since when the outstanding contributions of each closed cell are due: its events were read, and it closed; and
+    where a result that had them is withdrawn, since then."""
+    due = np.maximum(cells["closed_us"], cells["expected_us"])
+    return due if cells.newest is None else np.maximum(due, cells["withdrawn_us"])
 
 
 def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
@@ -142,7 +155,7 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
     observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
     # What a comparison of ids rests on, each term growing only: facts of the cell, which answers may be gone, and which
     # hidden records made nothing late.
-    version = cells["expected_count"] + observed + cells["results"] + clock.unprovable_offsets + clock.settled
+    version = cells.counted + clock.unprovable_offsets + clock.settled
     agrees = _agree(cells, rules)
     compared = cells["x_version"] == version
     rest_us, observed_us, expected_us = cells["rest_us"], cells["observed_us"], cells["expected_us"]
@@ -162,7 +175,7 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
         held = held | lagging
     # A cell without an observed id has nothing that an input could still explain.
     provisional = ~agrees & ~(compared & (resolved | held | (observed == 0)))
-    in_scope = _in_scope(cells, clock)
+    in_scope = _in_scope(cells, clock, rules.oracle.scope_margin_us)
     state = _outstanding_state(cells, clock, rules, resting)
     found = _counts(cells, observed, agrees, provisional, resolved)
     return _scoped(
@@ -196,9 +209,10 @@ def _agree(cells: Cells, rules: Rules) -> Bools:
     return same
 
 
-def _in_scope(cells: Cells, clock: Clock) -> Bools:
-    windows = cells["window_start_us"]
-    scope = np.full(len(cells), True)
+def _in_scope(cells: Cells, clock: Clock, margin_us: int) -> Bools:
+    windows = cells.begins_us - margin_us
+    # Which result of a key is the newest is not known where it has some on several partitions.
+    scope = np.full(len(cells), True) if cells.newest is None else ~cells.newest.scattered
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:
@@ -328,6 +342,8 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     told = cells["told_digest"] != ABSENT
     # Worth saying is what is decided or late; and what was said before.
     changed = (told | settled | (it.state != PENDING) | violated) & (said != cells["told_digest"])
+    if cells.parts is not None:
+        changed &= told | ~cells.parts
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),

@@ -16,8 +16,8 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, REACH, UNDECODABLE
-from validator.reconcile.arrays import Ints, ints
+from validator.codecs.columns import DECODED, REACH, UNDECODABLE, UNOWED
+from validator.model.arrays import Ints, ints
 from validator.reconcile.facts import Kind, Side
 
 Reaches = dict[tuple[str, int], dict[int, int]]
@@ -26,6 +26,7 @@ Reaches = dict[tuple[str, int], dict[int, int]]
 POSSIBLE_MOST: Final = 1_000
 """Of one partition: a clock gone mad makes a new one with each window, and none of them is ever past."""
 _SAID: Final = ("topic", "partition", "status", "reach_us")
+_TOLD: Final = ("kind", "side", *_SAID, "first_offset", "newest_event_time_us")
 
 
 @dataclass
@@ -37,7 +38,8 @@ class Lateness:
 
     def absorb(self, facts: pa.Table) -> None:
         """Take what fact rows say; rows of another kind or side say nothing."""
-        for row in _reaching(facts).group_by(list(_SAID)).aggregate([("first_offset", "min")]).to_pylist():
+        told = _reaching(facts.select(_TOLD))
+        for row in told.group_by(list(_SAID)).aggregate([("first_offset", "min")]).to_pylist():
             reaches = self.possible if row["status"] == UNDECODABLE else self.proven
             of_place = reaches.setdefault((row["topic"], row["partition"]), {})
             reach_us, offset = row["reach_us"], row["first_offset_min"]
@@ -122,4 +124,5 @@ def _reaching(facts: pa.Table) -> pa.Table:
 
 def _is_ahead(facts: pa.Table) -> pa.ChunkedArray:
     """Which rows of inputs are of events further ahead than `max_ahead` (`validator.reconcile.grouping`)."""
-    return pc.and_(pc.equal(facts["status"], DECODED), pc.is_null(facts["newest_event_time_us"]))
+    of_events = pc.is_in(facts["status"], pa.array([DECODED, UNOWED], facts["status"].type))
+    return pc.and_(of_events, pc.is_null(facts["newest_event_time_us"]))

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.reconcile.arrays import Bools, Ints, field, is_one_of, listed
+from validator.model.arrays import Bools, Ints, field, is_one_of, listed
 from validator.reconcile.facts import Side
 
 ROOM_BYTES: Final = 64 * 1024 * 1024

@@ -15,10 +15,10 @@ from typing import Any, Final
 
 import numpy as np
 
+from validator.model.arrays import ABSENT, Ints, present
 from validator.model.wording import plural
-from validator.reconcile.arrays import ABSENT, Ints, present
 from validator.reconcile.cells import Cells
-from validator.reconcile.judge import VIOLATIONS, Judged, Rules
+from validator.reconcile.judge import VIOLATIONS, Judged, Rules, due_base
 
 _SAID: Final = {
     "missing": (
@@ -81,7 +81,7 @@ def moved(
         provable = _provable_us(cells, rows, name, rules)
         # While anything unreadable might have explained it, it could not be proven.
         provable = np.where(before[rows] > sure_before[rows], lookup_us, provable)
-        at = _happened_us(cells, rows, name, rules, has_broker_time=has_broker_time)
+        at = _happened_us(cells, rows, name, has_broker_time=has_broker_time)
         first = np.where(before[rows] > 0, cells[f"began_{name}"][rows], lookup_us)
         keys = cells.keys(rows).to_pylist()
         for i, row in enumerate(rows.tolist()):
@@ -93,7 +93,7 @@ def moved(
                 {
                     "violation": violation_id(name, window, key),
                     "class": name,
-                    "window_start_us": window,
+                    "window_start_us": None if window == ABSENT else window,
                     "key": key,
                     "state": "retracted" if count == 0 else "confirmed" if sure[row] else "suspected",
                     "count": count,
@@ -151,24 +151,23 @@ def confirmed_of(cells: Cells, judged: Judged, name: str, suspected: frozenset[s
 def _provable_us(cells: Cells, rows: Ints, name: str, rules: Rules) -> Ints:
     """When a violation of each of these cells could first be proven."""
     closed, rest = cells["closed_us"][rows], cells["rest_us"][rows]
-    if name == "missing":
-        provable = np.maximum(closed, cells["expected_us"][rows]) + rules.missing_after_us
-    else:
-        provable = cells["observed_us"][rows]
+    provable = due_base(cells)[rows] + rules.missing_after_us if name == "missing" else cells["observed_us"][rows]
     # A run with --once proves at its end, not after a delay.
     return np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
 
 
-def _happened_us(cells: Cells, rows: Ints, name: str, rules: Rules, *, has_broker_time: bool) -> Ints:
+def _happened_us(cells: Cells, rows: Ints, name: str, *, has_broker_time: bool) -> Ints:
     """When a violation of each of these cells happened, as far as is known."""
     closed = cells["closed_us"][rows]
     if name == "missing":
         # It was lost between its input and its closing, which is read as late as the rest.
-        known, last_us, after_us = closed, cells["last_input_time_us"][rows], rules.window_us
+        known, last_us = closed, cells["last_input_time_us"][rows]
+        after_us = cells["end_us"][rows] - cells.begins_us[rows]
     else:
         observed = cells["observed_us"][rows]
         # Late records too: an engine that reads again what it has answered calls it late.
-        known, last_us, after_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"][rows], 0
+        known, last_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"][rows]
+        after_us = np.zeros_like(known)
     if not has_broker_time:
         return known
     return np.where(last_us == ABSENT, known, np.minimum(known, last_us + after_us))

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from validator.reconcile.arrays import field, ints, listed
-from validator.reconcile.cells import contributing
+from validator.model.arrays import ABSENT, field, ints, listed
+from validator.reconcile.cells import FACT_COLUMNS, of_cells
 from validator.reconcile.compare import COMPARED_COLUMNS, AskedIds
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
@@ -36,7 +36,7 @@ class KnownFacts:
 
     def add(self, facts: pa.Table) -> None:
         """Hold the facts of a batch that was appended; the oldest leave memory for it."""
-        held = contributing(facts).select(COMPARED_COLUMNS)
+        held = of_cells(facts).select(COMPARED_COLUMNS)
         self._bytes += held.nbytes
         # Days of small batches are joined as they come: a table costs more than its rows, in memory and to look at.
         while self._held and self._held[-1].nbytes <= held.nbytes <= JOINED_BYTES:
@@ -60,17 +60,16 @@ class KnownFacts:
 
     def of_windows(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """Tables (`COMPARED_COLUMNS`) with all facts since ``oldest_batch`` of windows that start in that span, ends
-        included; they may hold others."""
+        included; they may hold others. Where cells have no windows, both are `ABSENT`."""
         if self._tables is None or oldest_batch >= self._from_batch:
             yield from self._held
             return
-        where = (
-            (ds.field("kind") == Kind.FACT.value)
-            & (ds.field("batch") >= oldest_batch)
-            & (ds.field("window_start_us") >= first_us)
-            & (ds.field("window_start_us") <= last_us)
-        )
-        yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, where)
+        yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, _of_windows(oldest_batch, first_us, last_us))
+
+    def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
+        """As `of_windows`, with `FACT_COLUMNS`; from the table only."""
+        if self._tables is not None:
+            yield from self._tables.scan(Table.FACTS, FACT_COLUMNS, _of_windows(oldest_batch, first_us, last_us))
 
     def inputs_with(self, asked: AskedIds) -> AskedIds:
         """Those of some ids that an input has."""
@@ -100,3 +99,10 @@ class KnownFacts:
             where = where & (ds.field("max_id") >= int(numbers.min())) & (ds.field("min_id") <= int(numbers.max()))
         if self._tables is not None and self._from_batch > 0:
             yield from self._tables.scan(Table.FACTS, COMPARED_COLUMNS, where)
+
+
+def _of_windows(oldest_batch: int, first_us: int, last_us: int) -> ds.Expression:
+    since = (ds.field("kind") == Kind.FACT.value) & (ds.field("batch") >= oldest_batch)
+    if first_us == ABSENT:
+        return since
+    return since & (ds.field("window_start_us") >= first_us) & (ds.field("window_start_us") <= last_us)

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from validator.reconcile.arrays import Ints, ints, is_one_of
+from validator.model.arrays import Ints, ints, is_one_of
 from validator.state.tables import StateTables, Table
 
 SUMMED_BY: Final = ("lookup_us", "class", "phase", "fault", "state", "provable_us")

@@ -22,7 +22,6 @@ from validator.core.suspicion import Suspicion, unproven_outputs
 from validator.measure.latency import latency_buckets
 from validator.model.books import Books, Hole
 from validator.model.frontier import Lookup, PartitionId, PartitionSummary, Rest
-from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import completed
 from validator.reconcile.judge import Rules
 from validator.reconcile.lateness import doubting
@@ -50,7 +49,7 @@ from validator.stream.recording import Moment, record
 from validator.stream.recovery import lateness_of
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
-from validator.stream.sources import Source, oracle_of, readers_of
+from validator.stream.sources import Source, readers_of
 from validator.stream.stage import Stage
 from validator.stream.starting import (
     absent_partitions,
@@ -321,6 +320,8 @@ class BatchRunner:
         self.books = books.with_facts(found)
         if settled and self.rules.asks_lateness:
             self.judging.cells.lateness = lateness_of(self.tables, self.positions, self.retired.through_epoch)
+        if self.judging.is_overtaken_by(self.books.clock().horizon_us):
+            raise NewGenerationWanted("a new partition's events begin later than cells that were settled")
         effects = self.judging.step(
             None if facts is None else self.positions.unsettled(facts),
             self.books,
@@ -404,15 +405,12 @@ class BatchRunner:
             lookup_us=books.lookup_us,
             epoch=epoch_of(books.lookup_us, self._retention),
         )
-        return doubting(facts, self._reach_us(books), lambda starts: self._oracle.latest_reach_at(starts, self._slack))
+        oracle = self.config.oracle
+        return doubting(facts, self._reach_us(books), lambda starts: oracle.latest_reaches_us(starts, self._slack))
 
     def _reach_us(self, books: Books) -> int:
         """The largest window end that an event as new as can be in this batch would prove past."""
-        return self._oracle.reach_at(books.lookup_us + self.config.timing.max_ahead, self._slack)
-
-    @property
-    def _oracle(self) -> TumblingWindow:
-        return oracle_of(self.config)
+        return self.config.oracle.reach_at(books.lookup_us + self.config.timing.max_ahead, self._slack)
 
     @property
     def _slack(self) -> int:
@@ -420,7 +418,7 @@ class BatchRunner:
 
     def _measure_latency(self, facts: pa.Table) -> None:
         if self.record.has_broker_time:
-            self.record.latency_measured(latency_buckets(facts, self.judging.cells, self.rules.window_us))
+            self.record.latency_measured(latency_buckets(facts, self.judging.cells, self.judging.settled.opened_us()))
 
     def _tick_is_due(self, lookup_us: int) -> bool:
         """Without traffic, time is committed each tick while anything is open, and now and then otherwise."""

@@ -14,7 +14,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.config.durations import format_duration
 from validator.config.model import Config, Input, Output
 from validator.core.judging import Judging, places_of
 from validator.core.totals import Sums
@@ -23,8 +22,10 @@ from validator.measure.canary_rounds import CELLS, Round
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.snapshot import CanaryStanding
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import VIOLATIONS, Rules
+from validator.settings.durations import format_duration
 from validator.state.known_facts import KnownFacts
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary_writer import PARTITION, CanaryWriter
@@ -77,7 +78,7 @@ class CanaryWatch:
         assert config.canary is not None
         self._canary = config.canary
         self._rules = Rules(
-            window_us=self._canary.every,
+            oracle=TumblingWindow.of(self._canary.every),
             overdue_after_us=config.timing.overdue_after,
             missing_after_us=config.timing.missing_after,
             collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
@@ -232,7 +233,7 @@ class CanaryWatch:
         self._recall.forget()
 
     def _nothing_judged(self) -> Judging:
-        return Judging(KnownFacts(None, first_batch=0), self._rules)
+        return Judging(KnownFacts(None, first_batch=0), self._rules, settle_at=None)
 
     def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
         """Round's number -> cell -> class -> contributions on record, of all that wait for their verdict."""
@@ -256,7 +257,7 @@ class CanaryWatch:
         old = cells["first_seen_us"] < at_us - self._due.due_after_us - self._canary.every
         if self._judging.judged is None or not old.any():
             return
-        self._judging.retire(old, Sums.empty())
+        self._judging.retire(old, -1, Sums.empty())
         firsts = self._judging.cells["first_batch"]
         assert self._books is not None, "only what was read is judged"
         self._judging.known.forget(int(firsts.min(initial=self._books.batch + 1)))

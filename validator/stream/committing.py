@@ -9,11 +9,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED
+from validator.codecs.columns import DECODED, TOMBSTONE, UNDECODABLE, UNEXAMINED, UNOWED
 from validator.codecs.plain_fields import one_number
+from validator.model.arrays import NEVER, ints, is_one_of, present
 from validator.model.books import Books, Hole
 from validator.model.frontier import Frontier, PartitionId, PartitionSummary, Rest
-from validator.reconcile.arrays import NEVER, ints, is_one_of, present
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.lateness import hole
 from validator.state.positions import anew_mark
@@ -223,7 +223,7 @@ def summaries(facts: pa.Table) -> list[PartitionSummary]:
             name: int(records[rows][status[rows] == name].sum()) for name in (UNDECODABLE, TOMBSTONE, UNEXAMINED)
         }
         is_input = bool(of_input[rows].any())
-        decoded = rows[status[rows] == DECODED]
+        decoded = rows[np.isin(status[rows], (DECODED, UNOWED))]
         earliest = decoded[np.argmin(first_offsets[decoded])] if len(decoded) else None
         first_event = None if earliest is None else present(first_events[earliest])
         found.append(

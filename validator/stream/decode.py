@@ -16,11 +16,12 @@ from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, Stri
 
 from validator.codecs import scalars, times
 from validator.codecs.batches import EventBatches, ResultBatches
-from validator.codecs.id_spaces import IdSpace
+from validator.codecs.conditions import Condition
 from validator.codecs.one_record import RecordDecoder
 from validator.codecs.plain_events import PlainEvents
 from validator.config.model import Input, Late, Limits, Output
-from validator.oracles.tumbling_window import TumblingWindow
+from validator.model.id_spaces import IdSpace
+from validator.oracles.seam import Oracle
 
 _DEFAULT: Final = Limits()
 
@@ -54,11 +55,11 @@ out where no source needs them."""
 
 @dataclass(frozen=True)
 class Reader:
-    """How the records of one source become decoded columns, and in which windows. ``slack_us``: disorder plus allowed
+    """How the records of one source become decoded columns, and in which cells. ``slack_us``: disorder plus allowed
     lateness."""
 
     batches: EventBatches | ResultBatches
-    window: TumblingWindow
+    oracle: Oracle
     slack_us: int
     value_bytes: int
 
@@ -76,7 +77,7 @@ class Reader:
 
 def event_reader(
     topic: Input | Late,
-    oracle: TumblingWindow,
+    oracle: Oracle,
     slack_us: int,
     id_type: str,
     space: IdSpace | None = None,
@@ -88,14 +89,16 @@ def event_reader(
     ``id_type`` is ``auto``, ``integer`` or ``string``. ``space``: the id space of these events, where inputs have their
     own.
     """
-    decoder = RecordDecoder(topic, id_type, limits=limits, rounding=oracle.rounding)
+    decoder = RecordDecoder(
+        topic, id_type, limits=limits, rounding=oracle.rounding, condition=_condition(topic, oracle)
+    )
     plain = plain_events_of(topic, oracle, id_type, space, limits)
     return Reader(EventBatches(decoder, plain, space), oracle, slack_us, limits.value_bytes)
 
 
 def result_reader(
     topic: Output,
-    oracle: TumblingWindow,
+    oracle: Oracle,
     id_type: str,
     spaces: Mapping[str, IdSpace] = {},
     *,
@@ -105,7 +108,7 @@ def result_reader(
 
     ``spaces``: input topic -> its id space, where inputs have their own; the lists say whose they are.
     """
-    decoder = RecordDecoder(topic, id_type, oracle.size_us, limits)
+    decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits)
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
     return Reader(ResultBatches(decoder, of_lists), oracle, 0, limits.value_bytes)
 
@@ -139,11 +142,11 @@ _ALWAYS: Final = ("source", "value", "partition", "offset", "time_us")
 
 
 def plain_events_of(
-    topic: Input | Late, oracle: TumblingWindow, id_type: str, space: IdSpace | None, limits: Limits = _DEFAULT
+    topic: Input | Late, oracle: Oracle, id_type: str, space: IdSpace | None, limits: Limits = _DEFAULT
 ) -> PlainEvents:
     """How Arrow decodes the events of a topic."""
     fields = topic.fields
-    unit = fields.event_time.unit
+    unit, condition = fields.event_time.unit, _condition(topic, oracle)
     return PlainEvents(
         id=_place(fields.id.path),
         key=tuple(_place(path.path) for path in fields.key),
@@ -156,7 +159,14 @@ def plain_events_of(
         value_bytes=limits.value_bytes,
         id_type=id_type,
         space=space,
+        condition=condition,
+        where=() if condition is None else _place(condition.path),
     )
+
+
+def _condition(topic: Input | Late, oracle: Oracle) -> Condition | None:
+    """Of set-aside records nobody asks for it: they need not have the field."""
+    return oracle.condition if isinstance(topic, Input) else None
 
 
 def _place(path: str) -> tuple[str, ...]:

@@ -52,8 +52,7 @@ def configuration_doubts(
     held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
         yield _of_contributions(sums.counts, 0 if sums.matched else decoded_results(books))
-    collapse = any(entry.duplicates == "collapse" for entry in config.inputs)
-    classes = suspected_of(sums.inputs, sums.counts, sums.matched, sums.carried, collapse=collapse)
+    classes = suspected_of(sums.inputs, sums.counts, sums.matched, sums.carried, collapse=config.drops_repeats)
     if any(sums.counts[name] for name in VIOLATIONS if name in classes):
         for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
             yield _of_input(config, topic, sums.inputs[topic], sums.counts)
@@ -91,7 +90,7 @@ def _of_contributions(counts: Mapping[str, int], results: int) -> str:
     elif counts.get("unknown_id", 0) * 2 >= beside:
         check = "inputs[].fields.id and outputs[].fields.ids may name different ids"
     else:
-        check = "the fields of key and time, a unit, or oracle.size may be wrong"
+        check = "the fields of key and time, a unit, or a parameter of the oracle may be wrong"
     seen = (
         f"no id in {plural(results, 'result')} matches an event in the cell of the result"
         if results

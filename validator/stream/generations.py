@@ -49,7 +49,7 @@ from validator.stream.recovery import Recovered, follow_acknowledged, recover, r
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.session import sparing
-from validator.stream.sources import Source, join_of, part, sources_of, united
+from validator.stream.sources import Source, part, sources_of, united
 from validator.stream.starting import faults_topic, new_generation, opened, shares, with_faults_topic
 from validator.stream.topic_settings import warnings
 
@@ -137,12 +137,13 @@ class Generations:
         """What was measured and recorded before this start."""
         config = self._config
         record = RunRecord(
-            joins=self._rules.join is not None,
+            explained_by_one=self._rules.oracle.explained_by_one,
+            hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
             collapse=self._rules.collapse,
             ledger=opened_ledger(self._state, self._say) if config.faults is not None else None,
             # What is lost in a fault is proven when its window has closed and its answer is overdue for good.
             expects_within_us=config.measures.give_up_after
-            + config.oracle.size
+            + config.oracle.span_us
             + config.timing.max_disorder
             + config.timing.allowed_lateness
             + config.timing.idle_after
@@ -160,9 +161,7 @@ class Generations:
         troubles = 0
         said = ""
         while True:
-            recovered = recover(
-                self._tables, TimeRules(timing.max_disorder, timing.idle_after), self._config.oracle.size
-            )
+            recovered = recover(self._tables, TimeRules(timing.max_disorder, timing.idle_after), self._config.oracle)
             known = KnownFacts(self._tables, first_batch=recovered.books.batch + 1)
             judging = Judging(known, self._rules, cells=recovered.cells, retired=recovered.retired.sums)
             self._shown = None
@@ -252,7 +251,7 @@ class Generations:
     ) -> BaseException | None:
         """Run one generation; what `run_query` says of its end."""
         config = self._config
-        catch_up(self._tables, recovered.books, recovered.cells, self._record, config.oracle.size)
+        catch_up(self._tables, recovered.books, recovered.cells, self._record)
         limits, balanced = shares(sources, books, lookups, self._records_per_batch)
         in_parts = self._isolation.wanted
         generation = new_generation(self._state)
@@ -452,13 +451,12 @@ class Generations:
 
 def _rules_of(config: Config) -> Rules:
     return Rules(
-        window_us=config.oracle.size,
+        oracle=config.oracle,
         overdue_after_us=config.timing.overdue_after,
         missing_after_us=config.timing.missing_after,
-        collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
+        collapse=config.drops_repeats,
         drops_late=config.timing.late_policy == "drop",
         tells_unconsumed=config.engine.consumer_group is not None,
-        join=join_of(config),
         several_inputs=len(config.inputs) > 1,
     )
 

@@ -6,7 +6,7 @@ retired first. Then the facts table keeps the id, in a row without records, as l
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
-from validator.codecs.columns import DECODED, KNOWN
+from validator.codecs.columns import DECODED, KNOWN, UNOWED
 from validator.core.judging import Judging
-from validator.reconcile.arrays import Bools, Ints, field, ints, listed
+from validator.model.arrays import Bools, Ints, field, ints, listed
 from validator.reconcile.compare import AskedIds
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
@@ -28,27 +28,26 @@ _COLUMNS = (
 
 
 def ids_kept(
-    tables: StateTables, judging: Judging, goes: Bools, through_epoch: int, epoch: int
+    tables: StateTables,
+    judging: Judging,
+    goes: Bools,
+    stay: Callable[[pa.Table], Bools],
+    through_epoch: int,
+    epoch: int,
 ) -> Iterator[dict[str, Any]]:
     """Rows of ``epoch`` that keep those ids of events of the epochs up to ``through_epoch`` that answers of cells which
-    stay carry and their cells do not expect. ``goes``: which of the judged cells are retired."""
+    stay carry and their cells do not expect. ``goes``: which of the judged cells are retired. ``stay``: which rows of
+    a table are written again whole."""
     of_input = (ds.field("kind") == Kind.FACT.value) & (ds.field("side") == Side.INPUT.value)
-    where = of_input & ds.field("status").isin([DECODED, KNOWN]) & (ds.field("epoch") <= through_epoch)
+    where = of_input & ds.field("status").isin([DECODED, UNOWED, KNOWN]) & (ds.field("epoch") <= through_epoch)
     parts = list(judging.foreign_ids(~goes))
     if not parts:
         return
     # All at once: an id that cells of several parts carry is kept in one row.
     asked = np.concatenate([numbers for numbers, _ in parts]), [text for _, texts in parts for text in texts]
     for part in tables.scan(Table.FACTS, _COLUMNS, where):
-        yield from _with_ids(part.filter(pa.array(_leaves(judging, goes, part))), asked, epoch)
-
-
-def _leaves(judging: Judging, goes: Bools, inputs: pa.Table) -> Bools:
-    """Which rows are not written again with their cell."""
-    rows = judging.cells.rows_of_facts(inputs)
-    leaves: Bools = (rows < 0) | (ints(inputs["status"]) == KNOWN)
-    leaves[~leaves] = goes[rows[~leaves]]
-    return leaves
+        leaves = ~stay(part) | (ints(part["status"]) == KNOWN)
+        yield from _with_ids(part.filter(pa.array(leaves)), asked, epoch)
 
 
 def _with_ids(inputs: pa.Table, asked: AskedIds, epoch: int) -> Iterator[dict[str, Any]]:

@@ -77,7 +77,7 @@ class Keeper:
             replace_file(self._path, json.dumps(plain, separators=(",", ":")) + "\n")
 
 
-def catch_up(tables: StateTables, books: Books, cells: Cells, record: RunRecord, window_us: int) -> None:
+def catch_up(tables: StateTables, books: Books, cells: Cells, record: RunRecord) -> None:
     """Measure the results of committed batches that no file knows of: those before a kill."""
     if record.measured_batch is None:
         record.measured_batch = books.batch
@@ -91,7 +91,7 @@ def catch_up(tables: StateTables, books: Books, cells: Cells, record: RunRecord,
         )
         parts = tables.scan(Table.FACTS, RESULT_COLUMNS, since)
         # All at once: a batch is counted once, and may be in several files.
-        record.latency_measured([row for part in parts for row in latency_buckets(part, cells, window_us)])
+        record.latency_measured([row for part in parts for row in latency_buckets(part, cells)])
     record.measured_through(books.batch)
 
 

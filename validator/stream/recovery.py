@@ -20,12 +20,13 @@ from deltalake.exceptions import DeltaError
 from validator.core.judging import new_cells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
+from validator.model.arrays import ABSENT, Ints, ints
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Rest
-from validator.reconcile.arrays import ABSENT, Ints, ints
+from validator.oracles.seam import Oracle
 from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind, Side
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, digest_of_rows
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, closed_with_its_events, digest_of_rows
 from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
 from validator.state.positions import Positions, positions_of
@@ -82,19 +83,19 @@ class Recovered:
     positions: Positions = field(default_factory=Positions)
 
 
-def recover(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
+def recover(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recovered:
     """Fold the facts of a state; an empty state gives empty books. Raises `StateDamaged`."""
     with _whole(tables):
-        return _recovered(tables, rules, window_us)
+        return _recovered(tables, rules, oracle)
 
 
-def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recovered:
+def _recovered(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recovered:
     retired = retired_so_far(tables)
     drop_folders(tables, retired.through_epoch)
     kept = ds.field("epoch") > retired.through_epoch
     newest, instants = _frontiers(tables, kept)
     if not newest:
-        return Recovered(Books(rules), new_cells(), Retired())
+        return Recovered(Books(rules), new_cells(oracle), Retired())
     last, marks = newest[0]["batch"], [mark for mark, _, _ in marks_of(tables)]
     positions = positions_of(tables, retired.known_positions(), kept)
     before = Books(
@@ -109,15 +110,15 @@ def _recovered(tables: StateTables, rules: TimeRules, window_us: int) -> Recover
         faults_topics=faults_topics_by(marks),
         settled=dict(positions.settled),
     )
-    cells = new_cells()
+    cells = new_cells(oracle)
     rereads = rereads_of(tables)
     of_last = []
-    columns = [*FACT_COLUMNS, "first_event_time_us", "last_offset", "stretches"]
+    columns = [*FACT_COLUMNS, "first_event_time_us", "stretches"]
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
         cells.absorb(positions.unsettled(without_void(facts, rereads)))
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
     books = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
-    _closed_again(tables, cells, _watermark_steps(instants, books), window_us)
+    _closed_again(tables, cells, _watermark_steps(instants, books))
     _told_again(tables, cells)
     return Recovered(books, cells, retired, positions)
 
@@ -128,7 +129,7 @@ def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -
     where = (
         (ds.field("epoch") > through_epoch) & (ds.field("kind") == Kind.FACT.value) & ds.field("reach_us").is_valid()
     )
-    columns = [*FACT_COLUMNS, "last_offset", "stretches"]
+    columns = [*FACT_COLUMNS, "stretches"]
     rereads = rereads_of(tables)
     for facts in tables.scan(Table.FACTS, columns, where & (ds.field("side") == Side.INPUT.value)):
         found.absorb(positions.unsettled(without_void(facts, rereads)))
@@ -153,14 +154,14 @@ def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str,
     return newest, instants
 
 
-def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]], window_us: int) -> None:
+def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]]) -> None:
     """Closing times and instants of rest, as they were decided."""
     reached = [watermark for watermark, _ in steps]
-    starts, at = np.unique(cells["window_start_us"], return_inverse=True)
-    passed = np.full(len(starts), ABSENT, dtype=np.int64)
-    for i, start in enumerate(starts.tolist()):
-        # Watermarks never fall: the first step that reached the window's end closed it.
-        step = bisect_left(reached, start + window_us)
+    ends, at = np.unique(cells["end_us"], return_inverse=True)
+    passed = np.full(len(ends), ABSENT, dtype=np.int64)
+    for i, end in enumerate(ends.tolist()):
+        # Watermarks never fall: the first step that reached the cell's end closed it.
+        step = bisect_left(reached, end)
         if step < len(steps):
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
@@ -172,6 +173,7 @@ def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]
         if rest.closes_all:
             closed[seen & ((closed == ABSENT) | (closed > instant))] = instant
     cells["closed_us"][:] = closed
+    closed_with_its_events(cells)
 
 
 def _rests(tables: StateTables) -> list[tuple[int, Rest]]:
@@ -239,7 +241,7 @@ def rows_told_of(cells: Cells, told: pa.Table) -> Ints:
 
     What turned up later for such a cell is a cell again, which is out of scope: it was first seen after those rows.
     """
-    rows = cells.rows_of_facts(told)
+    rows = cells.own_rows_of(told)
     there = rows >= 0
     rows[there] = np.where(ints(told["lookup_us"])[there] < cells["first_seen_us"][rows[there]], -1, rows[there])
     return rows
@@ -250,7 +252,7 @@ def _latest(cells: Cells, parts: Iterable[pa.Table], name: str, value: Any) -> N
     newest = np.full(len(cells), ABSENT, dtype=np.int64)
     column = cells[name]
     for part in parts:
-        rows = cells.rows_of_facts(part)
+        rows = cells.own_rows_of(part)
         batch: Ints = ints(part["batch"])
         values: Ints = value(part)
         order = np.argsort(batch, kind="stable")

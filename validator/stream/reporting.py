@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
-from validator.config.durations import format_duration
 from validator.config.model import Config
 from validator.core.suspicion import unproven_outputs
 from validator.core.totals import Sums
@@ -18,6 +17,7 @@ from validator.model.snapshot import FaultWindow, PartitionCoverage, SettledPosi
 from validator.model.wording import plural
 from validator.publish.times import rfc3339
 from validator.reconcile.judge import VIOLATIONS
+from validator.settings.durations import format_duration
 from validator.state.positions import Positions, Stretch
 from validator.stream.doubt_sentences import configuration_doubts
 from validator.stream.ending import WHAT_TO_DO
@@ -291,6 +291,12 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
             f"{plural(overdue, 'contribution')} may have been answered in output that is gone"
             if gone - {"input"}
             else f"{plural(overdue, 'contribution')} may be of events that were gone before the engine read them"
+        )
+    if sums.keys_scattered:
+        keys, have = plural(sums.keys_scattered, "key"), "has" if sums.keys_scattered == 1 else "have"
+        said.append(
+            f"{keys} {have} results on several partitions, whose offsets do not tell which is the newest: nothing of "
+            f"{'it' if sums.keys_scattered == 1 else 'them'} is judged; write all results of a key to one partition"
         )
     if sums.doubtful:
         said.append(

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.dataset as ds
 
 from validator.config.model import Config
+from validator.model.arrays import ints
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Frontier
-from validator.reconcile.arrays import ints
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import VIOLATIONS
 from validator.state import identity
@@ -63,7 +63,7 @@ def would_adopt(tables: StateTables, config: Config) -> tuple[str, ...]:
 
 def _recovered(tables: StateTables, config: Config) -> Recovered:
     timing = config.timing
-    return recover(tables, TimeRules(timing.max_disorder, timing.idle_after), config.oracle.size)
+    return recover(tables, TimeRules(timing.max_disorder, timing.idle_after), config.oracle)
 
 
 def _confirmed_of_retired(tables: StateTables, cells: Cells) -> dict[Violation, int]:

@@ -13,6 +13,7 @@ import re
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,12 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from validator.codecs.columns import UNOWED
 from validator.core.judging import Judging
 from validator.core.totals import Sums
+from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.books import Books, Retirement
 from validator.model.frontier import read_but_for_open_transactions_us
-from validator.reconcile.arrays import ABSENT, Bools, ints
-from validator.reconcile.cells import contributing, oldest_end
+from validator.reconcile.cells import of_cells, unowed
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
 from validator.reconcile.lateness import kept
@@ -172,44 +174,72 @@ def plan(
         & _passed(judging, books)
         & (decided | _waited(judging, books, retention_us, absent))
     )
-    retirements = retired.retirements
-    if goes.any():
-        horizon = int(cells["window_start_us"][goes].max()) + 1
-        retirements = (*retirements, Retirement(books.lookup_us, horizon))[-MARKS_KEPT:]
+    goes = cells.leaving(goes)
     known = None if positions is None else positions.to_json(books.batch + 1)
     leaving = replace(judging.sum_of(goes, unprovable), cells_undecided=int(np.count_nonzero(goes & ~decided)))
-    new = Retired(retired.sums.plus(leaving), through, retirements, known)
     # What stays is kept in its cell's newest epoch, so that a cell's facts leave together: a part of them would look
     # like a loss to the next start.
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)
     carried = [SCHEMAS[Table.FACTS].empty_table()]
     rests: dict[str, dict[str, Any]] = {}
     late: list[dict[str, Any]] = []
-    until_us = oldest_end(cells["window_start_us"], goes) if goes.any() else ABSENT
+    going = judging.retiring(goes, through)
+    horizon_us = going.horizon_us
     newest_batch = -1
+    kept_of = partial(_kept_in, judging, books, goes, epochs, through, now)
     rereads = rereads_of(tables) if judging.rules.asks_lateness else {}
     for part in tables.scan(Table.FACTS, None, ds.field("epoch") <= through):
         newest_batch = max(newest_batch, int(ints(part["batch"]).max()))
-        facts = contributing(part)
-        rows = cells.rows_of_facts(facts)
         if judging.rules.asks_lateness:
             said = without_void(part, rereads)
             said = said if positions is None else positions.unsettled(said)
-            late += [{**row, "epoch": now} for row in kept(said, until_us)]
-        stays = rows >= 0
-        stays[stays] = ~goes[rows[stays]]
-        facts = facts.filter(pa.array(stays)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
+            late += [{**row, "epoch": now} for row in kept(said, going.asked_from_us)]
+        facts = of_cells(part)
+        kept_in = kept_of(facts)
+        stay = kept_in != ABSENT
+        leaving_starts = ints(unowed(facts.filter(pa.array(~stay)))["window_start_us"])
+        if len(leaving_starts):
+            horizon_us = max(horizon_us or ABSENT, int(leaving_starts.max()) + 1)
+        facts = facts.filter(pa.array(stay)).select(SCHEMAS[Table.FACTS].names).cast(SCHEMAS[Table.FACTS])
         place = facts.schema.get_field_index("epoch")
-        carried.append(facts.set_column(place, "epoch", pa.array(epochs[rows[stays]], pa.int64())))
+        carried.append(facts.set_column(place, "epoch", pa.array(kept_in[stay], pa.int64())))
         for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
             newest = rests.get(mark["mark"])
             is_folded = mark["mark"].startswith((_PREFIX, MARK, ANEW))
             if not is_folded and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
-    known_ids = ids_kept(tables, judging, goes, through, now)
+    known_ids = ids_kept(tables, judging, goes, lambda facts: kept_of(facts) != ABSENT, through, now)
     carried.append(rows_of(Table.FACTS, [*rests.values(), *late, *known_ids]))
     cells["epoch"][:] = np.where(goes, cells["epoch"], epochs)
+    retirements = retired.retirements
+    if horizon_us is not None:
+        retirements = (*retirements, Retirement(books.lookup_us, horizon_us))[-MARKS_KEPT:]
+    new = Retired(retired.sums.plus(leaving).plus(going.settled), through, retirements, known)
     return Plan(new, pa.concat_tables(carried), goes, newest_batch)
+
+
+def _kept_in(
+    judging: Judging, books: Books, goes: Bools, epochs: Ints, through: int, now: int, facts: pa.Table
+) -> Ints:
+    """The epoch in which each of these rows of decoded records is written again, `ABSENT` where it leaves. What stays
+    are the rows of cells that stay, in memory or settled, and of events that owe nothing those that are in no cell
+    and whose cell would have to stay (`_passed`), or may be a settled one: it knows no epoch of such rows.
+    ``epochs``: of the cells in memory.
+
+    The others leave, and their cells are out of scope as retired ones are: a record that was set aside and comes
+    after them would name an id that nobody knows any more.
+    """
+    rows = judging.cells.rows_of_facts(facts)
+    here = rows >= 0
+    found = judging.settled.epochs_of(facts, through)
+    found[here] = np.where(goes[rows[here]], ABSENT, epochs[rows[here]])
+    alone = ~here & (found == ABSENT) & (ints(facts["status"]) == UNOWED)
+    if alone.any():
+        starts = ints(facts["window_start_us"], 0)[alone]
+        ends, passed_us = judging.rules.oracle.ends_us(starts), books.watermark_us
+        is_open = np.full(len(ends), True) if passed_us is None else ends > passed_us
+        found[alone] = np.where(is_open, now, judging.settled.epochs_at(starts, through))
+    return found
 
 
 def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, retention_us: int, *, writer: str) -> Books:
@@ -225,7 +255,7 @@ def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, rete
     reach("before_retiring")
     tables.append(pa.concat_tables(rows), Table.FACTS, writer=writer, version=books.batch)
     reach("after_retiring")
-    judging.retire(plan.goes, new.sums)
+    judging.retire(plan.goes, new.through_epoch, new.sums)
     # What is known does not depend on whether it is still in memory.
     judging.known.forget(plan.newest_batch + 1)
     drop_folders(tables, new.through_epoch)
@@ -236,10 +266,10 @@ def commit(plan: Plan, tables: StateTables, judging: Judging, books: Books, rete
 def _passed(judging: Judging, books: Books) -> Bools:
     """The cells whose end the watermark has passed. The others stay, whatever their age: the horizon that a retired
     cell leaves behind hides all that comes before it, and an event of the year 3000 would blind us."""
-    windows = judging.cells["window_start_us"]
+    ends = judging.cells["end_us"]
     if books.watermark_us is None:
-        return np.zeros(len(windows), dtype=np.bool_)
-    return windows <= books.watermark_us - judging.rules.window_us
+        return np.zeros(len(ends), dtype=np.bool_)
+    return ends <= books.watermark_us
 
 
 def _decided(judging: Judging, books: Books) -> Bools:

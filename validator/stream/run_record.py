@@ -43,7 +43,8 @@ class Recorded:
 class RunRecord:
     """Grows with every commit.
 
-    ``joins``: the oracle is a join, where an event without a partner may have one in input that cannot be read.
+    ``explained_by_one``: how many contributions one hidden record may explain (`Suspicion`), and
+    ``hidden_inputs_lose`` whether it may explain losses.
     ``collapse``: the pipeline drops repeated ids.
     ``recent``: what was confirmed in the last day and stands. ``confirmed_total``: (class, phase) -> ever confirmed.
     ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
@@ -61,7 +62,8 @@ class RunRecord:
     """
 
     has_broker_time: bool = True
-    joins: bool = False
+    explained_by_one: int | None = 1
+    hidden_inputs_lose: bool = False
     collapse: bool = False
     faults: tuple[FaultWindow, ...] = ()
     fault_records: FaultRecords = field(default_factory=FaultRecords)
@@ -106,7 +108,7 @@ class RunRecord:
     @property
     def suspicion(self) -> Suspicion:
         """What may explain violations, by what is known of the topics now."""
-        return Suspicion(self.joins, self.collapse, self.waiting_sides)
+        return Suspicion(self.explained_by_one, self.hidden_inputs_lose, self.collapse, self.waiting_sides)
 
     def faults_told(self, rows: Iterable[Mapping[str, object]]) -> None:
         """More rows of the faults table are known."""

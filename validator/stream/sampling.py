@@ -14,11 +14,11 @@ from typing import Any, Final
 from confluent_kafka import TIMESTAMP_NOT_AVAILABLE, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from validator.codecs.one_record import Record, RecordDecoder, Undecodable
-from validator.config.model import Config
+from validator.config.model import Config, Input
 from validator.model.kafka_options import OptionsRefused, librdkafka_options
 from validator.model.kafka_refusals import Heard, Refusal, of_kind
 from validator.stream.clients import for_librdkafka, made, why_refused
-from validator.stream.sources import id_type_of, oracle_of, sources_of
+from validator.stream.sources import id_type_of, sources_of
 
 _POLL_SECONDS: Final = 0.1
 _FETCHED_BYTES_MOST: Final = 2**20
@@ -74,8 +74,9 @@ def why_undecodable(
 def decoder_of(config: Config, topic: str) -> RecordDecoder:
     """What decodes the records of one of the pipeline's topics."""
     entry = next(source.configured for source in sources_of(config) if source.topic == topic)
-    rounding = oracle_of(config).rounding
-    return RecordDecoder(entry, id_type_of(config), config.oracle.size, config.limits, rounding)
+    oracle = config.oracle
+    condition = oracle.condition if isinstance(entry, Input) else None
+    return RecordDecoder(entry, id_type_of(config), oracle.result_span_us, config.limits, oracle.rounding, condition)
 
 
 def _record_at(config: Config, topic: str, partition: int, offset: int, seconds: float) -> Record | None:

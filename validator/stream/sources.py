@@ -13,11 +13,9 @@ from pyspark.sql import functions as F
 from pyspark.sql.readwriter import DataFrameReader
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
-from validator.codecs.id_spaces import IdSpace
 from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
-from validator.oracles.windowed_join import WindowedJoin
 from validator.reconcile.facts import Side
 from validator.stream.clients import for_java
 from validator.stream.decode import Reader, cut, event_reader, result_reader
@@ -44,8 +42,9 @@ _CANARY_SHARE: Final = 1_000
 """Most records a batch of each of the canary's topics: some fifty rounds."""
 
 
-_RESULTS_PER_TASK: Final = 2_048
-"""A task hands its records to Python in batches that are not limited in bytes, and a result may have many ids."""
+_RESULTS_PER_TASK: Final = 8_192
+"""A task hands its records to Python in batches that are not limited in bytes, and a result may have many ids. Each
+task costs tens of milliseconds."""
 
 
 def reading_of(share: int) -> dict[str, str]:
@@ -73,28 +72,6 @@ def sources_of(config: Config) -> list[Source]:
         *[Source(Side.REJECTED, rejected.topic, rejected) for rejected in config.rejected],
         *[Source(Side.INPUT, entry.topic, entry) for entry in config.inputs],
     ]
-
-
-def oracle_of(config: Config) -> TumblingWindow:
-    """The oracle's window as the core knows it."""
-    oracle = config.oracle
-    return TumblingWindow(oracle.size, oracle.offset, closed_right=oracle.closed == "right")
-
-
-def join_of(config: Config) -> WindowedJoin | None:
-    """The oracle's join as the core knows it; None where the oracle is none."""
-    oracle = config.oracle
-    if oracle.kind != "windowed_join":
-        return None
-    return WindowedJoin(spaces_of(config)[str(oracle.right)].prefix, left_alone=oracle.join == "left")
-
-
-def spaces_of(config: Config) -> dict[str, IdSpace]:
-    """Input topic -> its id space; empty where all inputs share one."""
-    oracle = config.oracle
-    if oracle.kind != "windowed_join":
-        return {}
-    return {entry.topic: IdSpace(entry.topic, keeps_integers=entry.topic == oracle.left) for entry in config.inputs}
 
 
 def id_type_of(config: Config) -> str:
@@ -173,7 +150,7 @@ def part(
 
 def _reader(source: Source, config: Config, id_type: str) -> Reader:
     slack = config.timing.max_disorder + config.timing.allowed_lateness
-    oracle, spaces = oracle_of(config), spaces_of(config)
+    oracle, spaces = config.oracle, config.oracle.spaces(config.inputs)
     entry = source.configured
     if isinstance(entry, Output):
         return result_reader(entry, oracle, id_type, spaces, limits=config.limits)
@@ -184,7 +161,7 @@ def _reader(source: Source, config: Config, id_type: str) -> Reader:
 def _reader_of_canary(entry: Input | Output | Late, config: Config, id_type: str) -> Reader:
     """As the pipeline's own, in windows of the canary's rounds."""
     assert config.canary is not None, "only a canary that is configured has sources"
-    oracle = TumblingWindow(config.canary.every, 0)
+    oracle = TumblingWindow.of(config.canary.every)
     if isinstance(entry, Output):
         return result_reader(entry, oracle, id_type)
     return event_reader(entry, oracle, 0, id_type)
@@ -228,7 +205,9 @@ def _options(reader: SparkReader, config: Config, spark: SparkSession) -> SparkR
 
 
 def _reads_headers(config: Config) -> bool:
-    return "$header." in json.dumps(config.model_dump(mode="json", include={"inputs", "outputs", "late", "rejected"}))
+    return "$header." in json.dumps(
+        config.model_dump(mode="json", include={"inputs", "outputs", "late", "rejected", "oracle"})
+    )
 
 
 def _tick(spark: SparkSession, like: DataFrame) -> DataFrame:

@@ -24,7 +24,9 @@ from validator.stream.decode import Reader
 _COLUMN: Final = "facts"
 _RECORDS_AT_ONCE: Final = 2**19
 _BYTES_AT_ONCE: Final = 2**26
-"""A task that reads more groups it in parts, so that a Python worker's memory has a bound."""
+_CONTRIBUTIONS_AT_ONCE: Final = 2**21
+"""A task that reads more groups it in parts, so that a Python worker's memory has a bound: a contribution of an event
+takes some 170 bytes while it is grouped, and in sliding windows an event has many."""
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,11 @@ class Stage:
         source = first["source"][0].as_py()
         held: list[pa.RecordBatch] = []
         rows = size = 0
-        for decoded in self.readers[source].batches(_of_one_source(chain([first], batches), source)):
-            if held and (rows + decoded.num_rows > _RECORDS_AT_ONCE or size + decoded.nbytes > _BYTES_AT_ONCE):
+        reader = self.readers[source]
+        cells = 1 if isinstance(reader.batches, ResultBatches) else reader.oracle.cells_most
+        most = min(_RECORDS_AT_ONCE, max(1, _CONTRIBUTIONS_AT_ONCE // cells))
+        for decoded in _cut(reader.batches(_of_one_source(chain([first], batches), source)), most):
+            if held and (rows + decoded.num_rows > most or size + decoded.nbytes > _BYTES_AT_ONCE):
                 yield self._grouped(held, source)
                 held, rows, size = [], 0, 0
             held.append(decoded)
@@ -65,10 +70,10 @@ class Stage:
     def _grouped(self, held: list[pa.RecordBatch], source: int) -> pa.RecordBatch:
         reader, records = self.readers[source], pa.Table.from_batches(held)
         if isinstance(reader.batches, ResultBatches):
-            facts = facts_of_results(records, source)
+            facts = facts_of_results(records, source, reader.oracle)
         else:
             facts = facts_of_events(
-                records, source, reader.window, reader.slack_us, self.limit_us, with_first_event=self.with_first_event
+                records, source, reader.oracle, reader.slack_us, self.limit_us, with_first_event=self.with_first_event
             )
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, facts.schema) as writer:
@@ -82,6 +87,13 @@ def _in_one_row(payload: pa.Buffer) -> pa.RecordBatch:
         raise MemoryError(f"the facts of one task have {payload.size:,} bytes")
     ends = pa.py_buffer(np.array([0, payload.size], dtype=np.int32))
     return pa.RecordBatch.from_arrays([pa.Array.from_buffers(pa.binary(), 1, [None, ends, payload])], [_COLUMN])
+
+
+def _cut(batches: Iterator[pa.RecordBatch], most: int) -> Iterator[pa.RecordBatch]:
+    """The same records in batches of at most so many."""
+    for batch in batches:
+        for start in range(0, max(1, batch.num_rows), most):
+            yield batch.slice(start, most)
 
 
 def _of_one_source(batches: Iterator[pa.RecordBatch], source: int) -> Iterator[pa.RecordBatch]:

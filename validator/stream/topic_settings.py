@@ -8,9 +8,9 @@ from typing import Final
 
 from confluent_kafka.admin import ConfigEntry
 
-from validator.config.durations import format_duration
 from validator.config.model import Config
 from validator.model.frontier import may_compact
+from validator.settings.durations import format_duration
 
 
 @dataclass(frozen=True)

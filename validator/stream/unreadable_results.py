@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 from validator.codecs.columns import UNDECODABLE
+from validator.model.arrays import ints
 from validator.model.books import Books
 from validator.model.classes import ViolationClass
 from validator.model.wording import plural
-from validator.reconcile.arrays import ints
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.violations import violation_id
 from validator.state.recorded_violations import confirmed_by

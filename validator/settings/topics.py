@@ -7,9 +7,9 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
-from validator.config.built import Built, refuse_unbuilt
-from validator.config.errors import broken_rule, broken_rule_at
-from validator.config.fields import FieldPath, Frozen, Ids, IdsPath, Key
+from validator.settings.built import Built, refuse_unbuilt
+from validator.settings.errors import broken_rule, broken_rule_at
+from validator.settings.fields import FieldPath, Frozen, Ids, IdsPath, Key
 
 TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}$"
 
@@ -22,7 +22,7 @@ def _topic(name: str) -> str:
 
 Topic = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": TOPIC_PATTERN})]
 Format = Annotated[Literal["json", "avro", "protobuf", "csv", "text", "raw"], Built("format")]
-Emission = Annotated[Literal["final", "cumulative", "incremental"], Built("emission")]
+Emission = Literal["final", "cumulative", "incremental"]
 Evidence = Annotated[Literal["ids", "id", "digest", "values"], Built("evidence")]
 
 
@@ -101,7 +101,7 @@ class Input(Frozen):
 
 
 class ResultFields(Frozen):
-    """Where a result keeps its key, its window and its evidence."""
+    """Where a result keeps its key, its window or its event's time, and its evidence."""
 
     key: Key
     """The result's key, its fields in the order of the inputs' keys."""
@@ -109,6 +109,8 @@ class ResultFields(Frozen):
     """Start of the result's window."""
     window_end: FieldPath | None = None
     """End of the result's window; checked against its start where given."""
+    event_time: FieldPath | None = None
+    """Time of the event that a result carries, where the oracle has no windows."""
     ids: Ids | None = None
     """The lists of ids of the events that the result used (evidence `ids`); one path or a list."""
     id: FieldPath | None = None
@@ -117,7 +119,11 @@ class ResultFields(Frozen):
     @model_validator(mode="after")
     def _units(self) -> ResultFields:
         _no_units({"id": self.id, "key": self.key})
-        times: Fields = {"window_start": self.window_start, "window_end": self.window_end}
+        times: Fields = {
+            "window_start": self.window_start,
+            "window_end": self.window_end,
+            "event_time": self.event_time,
+        }
         _can_decode({"id": self.id, "key": self.key}, times, {"ids": self.ids})
         if self.window_start and self.window_end and self.window_start.path == self.window_end.path:
             problem = f"{self.window_end.path} is window_start already"
@@ -196,7 +202,7 @@ class Late(Frozen):
     fields: SetAsideFields
     """Where the set-aside event's id, key and time are."""
     input: str | None = None
-    """The input topic whose events these are, where inputs have id spaces of their own (`windowed_join`)."""
+    """The input topic whose events these are, where inputs have id spaces of their own."""
 
 
 class FaultsTopic(Frozen):

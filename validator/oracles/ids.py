@@ -6,13 +6,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from validator.reconcile.arrays import Bools, Ints, counts
+from validator.model.arrays import Bools, Ints, counts
 
 
 @dataclass(frozen=True)
 class Seen:
     """Per (cell, id), sorted by both: on how many contributions of each side it is. ``is_text``: 1 where ``id`` is the
-    number of a text. ``group``: per contribution, which (cell, id) it is of; ``given``: whether it is an event."""
+    number of a text. ``unowed``: how many events of the cell have it and owe nothing. ``group``: per contribution,
+    which (cell, id) it is of; ``given``: whether it is an event that contributes."""
 
     cell: Ints
     is_text: Ints
@@ -21,6 +22,7 @@ class Seen:
     processed: Ints
     late: Ints
     rejected: Ints
+    unowed: Ints
     group: Ints
     given: Bools
 
@@ -60,7 +62,8 @@ class ById:
 def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
     """Classes per (cell, id) (SEMANTICS section 2): with e expected, p in results, l late, r rejected,
     processed = min(e, p); late = min(e - processed, l); rejected likewise of what is left; duplicate =
-    max(0, p + l + r - e) where e > 0; else all observations are of an id that the cell does not expect.
+    max(0, p + l + r - e) where e > 0; else all observations are of an id that the cell does not expect. An engine may
+    set an event aside before it sees that the event owes nothing (decisions 0106, 0110): such a record is neither.
 
     What is outstanding is dropped late, unconsumed, doubtful or unprovable, each for the first reason that holds.
     """
@@ -70,7 +73,10 @@ def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
     late = np.minimum(e - processed, seen.late)
     rejected = np.minimum(e - processed - late, seen.rejected)
     outstanding = e - processed - late - rejected
-    total = seen.processed + seen.late + seen.rejected
+    aside = seen.late + seen.rejected
+    total = seen.processed + aside
+    # Nor is a repeat that collapses, which an engine may set aside before it sees that it is one.
+    excused = np.minimum(aside, seen.unowed + seen.expected - e)
     on_time = given & ~flags.late
     dropped = np.minimum(outstanding, counts(group, given & flags.late, size))
     unconsumed = np.minimum(outstanding - dropped, counts(group, on_time & flags.unread, size))
@@ -86,8 +92,8 @@ def window_classes(seen: Seen, flags: Flags, *, collapse: bool) -> ById:
         processed=processed,
         late=late,
         rejected=rejected,
-        duplicate=np.where(e > 0, np.maximum(0, total - e), 0),
-        foreign=np.where(e == 0, total, 0),
+        duplicate=np.where(e > 0, np.maximum(0, total - excused - e), 0),
+        foreign=np.where(e == 0, np.where(seen.unowed > 0, seen.processed, total), 0),
         outstanding=outstanding,
         dropped_late=dropped,
         unconsumed=unconsumed,

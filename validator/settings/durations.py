@@ -8,7 +8,7 @@ from typing import Annotated, Final
 
 from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema
 
-from validator.config.errors import broken_rule
+from validator.settings.errors import broken_rule
 
 UNITS_US: Final[dict[str, int]] = {
     "ms": 1_000,

@@ -12,33 +12,18 @@ from typing import Any, Final, get_args
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from validator.config.errors import broken_rule
+from validator.settings.errors import broken_rule
 
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "format": frozenset({"avro", "protobuf", "csv", "text", "raw"}),
-    "emission": frozenset({"cumulative"}),
     "evidence": frozenset({"digest", "values"}),
     "lateness_scope": frozenset({"topic"}),
-    "oracle.kind": frozenset(
-        {
-            "passthrough",
-            "filter",
-            "map",
-            "sample",
-            "sliding_window",
-            "session_window",
-            "interval_join",
-            "running_aggregate",
-            "distinct",
-            "rule_match",
-            "reachability",
-        }
-    ),
     # For these two any content at all is refused.
     "oracle.values": frozenset({"*"}),
     "outputs.values": frozenset({"*"}),
 }
-"""Setting -> the values that are refused; ``*`` stands for every value but an empty one."""
+"""Setting -> the values that are refused; ``*`` stands for every value but an empty one. Kinds of oracle are in
+`validator.oracles.kinds`."""
 
 
 @dataclass(frozen=True)
@@ -51,42 +36,21 @@ class Combination:
     problem: str
 
 
-LOCAL_TIME: Final = Combination(
-    ("oracle.time_zone",), "every zone but UTC", "windows aligned to local time are not built yet"
-)
-SELF_JOIN: Final = Combination(
-    ("oracle.right",), "the topic of `left`", "a join of an input with itself is not built yet"
-)
-WIDE_JOIN: Final = Combination(
-    ("inputs",), "more than two with `windowed_join`", "a join of more than two inputs is not built yet"
-)
-COLLAPSE_IN_JOIN: Final = Combination(
-    ("inputs.duplicates",),
-    "`collapse` with `windowed_join`",
-    "collapse is not built for a join, which counts an id once per cell anyway",
-)
 MIXED_DUPLICATES: Final = Combination(
     ("inputs.duplicates",), "inputs that differ in it", "inputs that differ in it are not built yet"
 )
 ID_SPACES: Final = Combination(
     ("outputs.fields.ids", "late.input", "rejected.input"),
-    "an `input` without `windowed_join`",
+    "an `input` where inputs share their ids",
     "inputs with id spaces of their own are not built yet",
 )
-COMBINATIONS: Final = (LOCAL_TIME, SELF_JOIN, WIDE_JOIN, COLLAPSE_IN_JOIN, MIXED_DUPLICATES, ID_SPACES)
-"""All of them; the rest of the table is :data:`NOT_BUILT`."""
-
-
-def refusals() -> dict[str, str]:
-    """Setting -> what of it is refused, as Markdown."""
-    found = {
-        setting: "any" if "*" in values else ", ".join(f"`{value}`" for value in sorted(values))
-        for setting, values in NOT_BUILT.items()
-    }
-    for entry in COMBINATIONS:
-        for setting in entry.settings:
-            found[setting] = "; ".join(filter(None, (found.get(setting), entry.refused)))
-    return found
+CUMULATIVE: Final = Combination(
+    ("outputs.emission",),
+    "`cumulative` where results name a window or a time",
+    "cumulative is not built yet for windows",
+)
+COMBINATIONS: Final = (CUMULATIVE, MIXED_DUPLICATES, ID_SPACES)
+"""Those of all oracles. The rest of the table is :data:`NOT_BUILT`, and what each oracle refuses (`Oracle.refuses`)."""
 
 
 def refuse_unbuilt(setting: str, value: object, built: tuple[str, ...] = ()) -> None:

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Final, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator, model_validator
 
-from validator.config.errors import broken_rule
+from validator.settings.errors import broken_rule
 
 Unit = Literal["s", "ms", "us", "ns"]
 

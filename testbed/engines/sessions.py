@@ -1,0 +1,211 @@
+"""Session windows of the reference engine: per key, ended by a pause longer than the gap. Pure, no I/O.
+
+Source: Flink's ``EventTimeSessionWindows`` and ``MergingWindowSet``. An event at t opens [t, t + gap), which merges
+with the open sessions of its key that it touches or overlaps, whatever partitions their events are of. The event is
+late if the end of what has merged, plus ``allowed_lateness_ms``, is at or before the watermark; so only where it
+touches no open session. An answered session is gone: a late event that lies beside it, and whose own window has not
+ended, opens a session of its own. A session answers once, when the watermark reaches its end plus
+``allowed_lateness_ms``.
+
+Recovery. In contrast to a window on a grid, a session does not tell by its events' times which of them it has: one that
+came late, and one whose session was answered, may lie within the gap of an open session that a later event extended
+backwards. Only an event that was behind the watermark when it was read, a *straggler*, can do that. Progress therefore
+holds, beside what `core` says, the offset of each straggler of an open session and the watermark W at its reading (less
+the allowed lateness, throughout). All events below ``next_offset`` are read again; then
+
+1. those that are not listed are chained to sessions, by key;
+2. in the order of W, before the listed of one W are added: sessions that ended at or before that W are dropped;
+3. sessions that ended at or before the watermark of the commit are dropped.
+
+What is left is what was open. Let *gone* be an event that had been answered, or had come late, before another was read;
+its own window ended at or before the watermark.
+
+- What is not behind the watermark touches nothing gone: the gone one's window ended before its time. And what comes
+  late touched nothing open. So between an event of an open session that is not listed and one that no open session had
+  at the commit, there never is a touch: step 1 joins none of the former to any of the latter.
+- At any watermark W, at most one open session of a key began at or before W, since it ends after W, and two of them
+  would touch. A straggler belongs to that session. So what it touches, and was of no open session when it was read, was
+  gone by then; and no event that its session never had, with a window that ends after W, touches one that ended by W:
+  read later, it would have come to the straggler's session, or lies beyond W; read before, it was in a session that
+  began after W. So step 2 drops all that is gone and could touch the straggler, whole chains of it.
+- Step 2 drops no event of an open session: when the watermark came to W, its session at that time ended after W, by
+  events that are all there in step 2 before the listed of W are added.
+- The others were answered or came late: each has its window ended at the commit, and step 3 drops them.
+
+The watermark must be one for all partitions that share keys. Range assignment gives the same partitions of several
+topics to one instance, which keeps that true when they move.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from itertools import groupby
+
+from testbed.engines.core import NEVER_MS, Core, EventId, Key, Partition, PartitionId, Progress, Record, Result
+
+_Event = tuple[PartitionId, int, int, EventId]
+"""Partition, offset, event time in ms, id."""
+
+
+@dataclass
+class _Session:
+    first_ms: int
+    last_ms: int
+    events: list[_Event]
+    first_offsets: dict[PartitionId, int]
+    stragglers: list[tuple[PartitionId, int, int]] = field(default_factory=list)
+    """Partition, offset, and the partition's watermark when it was read."""
+
+    @classmethod
+    def of(cls, event: _Event) -> _Session:
+        """Of one event."""
+        partition, offset, time_ms, _ = event
+        return cls(time_ms, time_ms, [event], {partition: offset})
+
+    def merge(self, other: _Session) -> None:
+        """Take the other's events, behind one's own."""
+        self.first_ms = min(self.first_ms, other.first_ms)
+        self.last_ms = max(self.last_ms, other.last_ms)
+        self.events += other.events
+        self.stragglers += other.stragglers
+        for partition, offset in other.first_offsets.items():
+            self.first_offsets[partition] = min(offset, self.first_offsets.get(partition, offset))
+
+
+class SessionCore(Core):
+    """Sessions that end ``gap_ms`` after their last event."""
+
+    def __init__(self, gap_ms: int, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
+        assert gap_ms > 0
+        super().__init__(max_disorder_ms, allowed_lateness_ms)
+        self._gap_ms = gap_ms
+        self._open: dict[Key, list[_Session]] = {}
+        self._listed: dict[PartitionId, dict[int, int]] = {}
+        self._put_backs: list[tuple[Key, _Event, int | None]] = []
+        """Events to be put back, with the watermark of those that are listed."""
+        self._due_ms = NEVER_MS
+        """No session ends before."""
+
+    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+        closed, behind = state.closed_through_ms, time_ms + self._allowed_lateness_ms <= state.closed_through_ms
+        sessions = self._open.get(key, ())
+        touches = any(self._touches(session, time_ms) for session in sessions)
+        if not touches and time_ms + self._gap_ms + self._allowed_lateness_ms <= closed:
+            return False
+        session = _Session.of((state.id, offset, time_ms, event_id))
+        if behind:
+            session.stragglers.append((state.id, offset, closed))
+        self._add(key, session)
+        return True
+
+    def _put_back(self, state: Partition, record: Record) -> None:
+        offset, key, time_ms, event_id = record
+        self._put_backs.append((key, (state.id, offset, time_ms, event_id), self._listed[state.id].get(offset)))
+
+    def _recovered(self) -> None:
+        back, self._put_backs = self._put_backs, []
+        # In order of time each event touches the last session at most, where all are added to none.
+        for key, event, _ in sorted((b for b in back if b[2] is None), key=lambda b: b[1][2]):
+            sessions = self._open.setdefault(key, [])
+            if sessions and self._touches(sessions[-1], event[2]):
+                sessions[-1].merge(_Session.of(event))
+            else:
+                sessions.append(_Session.of(event))
+        listed = sorted(((closed, key, event) for key, event, closed in back if closed is not None), key=lambda b: b[0])
+        for closed, group in groupby(listed, key=lambda b: b[0]):
+            of_one_watermark = list(group)
+            for key in {key for _, key, _ in of_one_watermark}:
+                kept = self._ending_after(closed - self._allowed_lateness_ms, self._open.get(key, ()))
+                self._open[key] = kept
+            for _, key, event in of_one_watermark:
+                session = _Session.of(event)
+                session.stragglers.append((event[0], event[1], closed))
+                self._add(key, session)
+        self._take_closed()
+        for sessions in self._open.values():
+            for session in sessions:
+                session.events.sort(key=lambda event: event[:2])
+
+    def _answer_closed(self) -> None:
+        if max(p.closed_through_ms for p in self._partitions.values()) - self._allowed_lateness_ms < self._due_ms:
+            return
+        for key, session in sorted(self._take_closed(), key=lambda closed: (closed[1].last_ms, closed[0])):
+            times_ms = tuple(time_ms for _, _, time_ms, _ in session.events)
+            ids = tuple(event_id for _, _, _, event_id in session.events)
+            self._answers.append(Result(session.first_ms, session.last_ms + self._gap_ms, key, ids, times_ms))
+
+    def _take_closed(self) -> list[tuple[Key, _Session]]:
+        """Remove the sessions that the watermark of their partitions has closed, and return them."""
+        closed_by = {p.id: p.closed_through_ms - self._allowed_lateness_ms for p in self._partitions.values()}
+        closed: list[tuple[Key, _Session]] = []
+        still: dict[Key, list[_Session]] = {}
+        self._due_ms = NEVER_MS
+        for key, sessions in self._open.items():
+            for session in sessions:
+                if session.last_ms + self._gap_ms <= min(closed_by[p] for p in session.first_offsets):
+                    closed.append((key, session))
+                else:
+                    still.setdefault(key, []).append(session)
+                    self._due_ms = min(self._due_ms, session.last_ms + self._gap_ms)
+        self._open = still
+        return closed
+
+    def _next_alarm(self, watermark: int) -> int:
+        # Each event of a key may be late from some instant on: a watermark that moved in steps would miss some.
+        return watermark + 1
+
+    def _last_end(self) -> int | None:
+        ends = [session.last_ms + self._gap_ms for sessions in self._open.values() for session in sessions]
+        return max(ends, default=None)
+
+    def _first_offset(self, state: Partition) -> int:
+        offsets = (s.first_offsets.get(state.id) for sessions in self._open.values() for s in sessions)
+        return min((offset for offset in offsets if offset is not None), default=state.next_offset)
+
+    def _progress(self, state: Partition) -> Progress:
+        stragglers = sorted(
+            (offset, closed)
+            for sessions in self._open.values()
+            for session in sessions
+            for partition, offset, closed in session.stragglers
+            if partition == state.id
+        )
+        first = self._first_offset(state)
+        return Progress(state.next_offset, first, state.closed_through_ms, tuple(stragglers))
+
+    def _assigned(self, state: Partition, progress: Progress) -> None:
+        self._listed[state.id] = dict(progress.stragglers)
+
+    def _forget(self, state: Partition) -> None:
+        del self._listed[state.id]
+        self._put_backs = [b for b in self._put_backs if b[1][0] != state.id]
+        remaining, self._open = self._open, {}
+        for key, sessions in remaining.items():
+            for session in sessions:
+                behind = {(partition, offset): (partition, offset, w) for partition, offset, w in session.stragglers}
+                for event in session.events:
+                    if event[0] != state.id:
+                        alone = _Session.of(event)
+                        alone.stragglers += [behind[event[:2]]] if event[:2] in behind else []
+                        self._add(key, alone)
+
+    def _add(self, key: Key, session: _Session) -> None:
+        """Merge a session of one event with those that it touches, the earliest first."""
+        self._due_ms = min(self._due_ms, session.last_ms + self._gap_ms)
+        sessions = self._open.get(key, [])
+        merged = [s for s in sessions if self._touches(s, session.first_ms)]
+        if not merged:
+            sessions.append(session)
+        else:
+            for other in merged[1:]:
+                merged[0].merge(other)
+            merged[0].merge(session)
+            sessions = [s for s in sessions if not any(s is other for other in merged[1:])]
+        self._open[key] = sessions
+
+    def _ending_after(self, instant_ms: int, sessions: Iterable[_Session]) -> list[_Session]:
+        return [session for session in sessions if session.last_ms + self._gap_ms > instant_ms]
+
+    def _touches(self, session: _Session, time_ms: int) -> bool:
+        return session.first_ms - self._gap_ms <= time_ms <= session.last_ms + self._gap_ms

@@ -1,0 +1,289 @@
+"""The running aggregate by brute force, and worlds of it: every result of a key is read again for every id.
+
+A cell is an id of a key: `["a","7"]`. What a result says of an id is a result of that cell. Where results are
+cumulative, those of a key are put in the order in which they were read, and the last one alone counts.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from random import Random
+
+from tests.property.clock import Clock
+from tests.property.engine import Answer, Engine, Fault, Habits, break_answers
+from tests.property.history import (
+    Cell,
+    Ending,
+    History,
+    InputEvent,
+    LateRecord,
+    Record,
+    ResultRecord,
+    Step,
+    Timing,
+    Tombstone,
+)
+from tests.property.logs import Log
+from tests.property.spark_histories import Case, Referee, coarser, odder, stretched
+from tests.property.strategies import EVERYTHING, Allowed, World
+from validator.oracles.running_aggregate import RunningAggregate
+
+NO_WINDOW = -(1 << 63)
+"""The start of a cell that has none, as the core has it in memory."""
+LONG_AGO = -(1 << 80)
+"""Earlier than any instant."""
+
+
+@dataclass(frozen=True)
+class RunningTiming(Timing):
+    """The declared timing of a pipeline that answers per key. ``cumulative``: its emission is."""
+
+    cumulative: bool = False
+
+
+def cell_of(key: str, id_: str) -> Cell:
+    """The cell of an id of a key."""
+    return NO_WINDOW, json.dumps([key, id_], separators=(",", ":"))
+
+
+Said = ResultRecord | Tombstone
+
+
+def ids_of(said: Said) -> tuple[str, ...]:
+    """The ids that a result lists."""
+    return said.ids if isinstance(said, ResultRecord) else ()
+
+
+class RunningClock(Clock):
+    """Time, where every event is due by itself."""
+
+    def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
+        super().__init__(timing, steps)
+        assert isinstance(timing, RunningTiming)
+        self.cumulative = timing.cumulative
+        self.times: dict[Cell, list[int]] = defaultdict(list)
+        for _, event in self.events():
+            self.times[cell_of(event.key, event.id)].append(event.event_time_us)
+        self.of_key: dict[str, list[tuple[Step, Said]]] = defaultdict(list)
+        for step in steps:
+            results = [record for record in step.records if isinstance(record, ResultRecord | Tombstone)]
+            for record in sorted(results, key=lambda it: it.offset):
+                if record.key is not None and (self.cumulative or isinstance(record, ResultRecord)):
+                    self.of_key[record.key].append((step, record))
+
+    def cells_of(self, event: InputEvent | LateRecord) -> tuple[Cell, ...]:
+        """One."""
+        return (cell_of(event.key, event.id),)
+
+    def end(self, cell: Cell) -> int:
+        """Just after the latest time of its events."""
+        return max(self.times.get(cell, [LONG_AGO])) + 1
+
+    def withdrawn_us(self, cell: Cell) -> int | None:
+        """When the first result was read after the last one that lists the id, and lacks it."""
+        key, id_ = json.loads(cell[1])
+        said = self.of_key[key]
+        listing = [number for number, (_, one) in enumerate(said) if id_ in ids_of(one)]
+        if not self.cumulative or not listing or listing[-1] == len(said) - 1:
+            return None
+        return said[listing[-1] + 1][0].lookup_us
+
+    def due_base(self, cell: Cell) -> int | None:
+        """As any cell's, and not before the result that had it was withdrawn."""
+        base, withdrawn = super().due_base(cell), self.withdrawn_us(cell)
+        return base if base is None or withdrawn is None else max(base, withdrawn)
+
+    def is_scattered(self, key: str) -> bool:
+        """Whether a key has results on several partitions, so that nobody knows which one is the newest."""
+        return self.cumulative and len({(one.topic, one.partition) for _, one in self.of_key[key]}) > 1
+
+    def in_scope(self, cell: Cell) -> bool:
+        """Whether its first event is after the horizon; of an id without an event nobody knows."""
+        if self.is_scattered(json.loads(cell[1])[0]):
+            return False
+        first = min(self.times.get(cell, [LONG_AGO]))
+        for place in self.places("input"):
+            events = [event for _, event in self.events() if (event.topic, event.partition) == place]
+            if not self.hides_start(place):
+                continue
+            if not events:
+                return False
+            if first <= min(events, key=lambda event: event.offset).event_time_us + self.timing.max_disorder_us:
+                return False
+        return True
+
+
+class RunningReferee(Referee):
+    """The reference: results are read id by id."""
+
+    clock_type = RunningClock
+
+    def __init__(self, history: History, upto_step: int, ending: Ending) -> None:
+        super().__init__(history, upto_step, ending)
+        clock = self.clock
+        assert isinstance(clock, RunningClock)
+        for key, said in clock.of_key.items():
+            for number, (step, one) in enumerate(said):
+                cells = {cell_of(key, id_) for id_ in ids_of(one)}
+                for cell in cells:
+                    self._observed(cell, step.lookup_us)
+                if clock.is_scattered(key) or (clock.cumulative and number < len(said) - 1):
+                    continue
+                for id_ in ids_of(one):
+                    cell = cell_of(key, id_)
+                    assert isinstance(one, ResultRecord)
+                    self.results[cell].append(replace(one, ids=(id_,)))
+                    self.observed[cell, id_]["output"] += 1
+        for cell in list(self.last_observed_us):
+            withdrawn = clock.withdrawn_us(cell)
+            if withdrawn is not None:
+                self._observed(cell, withdrawn)
+
+    def _observed(self, cell: Cell, instant_us: int) -> None:
+        self.last_observed_us[cell] = max(instant_us, self.last_observed_us.get(cell, instant_us))
+
+    def _take(self, step: Step, record: Record) -> None:
+        if not isinstance(record, ResultRecord | Tombstone):
+            super()._take(step, record)
+
+
+class RunningEngine(Engine):
+    """Answers for a key once its watermark passes the time of one of its events, and what comes later at once.
+
+    Where its results are cumulative, it says all of a key each time, and may withdraw that, or say less, and say it
+    again.
+    """
+
+    def __init__(self, rng: Random, timing: RunningTiming, habits: Habits, inputs: Sequence[Log]) -> None:
+        super().__init__(rng, timing, habits, inputs)
+        self.cumulative = timing.cumulative
+        self.waiting: dict[str, list[tuple[str, int]]] = defaultdict(list)
+        self.said: dict[str, list[str]] = defaultdict(list)
+
+    def _take(self, now: int, event: InputEvent, late: Sequence[bool]) -> None:
+        del late
+        if self.timing.duplicates == "collapse" and event.id in self.seen:
+            return
+        self.seen.add(event.id)
+        is_past = self._is_past(event.event_time_us)
+        if "rejected" in self.habits.side_channels and self.rng.random() < self.habits.rejects:
+            self.answers.append(Answer(now, "rejected", (0, event.key), (event.id,), event))
+        elif is_past and "late" in self.habits.side_channels and self.rng.random() < 0.3:
+            self.answers.append(Answer(now, "late", (0, event.key), (event.id,), event))
+        else:
+            self.waiting[event.key].append((event.id, event.event_time_us))
+            if is_past or self.rng.random() < self.habits.fires_early:
+                self._say(now, event.key)
+
+    def _is_past(self, time_us: int) -> bool:
+        return self.watermark is not None and time_us < self.watermark
+
+    def _say(self, now: int, key: str) -> None:
+        new = [id_ for id_, _ in self.waiting.pop(key, [])]
+        rng, before = self.rng, list(self.said[key])
+        self.said[key] += new
+        whole = self.said[key] if self.cumulative else new
+        lists: list[list[str]] = [whole]
+        if self.cumulative and rng.random() < 0.3:
+            # As after a recovery; an empty list is a tombstone.
+            lists = [rng.choice(([], before[: rng.randint(0, len(before))])), whole]
+        elif rng.random() < self.habits.splits:
+            cut = rng.randint(0, len(new))
+            lists = [before + new[:cut], whole] if self.cumulative else [new[:cut], new[cut:]]
+        for ids in lists:
+            if ids or self.cumulative:
+                self.answers.append(Answer(now, "output", (0, key), tuple(rng.sample(ids, len(ids)))))
+
+    def _advance(self, now: int) -> None:
+        super()._advance(now)
+        for key, waiting in list(self.waiting.items()):
+            if now == self.habits.flush_us or any(self._is_past(time) for _, time in waiting):
+                self._say(now, key)
+        if self.cumulative and self.said and self.rng.random() < 0.01:
+            # Nothing is new.
+            self._say(now, self.rng.choice(sorted(self.said)))
+
+
+class RunningWorld(World):
+    """One random world without windows."""
+
+    def __init__(self, rng: Random, allowed: Allowed, *, faults: bool, cumulative: bool) -> None:
+        self.cumulative = cumulative
+        self.faulty = faults
+        self.hides = rng.random() < 0.5
+        self.is_orderly = not faults or rng.random() < 0.5
+        self.is_keyed = not faults or rng.random() < 0.8
+        self.newest_us: dict[str, int] = {}
+        super().__init__(rng, replace(allowed, hidden_inputs=allowed.hidden_inputs and self.hides), faults)
+
+    def _timing(self) -> Timing:
+        # Lateness is reported: what is dropped for it is not tolerated.
+        known = super()._timing()
+        values = {field.name: getattr(known, field.name) for field in fields(known)}
+        return RunningTiming(**{**values, "late_policy": "report", "cumulative": self.cumulative})
+
+    def _moved(self) -> int:
+        # A copy with another time, before the start of a state, is not known.
+        return 0 if self.hides else super()._moved()
+
+    def _engine(self, habits: Habits) -> Engine:
+        assert isinstance(self.timing, RunningTiming)
+        return RunningEngine(self.rng, self.timing, habits, self.inputs)
+
+    def _broken(self, answers: Sequence[Answer], faults: Sequence[Fault]) -> list[Answer]:
+        broken: list[Answer] = []
+        for answer in answers:
+            broken += break_answers(self.rng, self.timing, [answer], faults) if answer.ids else [answer]
+        return broken
+
+    def _log_of(self, answer: Answer) -> Log:
+        if not self.cumulative or answer.role != "output" or not self.is_keyed:
+            return super()._log_of(answer)
+        logs = [log for log in self.answers if log.role == "output"]
+        return logs[sum(map(ord, answer.cell[1])) % len(logs)]
+
+    def _appended_us(self, answer: Answer) -> int:
+        at = super()._appended_us(answer)
+        if self.cumulative and self.is_orderly and answer.role == "output":
+            # An engine writes the results of a key in their order.
+            at = self.newest_us[answer.cell[1]] = max(at, self.newest_us.get(answer.cell[1], at))
+        return at
+
+    def _record(self, log: Log, offset: int, now: int, answer: Answer, is_garbled: bool) -> Record:
+        if self.cumulative and answer.role == "output" and not answer.ids:
+            return Tombstone(*log.place, offset, now, answer.cell[1])
+        return super()._record(log, offset, now, answer, is_garbled)
+
+
+def running_history(rng: Random, *, causal: bool, cumulative: bool = False, allowed: Allowed = EVERYTHING) -> History:
+    """A history of an engine that keeps its guarantee, or of one that may be broken in any way."""
+    return RunningWorld(rng, allowed, faults=not causal, cumulative=cumulative).history()
+
+
+@dataclass(frozen=True)
+class RunningCase(Case):
+    """One history without windows."""
+
+    @property
+    def referee(self) -> type[Referee]:
+        """Who says what the verdicts are."""
+        return RunningReferee
+
+    @property
+    def oracle(self) -> RunningAggregate:
+        """What the core takes the pipeline for."""
+        timing = self.history.timing
+        assert isinstance(timing, RunningTiming)
+        return RunningAggregate.of(replaces=timing.cumulative)
+
+
+def running_case(seed: int, *, causal: bool, steps_most: int, cumulative: bool = False) -> RunningCase:
+    """The case of a seed."""
+    rng = Random(seed)
+    history = running_history(rng, causal=causal, cumulative=cumulative)
+    if not causal:
+        history = odder(history, rng)
+    return RunningCase(seed, causal, stretched(coarser(history, rng, steps_most)))

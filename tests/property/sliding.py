@@ -1,0 +1,93 @@
+"""The sliding window by brute force, and worlds of it: every window that holds an event's time is asked one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, fields
+from random import Random
+
+from tests.property.history import Cell, History, Timing
+from tests.property.spark_histories import Case, Referee, coarser, odder, stretched
+from tests.property.strategies import EVERYTHING, Allowed, World
+from validator.oracles.sliding_window import SlidingWindow
+
+
+@dataclass(frozen=True)
+class SlidingTiming(Timing):
+    """The declared timing of a pipeline with windows that start every ``slide_us``."""
+
+    slide_us: int = 10
+
+    def cells(self, key: str, event_time_us: int) -> tuple[Cell, ...]:
+        """All windows on the grid, from one that is surely too early to one that is too late."""
+
+        def starts() -> Iterator[int]:
+            number = (event_time_us - self.window_offset_us - self.window_us) // self.slide_us - 2
+            while (start := self.window_offset_us + number * self.slide_us) <= event_time_us:
+                yield start
+                number += 1
+
+        return tuple((start, key) for start in starts() if start <= event_time_us < start + self.window_us)
+
+
+class SlidingReferee(Referee):
+    """The reference: a record that cannot be read may be an event of as many windows as an event is in, at most."""
+
+    def _most(self) -> int:
+        timing = self.timing
+        assert isinstance(timing, SlidingTiming)
+        return max(len(timing.cells("a", at)) for at in range(timing.slide_us))
+
+    def hidden_inputs(self) -> int:
+        """What may be of each."""
+        return super().hidden_inputs() * self._most()
+
+    def hidden_answers(self) -> int:
+        """Likewise."""
+        return super().hidden_answers() * self._most()
+
+
+class SlidingWorld(World):
+    """One random world whose windows overlap."""
+
+    def __init__(self, rng: Random, allowed: Allowed, faults: bool) -> None:
+        self.slides = Random(rng.random())
+        super().__init__(rng, allowed, faults)
+
+    def _timing(self) -> Timing:
+        known = super()._timing()
+        # Also slides of which the size is no multiple, and one that is the size; `BASE_US` is a multiple of all.
+        slide = self.slides.choice([n for n in (2, 4, 5, 10, 20) if n <= known.window_us])
+        values = {field.name: getattr(known, field.name) for field in fields(known)}
+        return SlidingTiming(**{**values, "window_offset_us": known.window_offset_us % slide, "slide_us": slide})
+
+
+def sliding_history(rng: Random, *, causal: bool, allowed: Allowed = EVERYTHING) -> History:
+    """A history of an engine that keeps its guarantee, or of one that may be broken in any way."""
+    return SlidingWorld(rng, allowed, faults=not causal).history()
+
+
+@dataclass(frozen=True)
+class SlidingCase(Case):
+    """One history of sliding windows."""
+
+    @property
+    def referee(self) -> type[Referee]:
+        """Who says what the verdicts are."""
+        return SlidingReferee
+
+    @property
+    def oracle(self) -> SlidingWindow:
+        """What the core takes the pipeline for."""
+        timing = self.history.timing
+        assert isinstance(timing, SlidingTiming)
+        return SlidingWindow.of(timing.window_us, timing.window_offset_us, slide=timing.slide_us)
+
+
+def sliding_case(seed: int, *, causal: bool, steps_most: int) -> SlidingCase:
+    """The case of a seed."""
+    rng = Random(seed)
+    history = sliding_history(rng, causal=causal)
+    if not causal:
+        history = odder(history, rng)
+    return SlidingCase(seed, causal, stretched(coarser(history, rng, steps_most)))

@@ -1,0 +1,108 @@
+"""The condition of a filter through Arrow and by the rule: both say the same of every record that Arrow takes."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.property.test_plain_events import BYTES, batch, rows_of
+from validator.codecs.batches import EventBatches
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.stream.decode import event_reader
+
+pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
+
+RECORDS: Final = 1_500
+POOLS: Final[dict[str, list[str]]] = {
+    "integers": ["0", "1", "5", "7", "99", "100", "101", "-1", "-100", "9007199254740993", "9223372036854775807",
+                 "-9223372036854775808"],
+    "doubles": ["0.5", "7.25", "99.5", "100.5", "101.25", "-3.5", "1e2", "99.999", "100.00001", "1e299", "-1e299"],
+    "amounts": ["12", "12.5", "99", "100", "100.5", "100.0", "7", "0", "0.0", "1e0"],
+    "texts": ['"paid"', '"open"', '"refunded"', '"\u00e4"', '"true"', '""', '"\\u0070aid"'],
+    "texts of numbers": ['"1"', '"100"', '"99"', '"-5"', '"5"'],
+    "truths": ["true", "false"],
+    "odd": ["null", "{}", "[1]", "[]", "1e-2000", "1e2000", "1E2", "-0", "-0.0", "-1e-400", '"1e2"', '"1.0"', '"+5"',
+            '" 5"', '"0x5"', '"100.0"', '"99.99999999999999999999"', "99.99999999999999999999", '"nan"', '"Infinity"',
+            "100.00000000000000000001", "9223372036854775808", "-9223372036854775809", "NaN", "0.1", '"\\ud800"',
+            "1" * 400, "0." + "0" * 400 + "1", "1" + "0" * 320, "4.9e-324", "1.7976931348623157e308", "01", '"1e9999"'],
+}  # fmt: skip
+CONDITIONS: Final[dict[str, set[str]]] = {
+    "{one_of: [paid, refunded, true]}": {"integers", "doubles", "texts", "texts of numbers", "truths"},
+    "{one_of: [1, 100, '5']}": {"integers", "texts", "texts of numbers", "truths"},
+    "{one_of: [0.5, false, 9223372036854775807]}": {"integers", "texts", "texts of numbers", "truths"},
+    "{at_least: 100}": {"integers", "texts of numbers"},
+    "{at_least: 0.1, below: 100.25}": {"integers", "doubles", "texts of numbers"},
+    "{below: -100}": {"integers", "doubles", "texts of numbers"},
+    "{at_least: 9223372036854775808}": {"integers", "doubles", "texts of numbers"},
+    "{below: '-1e30'}": {"integers", "texts of numbers"},
+    "{at_least: '99.99999999999999999999'}": {"integers", "texts of numbers"},
+}
+"""Conditions -> the pools of which Arrow takes every value: none is equal to a bound with a fraction, or no number."""
+
+
+def both_ways(where: str) -> tuple[EventBatches, EventBatches]:
+    config = loads(EXAMPLES["filter"], "/etc", [f"oracle.where={{path: v.status, {where[1:]}"], {})
+    reader = event_reader(config.inputs[0], config.oracle, 0, "auto", limits=config.limits)
+    assert isinstance(reader.batches, EventBatches)
+    return reader.batches, replace(reader.batches, plain=None)
+
+
+def records(pool: list[str], number: int, chance: random.Random, *, changed: float = 0.0) -> list[bytes]:
+    found = []
+    for at in range(number):
+        value = f'{{"order":{at},"customer":"c{at % 3}","ordered_at":"2026-01-01T10:00:0{at % 10}Z","v":{{"status":'
+        record = (value + chance.choice(pool) + "}}").encode()
+        if chance.random() < changed:
+            place = chance.randrange(len(record) + 1)
+            record = record[:place] + chance.choice(BYTES) + record[place + chance.choice([0, 0, 1]) :]
+        found.append(record)
+    return found
+
+
+@pytest.mark.parametrize("where", CONDITIONS)
+def test_the_condition_holds_the_same_alone_and_among_others(where: str) -> None:
+    with_arrow, by_the_rule = both_ways(where)
+    assert with_arrow.plain is not None
+    chance, seen = random.Random(5), Counter[Any]()
+    mixed = [value for pool in POOLS.values() for value in pool]
+    for pool in (*POOLS.values(), mixed):
+        values = records(pool, RECORDS, chance, changed=0.05)
+        wanted = rows_of(by_the_rule, values)
+        assert rows_of(with_arrow, values) == wanted
+        seen.update(row["is_owed"] for row in wanted)
+        for value, row in zip(values[:150], wanted, strict=False):
+            [alone] = rows_of(with_arrow, [value])
+            assert alone | {"offset": row["offset"]} == row, value
+    assert seen[True] > 100
+    assert seen[False] > 100
+    assert seen[None] > 100
+
+
+@pytest.mark.parametrize(
+    ("where", "name"), [(where, name) for where in CONDITIONS for name in sorted(CONDITIONS[where])]
+)
+def test_plain_values_stay_with_arrow(where: str, name: str) -> None:
+    with_arrow, _ = both_ways(where)
+    assert with_arrow.plain is not None
+    values = records(POOLS[name], RECORDS, random.Random(6))
+    events = with_arrow.plain.read(batch(values))
+    assert events is not None
+    assert np.array_equal(np.sort(events.rows), np.arange(RECORDS))
+
+
+def test_whole_amounts_among_fractions_stay_with_arrow() -> None:
+    with_arrow, _ = both_ways("{at_least: 50}")
+    assert with_arrow.plain is not None
+    values = records(["12", "12.5", "99", "100.25", "7"], RECORDS, random.Random(6))
+    events = with_arrow.plain.read(batch(values))
+    assert events is not None
+    assert len(events.rows) == RECORDS
+    assert isinstance(pa.array(events.owed), pa.BooleanArray)
+    assert 0 < events.owed.sum() < RECORDS

@@ -1,0 +1,89 @@
+"""Settled cells leave memory and come back, and nobody can tell: totals and violations are as if all had stayed."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import fields
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import pytest
+
+from tests.property.join_agreement import join_case
+from tests.property.passthrough import passthrough_case
+from tests.property.sliding import sliding_case
+from tests.property.spark_core import Judged, Run
+from tests.property.spark_histories import Case, case
+from tests.unit.memory_tables import MemoryTables
+from validator.core.totals import Sums
+from validator.state.tables import Table
+
+pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
+
+STEPS_MOST: Final = 10
+WORLDS: Final = 100
+SHOWN: Final = 10
+
+
+class _Forgetful(Run):
+    """Also the newest facts are read from the table."""
+
+    room_bytes = 0
+
+
+def cases() -> list[Case]:
+    """Correct engines and broken ones, of each kind of oracle whose cells leave memory."""
+    found: list[Case] = []
+    for seed in range(WORLDS):
+        causal = seed % 3 == 0
+        found.append(case(seed, causal=causal, steps_most=STEPS_MOST))
+        if seed % 3 == 1:
+            found.append(sliding_case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST))
+        if seed % 3 == 2:
+            found.append(passthrough_case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST))
+        if seed % 5 == 0:
+            found.append(join_case(seed, "inner" if seed % 2 else "left", causal=causal, steps_most=STEPS_MOST))
+    return found
+
+
+def totals(sums: Sums) -> dict[str, Any]:
+    """All of them but what only this batch changed."""
+    return {field.name: getattr(sums, field.name) for field in fields(sums) if field.name != "changed"}
+
+
+def told(tables: MemoryTables) -> list[tuple[Any, ...]]:
+    """The rows of the violations table."""
+    names = ("batch", "violation", "state", "count", "confirmed", "retracted")
+    rows = itertools.chain.from_iterable(part.to_pylist() for part in tables.scan(Table.VIOLATIONS))
+    return sorted(tuple(row[name] for name in names) for row in rows)
+
+
+def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    judged = Judged(cases(), tmp_path)
+    rng, differences = Random(5), []
+    left = steps = 0
+    for number, it in enumerate(judged.cases):
+        stays = Run(it, judged.facts[number], MemoryTables())
+        leaves = (_Forgetful if number % 2 else Run)(it, judged.facts[number], MemoryTables(), settle_at=1)
+        killed_after = rng.randrange(len(it.history.steps)) if number % 4 == 0 else None
+        for step in range(len(it.history.steps)):
+            stays.take(step)
+            leaves.take(step)
+            steps += 1
+            left += len(leaves.judging.cells) < len(stays.judging.cells)
+            one, other = totals(stays.judging.sums), totals(leaves.judging.sums)
+            if killed_after is not None and step > killed_after:
+                # What older comparisons had proven is not known again until the next one.
+                other |= {name: one[name] for name in ("matched", "asides")}
+            odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+            if odd:
+                differences.append(f"seed {it.seed} {it.oracle.kind} step {step}: all stay, they leave: {odd}")
+            if step == killed_after:
+                leaves.restart()
+        if told(stays.tables) != told(leaves.tables) and killed_after is None:  # type: ignore[arg-type]
+            differences.append(f"seed {it.seed} {it.oracle.kind}: other violations")
+    with capsys.disabled():
+        print(f"\n{len(judged.cases)} histories, {steps} steps; after {left} of them some cells were not in memory")
+    assert differences[:SHOWN] == []
+    assert left > steps // 4

@@ -1,0 +1,114 @@
+"""The core with each further oracle against its brute-force twin: the same classes of the same cells after every step.
+
+As `test_spark_core.py` does it for the tumbling window. An oracle is here by its twin: a function that makes a case.
+"""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
+from random import Random
+from typing import Final, Protocol
+
+import pytest
+
+from tests.property.distinct import distinct_case
+from tests.property.passthrough import passthrough_case
+from tests.property.running import running_case
+from tests.property.sessions import session_case
+from tests.property.sliding import sliding_case
+from tests.property.spark_agreement import Tally, closing_differences, compare, untold
+from tests.property.spark_core import Judged, Row
+from tests.property.spark_histories import Case, Opinion, all_opinions
+from validator.reconcile.judge import VIOLATIONS
+
+pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
+
+
+class Twin(Protocol):
+    """Makes the case of a seed."""
+
+    def __call__(self, seed: int, *, causal: bool, steps_most: int) -> Case: ...
+
+
+TWINS: Final[dict[str, Twin]] = {
+    "distinct": distinct_case,
+    "passthrough": passthrough_case,
+    "running_aggregate": running_case,
+    "running_aggregate-cumulative": partial(running_case, cumulative=True),
+    "session_window": session_case,
+    "sliding_window": sliding_case,
+}
+MORE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) / 2000
+CAUSAL: Final = int(60 * MORE)
+FAULTY: Final = int(120 * MORE)
+STEPS_MOST: Final = 6
+RESTARTS: Final = 10
+SHOWN: Final = 20
+EXPECTED_CLASSES: Final = (
+    *("processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "pending", "overdue"),
+    *("missing", "out_of_scope", "results:correct", "results:excess", "results:misplaced", "results:unjudged"),
+)
+
+
+@dataclass(frozen=True)
+class Worlds:
+    """Cases of one oracle, what the core made of each step of each of them, and the referee's opinions."""
+
+    twin: str
+    judged: Judged
+    cases: list[Case]
+    rows: list[list[list[Row]]]
+    opinions: list[list[Opinion]]
+
+
+@pytest.fixture(scope="module", params=sorted(TWINS))
+def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Worlds:
+    """Every step of every history, judged by both."""
+    twin = TWINS[request.param]
+    cases = [
+        twin(seed, causal=causal, steps_most=STEPS_MOST)
+        for causal, number in ((True, CAUSAL), (False, FAULTY))
+        for seed in range(number)
+    ]
+    # The referees think while the core works.
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
+        opinions = beside.submit(all_opinions, cases)
+        judged = Judged(cases, tmp_path_factory.mktemp(request.param))
+        rows = [list(judged.live(number)) for number in range(len(cases))]
+        return Worlds(request.param, judged, cases, rows, opinions.result())
+
+
+def test_the_core_says_what_the_twin_says_after_every_step(worlds: Worlds, capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally(histories=len(worlds.cases))
+    for number, case in enumerate(worlds.cases):
+        for step, rows in enumerate(worlds.rows[number]):
+            compare(case, step, rows, worlds.judged.instants[number][step], worlds.opinions[number][step], tally)
+    with capsys.disabled():
+        print(f"\n{worlds.twin}: {tally}")
+    assert tally.differences[:SHOWN] == []
+    assert tally.exact > tally.provisional
+    assert [name for name in EXPECTED_CLASSES if not tally.classes[name]] == []
+
+
+def test_a_correct_engine_is_never_accused_after_any_step(worlds: Worlds) -> None:
+    alarms = []
+    for number, case in enumerate(worlds.cases):
+        for step, rows in enumerate(worlds.rows[number]):
+            held = worlds.judged.instants[number][step].suspected(rows)
+            if case.causal and any(row[name] for row in rows for name in VIOLATIONS if name not in held):
+                alarms.append((case.seed, step))
+    assert alarms == []
+
+
+def test_a_restart_finds_what_was_left(worlds: Worlds) -> None:
+    rng = Random(11)
+    differences: list[str] = []
+    for number in rng.sample(range(len(worlds.cases)), RESTARTS):
+        upto = rng.randrange(len(worlds.rows[number]))
+        before, after = worlds.judged.restarted(number, upto)
+        differences += closing_differences(worlds.cases[number], before, after) + untold(before, after)
+    assert differences == []

@@ -1,0 +1,41 @@
+"""Retention of sessions: what comes for one that left memory is out of scope, wherever in it the event lies."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, Run, clock
+from validator.core.judging import Judging
+from validator.oracles.session_window import SessionWindow
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+
+RULES = Rules(oracle=SessionWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
+
+
+def event(id_: int, time_us: int, at: int, batch: int, key: str = "a") -> dict[str, object]:
+    """An event with its slot."""
+    row = fact("input", [id_], batch=batch, lookup_us=at, window_us=time_us - time_us % MINUTE_US, key=key)
+    return {**row, "earliest_us": time_us, "latest_us": time_us}
+
+
+def test_an_event_that_would_have_put_off_a_retired_session_is_out_of_scope(tmp_path: Path) -> None:
+    """The session is long: its end lies far behind its start, and the event is near its end."""
+    run = Run(tmp_path / "state")
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
+    events = [event(number, number * MINUTE_US, START_US, 0) for number in range(6)]
+    run.batch(START_US, *events, fact("output", [0, 1, 2, 3, 4, 5], batch=0, lookup_us=START_US))
+    assert run.judging.sums.cells_seen == 1
+    later = START_US + RETENTION_US + 2 * EPOCH_US
+    run.batch(later, event(9, 100 * MINUTE_US, later, 1))
+    run.retire()
+    assert run.retired.sums.cells_seen == 1
+    for step in (5, 50):
+        at = run.books.lookup_us + step
+        now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+        told = facts(event(6, 6 * MINUTE_US, at, 9), fact("output", list(range(7)), batch=9, lookup_us=at))
+        run.judging.absorb(told if step == 5 else None, now, {})
+    assert run.judging.sums.counts["missing"] == 1, "the event of the other session"
+    assert run.judging.sums.counts["out_of_scope"] == 1

@@ -1,0 +1,258 @@
+"""Cells of one id each: their keys, which result is the newest, and what retention makes of them."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from validator.codecs.batches import EVENTS, RESULTS
+from validator.codecs.columns import DECODED, TOMBSTONE
+from validator.codecs.one_record import joined
+from validator.core.judging import Judging, new_cells
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Clock, Frontier, PartitionId
+from validator.oracles.running_aggregate import RunningAggregate
+from validator.reconcile.by_id import OF_KEY, cell_keys, key_texts, keys_of_cells
+from validator.reconcile.cells import Cells
+from validator.reconcile.facts import Side, completed
+from validator.reconcile.grouping import facts_of_events, facts_of_results
+from validator.reconcile.judge import Rules, close
+from validator.state.known_facts import KnownFacts
+from validator.state.tables import StateTables, Table
+from validator.stream import retiring
+from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows
+from validator.stream.recovery import recover
+from validator.stream.retiring import Retired
+
+ODD = ["", "a", '"', "\\", '\\"', ',"', '","', '"]', "]", "[", "ü\u2028😀", "\n\t\x00\x1f\x7f", "a,b", '["x"]', "0"]
+CUMULATIVE = RunningAggregate.of(replaces=True)
+SOURCES = [(Side.INPUT, "in"), (Side.OUTPUT, "out")]
+RETENTION_US = 24 * 60_000_000
+EPOCH_US = epoch_length_us(RETENTION_US)
+START_US = 1_000 * EPOCH_US
+RULES = Rules(oracle=CUMULATIVE, overdue_after_us=1, missing_after_us=2)
+TIME_RULES = TimeRules(0, 60_000_000)
+
+
+def test_the_key_of_a_cell_is_a_json_array_whatever_its_texts_hold() -> None:
+    pairs = [(key, id_) for key in ODD for id_ in ODD]
+    keys = pa.array([key for key, _ in pairs]).dictionary_encode()
+    texts, none = pa.array([id_ for _, id_ in pairs]), pa.nulls(len(pairs), pa.int64())
+    cells = cell_keys(keys, none, texts, joined=False)
+    assert cells.to_pylist() == [joined([key, id_]) for key, id_ in pairs]
+    assert keys_of_cells(cells).to_pylist() == [joined([key]) for key, _ in pairs]
+    assert key_texts(keys.cast(pa.string()), joined=False).to_pylist() == [joined([key]) for key, _ in pairs]
+    several = pa.array([joined([key, "x"]) for key, _ in pairs]).dictionary_encode()
+    cells = cell_keys(several, none, texts, joined=True)
+    assert cells.to_pylist() == [joined([key, "x", id_]) for key, id_ in pairs]
+    assert keys_of_cells(cells).to_pylist() == [joined([key, "x"]) for key, _ in pairs]
+
+
+def test_an_id_that_is_a_number_and_one_that_is_its_text_have_one_cell() -> None:
+    keys = pa.array(["k", "k"]).dictionary_encode()
+    cells = cell_keys(keys, pa.array([7, None], pa.int64()), pa.array([None, "7"]), joined=False)
+    assert cells.to_pylist() == ['["k","7"]', '["k","7"]']
+
+
+def grouped(rows: pa.Table, batch: int, at_us: int) -> pa.Table:
+    return completed(rows, SOURCES, batch=batch, lookup_us=at_us, epoch=epoch_of(at_us, RETENTION_US))
+
+
+def events(batch: int, at_us: int, *items: tuple[int, str, int]) -> pa.Table:
+    """Id, key, time."""
+    rows: list[dict[str, Any]] = [
+        {"partition": 0, "offset": batch * 100 + i, "time_us": at_us, "id": id_, "key": key, "event_time_us": time}
+        for i, (id_, key, time) in enumerate(items)
+    ]
+    table = pa.Table.from_pylist(rows, EVENTS)
+    return grouped(facts_of_events(table, 0, CUMULATIVE, 0, 2**61, with_first_event=False), batch, at_us)
+
+
+def results(batch: int, at_us: int, *items: tuple[str, list[int] | None], partition: int = 0) -> pa.Table:
+    """Key, and ids or a tombstone."""
+    rows: list[dict[str, Any]] = [
+        {
+            "partition": partition,
+            "offset": batch * 100 + i,
+            "time_us": at_us,
+            "status": DECODED if ids is not None else TOMBSTONE,
+            "key": key,
+            "ids": ids or [],
+            "text_ids": [],
+        }
+        for i, (key, ids) in enumerate(items)
+    ]
+    return grouped(facts_of_results(pa.Table.from_pylist(rows, RESULTS), 1, CUMULATIVE), batch, at_us)
+
+
+def folded(*parts: pa.Table, settling: bool) -> Cells:
+    cells = new_cells(CUMULATIVE)
+    for part in parts:
+        cells.absorb(part)
+        if settling:
+            close(cells, clock(0))
+    close(cells, clock(0))
+    return cells
+
+
+def clock(at_us: int, watermark_us: int | None = None) -> Clock:
+    return Clock(at_us, watermark_us, at_us, at_us, at_us, None, None, 0, False, False)
+
+
+def of_cells(cells: Cells, *names: str) -> dict[tuple[int, str], tuple[int, ...]]:
+    starts, keys = cells["window_start_us"].tolist(), cells.keys().to_pylist()
+    columns = zip(*(cells[name].tolist() for name in names), strict=True)
+    return dict(zip(zip(starts, keys, strict=True), columns, strict=True))
+
+
+def test_which_result_counts_does_not_depend_on_the_order_of_facts() -> None:
+    rng = Random(3)
+    for _ in range(60):
+        parts = []
+        for batch in range(1, 7):
+            items: list[tuple[str, list[int] | None]] = []
+            for _ in range(rng.randint(0, 4)):
+                ids = [rng.randint(1, 4) for _ in range(rng.randint(0, 4))]
+                items.append((rng.choice("ab"), rng.choice((ids, ids, None))))
+            # Several tasks read a batch, each a stretch of offsets.
+            whole = results(batch, 10 * batch, *items) if items else results(batch, 10 * batch, ("c", [1]))
+            parts.append(whole)
+        names = ("processed_count", "processed_a", "results", "observed_us", "withdrawn_us", "newest_offset")
+        live = folded(*parts, settling=True)
+        rng.shuffle(parts)
+        again = folded(*parts, settling=False)
+        assert of_cells(live, *names) == of_cells(again, *names)
+        assert of_cells(live, *names) == of_cells(folded(pa.concat_tables(parts), settling=False), *names)
+
+
+def test_a_number_rises_whenever_what_counts_of_an_id_changes() -> None:
+    cells = new_cells(CUMULATIVE)
+    numbers, seen = [], []
+    told: list[list[int] | None] = [[1], [1, 1], [2], [1], None, [], [1]]
+    for batch, ids in enumerate(told, 1):
+        cells.absorb(results(batch, 10 * batch, ("k", ids)))
+        close(cells, clock(10 * batch))
+        row = cells.keys().to_pylist().index('["k","1"]')
+        seen.append(int(cells["processed_count"][row]))
+        numbers.append(int(cells.counted[row]))
+    assert seen == [1, 2, 0, 1, 0, 0, 1]
+    for (before, now), (earlier, later) in zip(pairwise(seen), pairwise(numbers), strict=True):
+        assert later > earlier or (before == now and later == earlier)
+
+
+class Run:
+    """A state that is told of one batch after another, and retires when asked."""
+
+    def __init__(self, folder: Path) -> None:
+        self.tables = StateTables(folder)
+        self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
+        self.retired = Retired()
+        self.books = Books(TIME_RULES)
+
+    def batch(self, at_us: int, *parts: pa.Table) -> dict[str, int]:
+        """The contributions that are there after it, by class."""
+        frontiers = {
+            PartitionId(topic, 0): Frontier(side.value, topic, 0, "id", 0, 10, 0, 10, 10, at_us, read_through_us=at_us)
+            for side, topic in SOURCES
+        }
+        self.books = Books(
+            TIME_RULES,
+            batch=self.books.batch + 1,
+            lookup_us=at_us,
+            watermark_us=at_us,
+            frontiers=frontiers,
+            retirements=self.retired.retirements,
+        )
+        told = pa.concat_tables(parts) if parts else None
+        rows = [frontier_rows(self.books, None, RETENTION_US), *parts]
+        self.tables.append(pa.concat_tables(rows), Table.FACTS, writer="w", version=self.books.batch)
+        self.judging.absorb(told, self.clock, {})
+        return self.counts
+
+    @property
+    def clock(self) -> Clock:
+        at = self.books.lookup_us
+        retired = tuple((it.at_us, it.horizon_us) for it in self.retired.retirements)
+        return Clock(at, at, at, at, at, None, None, 0, False, False, retired=retired)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {name: count for name, count in self.judging.sums.counts.items() if count}
+
+    def retire(self) -> None:
+        plan = retiring.plan(self.tables, self.judging, self.books, self.retired, RETENTION_US)
+        self.books = retiring.commit(plan, self.tables, self.judging, self.books, RETENTION_US, writer="w")
+        self.retired = plan.retired
+
+    def restarted(self) -> dict[str, int]:
+        """What another process makes of the state."""
+        found = recover(self.tables, TIME_RULES, RULES.oracle)
+        judging = Judging(KnownFacts(self.tables, first_batch=found.books.batch + 1), RULES)
+        judging.cells, judging.retired = found.cells, found.retired.sums
+        judging.absorb(None, self.clock, {})
+        return {name: count for name, count in judging.sums.counts.items() if count}
+
+    @property
+    def keys(self) -> list[str]:
+        return sorted(self.judging.cells.keys().to_pylist())
+
+
+LATER_US = START_US + RETENTION_US + 2 * EPOCH_US
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    """A key of which all is said, and one of which an id is said, and another is not."""
+    run = Run(tmp_path / "state")
+    at = START_US
+    run.batch(at, events(1, at, (1, "k", at - 9), (2, "k", at - 8), (5, "j", at - 9)), results(1, at, ("k", [1, 2])))
+    run.batch(at + 1, results(2, at + 1, ("j", [5])))
+    return run
+
+
+def test_ids_that_leave_are_out_of_scope_when_a_list_names_them_again(run: Run) -> None:
+    assert run.counts == {"expected": 3, "processed": 3}
+    run.batch(LATER_US, events(3, LATER_US, (3, "k", LATER_US - 5)))
+    run.retire()
+    # The row of its key stays with the id that stays.
+    assert run.keys == ['["k","3"]', '["k"]']
+    # The whole list of the key so far, and one that was retired as well: no violation, whoever asks.
+    more = results(4, LATER_US + 1, ("k", [1, 2, 3]), ("j", [5]))
+    assert run.batch(LATER_US + 1, more) == {"expected": 4, "processed": 4}
+    assert run.restarted() == {"expected": 4, "processed": 4}
+    assert run.batch(LATER_US + 2, results(5, LATER_US + 2, ("k", [3, 3]))) == {
+        "expected": 4,
+        "processed": 4,
+        "duplicate": 1,
+    }
+
+
+def test_what_is_newest_of_a_key_stays_with_its_ids(run: Run) -> None:
+    """An id that was withdrawn long ago does not count again once the row of its key is gone."""
+    at = START_US + 2
+    run.batch(at, results(3, at, ("k", None)))
+    assert run.counts == {"expected": 3, "processed": 1, "pending": 2}
+    # One of the two changes once more, later: a copy of its event.
+    run.batch(LATER_US, events(4, LATER_US, (2, "k", START_US - 8)))
+    missing = {"expected": 4, "processed": 1, "pending": 2, "missing": 1}
+    assert run.counts == missing
+    run.retire()
+    assert run.keys == ['["k","2"]', '["k"]']
+    assert run.judging.cells["window_start_us"].tolist().count(OF_KEY) == 1
+    run.batch(LATER_US + 5)
+    assert run.counts == {"expected": 4, "processed": 1, "missing": 3}
+    assert run.restarted() == run.counts
+    assert np.count_nonzero(run.judging.cells["processed_count"]) == 0
+
+
+def test_a_tombstone_names_no_cell_of_its_own() -> None:
+    found = results(1, 10, ("k", None))
+    kinds = [(row["status"], row["key"], row["records"]) for row in found.to_pylist()]
+    assert sorted(kinds) == [(DECODED, json.dumps(["k"]), 0), (TOMBSTONE, None, 1)]

@@ -1,0 +1,52 @@
+"""Cells that left memory: what retention, and the time that results took, still make of them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, WATERMARK_US, Run, clock
+from validator.measure.latency import latency_buckets
+from validator.model.frontier import Rest
+
+
+def test_a_cell_that_only_the_end_of_a_run_closed_hides_nothing_after_retention(tmp_path: Path) -> None:
+    """Its end is not past: an event of the year 3000, which a run with `--once` answered for."""
+    run = Run(tmp_path / "state")
+    run.judging.settle_at = 1
+    far_us, at = WATERMARK_US * 2, START_US
+    both = [fact(side, [1], batch=0, lookup_us=at, window_us=far_us, key="far") for side in ("input", "output")]
+    run.batch(at, *both)
+    run.judging.absorb(None, replace(clock(at + 1), rest=Rest.ALL), {})
+    run.judging.absorb(None, clock(at + 2), {})
+    later = at + RETENTION_US + 2 * EPOCH_US
+    run.batch(later, fact("input", [2], batch=1, lookup_us=later, key="new"))
+    run.retire()
+    at = run.books.lookup_us + 5
+    now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
+    coming = facts(fact("input", [3], batch=9, lookup_us=at, window_us=MINUTE_US, key="coming"))
+    run.judging.absorb(coming, now, {})
+    judged = run.judging.judged
+    assert judged is not None
+    assert judged.in_scope[run.judging.cells.keys().to_pylist().index("coming")]
+
+
+def test_a_settled_cell_still_tells_when_the_window_before_it_had_closed(tmp_path: Path) -> None:
+    """A result that comes late is measured from the first event after its window, wherever that event's cell is."""
+    latencies = []
+    for settle_at in (None, 1):
+        run = Run(tmp_path / f"state-{settle_at}")
+        run.judging.settle_at = settle_at
+        at = START_US
+        run.batch(at, fact("input", [1], batch=0, lookup_us=at, key="slow"))
+        answered = [fact(side, [2], batch=1, lookup_us=at + 10, window_us=MINUTE_US) for side in ("input", "output")]
+        run.batch(at + 10, *answered)
+        late = at + 5 * MINUTE_US
+        run.batch(late, fact("input", [3], batch=2, lookup_us=late, window_us=5 * MINUTE_US))
+        assert len(run.judging.cells) == (3 if settle_at is None else 2)
+        result = fact("output", [1], batch=3, lookup_us=late + 1, key="slow")
+        run.batch(late + 1, result)
+        rows = latency_buckets(facts(result), run.judging.cells, run.judging.settled.opened_us())
+        latencies.append([row["sum_us"] for row in rows if row["definition"] == "window_close"])
+    assert latencies == [[late + 1 - (START_US + 10)]] * 2

@@ -1,0 +1,183 @@
+"""Settled cells leave memory, come back with later facts and are retired, and no total shows it.
+
+`tests/property/test_settled_cells.py` holds the same on histories of engines, where cells seldom come back. Here facts
+come for cells of any age.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from random import Random
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from tests.unit.memory_tables import MemoryTables
+from tests.unit.reconcile_rows import MINUTE_US, fact, facts
+from tests.unit.test_retention import RETENTION_US, START_US, Run, books, clock
+from validator.core.judging import Judging
+from validator.core.totals import Sums
+from validator.oracles.sliding_window import SlidingWindow
+from validator.oracles.tumbling_window import TumblingWindow
+from validator.reconcile.compare import PlaceOffsets
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import BYTES_KEPT, KnownFacts
+from validator.state.tables import StateTables
+from validator.stream import retiring
+from validator.stream.committing import epoch_of, frontier_rows
+
+KEYS: Final = "abc"
+SIDES: Final = (("input", "output"), ("input",), ("output",), ("input", "late"), ("input", "output"), ("rejected",))
+WORLDS: Final = 20
+WORLDS_WITH_RETENTION: Final = 4
+
+
+@dataclass
+class Batch:
+    """What both runs read at once."""
+
+    at_us: int
+    watermark_us: int
+    inputs_us: int
+    rows: list[dict[str, Any]]
+    places: dict[tuple[str, int], PlaceOffsets]
+
+
+class WorldRun(Run):
+    """A state in which settled cells stay (``settle_at`` None) or leave."""
+
+    def __init__(self, tables: StateTables, rules: Rules, settle_at: int | None) -> None:
+        super().__init__(tables.state)
+        self.tables = tables
+        # Also the newest facts are read from the table.
+        known = KnownFacts(tables, first_batch=0, room_bytes=BYTES_KEPT if settle_at is None else 0)
+        self.judging = Judging(known, rules, settle_at=settle_at)
+
+    def read(self, batch: Batch) -> dict[str, Any]:
+        """The totals after a batch, but what only it changed."""
+        known, retirements = books(self.books.batch + 1, batch.at_us, batch.watermark_us), self.books.retirements
+        self.books = type(known)(**{**known.__dict__, "retirements": retirements})
+        about = {"batch": self.books.batch, "lookup_us": batch.at_us, "epoch": epoch_of(batch.at_us, RETENTION_US)}
+        told = facts(*[{**row, **about} for row in batch.rows])
+        self._append(pa.concat_tables([told, frontier_rows(self.books, None, RETENTION_US)]))
+        now = clock(batch.at_us, batch.watermark_us)
+        retired = tuple((one.at_us, one.horizon_us) for one in retirements)
+        now = type(now)(**{**now.__dict__, "inputs_us": batch.inputs_us, "retired": retired})
+        sums = self.judging.absorb(told, now, batch.places)
+        return {field.name: getattr(sums, field.name) for field in fields(Sums) if field.name != "changed"}
+
+    def retires(self) -> bool:
+        """Whether an epoch has become old enough."""
+        return retiring.last_droppable(self.books, RETENTION_US) > self.retired.through_epoch
+
+
+class World:
+    """Batches of a random pipeline: most windows are new, some are old."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = Random(seed)
+        rng = self.rng
+        size = MINUTE_US
+        self.oracle = TumblingWindow.of(size) if rng.random() < 0.5 else SlidingWindow.of(3 * size, slide=size)
+        self.rules = Rules(
+            oracle=self.oracle,
+            overdue_after_us=size // 4,
+            missing_after_us=size // 2,
+            collapse=rng.random() < 0.3,
+            drops_late=rng.random() < 0.4,
+            tells_unconsumed=rng.random() < 0.3,
+            several_inputs=rng.random() < 0.4,
+        )
+        self.at_us, self.watermark_us, self.inputs_us, self.offset = START_US, 0, 0, 0
+
+    def batch(self) -> Batch:
+        """The next one."""
+        rng = self.rng
+        self.at_us += rng.choice(
+            (1, 1_000_000, 30_000_000, rng.choice((MINUTE_US, RETENTION_US // 6, RETENTION_US // 3)))
+        )
+        now_us = self.at_us - START_US
+        self.watermark_us = max(self.watermark_us, now_us - rng.choice((0, MINUTE_US, 5 * MINUTE_US)))
+        self.inputs_us = max(self.inputs_us, self.at_us - rng.choice((0, 0, 0, 1, MINUTE_US)))
+        rows = [row for _ in range(rng.randint(0, 4)) for row in self._rows(now_us // MINUTE_US)]
+        places = {}
+        if self.rules.tells_unconsumed:
+            behind = rng.choice((0, 0, 3)) if rng.random() < 0.9 else rng.randint(0, self.offset)
+            places["input", 0] = PlaceOffsets(committed_offset=max(0, self.offset - behind))
+        return Batch(self.at_us, self.watermark_us, self.inputs_us, rows, places)
+
+    def _rows(self, newest: int) -> list[dict[str, Any]]:
+        rng, rows = self.rng, []
+        window, key = newest - rng.randint(0, 3 if rng.random() < 0.6 else 40), rng.choice(KEYS)
+        ids = [
+            10 * (window % 1000) + n + 1_000_000 * KEYS.index(key)
+            for n in sorted(rng.sample(range(1, 5), rng.randint(1, 3)))
+        ]
+        for side in rng.choice(SIDES):
+            row = fact(side, ids, batch=0, lookup_us=0, window_us=window * MINUTE_US, key=key)
+            first, self.offset = self.offset, self.offset + len(ids)
+            row |= {"first_offset": first, "last_offset": first + len(ids) - 1}
+            if side == "output":
+                row["results"] = [{"offset": first, "time_us": 0, "ids": ids, "text_ids": []}]
+            else:
+                row["ids"] = [{"id": id_, "offset": first + n} for n, id_ in enumerate(ids)]
+            if side == "input":
+                time_us = np.array([window * MINUTE_US], dtype=np.int64)
+                row["reach_us"] = int(self.oracle.reaches_us(time_us, rng.choice((0, 5 * MINUTE_US)))[0])
+                row["topic"] = rng.choice(("input", "again")) if self.rules.several_inputs else "input"
+            rows.append(row)
+        return rows
+
+
+def differences(seed: int, stays: WorldRun, leaves: WorldRun, world: World, *, retires: bool) -> list[str]:
+    """Every total in which the two differ, step by step; the first step that has one ends it."""
+    for step in range(world.rng.randint(15, 40)):
+        batch = world.batch()
+        one, other = stays.read(batch), leaves.read(batch)
+        odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+        if odd:
+            return [f"seed {seed} step {step}: all stay, they leave: {odd}"]
+        if retires and stays.retires():
+            stays.retire()
+            leaves.retire()
+    return []
+
+
+@pytest.fixture
+def recalled(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many cells came back, each time that some did."""
+    found: list[int] = []
+    judge_settled = Judging.judge_settled
+
+    def counted(self: Judging, *arguments: Any) -> None:
+        found.append(len(self.cells))
+        judge_settled(self, *arguments)
+
+    monkeypatch.setattr(Judging, "judge_settled", counted)
+    return found
+
+
+def test_cells_that_come_back_are_those_that_left(recalled: list[int]) -> None:
+    found = []
+    for seed in range(WORLDS):
+        world = World(seed)
+        runs = [WorldRun(MemoryTables(), world.rules, settle_at) for settle_at in (None, 1)]
+        found += differences(seed, runs[0], runs[1], world, retires=False)
+    assert found == []
+    assert sum(recalled) > WORLDS
+
+
+def test_retention_takes_settled_cells_with_the_others(recalled: list[int], tmp_path: Path) -> None:
+    found, retired = [], 0
+    for seed in range(WORLDS_WITH_RETENTION):
+        world = World(1_000 + seed)
+        folders = [tmp_path / f"{seed}-{n}" for n in range(2)]
+        runs = [WorldRun(StateTables(folder), world.rules, at) for folder, at in zip(folders, (None, 1), strict=True)]
+        found += differences(seed, runs[0], runs[1], world, retires=True)
+        retired += runs[1].retired.sums.cells_seen
+    assert found == []
+    assert retired > WORLDS_WITH_RETENTION
+    assert recalled

@@ -1,0 +1,116 @@
+"""A condition on one field of an event: by the rule on one value, and by Arrow on a column, which must agree.
+
+`validator.codecs.one_record` finds the value and makes a text of it. What a column does not decide with certainty is
+said to be unknown: its record is left to the rule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from validator.model.arrays import Bools, Ints
+
+_LARGEST: Final = 2**63 - 1
+_SMALLEST: Final = -(2**63)
+_SAFE: Final = 1e300
+"""A double of less than that, and of more than its inverse, is of a number that the rule takes."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """Holds for a field at ``path`` whose canonical text is ``one_of`` some; or, where these are none, which is a
+    number from ``at_least`` on and ``below`` another."""
+
+    path: str
+    one_of: frozenset[str] = frozenset()
+    at_least: Decimal | None = None
+    below: Decimal | None = None
+
+    @property
+    def of_numbers(self) -> bool:
+        """Whether the field must be a number."""
+        return not self.one_of
+
+    def holds(self, text: str) -> bool:
+        """Whether it does for a value of this canonical text, which is that of a number where it must be one."""
+        if not self.of_numbers:
+            return text in self.one_of
+        number = Decimal(text)
+        return (self.at_least is None or number >= self.at_least) and (self.below is None or number < self.below)
+
+    def holds_in(self, column: pa.Array, integers: Callable[[pa.Array], tuple[Ints, Bools]]) -> tuple[Bools, Bools]:
+        """Of each value whether it holds, and whether that is certain. ``integers``: of a column, its canonical
+        integers of 64 bits, and where they are."""
+        if pa.types.is_floating(column.type):
+            return self._in_doubles(column)
+        if not self.of_numbers:
+            return self._among(column)
+        if pa.types.is_boolean(column.type):
+            return np.zeros(len(column), dtype=np.bool_), np.zeros(len(column), dtype=np.bool_)
+        found, known = integers(column)
+        holds = np.ones(len(found), dtype=np.bool_)
+        if self.at_least is not None:
+            holds &= _from_on(found, math.ceil(self.at_least))
+        if self.below is not None:
+            holds &= ~_from_on(found, math.ceil(self.below))
+        return holds, known
+
+    def _among(self, column: pa.Array) -> tuple[Bools, Bools]:
+        if pa.types.is_integer(column.type):
+            wanted = pa.array([number for text in self.one_of for number in _integer(text)], column.type)
+        else:
+            column = column.cast(pa.string())
+            wanted = pa.array(sorted(self.one_of), pa.string())
+        holds = pc.is_in(column, value_set=wanted)
+        return np.asarray(holds.to_numpy(zero_copy_only=False), dtype=np.bool_), _valid(column)
+
+    def _in_doubles(self, column: pa.Array) -> tuple[Bools, Bools]:
+        """A number that is not the double of a bound lies on the side of it on which its own double does."""
+        values = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
+        size = np.abs(values)
+        certain = _valid(column) & (size < _SAFE) & (size > 1 / _SAFE)
+        if not self.of_numbers:
+            return np.zeros(len(values), dtype=np.bool_), certain & ~np.isin(values, list(map(_double, self.one_of)))
+        holds = np.ones(len(values), dtype=np.bool_)
+        if self.at_least is not None:
+            holds &= values > float(self.at_least)
+            certain &= values != float(self.at_least)
+        if self.below is not None:
+            holds &= values < float(self.below)
+            certain &= values != float(self.below)
+        return holds, certain
+
+
+def _valid(column: pa.Array) -> Bools:
+    return np.asarray(column.is_valid().to_numpy(zero_copy_only=False), dtype=np.bool_)
+
+
+def _from_on(numbers: Ints, bound: int) -> Bools:
+    if bound > _LARGEST:
+        return np.zeros(len(numbers), dtype=np.bool_)
+    holds: Bools = numbers >= max(bound, _SMALLEST)
+    return holds
+
+
+def _integer(text: str) -> tuple[int, ...]:
+    """The integer of 64 bits of which it is the canonical text, if it is."""
+    try:
+        number = int(text)
+    except ValueError:
+        return ()
+    return (number,) if str(number) == text and _SMALLEST <= number <= _LARGEST else ()
+
+
+def _double(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        return math.nan

@@ -1,0 +1,62 @@
+"""The kinds of oracle that are built: the concrete classes in the files of this package."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from typing import Final, get_args
+
+from validator import oracles
+from validator.oracles.seam import Oracle
+from validator.settings.built import COMBINATIONS, NOT_BUILT
+
+PLANNED: Final = frozenset(
+    {
+        "passthrough",
+        "filter",
+        "map",
+        "sample",
+        "tumbling_window",
+        "sliding_window",
+        "session_window",
+        "windowed_join",
+        "interval_join",
+        "running_aggregate",
+        "distinct",
+        "rule_match",
+        "reachability",
+    }
+)
+"""What the contract promises; those that are not built are refused by name."""
+
+
+@functools.cache
+def built() -> dict[str, type[Oracle]]:
+    """Kind -> its class, by name. A class may stand for several kinds."""
+    found: dict[str, type[Oracle]] = {}
+    for module in pkgutil.iter_modules(oracles.__path__, f"{oracles.__name__}."):
+        for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if issubclass(one, Oracle) and not inspect.isabstract(one) and one.__module__ == module.name:
+                found |= dict.fromkeys(get_args(one.model_fields["kind"].annotation), one)
+    return dict(sorted(found.items()))
+
+
+def unbuilt() -> frozenset[str]:
+    """The planned kinds without a class."""
+    return PLANNED - built().keys()
+
+
+def refusals() -> dict[str, str]:
+    """Setting -> what of it is refused, as Markdown: all that the contract promises and this version does not do."""
+    found = {"oracle.kind": ", ".join(f"`{kind}`" for kind in sorted(unbuilt()))}
+    found |= {
+        setting: "any" if "*" in values else ", ".join(f"`{value}`" for value in sorted(values))
+        for setting, values in NOT_BUILT.items()
+    }
+    of_oracles = (entry for one in built().values() for entry in one.refuses)
+    for entry in dict.fromkeys((*COMBINATIONS, *of_oracles)):
+        for setting in entry.settings:
+            found[setting] = "; ".join(filter(None, (found.get(setting), entry.refused)))
+    return found

@@ -1,0 +1,205 @@
+"""Passthrough, map and filter: without a window, each event owes one result, with its id, its key and its time.
+
+The cell of an event is its key in the bucket of event time that holds its time; buckets lie side by side from the epoch
+on. A result names its event's time, not the bucket. Source: SEMANTICS section 1 ("without a window: an event-time
+bucket"), docs/oracles/passthrough.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from decimal import Decimal, InvalidOperation
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Self
+
+import numpy as np
+from pydantic import BeforeValidator, Field, PlainSerializer, WithJsonSchema, field_validator, model_validator
+
+from validator.codecs.conditions import Condition
+from validator.codecs.one_record import canonical
+from validator.oracles.seam import Assigned, Ints, Oracle
+from validator.settings.durations import PositiveDuration, format_duration
+from validator.settings.errors import broken_rule, broken_rule_at
+from validator.settings.fields import Frozen, check_path
+
+if TYPE_CHECKING:
+    from validator.settings.topics import Input, Late, Output
+
+BUCKET_US: Final = 10_000_000
+_UNITS_US: Final = {"s": 1_000_000, "ms": 1_000}
+
+
+class Passthrough(Oracle):
+    """Each event owes exactly one result; `map` is the same where the payload changes."""
+
+    kind: Literal["passthrough", "map"]
+    """A result for each event."""
+
+    noun: ClassVar[str] = "bucket from"
+    bucket: PositiveDuration = BUCKET_US
+    """Events are judged by key and bucket of event time, so long each; a whole multiple of the units of times."""
+
+    result_time: ClassVar[Literal["window_start", "event_time"]] = "event_time"
+
+    @property
+    def grid_us(self) -> int:
+        """Distance of neighbouring buckets."""
+        return self.bucket
+
+    @property
+    def span_us(self) -> int:
+        """The length of a bucket."""
+        return self.bucket
+
+    def assigned(self, event_times_us: Ints) -> Assigned:
+        """Each event belongs to the bucket that holds its time."""
+        return Assigned(None, self._floor(event_times_us))
+
+    def starts_of_results(self, named_us: Ints) -> Ints:
+        """A result names the time of its event."""
+        return self._floor(named_us)
+
+    def ends_us(self, starts_us: Ints) -> Ints:
+        """Starts are at most 2^62 (docs/ARCHITECTURE.md), so that no end wraps."""
+        return starts_us + self.bucket
+
+    def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
+        """Ends lie on the grid of the starts."""
+        return self._floor(event_times_us - slack_us)
+
+    def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
+        """What is near the end of time must not wrap to before its begin."""
+        latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.bucket) + (self.bucket - 1)
+        return self._floor(latest - slack_us)
+
+    def check(
+        self,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+        set_aside: Iterable[tuple[str, Late]],
+        *,
+        drops_late: bool,
+    ) -> None:
+        """As every oracle; and a time that a result has in a coarse unit must stay in the bucket of its event."""
+        super().check(inputs, outputs, set_aside, drops_late=drops_late)
+        for i, output in enumerate(outputs):
+            at = output.fields.event_time
+            unit = "ms" if at is not None and at.path == "$timestamp" else at.unit if at is not None else None
+            if self.bucket % _UNITS_US.get(unit or "", 1):
+                problem = f"{format_duration(self.bucket)} is no multiple of the unit of outputs[{i}].fields.event_time"
+                raise broken_rule_at("oracle.bucket", problem, f"write a whole number of {unit}")
+
+    def _floor(self, instants_us: Ints) -> Ints:
+        return instants_us - instants_us % self.bucket
+
+
+def _scalars(value: Any) -> Any:
+    if not isinstance(value, (list, tuple)):
+        raise broken_rule("it is no list", "write a list of values, as in [paid, refunded]")
+    return tuple(_text(item) for item in value)
+
+
+def _text(item: Any) -> str:
+    if not isinstance(item, (str, int, float)):
+        shown = "an empty value" if item is None else f"a {type(item).__name__}"
+        raise broken_rule(f"{shown} is no scalar", "write texts, numbers, true or false")
+    try:
+        return canonical(item)
+    except ValueError as error:
+        raise broken_rule(f"{item!r} {error}", "write it as JSON has it") from None
+
+
+def _number(value: Any) -> Decimal:
+    mend = "write a number, as in 10 or 0.5"
+    if isinstance(value, bool) or not isinstance(value, (str, int, float, Decimal)):
+        raise broken_rule(f"{value!r} is no number" if isinstance(value, bool) else "it is no number", mend)
+    try:
+        number = Decimal(str(value))
+    except InvalidOperation:
+        raise broken_rule(f"{value!r} is no number", mend) from None
+    if not number.is_finite() or math.fabs(number.adjusted()) > _EXPONENT_MOST:
+        raise broken_rule(f"{value!r} is no number that a record can be compared with", mend)
+    return number
+
+
+_EXPONENT_MOST: Final = 300
+_Number = Annotated[
+    Decimal,
+    BeforeValidator(_number),
+    PlainSerializer(str, return_type=str, when_used="json"),
+    WithJsonSchema({"anyOf": [{"type": "number"}, {"type": "string"}]}),
+]
+
+
+class Where(Frozen):
+    """What a field of an event must be, so that a result is owed for it: one of some values, or within bounds."""
+
+    path: str
+    """Names joined by dots, into the value; or `$key` or `$header.NAME`. An event without the field is undecodable."""
+    one_of: Annotated[
+        tuple[str, ...] | None,
+        BeforeValidator(_scalars),
+        WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}),
+    ] = None
+    """The values for which it holds; a number and its text are the same, as in keys."""
+    at_least: _Number | None = None
+    """The least number for which it holds; a field that is no number is undecodable."""
+    below: _Number | None = None
+    """The number from which on it does not hold."""
+
+    @field_validator("path")
+    @classmethod
+    def _is_scalar(cls, path: str) -> str:
+        if path in ("$timestamp", "$offset", "$partition"):
+            raise broken_rule(f"{path} is no property of an event", "name a field of the value, $key or $header.NAME")
+        return check_path(path)
+
+    @model_validator(mode="after")
+    def _one_form(self) -> Self:
+        bounds = [name for name in ("at_least", "below") if getattr(self, name) is not None]
+        if self.one_of is not None and bounds:
+            raise broken_rule_at(bounds[0], "one_of is there already", "leave one of the two out")
+        if self.one_of is None and not bounds:
+            raise broken_rule_at("one_of", "it is missing", "write one_of, at_least or below")
+        if self.one_of == ():
+            raise broken_rule_at("one_of", "it is empty", "give at least one entry")
+        if self.at_least is not None and self.below is not None and self.below <= self.at_least:
+            raise broken_rule_at("below", f"{self.below} is not above at_least {self.at_least}", "raise it")
+        return self
+
+
+class Filter(Passthrough):
+    """Each event for which the condition holds owes exactly one result; the others owe none."""
+
+    kind: Literal["filter"]  # type: ignore[assignment]
+    """A result for some events."""
+    where: Annotated[Where, Field()]
+    """Which events pass."""
+
+    @property
+    def condition(self) -> Condition:
+        """What `where` says."""
+        where = self.where
+        return Condition(where.path, frozenset(where.one_of or ()), where.at_least, where.below)
+
+    def check(
+        self,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+        set_aside: Iterable[tuple[str, Late]],
+        *,
+        drops_late: bool,
+    ) -> None:
+        """As passthrough; and the field of the condition is a scalar beside those of an event."""
+        super().check(inputs, outputs, set_aside, drops_late=drops_late)
+        path = self.where.path
+        for i, entry in enumerate(inputs):
+            others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
+            for name, fields in others.items():
+                for other in (field.path for field in fields):
+                    if path.startswith(other + ".") or (other.startswith(path + ".") and not path.startswith("$")):
+                        of_input = f"the {name} of inputs[{i}]"
+                        is_inside = f"{path} is inside {other}, which is {of_input}"
+                        holds = f"{other}, which is {of_input}, is inside {path}"
+                        problem = is_inside if path.startswith(other + ".") else holds
+                        raise broken_rule_at("oracle.where.path", problem, "name a field that is a single value")

@@ -1,0 +1,111 @@
+"""The running aggregate: an answer per key over all of its events so far, without a window.
+
+Source: SEMANTICS section 2, `emission`; docs/oracles/running_aggregate.md. Every event must be in a result of its key.
+A cell is one id of one key, so that each event is due by itself, once the watermark has passed its time. What a result
+says of a key is said of each id that it lists (`validator.reconcile.by_id`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+
+import numpy as np
+
+from validator.model.arrays import ABSENT
+from validator.oracles.seam import Assigned, Ints, Oracle, Reads
+from validator.settings.built import Combination
+from validator.settings.errors import broken_rule_at
+
+if TYPE_CHECKING:
+    from validator.settings.topics import Input, Late, Output
+
+MIXED_EMISSIONS: Final = Combination(
+    ("outputs.emission",),
+    "`cumulative` for some of several outputs",
+    "outputs of which only some are cumulative are not built yet",
+)
+DROP_WITHOUT_WINDOWS: Final = Combination(
+    ("timing.late_policy",),
+    "`drop` with `running_aggregate`",
+    "late policy drop is not built without windows, where nothing closes",
+)
+
+
+class RunningAggregate(Oracle):
+    """An answer per key over all of its events so far, without windows; each event belongs in a result of its key."""
+
+    kind: Literal["running_aggregate"]
+    """A key without windows."""
+
+    refuses: ClassVar[tuple[Combination, ...]] = (MIXED_EMISSIONS, DROP_WITHOUT_WINDOWS)
+    noun: ClassVar[str] = "running aggregate of its key"
+    by_id: ClassVar[bool] = True
+    ends_are_known: ClassVar[bool] = False
+    result_time: ClassVar[Literal["window_start", "event_time"] | None] = None
+
+    @classmethod
+    def of(cls, *, replaces: bool = False) -> Self:
+        """One that is not read from a file. ``replaces``: emission `cumulative`."""
+        return cls.model_construct(kind="running_aggregate").reading(Reads(replaces=replaces))
+
+    @property
+    def grid_us(self) -> int:
+        """There is one place only."""
+        return 1
+
+    @property
+    def span_us(self) -> int:
+        """From an event to the first instant after it."""
+        return 1
+
+    @property
+    def ends_after_us(self) -> int | None:
+        """An event is due once the watermark has passed its time."""
+        return 1
+
+    def assigned(self, event_times_us: Ints) -> Assigned:
+        """No window."""
+        return Assigned(None, np.full_like(event_times_us, ABSENT))
+
+    def starts_of_results(self, named_us: Ints) -> Ints:
+        """Results name no window."""
+        return named_us
+
+    def ends_us(self, starts_us: Ints) -> Ints:
+        """Where no event is known, there is nothing to wait for."""
+        return np.full_like(starts_us, ABSENT)
+
+    def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
+        """Lateness is no excuse here (`check`), so that nothing rests on it."""
+        del slack_us
+        return np.zeros_like(event_times_us)
+
+    def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
+        """As `reaches_us`."""
+        return self.reaches_us(starts_us, slack_us)
+
+    def check_times(self, outputs: Sequence[Output]) -> None:
+        """Refuse what cannot be read as cumulative, too."""
+        super().check_times(outputs)
+        for i, output in enumerate(outputs):
+            place = f"outputs[{i}]"
+            if output.emission == "cumulative" and output.evidence == "id":
+                problem = "with emission cumulative each result would replace the ids before it"
+                raise broken_rule_at(f"{place}.evidence", problem, "use ids, or emission final")
+            if (output.emission == "cumulative") != (outputs[0].emission == "cumulative"):
+                mend = "give every output the same emission"
+                raise broken_rule_at(f"{place}.emission", MIXED_EMISSIONS.problem, mend)
+
+    def check(
+        self,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+        set_aside: Iterable[tuple[str, Late]],
+        *,
+        drops_late: bool,
+    ) -> None:
+        """Refuse late policy `drop` too."""
+        super().check(inputs, outputs, set_aside, drops_late=drops_late)
+        if drops_late:
+            raise broken_rule_at("timing.late_policy", DROP_WITHOUT_WINDOWS.problem, "write report")

@@ -1,0 +1,114 @@
+"""The session window: the events of a key without a pause longer than the gap, and the session's end a gap after them.
+
+Source: Flink's `EventTimeSessionWindows`. An event at t opens [t, t + gap), and the windows of a key merge where they
+touch or overlap (`TimeWindow.intersects`): two events are in one session where their times differ by the gap or less.
+
+A fact is of a *slot*: the events of one key within [k * gap, (k + 1) * gap), which are surely of one session.
+Neighbouring slots of a key become one cell once their nearest events are at most a gap apart
+(`validator.reconcile.cells`). A result is of the session in whose slots its start lies. Membership decides: which ids
+are in the results of a session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, ClassVar, Final, Literal, Self
+
+from validator.oracles.seam import Assigned, Ints, Oracle
+from validator.settings.built import Combination
+from validator.settings.durations import PositiveDuration
+from validator.settings.errors import broken_rule_at
+
+if TYPE_CHECKING:
+    from validator.settings.topics import Input, Late, Output
+
+DROP_IN_SESSIONS: Final = Combination(
+    ("timing.late_policy",),
+    "`drop` with `session_window`",
+    "late policy drop is not built for sessions, whose ends move",
+)
+
+
+class SessionWindow(Oracle):
+    """Sessions per key: events whose times differ by at most `gap` are in one, and so are all between them."""
+
+    kind: Literal["session_window"]
+    """Windows that pauses end."""
+    gap: PositiveDuration
+    """The longest pause within a session; a session ends so long after its last event."""
+
+    refuses: ClassVar[tuple[Combination, ...]] = (DROP_IN_SESSIONS,)
+    noun: ClassVar[str] = "session that holds"
+    hidden_inputs_lose: ClassVar[bool] = True
+    ends_are_known: ClassVar[bool] = False
+
+    @classmethod
+    def of(cls, gap_us: int) -> Self:
+        """Sessions by numbers, not read from a file."""
+        return cls.model_construct(kind="session_window", gap=gap_us)
+
+    @property
+    def grid_us(self) -> int:
+        """The length of a slot."""
+        return self.gap
+
+    @property
+    def span_us(self) -> int:
+        """From the last event of a session to its end."""
+        return self.gap
+
+    @property
+    def ends_after_us(self) -> int | None:
+        """A session ends a gap after its last event."""
+        return self.gap
+
+    @property
+    def merging_gap_us(self) -> int | None:
+        """Slots become one session."""
+        return self.gap
+
+    @property
+    def scope_margin_us(self) -> int:
+        """A session that begins later than this after the horizon has no event before it."""
+        return self.gap + 1
+
+    @property
+    def explained_by_one(self) -> int | None:
+        """An event that cannot be read may make one session of two."""
+        return None
+
+    def assigned(self, event_times_us: Ints) -> Assigned:
+        """The slot of each event."""
+        return Assigned(None, self._floor(event_times_us))
+
+    def starts_of_results(self, named_us: Ints) -> Ints:
+        """The slot of the start of each result's session."""
+        return self._floor(named_us)
+
+    def ends_us(self, starts_us: Ints) -> Ints:
+        """Where no event is known yet. Events put the end of their session off."""
+        return starts_us + self.gap
+
+    def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
+        """Of nothing but whole slots: lateness is no excuse here (`check`), so that nothing rests on it."""
+        return self._floor(event_times_us - slack_us)
+
+    def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
+        """As `reaches_us`."""
+        return self._floor(starts_us + (self.gap - 1) - slack_us)
+
+    def check(
+        self,
+        inputs: Sequence[Input],
+        outputs: Sequence[Output],
+        set_aside: Iterable[tuple[str, Late]],
+        *,
+        drops_late: bool,
+    ) -> None:
+        """Refuse late policy `drop` too."""
+        super().check(inputs, outputs, set_aside, drops_late=drops_late)
+        if drops_late:
+            raise broken_rule_at("timing.late_policy", DROP_IN_SESSIONS.problem, "write report")
+
+    def _floor(self, instants_us: Ints) -> Ints:
+        return instants_us - instants_us % self.gap

@@ -1,0 +1,65 @@
+"""The sliding (hopping) window: each event contributes to every window of its key that holds its time.
+
+Source: SEMANTICS section 2; assignment as in Flink's `SlidingEventTimeWindows.assignWindows`. Where the size is no
+multiple of the slide, an event is in as many windows as its place on the grid gives.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, Self
+
+import numpy as np
+from pydantic import model_validator
+
+from validator.oracles.seam import Assigned, Ints
+from validator.oracles.windows import Windows
+from validator.settings.durations import PositiveDuration, format_duration
+from validator.settings.errors import broken_rule_at
+
+WINDOWS_MOST: Final = 1_000
+"""Windows that one event may be in: each of them is a contribution, which is stored and judged."""
+
+
+class SlidingWindow(Windows):
+    """Windows of one size that start every `slide`; each event belongs in all that hold its event time, per key."""
+
+    kind: Literal["sliding_window"]
+    """Windows that overlap."""
+    slide: PositiveDuration
+    """Distance of the starts of neighbouring windows; at most `size`."""
+
+    @model_validator(mode="after")
+    def _overlaps(self) -> Self:
+        if self.slide > self.size:
+            problem = f"{format_duration(self.slide)} is above the size: events between two windows would be in none"
+            raise broken_rule_at("slide", problem, f"write at most {format_duration(self.size)}")
+        if self.offset >= self.slide:
+            problem = f"{format_duration(self.offset)} is not below the slide"
+            raise broken_rule_at("offset", problem, f"write an offset below {format_duration(self.slide)}")
+        if self.size > WINDOWS_MOST * self.slide:
+            problem = f"an event would be in {-(-self.size // self.slide):,} windows"
+            raise broken_rule_at("slide", problem, f"write a slide that gives at most {WINDOWS_MOST:,}")
+        return self
+
+    @property
+    def grid_us(self) -> int:
+        """Distance of neighbouring starts."""
+        return self.slide
+
+    @property
+    def cells_most(self) -> int:
+        """Windows that hold one instant."""
+        return -(-self.size // self.slide)
+
+    @property
+    def explained_by_one(self) -> int | None:
+        """An event is in at most so many windows."""
+        return self.cells_most
+
+    def assigned(self, event_times_us: Ints) -> Assigned:
+        """The windows that start after ``event time - size``, the latest first."""
+        inside = self._inside(event_times_us)
+        latest = self._floor(inside, self.offset)
+        starts = latest[:, None] - np.arange(self.cells_most, dtype=np.int64) * self.slide
+        holds = starts > (inside - self.size)[:, None]
+        return Assigned(np.flatnonzero(holds) // self.cells_most, starts[holds])

@@ -1,0 +1,110 @@
+"""Event-time windows on a grid: the arithmetic that tumbling and sliding windows and the windowed join share.
+
+Boundaries as in Flink's `TimeWindow.getWindowStartWithOffset`, for times before 1970 too.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar, Final, Literal, Self, get_args
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+import numpy as np
+from pydantic import field_validator, model_validator
+
+from validator.oracles.seam import Assigned, Ints, Oracle
+from validator.settings.built import Combination
+from validator.settings.durations import Duration, PositiveDuration, format_duration
+from validator.settings.errors import broken_rule, broken_rule_at
+
+UTC_NAMES: Final = frozenset({"UTC", "Etc/UTC", "Etc/GMT", "GMT", "Zulu"})
+
+LOCAL_TIME: Final = Combination(
+    ("oracle.time_zone",), "every zone but UTC", "windows aligned to local time are not built yet"
+)
+
+
+class Windows(Oracle):
+    """Windows ``[start, start + size)`` that start at ``offset + k * grid`` (closed left), per key.
+
+    With ``closed: right`` a window is ``(start, end]``, as Storm's: an event at a boundary belongs to the window
+    before.
+    """
+
+    size: PositiveDuration
+    """Length of a window."""
+    offset: Duration = 0
+    """Shift of the windows' start from the epoch (in `time_zone`); below `size`."""
+    time_zone: str = "UTC"
+    """IANA name of the zone whose local time the windows are aligned to."""
+    closed: Literal["left", "right"] = "left"
+    """The end that belongs to the window: `left` is [start, end), `right` is (start, end]."""
+
+    refuses: ClassVar[tuple[Combination, ...]] = (LOCAL_TIME,)
+
+    @classmethod
+    def of(cls, size_us: int, offset_us: int = 0, **others: Any) -> Self:
+        """Windows by numbers, not read from a file."""
+        [kind] = get_args(cls.model_fields["kind"].annotation)
+        return cls.model_construct(kind=kind, size=size_us, offset=offset_us, **others)
+
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, name: str) -> str:
+        try:
+            ZoneInfo(name)
+        except (ZoneInfoNotFoundError, ValueError, OSError):
+            raise broken_rule(f"{name!r} is no known time zone", "write an IANA name such as Europe/Berlin") from None
+        return name
+
+    @model_validator(mode="after")
+    def _sane(self) -> Self:
+        if self.offset >= self.size:
+            mend = f"write an offset below {format_duration(self.size)}"
+            raise broken_rule_at("offset", f"{format_duration(self.offset)} is not below the size", mend)
+        if self.time_zone not in UTC_NAMES:
+            mend = "write UTC, with an offset where the windows are shifted by a constant"
+            raise broken_rule_at("time_zone", LOCAL_TIME.problem, mend)
+        return self
+
+    @property
+    def rounding(self) -> Literal["down", "up"]:
+        """With `closed: right` a boundary belongs to the window before."""
+        return "up" if self.closed == "right" else "down"
+
+    @property
+    def grid_us(self) -> int:
+        """Distance of neighbouring starts."""
+        return self.size
+
+    @property
+    def span_us(self) -> int:
+        """The length of a window."""
+        return self.size
+
+    @property
+    def result_span_us(self) -> int | None:
+        """A result names one window."""
+        return self.size
+
+    def assigned(self, event_times_us: Ints) -> Assigned:
+        """Each event belongs to the window that holds its time."""
+        return Assigned(None, self._floor(self._inside(event_times_us), self.offset))
+
+    def ends_us(self, starts_us: Ints) -> Ints:
+        """What is near the end of time must not wrap to before its begin."""
+        return np.minimum(starts_us, np.iinfo(np.int64).max - self.size) + self.size
+
+    def reaches_us(self, event_times_us: Ints, slack_us: int) -> Ints:
+        """Ends lie on the grid of the starts, shifted by the size."""
+        return self._floor(self._inside(event_times_us) - slack_us, self.offset + self.size)
+
+    def latest_reaches_us(self, starts_us: Ints, slack_us: int) -> Ints:
+        """What is near the end of time must not wrap to before its begin."""
+        latest = np.minimum(starts_us, np.iinfo(np.int64).max - self.size) + (self.size - 1)
+        return self._floor(latest - slack_us, self.offset + self.size)
+
+    def _inside(self, event_times_us: Ints) -> Ints:
+        return event_times_us - 1 if self.closed == "right" else event_times_us
+
+    def _floor(self, instants_us: Ints, origin_us: int) -> Ints:
+        return instants_us - (instants_us - origin_us) % self.grid_us

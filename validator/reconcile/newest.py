@@ -1,0 +1,179 @@
+"""Which results count where the newest of a key replaces the earlier ones (emission `cumulative`).
+
+A fold of facts, as all of `validator.reconcile.cells`: what an id's cell holds is the newest result that lists the id,
+and what its key's row holds is the newest result of the key. The id counts while both are the same result. The fold is
+a maximum over offsets, and so does not depend on the order in which facts come, nor on how they are cut into batches.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+import numpy as np
+import pyarrow as pa
+
+from validator.model.arrays import ABSENT, Bools, Ints, ints, whole
+from validator.reconcile.by_id import OF_KEY, keys_of_cells
+
+if TYPE_CHECKING:
+    from validator.reconcile.cells import Cells
+
+PARTS: Final = ("count", "a", "b")
+
+COLUMNS: Final = (
+    *(f"listed_{name}" for name in ("batch", "offset", *PARTS)),
+    *("withdrawn_us", "of_key", "newest_batch", "newest_offset", "first_place", "last_place"),
+)
+"""Columns of cells. ``listed_*``: the newest result that lists the id, and what it says of it. ``withdrawn_us``: lookup
+instant of the batch with the first later result of its key, which does not list it; absent where there is none.
+``of_key``: row of its key. Of the row of a key: batch and offset of its newest result, and the least and the greatest
+number of a partition with results of it."""
+
+MINIMA: Final = ("first_place",)
+COUNTS: Final = ("listed_count", "listed_a", "listed_b")
+_PARTITIONS: Final = 2**20
+"""More than a topic has."""
+
+
+class Newest:
+    """The newest results of the keys of ``cells``. Of two results the one of the later batch is newer, of one batch
+    that with the higher offset: a topic that was made again has the offsets of before once more."""
+
+    def __init__(self, cells: Cells) -> None:
+        self._cells = cells
+        self._topics: dict[str, int] = {}
+        # Results since `settle`: row of the key, batch, offset, and lookup instant.
+        self._read: list[tuple[Ints, ...]] = []
+
+    def take(self, rows: Ints, facts: pa.Table) -> None:
+        """Fold in facts of outputs; ``rows``: their cells."""
+        cells = self._cells
+        of_key = cells["window_start_us"][rows] == OF_KEY
+        batches, offsets = ints(facts["batch"]), ints(facts["last_offset"])
+        at = np.flatnonzero(of_key)
+        places = self._places(facts)[at]
+        np.minimum.at(cells["first_place"], rows[at], places)
+        np.maximum.at(cells["last_place"], rows[at], places)
+        self._read.append((rows[at], batches[at], offsets[at], ints(facts["lookup_us"])[at]))
+        at = at[_last_of_each(rows[at], batches[at], offsets[at])]
+        at = at[self._is_newer(rows[at], batches[at], offsets[at], "newest")]
+        cells["newest_batch"][rows[at]], cells["newest_offset"][rows[at]] = batches[at], offsets[at]
+        counts = ints(facts["contributions"], 0)
+        at = np.flatnonzero(~of_key)
+        at = at[_last_of_each(rows[at], batches[at], offsets[at], counts[at])]
+        at = at[self._is_newer(rows[at], batches[at], offsets[at], "listed", counts[at])]
+        cells["listed_batch"][rows[at]], cells["listed_offset"][rows[at]] = batches[at], offsets[at]
+        for part, name in zip(PARTS, ("contributions", "hash_a", "hash_b"), strict=True):
+            cells[f"listed_{part}"][rows[at]] = ints(facts[name], 0)[at]
+        cells["withdrawn_us"][rows[at]] = ABSENT
+
+    def adopt(self, rows: Ints) -> None:
+        """Give the cells among ``rows`` that are new the rows of their keys."""
+        cells = self._cells
+        rows = rows[(cells["window_start_us"][rows] != OF_KEY) & (cells["of_key"][rows] == ABSENT)]
+        if len(rows):
+            new = np.zeros(len(cells), dtype=np.bool_)
+            new[rows] = True
+            ids = np.flatnonzero(new)
+            keys = keys_of_cells(cells.keys(ids)).dictionary_encode()
+            starts = np.full(len(keys.dictionary), OF_KEY, dtype=np.int64)
+            found = cells.rows_of(starts, keys.dictionary, adding=True)[ints(keys.indices)]
+            cells["of_key"][ids] = found
+
+    def settle(self) -> None:
+        """Count what the newest results say, once all facts that are known are folded in."""
+        cells = self._cells
+        newest = self._are_newest()
+        kept = newest & ~self.scattered
+        for part in PARTS:
+            cells[f"processed_{part}"][:] = np.where(kept, cells[f"listed_{part}"], 0)
+        cells["results"][:] = cells["processed_count"]
+        withdrawn = cells["withdrawn_us"]
+        fresh = np.flatnonzero((cells["listed_batch"] != ABSENT) & ~newest & (withdrawn == ABSENT))
+        if len(fresh):
+            withdrawn[fresh] = self._withdrawal(fresh)
+            np.maximum.at(cells["observed_us"], fresh, withdrawn[fresh])
+        self._read.clear()
+
+    def kept(self, rows: Ints) -> tuple[Ints, Ints]:
+        """Of some cells, batch and offset of the result that counts; absent where none does."""
+        cells, kept = self._cells, (self._are_newest() & ~self.scattered)[rows]
+        batches, offsets = cells["listed_batch"][rows], cells["listed_offset"][rows]
+        return np.where(kept, batches, ABSENT), np.where(kept, offsets, ABSENT)
+
+    @property
+    def version(self) -> Ints:
+        """A number of each cell that rises whenever what counts of its results changes."""
+        batches = self._cells["listed_batch"]
+        return np.where(batches == ABSENT, 0, 2 * batches + 2 + (self._cells["withdrawn_us"] != ABSENT))
+
+    @property
+    def scattered(self) -> Bools:
+        """Which keys have results on several partitions, whose offsets cannot be compared, so that none of them counts:
+        of the rows of keys, and of the cells of their ids."""
+        cells = self._cells
+        of_key = cells["of_key"]
+        rows = np.where(of_key == ABSENT, np.arange(len(cells)), of_key)
+        found: Bools = (cells["first_place"] < cells["last_place"])[rows]
+        return found
+
+    def held(self, goes: Bools) -> Bools:
+        """Which rows are of keys with an id that does not go: it needs to know what is newest."""
+        of_key = self._cells["of_key"]
+        found = np.zeros(len(goes), dtype=np.bool_)
+        found[of_key[(of_key != ABSENT) & ~goes]] = True
+        return found
+
+    def renumber(self, number: Ints) -> None:
+        """Take up the new numbers of rows. ``number``: by those of before."""
+        of_key = self._cells["of_key"]
+        there = of_key != ABSENT
+        of_key[there] = number[of_key[there]]
+
+    def _are_newest(self) -> Bools:
+        """The cells whose id is in the newest result of its key."""
+        cells = self._cells
+        of_key, batches = cells["of_key"], cells["listed_batch"]
+        found = np.zeros(len(cells), dtype=np.bool_)
+        at = np.flatnonzero(batches != ABSENT)
+        found[at] = (batches[at] == cells["newest_batch"][of_key[at]]) & (
+            cells["listed_offset"][at] == cells["newest_offset"][of_key[at]]
+        )
+        return found
+
+    def _is_newer(self, rows: Ints, batches: Ints, offsets: Ints, which: str, counts: Ints | None = None) -> Bools:
+        cells = self._cells
+        known, known_offsets = cells[f"{which}_batch"][rows], cells[f"{which}_offset"][rows]
+        same = batches == known
+        newer: Bools = (batches > known) | (same & (offsets > known_offsets))
+        if counts is not None:
+            newer |= same & (offsets == known_offsets) & (counts > cells[f"{which}_count"][rows])
+        return newer
+
+    def _withdrawal(self, fresh: Ints) -> Ints:
+        """The instants of the batches with the first results of their keys after those that list the ids ``fresh``."""
+        cells = self._cells
+        keys, batches, offsets, instants = (np.concatenate(part) for part in zip(*self._read, strict=True))
+        row = np.concatenate([keys, cells["of_key"][fresh]])
+        batch = np.concatenate([batches, cells["listed_batch"][fresh]])
+        offset = np.concatenate([offsets, cells["listed_offset"][fresh]])
+        # An id stands after the result that lists it, and before the next one.
+        asks = np.concatenate([np.zeros(len(keys), np.int64), np.ones(len(fresh), np.int64)])
+        order = np.lexsort((asks, offset, batch, row))
+        is_asked = order >= len(keys)
+        results = order[~is_asked]
+        found = np.empty(len(fresh), dtype=np.int64)
+        found[order[is_asked] - len(keys)] = instants[results[np.cumsum(~is_asked)[is_asked]]]
+        return found
+
+    def _places(self, facts: pa.Table) -> Ints:
+        """A number of each row's partition."""
+        topics = whole(facts["topic"]).dictionary_encode()
+        numbers = [self._topics.setdefault(topic, len(self._topics)) for topic in topics.dictionary.to_pylist()]
+        return np.array(numbers, dtype=np.int64)[ints(topics.indices)] * _PARTITIONS + ints(facts["partition"])
+
+
+def _last_of_each(rows: Ints, *columns: Ints) -> Ints:
+    """Of each row the place with the greatest ``columns``, the first column first."""
+    order = np.lexsort((*columns[::-1], rows))
+    return order[np.append(rows[order][1:] != rows[order][:-1], True)] if len(order) else order

@@ -1,0 +1,22 @@
+"""How much of one record, and how many records at once, the sidecar takes."""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from validator.settings.fields import Frozen
+
+
+class Limits(Frozen):
+    """Bounds on what one step may take."""
+
+    records_per_batch: int = Field(default=2_000_000, ge=1)
+    """Most records that one batch reads, over all topics. Their bytes are not counted: of records of 1 MB, 300 take
+    2.4 GB in all, and 3,000 do not fit into the default heap and are read in smaller parts."""
+    value_bytes: int = Field(default=16_777_216, ge=1, le=268_435_456)
+    """Largest value of a record that is examined, uncompressed. A larger one is never parsed: what it holds is not
+    known, and the verdict is unknown."""
+    key_bytes: int = Field(default=16_384, ge=1, le=1_048_576)
+    """Longest key that is kept, as UTF-8; a record with a longer one is not examined."""
+    id_bytes: int = Field(default=4_096, ge=1, le=1_048_576)
+    """Longest id that is kept, as UTF-8; a record with a longer one is not examined."""
