@@ -27,9 +27,10 @@ class DistinctReferee(Referee):
         """e(c, id)."""
         return 1 if self.copies.get((cell, id_)) else 0
 
-    def explicable(self) -> set[str]:
-        """One more copy raises no e."""
-        return {"misplaced", "unknown_id"}
+    @property
+    def drops_repeats(self) -> bool:
+        """That is what it is."""
+        return True
 
 
 class DistinctEngine(Engine):

@@ -149,6 +149,7 @@ class Reference:
         self.timing = history.timing
         self.steps = history.steps[: upto_step + 1]
         self.ending = ending
+        self.sets_aside = any(state.role in SIDE_CHANNELS for step in history.steps for state in step.partitions)
         self.clock = self.clock_type(self.timing, self.steps)
         self.copies: dict[tuple[Cell, str], list[InputEvent]] = defaultdict(list)
         self.observed: dict[tuple[Cell, str], Counter[str]] = defaultdict(Counter)
@@ -348,8 +349,15 @@ class Reference:
         return undecodable + compacted + sum(self.clock.expired_offsets(place) for place in places)
 
     def explicable(self) -> set[str]:
-        """The kinds that one more input record would explain; under `collapse` a copy raises no e [13]."""
-        return {"misplaced", "unknown_id"} | ({"duplicate"} if self.timing.duplicates == "count" else set())
+        """The kinds that one more input record would explain: where repeats are dropped a copy raises no e, but may be
+        what was set aside [13]."""
+        copies_explain = not self.drops_repeats or self.sets_aside
+        return {"misplaced", "unknown_id"} | ({"duplicate"} if copies_explain else set())
+
+    @property
+    def drops_repeats(self) -> bool:
+        """Whether the engine is meant to drop repeated ids."""
+        return self.timing.duplicates == "collapse"
 
     def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
         """The contributions of these kinds that hidden records would have to explain, of which each explains one."""

@@ -102,7 +102,7 @@ class _Runner(BatchRunner):
     def suspicion(self) -> Suspicion:
         known = super().suspicion
         return _HiddenRecords(
-            known.explained_by_one, known.hidden_inputs_lose, known.collapse, known.absent_sides, self.besides
+            known.explained_by_one, known.hidden_inputs_lose, known.copies_explain, known.absent_sides, self.besides
         )
 
     def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
@@ -200,7 +200,7 @@ class Run:
             has_broker_time=False,
             explained_by_one=rules.oracle.explained_by_one,
             hidden_inputs_lose=rules.oracle.hidden_inputs_lose,
-            collapse=rules.collapse,
+            copies_explain=self.case.copies_explain,
         )
 
     def _judging(self, first_batch: int, found: Recovered | None = None) -> Judging:

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from tests.property.history import (
     ANSWERS,
+    SIDE_CHANNELS,
     Cell,
     Ending,
     History,
@@ -81,6 +82,12 @@ class Case:
             drops_late=timing.late_policy == "drop",
             tells_unconsumed=self.grouped,
         )
+
+    @property
+    def copies_explain(self) -> bool:
+        """As `Config.copies_explain`."""
+        sides = {state.role for step in self.history.steps for state in step.partitions}
+        return not self.rules.collapse or not sides.isdisjoint(SIDE_CHANNELS)
 
     @property
     def grouped(self) -> bool:

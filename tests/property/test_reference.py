@@ -164,6 +164,14 @@ def test_no_hidden_copy_makes_a_duplicate_right_where_repeats_are_dropped() -> N
     assert story.confirmed() == {("duplicate", "a")}
 
 
+def test_a_hidden_copy_may_be_what_was_set_aside_where_repeats_are_dropped() -> None:
+    story = (
+        Story(COLLAPSE, places=ALL).step(1, event("a", 3), undecodable("clicks")).step(2, result(0, "a"), late("a", 3))
+    )
+    assert story.confirmed() == set()
+    assert {(found.kind, found.id) for found in story.judge().suspected} == {("duplicate", "a")}
+
+
 def test_an_undecodable_result_is_a_violation_at_once() -> None:
     story = Story().step(1, undecodable("counts"), unread={CLICKS: 1})
     assert story.confirmed() == {("undecodable", "0")}

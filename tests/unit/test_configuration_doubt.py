@@ -55,12 +55,12 @@ def test_a_topic_of_which_nearly_nothing_decodes_is_in_doubt(
 
 def test_what_a_topic_in_doubt_may_explain_is_suspected() -> None:
     none, few = (3, 3, 0), (300, 299, 0)
-    assert suspected(books("output", none), {}, 0, 0, collapse=False) == {"undecodable", "missing"}
-    assert suspected(books("input", none), {}, 0, 0, collapse=False) == {"duplicate", "misplaced", "unknown_id"}
-    assert suspected(books("input", none), {}, 0, 0, collapse=True) == {"misplaced", "unknown_id"}
-    assert suspected(books("late", none), {}, 0, 0, collapse=False) == set(), "each answers one, decision 0091"
+    assert suspected(books("output", none), {}, 0, 0, copies_explain=True) == {"undecodable", "missing"}
+    assert suspected(books("input", none), {}, 0, 0, copies_explain=True) == {"duplicate", "misplaced", "unknown_id"}
+    assert suspected(books("input", none), {}, 0, 0, copies_explain=False) == {"misplaced", "unknown_id"}
+    assert suspected(books("late", none), {}, 0, 0, copies_explain=True) == set(), "each answers one, decision 0091"
     for side in ("output", "input", "late", "rejected"):
-        assert suspected(books(side, few), {}, 1, 0, collapse=False) == ALL
+        assert suspected(books(side, few), {}, 1, 0, copies_explain=True) == ALL
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_nothing_is_confirmed_while_nearly_nothing_matches(
     for name in ("misplaced", "unknown_id", "unresolved"):
         counts = {"expected": expected, "processed": matched, name: beside}
         assert matches_nothing(counts, matched, matched + beside) is doubted
-        assert suspected(read, counts, matched, matched + beside, collapse=False) == (ALL if doubted else set())
+        assert suspected(read, counts, matched, matched + beside, copies_explain=True) == (ALL if doubted else set())
         assert outputs_in_doubt(read, counts, matched, matched + beside) == ({"t"} if doubted else set())
 
 
@@ -144,8 +144,8 @@ def test_an_input_of_which_nearly_nothing_matches_is_in_doubt(other: InputCounts
     seen = (counts, counts["processed"], counts["processed"] + beside)
     assert inputs_in_doubt(inputs, *seen) == (("other",) if held else ())
     read = books("output", (1000, 0, 0))
-    assert suspected(read, *seen, collapse=False, inputs=inputs) == held
-    assert suspected(read, *seen, collapse=True, inputs=inputs) == held - {"duplicate"}
+    assert suspected(read, *seen, copies_explain=True, inputs=inputs) == held
+    assert suspected(read, *seen, copies_explain=False, inputs=inputs) == held - {"duplicate"}
 
 
 def test_an_engine_that_answers_nothing_puts_no_input_in_doubt() -> None:

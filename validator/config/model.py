@@ -273,6 +273,12 @@ class Config(Frozen):
         return self.oracle.drops_repeats or any(entry.duplicates == "collapse" for entry in self.inputs)
 
     @property
+    def copies_explain(self) -> bool:
+        """Whether a copy of an event that cannot be read may make a duplicate right: not in a pipeline that drops
+        repeats and sets nothing aside (docs/decisions/0091, 0110)."""
+        return not self.drops_repeats or bool(self.late or self.rejected)
+
+    @property
     def secret_variables(self) -> frozenset[str]:
         """Environment variables that secrets of this configuration came from; no other process has to know them."""
         return self._secret_variables

@@ -23,12 +23,12 @@ class Suspicion:
     """The rules for one configuration. ``explained_by_one``: how many contributions one hidden record may explain;
     None: all of a cell, as in a join, where an event without a partner may have one in input that cannot be read.
     ``hidden_inputs_lose``: whether it may explain what is missing (in a session it may part or join others).
-    ``collapse``: the pipeline drops repeated ids. ``absent_sides``: the sides of which a configured topic does not
-    exist."""
+    ``copies_explain``: whether a copy that cannot be read may make a duplicate right. ``absent_sides``: the sides of
+    which a configured topic does not exist."""
 
     explained_by_one: int | None = 1
     hidden_inputs_lose: bool = False
-    collapse: bool = False
+    copies_explain: bool = True
     absent_sides: frozenset[str] = frozenset()
 
     def hidden_inputs(self, books: Books) -> float:
@@ -63,8 +63,7 @@ class Suspicion:
         # Each of these leaves the event that it answers outstanding.
         explained = hidden + min(misnamed, sum(sums.counts.get(name, 0) for name in _OUTSTANDING))
         if explained:
-            # Where a pipeline drops repeats, no copy makes a duplicate right.
-            explicable = {name for name in EXCESS if name != "duplicate" or not self.collapse}
+            explicable = {name for name in EXCESS if name != "duplicate" or self.copies_explain}
             excess = sums.cells_in_excess if by_cell else sum(sums.on_record.get(name, 0) for name in explicable)
             if excess <= explained:
                 classes |= explicable
@@ -107,7 +106,7 @@ class Suspicion:
 
     def _by_configuration(self, books: Books, sums: Sums) -> frozenset[str]:
         return configuration_doubt.suspected(
-            books, sums.counts, sums.matched, sums.carried, collapse=self.collapse, inputs=sums.inputs
+            books, sums.counts, sums.matched, sums.carried, copies_explain=self.copies_explain, inputs=sums.inputs
         )
 
 

@@ -134,11 +134,11 @@ def _proven_wrong(counts: Mapping[str, int]) -> int:
 
 
 def suspected_of(
-    inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int, *, collapse: bool
+    inputs: Mapping[str, InputCounts], counts: Mapping[str, int], matched: int, carried: int, *, copies_explain: bool
 ) -> frozenset[str]:
     """The classes of violations that an input topic in doubt (`inputs_in_doubt`) may explain."""
     found = inputs_in_doubt(inputs, counts, matched, carried)
-    classes = _excess(collapse=collapse) if found else frozenset()
+    classes = _excess(copies_explain=copies_explain) if found else frozenset()
     return classes | {"missing"} if any(inputs[topic].lacking for topic in found) else classes
 
 
@@ -148,17 +148,17 @@ def suspected(
     matched: int,
     carried: int,
     *,
-    collapse: bool,
+    copies_explain: bool,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
     """The classes of violations that a wrong configuration may explain: nothing more of them is confirmed.
 
-    ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``collapse``: the pipeline drops repeated ids.
+    ``counts``, ``matched``, ``carried``: as in `matches_nothing`. ``copies_explain``: as in `Suspicion`.
     ``inputs``: of each input topic, where there are several. Of
     late and rejected records no more than is said in decision 0091: each answers one contribution, whatever its
     fields are called.
     """
-    classes = suspected_of(inputs, counts, matched, carried, collapse=collapse)
+    classes = suspected_of(inputs, counts, matched, carried, copies_explain=copies_explain)
     classes |= _ALL if matches_nothing(counts, matched, carried) else frozenset()
     for one in topics_in_doubt(books):
         if one.decoded:
@@ -167,12 +167,12 @@ def suspected(
         elif one.side == "output":
             classes |= _RESULTS
         elif one.side == "input":
-            classes |= _excess(collapse=collapse)
+            classes |= _excess(copies_explain=copies_explain)
     return classes
 
 
-def _excess(*, collapse: bool) -> frozenset[str]:
-    return _EXCESS if collapse else _EXCESS | {"duplicate"}
+def _excess(*, copies_explain: bool) -> frozenset[str]:
+    return _EXCESS | {"duplicate"} if copies_explain else _EXCESS
 
 
 def outputs_in_doubt(books: Books, counts: Mapping[str, int], matched: int, carried: int) -> frozenset[str]:

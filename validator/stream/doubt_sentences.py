@@ -52,7 +52,7 @@ def configuration_doubts(
     held = any(sums.counts[name] for name in VIOLATIONS) or books.undecodable("output")
     if matches_nothing(sums.counts, sums.matched, sums.carried) and (sums.matched or held):
         yield _of_contributions(sums.counts, 0 if sums.matched else decoded_results(books))
-    classes = suspected_of(sums.inputs, sums.counts, sums.matched, sums.carried, collapse=config.drops_repeats)
+    classes = suspected_of(sums.inputs, sums.counts, sums.matched, sums.carried, copies_explain=config.copies_explain)
     if any(sums.counts[name] for name in VIOLATIONS if name in classes):
         for topic in inputs_in_doubt(sums.inputs, sums.counts, sums.matched, sums.carried):
             yield _of_input(config, topic, sums.inputs[topic], sums.counts)

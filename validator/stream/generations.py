@@ -139,7 +139,7 @@ class Generations:
         record = RunRecord(
             explained_by_one=self._rules.oracle.explained_by_one,
             hidden_inputs_lose=self._rules.oracle.hidden_inputs_lose,
-            collapse=self._rules.collapse,
+            copies_explain=config.copies_explain,
             ledger=opened_ledger(self._state, self._say) if config.faults is not None else None,
             # What is lost in a fault is proven when its window has closed and its answer is overdue for good.
             expects_within_us=config.measures.give_up_after

@@ -45,7 +45,7 @@ class RunRecord:
 
     ``explained_by_one``: how many contributions one hidden record may explain (`Suspicion`), and
     ``hidden_inputs_lose`` whether it may explain losses.
-    ``collapse``: the pipeline drops repeated ids.
+    ``copies_explain``: whether a copy that cannot be read may make a duplicate right.
     ``recent``: what was confirmed in the last day and stands. ``confirmed_total``: (class, phase) -> ever confirmed.
     ``by_fault``: (fault's name, class) -> confirmed less retracted. ``confirmed_by_fault``: the same ->
     minute -> confirmed. ``expects_within_us``: how long after its healing a fault may bring what its plan expects.
@@ -64,7 +64,7 @@ class RunRecord:
     has_broker_time: bool = True
     explained_by_one: int | None = 1
     hidden_inputs_lose: bool = False
-    collapse: bool = False
+    copies_explain: bool = True
     faults: tuple[FaultWindow, ...] = ()
     fault_records: FaultRecords = field(default_factory=FaultRecords)
     restarts: int = 0
@@ -108,7 +108,7 @@ class RunRecord:
     @property
     def suspicion(self) -> Suspicion:
         """What may explain violations, by what is known of the topics now."""
-        return Suspicion(self.explained_by_one, self.hidden_inputs_lose, self.collapse, self.waiting_sides)
+        return Suspicion(self.explained_by_one, self.hidden_inputs_lose, self.copies_explain, self.waiting_sides)
 
     def faults_told(self, rows: Iterable[Mapping[str, object]]) -> None:
         """More rows of the faults table are known."""
