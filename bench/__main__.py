@@ -1,4 +1,4 @@
-"""The benchmarks: ``scripts/bench [once|flat|live|keys|shapes] [--events N] [--rate R] [--seconds S]``.
+"""The benchmarks: ``scripts/bench [once|flat|live|keys|shapes|restart] [--events N] [--rate R] [--seconds S]``.
 
 Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 
@@ -6,6 +6,7 @@ once: a plain read of the topics, then `validate --once` on them, in one run. fl
 live: the live job at a constant rate, with losses and repeats to be found. keys: a million keys a window.
 shapes: as once, for each way in which topics write ids, times and names (``--shape``); ``--before CHECKOUT`` validates
 the same topics with another version, too.
+restart: what a start costs with so many settled cells (``--cells``, several times).
 ``scripts/bench campaign [NAME]`` is another thing: docs/campaigns.md.
 """
 
@@ -26,6 +27,7 @@ from typing import Any, Final
 
 from bench import campaign, table
 from bench.measuring import Sampler
+from bench.restart import restart
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
 from testbed.checkout import commit_of, machine
@@ -67,10 +69,11 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=2_000_000)
     parser.add_argument("--shape", action="append", choices=list(SHAPES), help="one of them only; several times")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="validate the shapes with its code, too")
+    parser.add_argument("--cells", action="append", type=int, metavar="N", help="settled cells of `restart`")
     given = parser.parse_args()
     print(machine())
     for part in given.parts:
-        found = {"once": once, "flat": flat, "live": live, "keys": keys, "shapes": shapes}[part](given)
+        found = _PARTS[part](given)
         asked = vars(given) | {"before": None if given.before is None else commit_of(given.before)}
         kept = {"machine": machine(), "part": part, "asked": asked, "rows": found}
         folder = ROOT / "docs" / "bench"
@@ -316,6 +319,9 @@ def _print(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
         for name, value in row.items():
             print(f"  {name:36} {value:,}" if isinstance(value, int) else f"  {name:36} {value}")
         print()
+
+
+_PARTS: Final = {"once": once, "flat": flat, "live": live, "keys": keys, "shapes": shapes, "restart": restart}
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ WHAT: Final = {
     "flat": "The same from 3 M to 30 M events.",
     "live": "The live job at a constant rate, with losses and repeats to be found.",
     "keys": "A million cells a window.",
+    "restart": "A start with settled cells, from the file of saved cells and without it; Spark's start is not in it.",
     "shapes": "As `once`, for each way in which topics write ids, times and names.",
 }
 

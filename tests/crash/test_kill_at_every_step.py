@@ -28,7 +28,7 @@ STEPS = (
 """Each takes up where the one before was killed."""
 AT_REST = ("before_rest:1", "after_rest:1")
 """Without its JVM a sidecar would go on from there: what is left needs none."""
-RETIRING = ("before_retiring:1", "after_retiring:1")
+RETIRING = ("before_retiring:1", "after_retiring:1", "after_saving:1")
 RETENTION = ("--set", "state.retention=5s", "--set", "timing.missing_after=4s")
 KILLED = -signal.SIGKILL
 JVM_GONE = 3

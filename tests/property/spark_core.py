@@ -36,6 +36,7 @@ from validator.stream.brokers import Brokers, Topic
 from validator.stream.ending import EndOfRun
 from validator.stream.recovery import Recovered, recover, restore_record
 from validator.stream.run_record import RunRecord
+from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import Source
 from validator.stream.starting import opened
 
@@ -121,19 +122,27 @@ class Run:
     room_bytes = BYTES_KEPT
 
     def __init__(
-        self, case: Case, facts: Sequence[pa.Table], tables: StateTables, *, settle_at: int | None = None
+        self,
+        case: Case,
+        facts: Sequence[pa.Table],
+        tables: StateTables,
+        *,
+        settle_at: int | None = None,
+        saver: Saver | None = None,
     ) -> None:
-        """``settle_at``: as in `Judging`. By default all cells stay in memory, so that all can be compared."""
+        """``settle_at``: as in `Judging`. By default all cells stay in memory, so that all can be compared. ``saver``:
+        what saves memory for the next process."""
         self.case = case
-        self._settle_at = settle_at
+        self._settle_at, self._saver = settle_at, saver
         self.tables = tables
         self.instants: list[Instant] = []
+        self.folded_from: list[int] = []
         self.record = self._new_record()
         self.judging = self._judging(0)
         self._facts = facts
         self._config = _configured(case)
         self._brokers = _Brokers(case.history.steps[0])
-        self._runner = self._begun(Books(_time_rules(case)), 0)
+        self._runner = self._begun(Books(time_rules_of(case)), 0)
 
     def take(self, number: int, suspected: frozenset[str] = frozenset()) -> None:
         """Read a step. ``suspected``: classes of violations that are suspected besides."""
@@ -153,15 +162,23 @@ class Run:
     def restart(self) -> None:
         """Another process goes on with what the tables say. Looked-up ends that were not reached yet stay known, so
         that nothing is proven later than the reference proves it."""
-        found = recover(self.tables, _time_rules(self.case), self.case.rules.oracle)
+        rules, time_rules = self.case.rules, time_rules_of(self.case)
+        saved = saved_cells(self._saver.state, rules, time_rules) if self._saver is not None else None
+        assert not isinstance(saved, str), saved
+        found = recover(self.tables, time_rules, rules.oracle, saved)
+        self.folded_from.append(found.folded_from)
         self.record = self._new_record()
         restore_record(self.tables, self.record)
         self.judging = self._judging(found.books.batch + 1, found)
         self._runner = self._begun(self._runner.books, self._runner.generation + 1)
 
+    def save(self) -> None:
+        """Save memory, as the sidecar does now and then."""
+        self._runner.save()
+
     def judged_again(self) -> list[Row]:
         """The cells as another process finds them after the last step."""
-        found = recover(self.tables, _time_rules(self.case), self.case.rules.oracle)
+        found = recover(self.tables, time_rules_of(self.case), self.case.rules.oracle)
         again, instant = self._judging(found.books.batch + 1, found), self.instants[-1]
         again.step(None, instant.books, instant.suspicion, rest=instant.clock.rest)
         return rows_of(again)
@@ -190,6 +207,7 @@ class Run:
             read_faults=lambda: None,
             publish=lambda: None,
             now_us=lambda: books.lookup_us,
+            saver=self._saver,
             case=self.case,
             facts=self._facts,
         )
@@ -205,10 +223,9 @@ class Run:
 
     def _judging(self, first_batch: int, found: Recovered | None = None) -> Judging:
         known = KnownFacts(self.tables, first_batch=first_batch, room_bytes=self.room_bytes)
-        judging = Judging(known, self.case.rules, settle_at=self._settle_at)
-        if found is not None:
-            judging.cells = found.cells
-        return judging
+        if found is None:
+            return Judging(known, self.case.rules, settle_at=self._settle_at)
+        return found.judging(known, self.case.rules, self._settle_at)
 
 
 def _configured(case: Case) -> Config:
@@ -229,7 +246,8 @@ def _configured(case: Case) -> Config:
     return _EXAMPLE.model_copy(update=whole)
 
 
-def _time_rules(case: Case) -> TimeRules:
+def time_rules_of(case: Case) -> TimeRules:
+    """The timing that frontiers need."""
     return TimeRules(case.history.timing.max_disorder_us, case.history.timing.idle_after_us)
 
 

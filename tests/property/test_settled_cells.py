@@ -12,17 +12,21 @@ import pytest
 
 from tests.property.join_agreement import join_case
 from tests.property.passthrough import passthrough_case
+from tests.property.running import running_case
+from tests.property.sessions import session_case
 from tests.property.sliding import sliding_case
-from tests.property.spark_core import Judged, Run
+from tests.property.spark_core import Judged, Run, time_rules_of
 from tests.property.spark_histories import Case, case
 from tests.unit.memory_tables import MemoryTables
 from validator.core.totals import Sums
 from validator.state.tables import Table
+from validator.stream.saved_cells import Saver
 
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 
 STEPS_MOST: Final = 10
 WORLDS: Final = 100
+SAVED: Final = 30
 SHOWN: Final = 10
 
 
@@ -47,6 +51,17 @@ def cases() -> list[Case]:
     return found
 
 
+def cases_of_all() -> list[Case]:
+    """Half of `cases`, and those of oracles whose cells stay: sessions, and cells of one id each."""
+    found = cases()[::2]
+    for seed in range(SAVED):
+        causal = seed % 3 == 0
+        found.append(session_case(seed, causal=causal, steps_most=STEPS_MOST))
+        found.append(running_case(seed, causal=causal, steps_most=STEPS_MOST, cumulative=seed % 2 == 0))
+        found.append(case(seed, causal=causal, steps_most=STEPS_MOST, compacts=True))
+    return found
+
+
 def totals(sums: Sums) -> dict[str, Any]:
     """All of them but what only this batch changed."""
     return {field.name: getattr(sums, field.name) for field in fields(sums) if field.name != "changed"}
@@ -54,7 +69,7 @@ def totals(sums: Sums) -> dict[str, Any]:
 
 def told(tables: MemoryTables) -> list[tuple[Any, ...]]:
     """The rows of the violations table."""
-    names = ("batch", "violation", "state", "count", "confirmed", "retracted")
+    names = ("batch", "violation", "state", "count", "confirmed", "retracted", "provable_us", "explanation")
     rows = itertools.chain.from_iterable(part.to_pylist() for part in tables.scan(Table.VIOLATIONS))
     return sorted(tuple(row[name] for name in names) for row in rows)
 
@@ -87,3 +102,44 @@ def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pyt
         print(f"\n{len(judged.cases)} histories, {steps} steps; after {left} of them some cells were not in memory")
     assert differences[:SHOWN] == []
     assert left > steps // 4
+
+
+def test_a_process_that_goes_on_from_saved_cells_is_as_one_that_folded_all_facts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    judged = Judged(cases_of_all(), tmp_path)
+    rng, differences = Random(6), []
+    used = spared = 0
+    for number, it in enumerate(judged.cases):
+        state = tmp_path / str(number)
+        state.mkdir()
+        folds = Run(it, judged.facts[number], MemoryTables())
+        saver = Saver(state, it.rules, time_rules_of(it))
+        saves = _Forgetful(it, judged.facts[number], MemoryTables(), settle_at=1, saver=saver)
+        restarted = False
+        for step in range(len(it.history.steps)):
+            folds.take(step)
+            saves.take(step)
+            one, other = totals(folds.judging.sums), totals(saves.judging.sums)
+            if restarted:
+                # What older comparisons had proven of cells in memory is not known again until the next one.
+                other |= {name: one[name] for name in ("matched", "asides")}
+            odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
+            if odd:
+                differences.append(f"seed {it.seed} {it.oracle.kind} step {step}: all folded, some saved: {odd}")
+            if rng.random() < 0.5:
+                saves.save()
+            if rng.random() < 0.3:
+                folds.restart()
+                saves.restart()
+                restarted = True
+        if told(folds.tables) != told(saves.tables):  # type: ignore[arg-type]
+            differences.append(f"seed {it.seed} {it.oracle.kind}: other violations")
+        if folds.record.latest != saves.record.latest:
+            differences.append(f"seed {it.seed} {it.oracle.kind}: the newest violations are other ones")
+        used += sum(first > 0 for first in saves.folded_from)
+        spared += sum(saves.folded_from)
+    with capsys.disabled():
+        print(f"\n{len(judged.cases)} histories; {used} restarts used saved cells and did not fold {spared} batches")
+    assert differences[:SHOWN] == []
+    assert used > len(judged.cases)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
@@ -15,7 +15,6 @@ from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
-from validator.core.judging import Judging
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.snapshot import Snapshot
@@ -28,6 +27,7 @@ from validator.stream.generations import _rules_of
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
+from validator.stream.saved_cells import Saver, saved_cells
 from validator.stream.sources import sources_of
 from validator.stream.starting import first_frontier, opened
 
@@ -98,6 +98,9 @@ class FedRun:
     """The clickstream example, with ``settings``. ``now_us`` goes on by the caller. ``tables``: those of the state; in
     ``state`` where none are given."""
 
+    saves: ClassVar[bool] = False
+    """Whether memory is saved after every batch, for the next process."""
+
     state: Path
     settings: tuple[str, ...] = ()
     example: str = "clickstream"
@@ -105,6 +108,8 @@ class FedRun:
     now_us: int = NOON_US
     tables: StateTables | None = None
     runner: BatchRunner = field(init=False)
+    folded_from: int = field(init=False)
+    """The first batch whose facts the newest process folded."""
     _sent: list[tuple[PartitionId, int, Fed]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -118,8 +123,12 @@ class FedRun:
         """A new process on the state, which opens a generation."""
         sources, brokers = sources_of(self.config), cast("Brokers", self.logs)
         tables = StateTables(self.state) if self.tables is None else self.tables
-        found = recover(tables, TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after),
-                        self.config.oracle)  # fmt: skip
+        time_rules = TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after)
+        rules = _rules_of(self.config)
+        saved = saved_cells(self.state, rules, time_rules) if self.saves else None
+        assert not isinstance(saved, str), saved
+        found = recover(tables, time_rules, self.config.oracle, saved)
+        self.folded_from = found.folded_from
         before, lookups = found.books, self.logs.lookup(self.logs.ends)
         opened_us = self.now_us + 1
         if before.frontiers:
@@ -130,7 +139,7 @@ class FedRun:
                 for place, lookup in lookups.items()
             }
             before = books = Books(before.rules, lookup_us=self.now_us - 1, frontiers=frontiers)
-        record = RunRecord()
+        record = RunRecord(unexamined=found.unexamined)
         if books.batch >= 0:
             restore_record(tables, record)
         self.runner = _FedRunner(
@@ -138,12 +147,7 @@ class FedRun:
             sources=sources,
             brokers=brokers,
             books=books,
-            judging=Judging(
-                KnownFacts(tables, first_batch=books.batch + 1),
-                _rules_of(self.config),
-                cells=found.cells,
-                retired=found.retired.sums,
-            ),
+            judging=found.judging(KnownFacts(tables, first_batch=books.batch + 1), rules),
             record=record,
             tables=tables,
             generation=record.restarts + 1,
@@ -154,6 +158,7 @@ class FedRun:
             read_faults=lambda: None,
             publish=lambda: None,
             now_us=lambda: self.now_us,
+            saver=Saver(self.state, rules, time_rules, found.rereads) if self.saves else None,
         )
         self.runner.open(before, lookups, opened_us)
 
@@ -177,6 +182,8 @@ class FedRun:
             if known[place] <= offset < ends.get(place, 0)
         ]
         runner.advance(cast("DataFrame", object()), ends)
+        if self.saves:
+            runner.save()
         return self.shown()
 
     def end(self) -> Snapshot:

@@ -23,6 +23,13 @@ from validator.stream.failpoints import NAMES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+
+@pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
+def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process folds all facts, or goes on from what the one before saved."""
+    monkeypatch.setattr(FedRun, "saves", request.param)
+
+
 ANSWER = Fed("output", (1,))
 SECOND = PartitionId("output", 1)
 
@@ -63,6 +70,7 @@ class Meanwhile:
 
 
 def run_in_memory(tmp_path: Path) -> tuple[FedRun, MemoryTables]:
+    tmp_path.mkdir(exist_ok=True)
     tables = MemoryTables()
     return FedRun(tmp_path, tables=tables), tables
 
@@ -185,7 +193,9 @@ def test_killed_at_any_step_of_a_batch_nothing_is_lost_or_told_twice(
     name: str, killed_in: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In this process, by an exception: what is on disk is what was appended by then."""
-    undisturbed, expected = run_in_memory(tmp_path)
+    if name == "after_saving":
+        monkeypatch.setattr(FedRun, "saves", True)
+    undisturbed, expected = run_in_memory(tmp_path / "undisturbed")
     for number in range(len(HISTORY)):
         played(undisturbed, number)
     _, confirmed, retracted, _ = on_record(expected)
@@ -257,7 +267,7 @@ def killing(name: str) -> Any:
 def test_killed_at_the_end_of_a_run_it_ends_all_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    undisturbed, expected = run_in_memory(tmp_path)
+    undisturbed, expected = run_in_memory(tmp_path / "undisturbed")
     run, tables = run_in_memory(tmp_path)
     for number in range(len(HISTORY)):
         played(undisturbed, number)

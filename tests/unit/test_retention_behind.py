@@ -12,6 +12,12 @@ HOUR_US = 60 * MINUTE_US
 SETTINGS = ("state.retention=24h", "timing.missing_after=2m")
 
 
+@pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
+def saves(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process folds all facts, or goes on from what the one before saved."""
+    monkeypatch.setattr(FedRun, "saves", request.param)
+
+
 def _answered(number: int, window: int) -> tuple[Fed, Fed]:
     return Fed("click", (number,), window * MINUTE_US), Fed("output", (number,), window * MINUTE_US)
 

@@ -156,7 +156,9 @@ class Judging:
     class of violation), of the cells that the last batch compared. ``suspected``: the classes of violations that it
     does not confirm; ``withdrawn``: those of which it takes back what was confirmed. ``lookup_us``: its
     instant. ``sums``: of the cells that it judged; retention may have taken some of these since. ``settle_at``: so many
-    settled cells leave memory together; None: they stay."""
+    settled cells leave memory together; None: they stay. ``passed``: (watermark, instant at which it was reached),
+    rising; ``rests``: the ends of runs that found the pipeline at rest, and their instants. ``horizon_us``: what begins
+    before it is out of scope."""
 
     known: Facts
     rules: Rules
@@ -168,9 +170,11 @@ class Judging:
     suspected: frozenset[str] = frozenset()
     withdrawn: frozenset[str] = frozenset()
     lookup_us: int = 0
+    passed: list[tuple[int, int]] = field(default_factory=list)
+    rests: list[tuple[int, Rest]] = field(default_factory=list)
+    horizon_us: int | None = None
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
     _unknown: UnknownIds = field(default_factory=UnknownIds)
-    _horizon_us: int | None = None
     _watermark_us: int | None = None
     settle_at: int | None = SETTLED_AT_ONCE
     settled: SettledCells = field(default_factory=SettledCells)
@@ -222,7 +226,8 @@ class Judging:
         cells = self.cells
         self._tell()
         self._settle()
-        self._horizon_us, self._watermark_us = clock.horizon_us, clock.watermark_us
+        self.horizon_us, self._watermark_us = clock.horizon_us, clock.watermark_us
+        self._note_times(clock)
         self.evidence, self.lookup_us = {}, clock.lookup_us
         if facts is not None:
             self._recall(facts, clock, places)
@@ -250,14 +255,14 @@ class Judging:
     def is_overtaken_by(self, horizon_us: int | None) -> bool:
         """Whether settled cells that left memory are out of scope by a new horizon: then all is to be folded again."""
         rises = horizon_us is not None and horizon_us > self.settled.oldest_start_us(-1)
-        return rises and horizon_us != self._horizon_us
+        return rises and horizon_us != self.horizon_us
 
     def judge_recovered(self, books: Books) -> None:
         """Judge by the clock of ``books`` what was recovered, where no batch was judged since: to be shown and graded.
 
         Nothing counts as told by it: the next batch tells what the derived tables lack.
         """
-        if self.judged is None and len(self.cells):
+        if self.judged is None and (len(self.cells) or not self.settled.is_empty):
             self.absorb(None, books.clock(), places_of(books, tells_unconsumed=self.rules.tells_unconsumed))
             self.judged = None
 
@@ -283,6 +288,24 @@ class Judging:
         if newest_us == ABSENT:
             return Retiring(sums, None, ABSENT)
         return Retiring(sums, newest_us + 1, min(newest_us + 1, stays_us))
+
+    def come_to_rest(self) -> None:
+        """Take what the last batch told as told, and let settled cells leave: what is in memory then is what facts and
+        derived tables say, less the settled cells. The effects of the last step are recorded."""
+        self._tell()
+        self._settle()
+        self.judged = None
+        # No cell closes before it is first seen: of the earlier steps the last one says as much as all.
+        seen_us = int(self.cells["first_seen_us"].min(initial=NEVER))
+        earlier = sum(instant_us <= seen_us for _, instant_us in self.passed)
+        del self.passed[: max(0, earlier - 1)]
+
+    def _note_times(self, clock: Clock) -> None:
+        mark_us = clock.watermark_us
+        if mark_us is not None and (not self.passed or mark_us > self.passed[-1][0]):
+            self.passed.append((mark_us, clock.lookup_us))
+        if clock.rest.is_due:
+            self.rests.append((clock.lookup_us, clock.rest))
 
     def _settle(self) -> None:
         """Let cells leave memory of which only new facts can change the verdict, which is stored."""

@@ -7,18 +7,22 @@ as if the cell had never left.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Final
+from typing import Any, Final, Self
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.core.totals import Sums
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import Cells
 
+_STARTS: Final = pa.schema([(name, pa.int64()) for name in ("epoch", "start_us", "first_batch", "opened_us")])
+_OLDER: Final = pa.schema([("epoch", pa.int64()), ("start_us", pa.int64()), ("key", pa.large_string())])
 SETTLED_AT_ONCE: Final = 4_096
 """So many settled cells leave memory together: each time the index of those that stay is made anew."""
 
@@ -61,6 +65,47 @@ class SettledCells:
             if number <= epoch:
                 sums, newest_start_us = sums.plus(found.sums), max(newest_start_us, found.newest_start_us)
         return sums, newest_start_us
+
+    def to_tables(self) -> tuple[dict[str, object], pa.Table, pa.Table]:
+        """All of it: of each epoch its totals and times as plain values; a row for each of its starts; and one for each
+        cell that has facts of earlier epochs, too."""
+        plain: dict[str, object] = {}
+        starts, older = [_STARTS.empty_table()], [_OLDER.empty_table()]
+        for number, epoch in self._epochs.items():
+            plain[str(number)] = [epoch.sums.to_json(), epoch.newest_start_us, epoch.through_us]
+            at = {
+                "epoch": np.full(len(epoch.first_batch), number),
+                "start_us": list(epoch.first_batch),
+                "first_batch": list(epoch.first_batch.values()),
+                "opened_us": [epoch.opened_us[start] for start in epoch.first_batch],
+            }
+            starts.append(pa.table(at, schema=_STARTS))
+            cells = {
+                "epoch": np.full(len(epoch.older), number),
+                "start_us": epoch.older.starts,
+                "key": epoch.older.keys(np.arange(len(epoch.older))),
+            }
+            older.append(pa.table(cells, schema=_OLDER))
+        return plain, pa.concat_tables(starts), pa.concat_tables(older)
+
+    @classmethod
+    def from_tables(cls, plain: Mapping[str, Any], starts: pa.Table, older: pa.Table) -> Self:
+        """The value that `to_tables` gave."""
+        found = cls()
+        for number, (sums, newest_start_us, through_us) in plain.items():
+            mine = starts.filter(pc.equal(starts["epoch"], int(number)))
+            at = mine["start_us"].to_pylist()
+            epoch = _Epoch(
+                Sums.from_json(sums),
+                newest_start_us,
+                through_us,
+                dict(zip(at, mine["first_batch"].to_pylist(), strict=True)),
+                dict(zip(at, mine["opened_us"].to_pylist(), strict=True)),
+            )
+            cells = older.filter(pc.equal(older["epoch"], int(number)))
+            epoch.older.add(ints(cells["start_us"]), cells["key"])
+            found._epochs[int(number)] = epoch
+        return found
 
     def add(self, cells: Cells, rows: Ints, sums: Sums) -> None:
         """Take up cells of one epoch, whose totals are ``sums``."""

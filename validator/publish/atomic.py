@@ -1,20 +1,30 @@
-"""A file that is replaced whole: a reader sees the old text or the new one, also after a crash."""
+"""A file that is replaced whole: a reader sees the old content or the new one, also after a crash."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 
 def replace_file(path: Path, text: str) -> None:
-    """Write ``text`` to ``path`` by way of a synced temporary file beside it. Raises OSError."""
+    """Write ``text`` to ``path``. Raises OSError."""
+    with replacing(path) as file:
+        file.write(text.encode())
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """A synced temporary file beside ``path``, which takes its place once it is written. Raises OSError."""
     # One name per process: two processes on one state are refused elsewhere, a left-over is overwritten here.
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         temporary.unlink(missing_ok=True)
         # A link that somebody put there is not followed.
-        with temporary.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -73,6 +73,11 @@ class CellIndex:
         cells = self._cells()
         return pc.if_else(pa.array(cells.is_null[rows]), pa.scalar(None, pa.large_string()), cells.texts(rows))
 
+    @property
+    def starts(self) -> Ints:
+        """The window start of each cell, by number."""
+        return self._cells().windows
+
     def _find(self, given: _Batch) -> Ints:
         cells = self._cells()
         found = np.full(len(given.windows), -1, dtype=np.int64)

@@ -348,6 +348,31 @@ class Cells:
         for name in other._columns:
             self[name][rows] = other[name]
 
+    def to_table(self) -> pa.Table:
+        """All that facts and derived tables said of the cells, without what comparisons found. The arrays are not
+        copied."""
+        columns = {name: self[name] for name in self._columns if not name.startswith(_COMPARED)}
+        return pa.table(columns | {"key": self.keys()} | ({_WHOLE: self._wholes} if self.merges else {}))
+
+    def fill(self, saved: pa.Table) -> bool:
+        """Take up the cells of `to_table`, where there are none. Whether its columns are those of these cells: else
+        nothing is changed."""
+        assert not self._size, "no cells yet"
+        names = {name for name in saved.column_names if name not in ("key", _WHOLE)}
+        given = {name.partition("/")[2] for name in names if "/" in name}
+        of_inputs = {f"given/{topic}" for topic in given}
+        own = {name for name in self._columns if not name.startswith(_COMPARED)}
+        if names != own | of_inputs or (_WHOLE in saved.column_names) != self.merges:
+            return False
+        for topic in sorted(given):
+            self._add_input(topic)
+        self.rows_of(ints(saved["window_start_us"]), saved["key"], adding=True)
+        for name in names:
+            self[name][:] = ints(saved[name])
+        if self.merges:
+            self._wholes = ints(saved[_WHOLE]).copy()
+        return True
+
     def keys(self, rows: Ints | None = None) -> pa.Array:
         """Keys of some cells, of all by default: texts or null."""
         return self._index.keys(np.arange(self._size) if rows is None else rows)
@@ -365,6 +390,10 @@ class Cells:
         self._size = size
 
 
+_COMPARED: Final = ("x_", *(f"{part}/" for part in OF_INPUT[1:]))
+"""How the names of columns begin that a comparison of ids fills."""
+_WHOLE: Final = "whole"
+"""Column of `Cells.to_table`: the row that each is part of."""
 _PARTS: Final = {"count": "contributions", "a": "hash_a", "b": "hash_b"}
 _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 

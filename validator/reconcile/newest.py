@@ -7,6 +7,7 @@ a maximum over offsets, and so does not depend on the order in which facts come,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -44,6 +45,15 @@ class Newest:
         self._topics: dict[str, int] = {}
         # Results since `settle`: row of the key, batch, offset, and lookup instant.
         self._read: list[tuple[Ints, ...]] = []
+
+    @property
+    def topics(self) -> list[str]:
+        """Those that results were of, in the order in which they came."""
+        return list(self._topics)
+
+    @topics.setter
+    def topics(self, names: Sequence[str]) -> None:
+        self._topics = {name: number for number, name in enumerate(names)}
 
     def take(self, rows: Ints, facts: pa.Table) -> None:
         """Fold in facts of outputs; ``rows``: their cells."""

@@ -26,6 +26,7 @@ STRETCHES_MOST: Final = 10_000
 SETTLEMENTS_KEPT: Final = 1_000
 """Settlements that a state lists; the counts are of all."""
 MARK: Final = "settled "
+"""Prefix of the mark of a `Settlement`."""
 BY_OPERATOR: Final = "ack"
 ANY_TOPIC: Final = ""
 """Stands for a topic that an earlier version did not note."""
@@ -73,6 +74,11 @@ class Settlement:
         return BY_OPERATOR if self.rejected is None else self.rejected
 
     @property
+    def vouches(self) -> bool:
+        """Whether these records moved no engine's time, as an operator says: what is known of lateness changes."""
+        return self.rejected is None
+
+    @property
     def rests_on(self) -> str | None:
         """The topic by whose records these are settled, or `ANY_TOPIC`; None where an operator settled them."""
         if self.rejected is None or self.place.topic != self.rejected:
@@ -91,6 +97,11 @@ class Settlement:
             "batch": self.batch,
             "reason": self.reason,
         }
+
+    @classmethod
+    def of_mark(cls, mark: str) -> Settlement | None:
+        """The value of the mark that `to_mark` gave; None for another mark."""
+        return cls.from_json(json.loads(mark.removeprefix(MARK))) if mark.startswith(MARK) else None
 
     @classmethod
     def from_json(cls, kept: Mapping[str, Any]) -> Settlement:
@@ -334,8 +345,8 @@ def positions_of(tables: StateTables, known: Positions, where: ds.Expression | N
     marks = ds.field("kind") == Kind.MARK.value
     for part in tables.scan(Table.FACTS, ("batch", "mark"), after & marks):
         for batch, mark in zip(part["batch"].to_pylist(), part["mark"].to_pylist(), strict=True):
-            if mark.startswith(MARK):
-                rows.append((batch, 2, Settlement.from_json(json.loads(mark.removeprefix(MARK)))))
+            if (settled := Settlement.of_mark(mark)) is not None:
+                rows.append((batch, 2, settled))
             elif (topics := reread_topics(mark)) is not None:
                 rows.append((batch, 3, topics))
             elif mark.startswith(ANEW):

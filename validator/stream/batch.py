@@ -49,6 +49,7 @@ from validator.stream.recording import Moment, record
 from validator.stream.recovery import lateness_of
 from validator.stream.retiring import Retired
 from validator.stream.run_record import RunRecord
+from validator.stream.saved_cells import Saver
 from validator.stream.sources import Source, readers_of
 from validator.stream.stage import Stage
 from validator.stream.starting import (
@@ -107,6 +108,7 @@ class BatchRunner:
     publish: Callable[[], None]
     now_us: Callable[[], int]
     catching_up_limit: int | None = None
+    saver: Saver | None = None
     canary: CanaryWatch | None = None
     committed_us: int = 0
     opened_batch: int = -1
@@ -116,6 +118,8 @@ class BatchRunner:
     acknowledged: Callable[[], Sequence[Settlement]] = tuple
     _frontiers_us: int = 0
     _policies_us: int = 0
+    _recorded: int = -1
+    _saved: int = -1
     _whole: threading.Lock = field(default_factory=threading.Lock)
     _closed: bool = False
 
@@ -348,8 +352,20 @@ class BatchRunner:
         self.record.batch_done(time.monotonic() - began, read, self.now_us())
         self.publish()
         reach("after_publishing")
+        retired, vouched = self.retired, any(one.vouches for one in settled)
         self._retire()
+        self._recorded = self.books.batch
+        # After these marks a start can do nothing with what was saved before.
+        if self.saver is not None and (self.saver.is_due or vouched or self.retired is not retired):
+            self.save()
         self._check_limits()
+
+    def save(self) -> None:
+        """Save what memory holds after the last batch, if its effects are recorded."""
+        if self.saver is not None and self._saved < self._recorded == self.books.batch:
+            self.saver.save(self.judging, self.books, self.retired, self.positions, self.record.unexamined)
+            self._saved = self.books.batch
+            reach("after_saving")
 
     def _copy_frontiers(self, rows: pa.Table) -> None:
         """The frontier rows of this batch, for readers of the derived table."""

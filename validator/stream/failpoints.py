@@ -26,6 +26,7 @@ NAMES: Final = (
     "after_rest",
     "before_retiring",
     "after_retiring",
+    "after_saving",
 )
 """In the order in which a batch passes them."""
 

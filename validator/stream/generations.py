@@ -48,6 +48,7 @@ from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
+from validator.stream.saved_cells import SavedCells, Saver, saved_cells
 from validator.stream.session import sparing
 from validator.stream.sources import Source, part, sources_of, united
 from validator.stream.starting import faults_topic, new_generation, opened, shares, with_faults_topic
@@ -157,13 +158,15 @@ class Generations:
         return record
 
     def _one_after_another(self, spark: SparkSession) -> Verdict:
-        timing = self._config.timing
+        time_rules = TimeRules(self._config.timing.max_disorder, self._config.timing.idle_after)
+        self._saver = Saver(self._state, self._rules, time_rules)
         troubles = 0
         said = ""
         while True:
-            recovered = recover(self._tables, TimeRules(timing.max_disorder, timing.idle_after), self._config.oracle)
+            recovered = recover(self._tables, time_rules, self._config.oracle, self._saved_cells(time_rules))
+            self._saver.rereads, self._record.unexamined = recovered.rereads, recovered.unexamined
             known = KnownFacts(self._tables, first_batch=recovered.books.batch + 1)
-            judging = Judging(known, self._rules, cells=recovered.cells, retired=recovered.retired.sums)
+            judging = recovered.judging(known, self._rules)
             self._shown = None
             try:
                 sources, topics, asked_us = self._await_topics(recovered.books, judging)
@@ -209,6 +212,13 @@ class Generations:
             self._say(f"starting again from the committed frontiers: {why}")
             self._stop.wait(min(5.0, 0.2 * 2**troubles))
 
+    def _saved_cells(self, time_rules: TimeRules) -> SavedCells | None:
+        found = saved_cells(self._state, self._rules, time_rules)
+        if isinstance(found, str):
+            self._say(found)
+            return None
+        return found
+
     def _why(self, outcome: BaseException, sources: list[Source]) -> str:
         """Why a query ended. Topics are looked up: a deleted one shows as many an error of Spark's client."""
         try:
@@ -251,7 +261,7 @@ class Generations:
     ) -> BaseException | None:
         """Run one generation; what `run_query` says of its end."""
         config = self._config
-        catch_up(self._tables, recovered.books, recovered.cells, self._record)
+        catch_up(self._tables, recovered, self._record)
         limits, balanced = shares(sources, books, lookups, self._records_per_batch)
         in_parts = self._isolation.wanted
         generation = new_generation(self._state)
@@ -278,6 +288,7 @@ class Generations:
             read_faults=self._read_faults,
             publish=self._publish,
             now_us=_now_us,
+            saver=self._saver,
             canary=None if in_parts else self._canary,
             catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
         )
@@ -343,6 +354,7 @@ class Generations:
             self._examples.wait()
             runner.conclude(self._begun, leave_open=self._leave_open, at_rest=self._at_rest)
         self._keeper.keep_now(self._record)
+        runner.save()
         return self._verdict(runner.books, runner.judging)
 
     def _await_topics(self, books: Books, judging: Judging) -> tuple[list[Source], dict[str, Topic], int]:

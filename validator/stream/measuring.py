@@ -25,9 +25,9 @@ from validator.model.books import Books
 from validator.model.snapshot import Phase
 from validator.publish.atomic import replace_file
 from validator.publish.kept import DAMAGED, Say, unreadable
-from validator.reconcile.cells import Cells
 from validator.reconcile.facts import Kind, Side
 from validator.state.tables import StateTables, Table
+from validator.stream.recovery import Recovered
 from validator.stream.run_record import RunRecord
 
 FILE: Final = "measures.json"
@@ -77,8 +77,9 @@ class Keeper:
             replace_file(self._path, json.dumps(plain, separators=(",", ":")) + "\n")
 
 
-def catch_up(tables: StateTables, books: Books, cells: Cells, record: RunRecord) -> None:
+def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> None:
     """Measure the results of committed batches that no file knows of: those before a kill."""
+    books = recovered.books
     if record.measured_batch is None:
         record.measured_batch = books.batch
     known = record.measured_batch if record.ledger is None else min(record.measured_batch, record.ledger.batch)
@@ -91,7 +92,9 @@ def catch_up(tables: StateTables, books: Books, cells: Cells, record: RunRecord)
         )
         parts = tables.scan(Table.FACTS, RESULT_COLUMNS, since)
         # All at once: a batch is counted once, and may be in several files.
-        record.latency_measured([row for part in parts for row in latency_buckets(part, cells)])
+        record.latency_measured(
+            [row for part in parts for row in latency_buckets(part, recovered.cells, recovered.settled.opened_us())]
+        )
     record.measured_through(books.batch)
 
 

@@ -1,6 +1,7 @@
 """The state of a run from its facts: books, cells with their closing times, and what the derived tables already say.
 
-Nothing but the tables is read: no checkpoint, no file of an earlier process.
+Nothing but the tables decides. What an earlier process saved of its memory (`validator.stream.saved_cells`) spares
+reading the facts up to then, and is left aside where the tables say that it does not hold any more.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
-from validator.core.judging import new_cells
+from validator.core.judging import Facts, Judging, new_cells
+from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
 from validator.model.arrays import ABSENT, Ints, ints
@@ -26,10 +28,17 @@ from validator.model.frontier import Rest
 from validator.oracles.seam import Oracle
 from validator.reconcile.cells import FACT_COLUMNS, Cells
 from validator.reconcile.facts import Kind, Side
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS, closed_with_its_events, digest_of_rows
+from validator.reconcile.judge import (
+    CONTRIBUTIONS,
+    RESULTS,
+    VIOLATIONS,
+    Rules,
+    closed_with_its_events,
+    digest_of_rows,
+)
 from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
-from validator.state.positions import Positions, positions_of
+from validator.state.positions import REREAD, Positions, Settlement, positions_of
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table
 from validator.stream import unexamined
@@ -42,14 +51,19 @@ from validator.stream.committing import (
     summaries,
 )
 from validator.stream.fault_records import recorded
-from validator.stream.retiring import Retired, drop_folders, retired_so_far
+from validator.stream.retiring import RETIRED, Retired, drop_folders, retired_so_far
 from validator.stream.run_record import RunRecord, record_of
-from validator.stream.void import marks_of, rereads_of, without_void
+from validator.stream.saved_cells import SavedCells
+from validator.stream.unexamined import Found
+from validator.stream.void import Rereads, marks_of, rereads_of, without_void
 
 LATEST_KEPT = 100
 """Violations that a restart shows again."""
 
 _OF_VIOLATIONS: Final = ("batch", "lookup_us", "window_start_us", "key", "state", "count", "confirmed", "retracted")
+
+Mark = tuple[str, int, int]
+"""Text, batch, and the instant of that."""
 
 Instants = dict[int, tuple[int, int | None]]
 """Batch -> its lookup instant, and the watermark when it began."""
@@ -75,29 +89,93 @@ def _whole(tables: StateTables) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Recovered:
-    """Without facts: empty books and no cells."""
+    """Without facts: empty books and no cells. ``settled``, ``passed``, ``rests``, ``horizon_us``: as in `Judging`.
+    ``rereads``: topics that were read again. ``unexamined``: as in `RunRecord`. ``folded_from``: the first batch whose
+    facts were folded."""
 
     books: Books
     cells: Cells
     retired: Retired
     positions: Positions = field(default_factory=Positions)
+    settled: SettledCells = field(default_factory=SettledCells)
+    passed: list[tuple[int, int]] = field(default_factory=list)
+    rests: list[tuple[int, Rest]] = field(default_factory=list)
+    horizon_us: int | None = None
+    rereads: Rereads = field(default_factory=dict)
+    unexamined: Found = field(default_factory=dict)
+    folded_from: int = 0
+
+    def judging(self, known: Facts, rules: Rules, settle_at: int | None = SETTLED_AT_ONCE) -> Judging:
+        """What goes on from here. ``known``: the facts of the state."""
+        return Judging(
+            known,
+            rules,
+            cells=self.cells,
+            retired=self.retired.sums,
+            passed=self.passed,
+            rests=self.rests,
+            horizon_us=self.horizon_us,
+            settle_at=settle_at,
+            settled=self.settled,
+        )
 
 
-def recover(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recovered:
-    """Fold the facts of a state; an empty state gives empty books. Raises `StateDamaged`."""
+def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:
+    """Fold the facts of a state, but for those that ``saved`` holds, which is used up; an empty state gives empty
+    books. Raises `StateDamaged`."""
     with _whole(tables):
-        return _recovered(tables, rules, oracle)
+        found = None if saved is None else _since(tables, rules, saved)
+        return found or _recovered(tables, rules, oracle)
+
+
+def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovered | None:
+    """What is saved, with the facts since; None where it does not hold."""
+    marks = list(marks_of(tables, saved.batch))
+    if any(_undoes(mark) for mark, _, _ in marks):
+        return None
+    kept = ds.field("epoch") > saved.retired.through_epoch
+    newest, instants = _frontiers(tables, kept & (ds.field("batch") >= saved.batch))
+    if instants.get(saved.batch, (None,))[0] != saved.lookup_us:
+        # The tables are others, or older.
+        return None
+    drop_folders(tables, saved.retired.through_epoch)
+    found = _folded(tables, rules, saved, newest, instants, marks)
+    rises = found.books.clock().horizon_us
+    # What was settled is out of scope by now, and is to be judged so.
+    overtaken = rises != saved.horizon_us and rises is not None and rises > saved.settled.oldest_start_us(-1)
+    return None if overtaken else found
+
+
+def _undoes(mark: str) -> bool:
+    """Whether facts of before such a mark say something else since."""
+    settled = Settlement.of_mark(mark)
+    return mark.startswith((RETIRED, REREAD)) or (settled is not None and settled.vouches)
 
 
 def _recovered(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recovered:
     retired = retired_so_far(tables)
     drop_folders(tables, retired.through_epoch)
-    kept = ds.field("epoch") > retired.through_epoch
-    newest, instants = _frontiers(tables, kept)
+    newest, instants = _frontiers(tables, ds.field("epoch") > retired.through_epoch)
     if not newest:
         return Recovered(Books(rules), new_cells(oracle), Retired())
-    last, marks = newest[0]["batch"], [mark for mark, _, _ in marks_of(tables)]
-    positions = positions_of(tables, retired.known_positions(), kept)
+    nothing = SavedCells(new_cells(oracle), retired, retired.known_positions(), rereads_of(tables))
+    return _folded(tables, rules, nothing, newest, instants, list(marks_of(tables)))
+
+
+def _folded(
+    tables: StateTables,
+    rules: TimeRules,
+    saved: SavedCells,
+    newest: list[dict[str, Any]],
+    instants: Instants,
+    marks: list[Mark],
+) -> Recovered:
+    """``saved`` with what facts and derived tables say of later batches. ``newest``: the frontier rows of the last
+    batch; ``instants``: those of ``saved`` and of all later ones; ``marks``: of later ones."""
+    retired, rereads = saved.retired, saved.rereads
+    kept = (ds.field("epoch") > retired.through_epoch) & (ds.field("batch") >= saved.batch)
+    last, texts = newest[0]["batch"], [mark for mark, _, _ in marks]
+    positions = positions_of(tables, saved.positions, kept)
     before = Books(
         rules,
         batch=last,
@@ -105,22 +183,36 @@ def _recovered(tables: StateTables, rules: TimeRules, oracle: Oracle) -> Recover
         watermark_us=newest[0]["frontier"]["watermark_us"],
         frontiers=dict(frontier_from(row) for row in newest),
         retirements=retired.retirements,
-        replaced=replaced_by(marks),
-        cut_back=cut_back_by(marks),
-        faults_topics=faults_topics_by(marks),
+        replaced=saved.replaced | replaced_by(texts),
+        cut_back=saved.cut_back | cut_back_by(texts),
+        faults_topics=saved.faults_topics | faults_topics_by(texts),
         settled=dict(positions.settled),
     )
-    cells = new_cells(oracle)
-    rereads = rereads_of(tables)
+    cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
     columns = [*FACT_COLUMNS, "first_event_time_us", "stretches"]
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
-        cells.absorb(positions.unsettled(without_void(facts, rereads)))
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
+        later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
+        unexamined.add(not_examined, later)
+        cells.absorb(positions.unsettled(later))
     books = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])
-    _closed_again(tables, cells, _watermark_steps(instants, books))
-    _told_again(tables, cells)
-    return Recovered(books, cells, retired, positions)
+    passed, rests = _watermark_steps(instants, books, saved.passed), [*saved.rests, *_rests(marks, rereads)]
+    _closed_again(cells, passed, rests)
+    _told_again(tables, cells, saved.batch)
+    return Recovered(
+        books,
+        cells,
+        retired,
+        positions,
+        settled=saved.settled,
+        passed=passed,
+        rests=rests,
+        horizon_us=saved.horizon_us,
+        rereads=rereads,
+        unexamined=not_examined,
+        folded_from=saved.batch + 1,
+    )
 
 
 def lateness_of(tables: StateTables, positions: Positions, through_epoch: int) -> Lateness:
@@ -154,7 +246,7 @@ def _frontiers(tables: StateTables, kept: ds.Expression) -> tuple[list[dict[str,
     return newest, instants
 
 
-def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]]) -> None:
+def _closed_again(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[int, Rest]]) -> None:
     """Closing times and instants of rest, as they were decided."""
     reached = [watermark for watermark, _ in steps]
     ends, at = np.unique(cells["end_us"], return_inverse=True)
@@ -166,7 +258,7 @@ def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]
             passed[i] = steps[step][1]
     first_seen = cells["first_seen_us"]
     closed = np.where(passed[at] == ABSENT, ABSENT, np.maximum(passed[at], first_seen))
-    for instant, rest in sorted(_rests(tables)):
+    for instant, rest in sorted(rests):
         seen = first_seen <= instant
         if rest.is_due:
             cells["rest_us"][seen] = instant
@@ -176,19 +268,18 @@ def _closed_again(tables: StateTables, cells: Cells, steps: list[tuple[int, int]
     closed_with_its_events(cells)
 
 
-def _rests(tables: StateTables) -> list[tuple[int, Rest]]:
+def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, Rest]]:
     """Every end of a run with `--once` that found the pipeline at rest: its instant, and what closed."""
     of_mark = {rest_mark(rest): rest for rest in Rest if rest.is_due}
     # What is read again may answer what was found missing: an earlier end of a run is void.
-    over_us = max((lookup_us for _, lookup_us in rereads_of(tables).values()), default=-1)
-    return [
-        (lookup_us, of_mark[mark]) for mark, _, lookup_us in marks_of(tables) if mark in of_mark and lookup_us > over_us
-    ]
+    over_us = max((lookup_us for _, lookup_us in rereads.values()), default=-1)
+    return [(lookup_us, of_mark[mark]) for mark, _, lookup_us in marks if mark in of_mark and lookup_us > over_us]
 
 
-def _watermark_steps(instants: Instants, books: Books) -> list[tuple[int, int]]:
-    """(watermark, lookup instant of the batch that reached it), rising."""
-    found: dict[int, int] = {}
+def _watermark_steps(instants: Instants, books: Books, known: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """(watermark, lookup instant of the batch that reached it), rising. ``known``: those of before the first of these
+    instants."""
+    found = dict(known)
     before: int | None = None
     for _, (lookup_us, watermark_us) in sorted(instants.items()):
         # A row has the watermark of when its batch began: the batch before reached it.
@@ -201,12 +292,14 @@ def _watermark_steps(instants: Instants, books: Books) -> list[tuple[int, int]]:
     return steps
 
 
-def _told_again(tables: StateTables, cells: Cells) -> None:
-    """What the newest rows of the derived tables say of the cells."""
+def _told_again(tables: StateTables, cells: Cells, after_batch: int) -> None:
+    """What the newest rows of the derived tables say of the cells. ``after_batch``: those up to it are known."""
+    later = ds.field("batch") > after_batch
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]
-    _latest(cells, tables.scan(Table.VERDICTS, columns), "told_digest", digest_of_rows)
+    _latest(cells, tables.scan(Table.VERDICTS, columns, later), "told_digest", digest_of_rows)
     for name in VIOLATIONS:
-        _violations_again(cells, name, tables.scan(Table.VIOLATIONS, _OF_VIOLATIONS, ds.field("class") == name))
+        rows = tables.scan(Table.VIOLATIONS, _OF_VIOLATIONS, later & (ds.field("class") == name))
+        _violations_again(cells, name, rows)
     # A kill between the two tables leaves violations told and no verdict: told all the same.
     some = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
@@ -228,9 +321,11 @@ def _violations_again(cells: Cells, name: str, parts: Iterable[pa.Table]) -> Non
     order = np.lexsort((batch, rows))
     rows, lookup_us, count = rows[order], lookup_us[order], count[order]
     # Of several rows of a cell the last assignment stays, which is the newest.
+    before = cells[f"told_{name}"][rows]
+    same = rows[1:] == rows[:-1]
+    before[1:][same] = count[:-1][same]
+    began = (count > 0) & (before == 0)
     cells[f"told_{name}"][rows] = count
-    began = count > 0
-    began[1:] &= (count[:-1] == 0) | (rows[1:] != rows[:-1])
     cells[f"began_{name}"][rows[began]] = lookup_us[began]
     # A state of before may have taken back what it never confirmed.
     np.maximum(cells[f"confirmed_{name}"], 0, out=cells[f"confirmed_{name}"])
@@ -275,7 +370,6 @@ def restore_record(tables: StateTables, record: RunRecord) -> None:
     with _whole(tables):
         _restored(tables, record)
         record.faults_told(recorded(tables))
-        record.unexamined = unexamined.recorded(tables)
         record.restarts = sum(part.num_rows for part in tables.scan(Table.RUNS, ["generation"]))
 
 

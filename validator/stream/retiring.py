@@ -39,7 +39,8 @@ from validator.stream.failpoints import reach
 from validator.stream.ids_kept import ids_kept
 from validator.stream.void import rereads_of, without_void
 
-_PREFIX: Final = "retired "
+RETIRED: Final = "retired "
+"""Prefix of the mark of a retirement."""
 _LOG_ENTRY: Final = re.compile(r"([0-9]{20})\.(json|crc|checkpoint\..*parquet|checkpoint\.parquet)")
 """What Delta puts into a log, by version."""
 _PATIENCE: Final = 2
@@ -69,12 +70,12 @@ class Retired:
             "retirements": [[r.at_us, r.horizon_us] for r in self.retirements],
             "positions": self.positions,
         }
-        return _PREFIX + json.dumps(kept, sort_keys=True)
+        return RETIRED + json.dumps(kept, sort_keys=True)
 
     @classmethod
     def from_mark(cls, text: str) -> Retired:
         """The value that `to_mark` wrote."""
-        kept = json.loads(text.removeprefix(_PREFIX))
+        kept = json.loads(text.removeprefix(RETIRED))
         return cls(
             Sums.from_json(kept["sums"]),
             int(kept["through_epoch"]),
@@ -119,7 +120,7 @@ def retired_so_far(tables: StateTables) -> Retired:
     newest: tuple[int, str] | None = None
     for part in tables.scan(Table.FACTS, ["kind", "batch", "mark"], ds.field("kind") == Kind.MARK.value):
         for row in part.to_pylist():
-            if row["mark"].startswith(_PREFIX) and (newest is None or row["batch"] > newest[0]):
+            if row["mark"].startswith(RETIRED) and (newest is None or row["batch"] > newest[0]):
                 newest = (row["batch"], row["mark"])
     return Retired() if newest is None else Retired.from_mark(newest[1])
 
@@ -205,7 +206,7 @@ def plan(
         carried.append(facts.set_column(place, "epoch", pa.array(kept_in[stay], pa.int64())))
         for mark in part.filter(pc.equal(part["kind"], Kind.MARK.value)).to_pylist():
             newest = rests.get(mark["mark"])
-            is_folded = mark["mark"].startswith((_PREFIX, MARK, ANEW))
+            is_folded = mark["mark"].startswith((RETIRED, MARK, ANEW))
             if not is_folded and (newest is None or mark["batch"] > newest["batch"]):
                 rests[mark["mark"]] = {**mark, "epoch": now}
     known_ids = ids_kept(tables, judging, goes, lambda facts: kept_of(facts) != ABSENT, through, now)

@@ -10,16 +10,11 @@ from typing import Final, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 from validator.codecs.columns import UNDECODABLE, UNEXAMINED
 from validator.model.frontier import PartitionId
-from validator.reconcile.facts import Kind
-from validator.state.tables import StateTables, Table
-from validator.stream.void import rereads_of, without_void
 
 _COLUMNS: Final = ("topic", "partition", "first_offset", "key", "records")
-_VOID_BY: Final = ("batch", "last_offset")
 _STATUSES: Final = (UNDECODABLE, UNEXAMINED)
 _SHOWN: Final = 3
 
@@ -35,22 +30,15 @@ class Unexamined(NamedTuple):
 Found = dict[PartitionId, Unexamined]
 
 
-def recorded(tables: StateTables) -> Found:
-    """All that facts of the state know."""
-    where = (
-        (ds.field("kind") == Kind.FACT.value) & ds.field("status").isin(list(_STATUSES)) & ds.field("key").is_valid()
-    )
-    found: Found = {}
-    rereads = rereads_of(tables)
-    for part in tables.scan(Table.FACTS, (*_COLUMNS, *_VOID_BY), where):
-        _add(found, without_void(part, rereads))
-    return found
-
-
 def add(found: Found, facts: pa.Table) -> None:
-    """Add those of one batch."""
+    """Add those of fact rows."""
     wanted = pc.and_(pc.is_in(facts["status"], pa.array(_STATUSES, facts["status"].type)), pc.is_valid(facts["key"]))
-    _add(found, facts.filter(wanted))
+    rows = facts.filter(wanted)
+    for topic, partition, offset, reason, records in zip(*(rows[name].to_pylist() for name in _COLUMNS), strict=True):
+        place = PartitionId(topic, partition)
+        known = found.get(place, Unexamined(0, offset, reason))
+        first = min((known.offset, known.reason), (offset, reason))
+        found[place] = Unexamined(known.records + records, *first)
 
 
 def sentence(found: Mapping[PartitionId, Unexamined], side_of: Mapping[PartitionId, str], side: str) -> str:
@@ -62,11 +50,3 @@ def sentence(found: Mapping[PartitionId, Unexamined], side_of: Mapping[Partition
     said = [f"{place.topic}-{place.partition} at offset {what.offset} ({what.reason})" for place, what in shown]
     more = sum(what.records for what in chosen.values()) - len(shown)
     return f"; not examined: {', '.join(said)}" + (f" and {more} more" if more > 0 else "")
-
-
-def _add(found: Found, facts: pa.Table) -> None:
-    for topic, partition, offset, reason, records in zip(*(facts[name].to_pylist() for name in _COLUMNS), strict=True):
-        place = PartitionId(topic, partition)
-        known = found.get(place, Unexamined(0, offset, reason))
-        first = min((known.offset, known.reason), (offset, reason))
-        found[place] = Unexamined(known.records + records, *first)

@@ -16,10 +16,11 @@ Rereads = Mapping[str, tuple[int, int]]
 """Topic -> batch and instant of the newest decision to read it again."""
 
 
-def marks_of(tables: StateTables) -> Iterator[tuple[str, int, int]]:
-    """Every mark, with its batch and the instant of that."""
+def marks_of(tables: StateTables, after_batch: int = -1) -> Iterator[tuple[str, int, int]]:
+    """Every mark of later batches, with its batch and the instant of that."""
     columns = ("mark", "batch", "lookup_us")
-    for part in tables.scan(Table.FACTS, columns, ds.field("kind") == Kind.MARK.value):
+    where = (ds.field("kind") == Kind.MARK.value) & (ds.field("batch") > after_batch)
+    for part in tables.scan(Table.FACTS, columns, where):
         yield from zip(*(part[name].to_pylist() for name in columns), strict=True)
 
 

@@ -1,0 +1,249 @@
+"""What a start costs with many settled cells: ``scripts/bench restart``.
+
+The state is made by the sidecar's own batches, of made-up records: neither Kafka nor Spark carries them. A batch is a
+window with a million keys, an event and a result each. Each start is timed in a process of its own, without Spark's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, Final, cast
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+
+from validator.codecs.batches import EVENTS, RESULTS
+from validator.codecs.columns import DECODED
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.config.model import Config
+from validator.model.books import Books, TimeRules
+from validator.model.frontier import Lookup, PartitionId
+from validator.reconcile.facts import Side, completed
+from validator.reconcile.grouping import facts_of_events, facts_of_results
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+from validator.state.sizes import TableSizes
+from validator.state.tables import StateTables
+from validator.stream.batch import BatchRunner
+from validator.stream.brokers import Brokers, Topic
+from validator.stream.committing import epoch_of
+from validator.stream.recovery import recover, restore_record
+from validator.stream.run_record import RunRecord
+from validator.stream.saved_cells import FILE, Saver, saved_cells
+from validator.stream.sources import sources_of
+from validator.stream.starting import first_frontier
+
+CELLS_OF_BATCH: Final = 1_000_000
+WINDOW_US: Final = 60_000_000
+BEGIN_US: Final = 1_700_000_040_000_000
+FOLDED_MOST: Final = 10_000_000
+"""Up to so many cells all facts are folded, too: it takes some 2 kB of memory for each."""
+
+
+def restart(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """The rows of the table: one per size."""
+    rows = []
+    with tempfile.TemporaryDirectory() as folder:
+        state, made, begun = Path(folder, "state"), _Made(Path(folder, "state")), time.monotonic()
+        for cells in sorted(given.cells or [1_000_000, 10_000_000]):
+            made.up_to(cells // CELLS_OF_BATCH)
+            row: dict[str, Any] = {"settled_cells": made.settled, "cells_in_memory": made.in_memory}
+            row |= {"making_seconds": round(time.monotonic() - begun)}
+            row["state_gigabytes"] = round(sum(TableSizes(state).recent().values()) / 1e9, 2)
+            row["saved_megabytes"] = round((state / FILE).stat().st_size / 1e6, 3)
+            row |= {f"saved_{name}": value for name, value in _started(state).items()}
+            if cells <= FOLDED_MOST:
+                kept = shutil.move(state / FILE, Path(folder, "kept"))
+                row |= {f"folded_{name}": value for name, value in _started(state).items()}
+                shutil.move(kept, state / FILE)
+            rows.append(row)
+            print(json.dumps(row, indent=1))
+    return rows
+
+
+def _started(state: Path) -> Mapping[str, object]:
+    """What a process says that takes up the state."""
+    done = subprocess.run([sys.executable, "-m", "bench.restart", str(state)], capture_output=True, check=True)
+    found: Mapping[str, object] = json.loads(done.stdout)
+    return found
+
+
+def _config(state: Path) -> Config:
+    given = ["metrics.port=0", f"state.path={state}", "state.retention=1000d"]
+    return loads(EXAMPLES["clickstream"], state.parent, given, environment={})
+
+
+def _rules(config: Config) -> tuple[Rules, TimeRules]:
+    timing = config.timing
+    rules = Rules(config.oracle, timing.overdue_after, timing.missing_after, tells_unconsumed=False)
+    return rules, TimeRules(timing.max_disorder, timing.idle_after)
+
+
+class _Logs:
+    """The brokers of two topics, of which all is read."""
+
+    def __init__(self) -> None:
+        self.ends: dict[str, int] = {}
+
+    def topics(self, names: Iterable[str], optional: object = ()) -> dict[str, Topic]:
+        del optional
+        return {name: Topic(name, f"id-{name}", (0,)) for name in names}
+
+    def lookup(self, topics: Iterable[str]) -> dict[PartitionId, Lookup]:
+        ends = {name: self.ends.get(name, 0) for name in topics}
+        return {PartitionId(name, 0): Lookup(f"id-{name}", 0, end, end) for name, end in ends.items()}
+
+    def policies(self, topics: Iterable[str]) -> dict[str, str]:
+        return dict.fromkeys(topics, "delete")
+
+
+class _Runner(BatchRunner):
+    """The sidecar's, with made-up records."""
+
+    window: int = 0
+
+    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
+        del frame
+        size, first = CELLS_OF_BATCH, self.window * CELLS_OF_BATCH
+        start_us = BEGIN_US + self.window * WINDOW_US
+        keys = pa.array(np.char.add("page-", np.arange(size).astype("U7"))).dictionary_encode()
+        ids = np.arange(first, first + size)
+        position = {
+            "status": pa.repeat(pa.scalar(DECODED, pa.int32()), size),
+            "partition": pa.repeat(pa.scalar(0, pa.int32()), size),
+            "offset": pa.array(ids),
+            "time_us": pa.array(np.full(size, books.lookup_us - 1)),
+            "key": keys,
+        }
+        events = {"id": pa.array(ids), "event_time_us": pa.array(np.full(size, start_us))}
+        lists = pa.ListArray.from_arrays(pa.array(np.arange(size + 1, dtype=np.int32)), pa.array(ids))
+        results = {"window_start_us": pa.array(np.full(size, start_us)), "ids": lists}
+        timing, oracle = self.config.timing, self.config.oracle
+        grouped = [
+            facts_of_results(_filled(position | results, RESULTS), self._index(Side.OUTPUT), oracle),
+            facts_of_events(
+                _filled(position | events, EVENTS),
+                self._index(Side.INPUT),
+                oracle,
+                timing.max_disorder + timing.allowed_lateness,
+                books.lookup_us + timing.max_ahead,
+                with_first_event=bool(books.hiding),
+            ),
+        ]
+        return completed(
+            pa.concat_tables(grouped),
+            [(source.side, source.topic) for source in self.sources],
+            batch=books.batch,
+            lookup_us=books.lookup_us,
+            epoch=epoch_of(books.lookup_us, self._retention),
+        )
+
+    def _index(self, side: Side) -> int:
+        return next(number for number, source in enumerate(self.sources) if source.side is side)
+
+
+def _filled(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    size = len(columns["offset"])
+    lists = pa.ListArray.from_arrays(pa.array(np.zeros(size + 1, dtype=np.int32)), pa.array([], pa.string()))
+    given = {"text_ids": lists, **columns}
+    found = [given[one.name] if one.name in given else pa.nulls(size, one.type) for one in schema]
+    return pa.table([column.cast(one.type) for column, one in zip(found, schema, strict=True)], schema=schema)
+
+
+class _Made:
+    """A state with more and more settled cells."""
+
+    def __init__(self, state: Path) -> None:
+        state.mkdir()
+        config, self._logs, self._now_us = _config(state), _Logs(), BEGIN_US
+        sources = [source for source in sources_of(config) if source.side in (Side.INPUT, Side.OUTPUT)][:2]
+        sides = {source.topic: source.side for source in sources}
+        rules, time_rules = _rules(config)
+        tables = StateTables(state)
+        frontiers = {
+            place: first_frontier(sides[place.topic], place, lookup, 0, BEGIN_US - 1)
+            for place, lookup in self._logs.lookup(sides).items()
+        }
+        self._runner = _Runner(
+            config=config,
+            sources=sources,
+            brokers=cast("Brokers", self._logs),
+            books=Books(time_rules, lookup_us=BEGIN_US - 1, frontiers=frontiers),
+            judging=recover(tables, time_rules, config.oracle).judging(KnownFacts(tables, first_batch=0), rules),
+            record=RunRecord(),
+            tables=tables,
+            generation=1,
+            checkpoint=state / "checkpoint",
+            starts={},
+            read_faults=lambda: None,
+            publish=lambda: None,
+            now_us=lambda: self._now_us,
+            saver=Saver(state, rules, time_rules),
+        )
+
+    def up_to(self, batches: int) -> None:
+        """Read further windows, and save."""
+        runner = self._runner
+        for window in range(runner.window, batches + 1):
+            # The last window stays open.
+            runner.window = window
+            self._now_us = BEGIN_US + (window + 1) * WINDOW_US
+            self._logs.ends = {source.topic: (window + 1) * CELLS_OF_BATCH for source in runner.sources}
+            ends = {PartitionId(name, 0): end for name, end in self._logs.ends.items()}
+            runner.advance(cast("DataFrame", SimpleNamespace()), ends)
+        runner.window = batches + 1
+        runner.save()
+
+    @property
+    def settled(self) -> int:
+        """Cells that left memory."""
+        return self._runner.judging.settled.sums.cells_settled
+
+    @property
+    def in_memory(self) -> int:
+        """Those that did not."""
+        return len(self._runner.judging.cells)
+
+
+def main() -> None:
+    """Take up a state as a start does, and say what that took."""
+    state = Path(sys.argv[1])
+    config, began = _config(state), time.monotonic()
+    rules, time_rules = _rules(config)
+    tables, record = StateTables(state), RunRecord()
+    restore_record(tables, record)
+    saved = saved_cells(state, rules, time_rules)
+    assert not isinstance(saved, str), saved
+    found = recover(tables, time_rules, config.oracle, saved)
+    judging = found.judging(KnownFacts(tables, first_batch=found.books.batch + 1), rules)
+    judging.judge_recovered(found.books)
+    seconds = round(time.monotonic() - began, 2)
+    # What `getrusage` says begins with the peak of the process that started this one.
+    [peak_kib] = re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    sums = judging.sums
+    assert sums.cells_verified == sums.cells_closed > 0, sums
+    print(
+        json.dumps(
+            {
+                "seconds": seconds,
+                "peak_gigabytes": round(int(peak_kib) * 1024 / 1e9, 2),
+                "verified": sums.cells_verified,
+            }
+        )
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,138 @@
+"""Saved cells are used where they hold, and never where they do not: then all facts are folded."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import validator
+from tests.unit.fed_run import Fed, FedRun
+from tests.unit.reconcile_rows import MINUTE_US
+from validator.model.books import TimeRules
+from validator.model.frontier import PartitionId
+from validator.state.positions import Settlement, Stretch, reread_mark
+from validator.state.tables import Table
+from validator.stream.committing import mark_row
+from validator.stream.generations import _rules_of
+from validator.stream.saved_cells import FILE, Saver, saved_cells
+
+PLACE = PartitionId("click", 0)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedRun:
+    """A run that saved after its third batch, by when two windows had closed."""
+    monkeypatch.setattr(FedRun, "saves", True)
+    run = FedRun(tmp_path / "state")
+    run.runner.judging.settle_at = 1
+    for number in range(3):
+        window = 2 * number * MINUTE_US
+        run.feed([Fed("click", (number,), window), Fed("output", (number,), window)], after_us=MINUTE_US)
+    return run
+
+
+def shown(run: FedRun) -> tuple[object, ...]:
+    now = run.feed([], after_us=10 * MINUTE_US)
+    return now.contributions, now.cells, now.violations
+
+
+def test_a_start_folds_later_facts_only(run: FedRun) -> None:
+    assert run.runner.judging.settled.sums.cells_settled == 2
+    run.saves = False
+    run.feed([Fed("click", (7,), 6 * MINUTE_US)])
+    run.saves = True
+    run.restart()
+    assert run.folded_from == 3
+    found = shown(run)
+    (run.state / FILE).unlink()
+    run.restart()
+    assert run.folded_from == 0
+    assert shown(run) == found
+
+
+def test_a_damaged_file_is_told_and_left_aside(run: FedRun) -> None:
+    path = run.state / FILE
+    whole = path.read_bytes()
+    rules, time_rules = _rules_of(run.config), TimeRules(0, 0)
+    for damaged in (b"", b"no", whole[:-9], whole[:90] + bytes([whole[90] ^ 1]) + whole[91:]):
+        path.write_bytes(damaged)
+        found = saved_cells(run.state, rules, time_rules)
+        assert isinstance(found, str)
+        assert str(path) in found
+        assert "all facts of the retention are read in its place" in found
+
+
+def test_what_other_rules_or_another_version_saved_is_left_aside(run: FedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = _rules_of(run.config)
+    time_rules = TimeRules(run.config.timing.max_disorder, run.config.timing.idle_after)
+    assert saved_cells(run.state, rules, time_rules) is not None
+    assert saved_cells(run.state, replace(rules, missing_after_us=rules.missing_after_us + 1), time_rules) is None
+    assert saved_cells(run.state, rules, replace(time_rules, max_disorder_us=1)) is None
+    monkeypatch.setattr(validator, "__version__", "0.0.0")
+    assert saved_cells(run.state, rules, time_rules) is None
+
+
+def test_a_file_that_is_newer_than_the_tables_is_left_aside(run: FedRun, tmp_path: Path) -> None:
+    """The tables come from a copy, the file does not."""
+    copy = tmp_path / "copy"
+    shutil.copytree(run.state, copy)
+    run.feed([Fed("click", (7,), 6 * MINUTE_US)])
+    shutil.copy(run.state / FILE, copy / FILE)
+    shutil.rmtree(run.state)
+    shutil.copytree(copy, run.state)
+    run.restart()
+    assert run.folded_from == 0
+
+
+def settled() -> str:
+    return Settlement(PLACE, (Stretch(0, 0, 1),), "known").to_mark()
+
+
+@pytest.mark.parametrize("mark", [settled, lambda: reread_mark(["click"])], ids=["settled", "reread"])
+def test_a_mark_by_which_older_facts_say_something_else_voids_what_was_saved(
+    run: FedRun, mark: Callable[[], str]
+) -> None:
+    books = replace(run.runner.books, batch=run.runner.books.batch + 1, lookup_us=run.runner.books.lookup_us + 1)
+    row = mark_row(books, mark(), run.config.state.retention)
+    run.runner.tables.append(row, Table.FACTS, writer="test", version=books.batch)
+    run.restart()
+    assert run.folded_from == 0
+
+
+def test_a_retirement_saves_anew_and_a_kill_before_that_voids_what_was_saved(run: FedRun) -> None:
+    before = (run.state / FILE).read_bytes()
+    run.saves = False
+    retired = run.runner.retired
+    hour = 0
+    while run.runner.retired is retired:
+        hour += 1
+        run.feed([Fed("click", (9 + hour,), hour * 60 * MINUTE_US)], after_us=60 * MINUTE_US)
+    run.saves = True
+    after = (run.state / FILE).read_bytes()
+    assert after != before, "without being asked"
+    run.restart()
+    assert run.folded_from == run.runner.books.batch + 1, "nothing is folded"
+    (run.state / FILE).write_bytes(before)
+    run.restart()
+    assert run.folded_from == 0
+
+
+def test_what_a_killed_writer_left_is_removed(run: FedRun) -> None:
+    left = run.state / f".{FILE}.4711.tmp"
+    left.write_bytes(b"half")
+    Saver(run.state, _rules_of(run.config), TimeRules(0, 0))
+    assert not left.exists()
+    assert (run.state / FILE).exists()
+
+
+def test_it_is_plain_what_the_file_rests_on(run: FedRun) -> None:
+    content = (run.state / FILE).read_bytes()
+    begin = content.index(b'{"made_by"')
+    plain, _ = json.JSONDecoder().raw_decode(content[begin:].decode("utf-8", "replace"))
+    assert plain["batch"] == run.runner.books.batch
+    assert validator.__version__ in plain["made_by"]
