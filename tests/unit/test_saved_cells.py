@@ -13,13 +13,20 @@ import pytest
 import validator
 from tests.unit.fed_run import Fed, FedRun
 from tests.unit.reconcile_rows import MINUTE_US
-from validator.model.books import TimeRules
+from validator.core.judging import new_cells
+from validator.model.books import Books, TimeRules
 from validator.model.frontier import PartitionId
-from validator.state.positions import Settlement, Stretch, reread_mark
+from validator.oracles.running_aggregate import RunningAggregate
+from validator.reconcile.judge import Rules
+from validator.state.known_facts import KnownFacts
+from validator.state.positions import Positions, Settlement, Stretch, reread_mark
 from validator.state.tables import Table
+from validator.stream.batch import NewGenerationWanted
 from validator.stream.committing import mark_row
 from validator.stream.generations import _rules_of
-from validator.stream.saved_cells import FILE, Saver, saved_cells
+from validator.stream.recovery import Recovered
+from validator.stream.retiring import Retired
+from validator.stream.saved_cells import FILE, SavedCells, Saver, saved_cells
 
 PLACE = PartitionId("click", 0)
 
@@ -136,3 +143,32 @@ def test_it_is_plain_what_the_file_rests_on(run: FedRun) -> None:
     plain, _ = json.JSONDecoder().raw_decode(content[begin:].decode("utf-8", "replace"))
     assert plain["batch"] == run.runner.books.batch
     assert validator.__version__ in plain["made_by"]
+
+
+def test_settled_cells_that_a_new_horizon_puts_out_of_scope_are_folded_again(run: FedRun) -> None:
+    """The partition's events turn out to begin after cells that were settled."""
+    runner, begins_us = run.runner, 3 * MINUTE_US
+    late = replace(runner.books.frontiers[PLACE], hidden_start=True, horizon_us=begins_us)
+    runner.books = replace(runner.books, frontiers={**runner.books.frontiers, PLACE: late})
+    run.saves = False
+    with pytest.raises(NewGenerationWanted):
+        run.feed([Fed("click", (7,), 6 * MINUTE_US)])
+    run.saves = True
+    run.restart()
+    assert run.folded_from == 0
+    assert run.feed([]).contributions["out_of_scope"] > 0
+
+
+def test_the_partitions_of_several_output_topics_keep_their_numbers(tmp_path: Path) -> None:
+    """Else results of one partition would look as if they were of two, of which none is the newest."""
+    rules, time_rules = Rules(RunningAggregate.of(replaces=True), 1, 2), TimeRules(0, 0)
+    judging = Recovered(Books(time_rules), new_cells(rules.oracle), Retired()).judging(
+        KnownFacts(None, first_batch=0), rules
+    )
+    assert judging.cells.newest is not None
+    judging.cells.newest.topics = ["late", "early"]
+    Saver(tmp_path, rules, time_rules).save(judging, Books(time_rules), Retired(), Positions(), {})
+    found = saved_cells(tmp_path, rules, time_rules)
+    assert isinstance(found, SavedCells)
+    assert found.cells.newest is not None
+    assert found.cells.newest.topics == ["late", "early"]
