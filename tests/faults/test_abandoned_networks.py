@@ -48,8 +48,16 @@ def test_the_network_of_a_killed_demo_goes_with_the_start_of_the_next(tmp_path: 
             owner.kill()
     wait_until(lambda: see(int(relay)) is None, "the relay has died with its owner")
     assert (_NAMESPACES / name).exists()
+    # Of a relay that is gone threads may still be ending, and until then its device is up: the network is used.
+    wait_until(lambda: device_of(name) is None, "the device has gone with the relay")
     the_next_demo_starts()
     assert not (_NAMESPACES / name).exists()
+
+
+def device_of(name: str) -> str | None:
+    """A device of the network that is up, but for the loopback."""
+    said = subprocess.run(["ip", "-n", name, "-o", "link", "show", "up"], check=True, capture_output=True, text=True)
+    return next((line for line in said.stdout.splitlines() if " lo: " not in line), None)
 
 
 @contextmanager
