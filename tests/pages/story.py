@@ -83,6 +83,7 @@ def _snapshot(second: int, read: int, processed: int, latency: Histogram) -> Sna
             "violated": 6,
             "open": 24,
             "estimated": 0,
+            "sampled": 0,
         },
         latency={"last_input": latency},
         latency_absent_because=None,

@@ -63,8 +63,12 @@ def cases_of_all() -> list[Case]:
 
 
 def totals(sums: Sums) -> dict[str, Any]:
-    """All of them but what only this batch changed."""
-    return {field.name: getattr(sums, field.name) for field in fields(sums) if field.name != "changed"}
+    """All of them, but for what only this batch changed, and what was compared to check fingerprints."""
+    return {
+        field.name: getattr(sums, field.name)
+        for field in fields(sums)
+        if field.name not in ("changed", "cells_sampled")
+    }
 
 
 def told(tables: MemoryTables) -> list[tuple[Any, ...]]:
@@ -77,7 +81,7 @@ def told(tables: MemoryTables) -> list[tuple[Any, ...]]:
 def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     judged = Judged(cases(), tmp_path)
     rng, differences = Random(5), []
-    left = steps = 0
+    left = steps = sampled = refuted = 0
     for number, it in enumerate(judged.cases):
         stays = Run(it, judged.facts[number], MemoryTables())
         leaves = (_Forgetful if number % 2 else Run)(it, judged.facts[number], MemoryTables(), settle_at=1)
@@ -86,6 +90,8 @@ def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pyt
             stays.take(step)
             leaves.take(step)
             steps += 1
+            refuted += leaves.judging.sums.cells_refuted
+            sampled += leaves.judging.sums.cells_sampled
             left += len(leaves.judging.cells) < len(stays.judging.cells)
             one, other = totals(stays.judging.sums), totals(leaves.judging.sums)
             if killed_after is not None and step > killed_after:
@@ -102,6 +108,8 @@ def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pyt
         print(f"\n{len(judged.cases)} histories, {steps} steps; after {left} of them some cells were not in memory")
     assert differences[:SHOWN] == []
     assert left > steps // 4
+    assert refuted == 0
+    assert sampled > len(judged.cases) // 2
 
 
 def test_a_process_that_goes_on_from_saved_cells_is_as_one_that_folded_all_facts(

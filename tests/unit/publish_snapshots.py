@@ -53,7 +53,7 @@ def clean() -> Snapshot:
         results={"read": 50, **dict.fromkeys(Result, 0), "correct": 50},
         inputs={"read": 1000, "undecodable": 0, "expired": 0, "sampled_out": 0, "out_of_scope": 0},
         late_records={"read": 0, "undecodable": 0},
-        cells={"seen": 60, "closed": 50, "verified": 50, "violated": 0, "open": 10, "estimated": 0},
+        cells={"seen": 60, "closed": 50, "verified": 50, "violated": 0, "open": 10, "estimated": 0, "sampled": 1},
         reliable_throughput_per_second=123.456,
         latency={},
         latency_absent_because="topic output has CreateTime",

@@ -44,6 +44,8 @@ from validator.reconcile.judge import (
 from validator.reconcile.unknown_ids import UnknownIds
 from validator.reconcile.violations import confirmed_of, moved, tell_violations
 
+SAMPLED_AT_ONCE: Final = 100_000
+"""Contributions of cells that agree, at most, whose ids a batch compares; cells with more are left out."""
 COMPARED_AT_ONCE: Final = 4_000_000
 """Contributions whose ids are held in memory together; some 300 bytes each."""
 
@@ -64,6 +66,10 @@ class Facts(Protocol):
 
     def to_fold(self, oldest_batch: int, first_us: int, last_us: int) -> Iterator[pa.Table]:
         """The same, as `Cells.fold` takes them."""
+
+    @property
+    def held_from(self) -> int:
+        """The first batch since which all facts are in memory."""
 
     def inputs_with(self, asked: AskedIds) -> AskedIds:
         """Those of some ids that an input has."""
@@ -131,6 +137,10 @@ class _FactsBefore:
 
     def inputs_with(self, asked: AskedIds) -> AskedIds:
         return self.facts.inputs_with(asked)
+
+    @property
+    def held_from(self) -> int:
+        return self.facts.held_from
 
     def add(self, facts: pa.Table) -> None:
         raise AssertionError(f"{facts.num_rows} rows are added to what was before")
@@ -242,6 +252,7 @@ class Judging:
         close(cells, clock)
         judged = judge(cells, clock, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion | judged.wants_evidence)
+        wanting = np.concatenate([wanting, self._sampled(judged)])
         if len(wanting):
             for rows in self._apart(wanting):
                 self._compare(rows, judged, places)
@@ -251,6 +262,15 @@ class Judging:
         self.sums = judged_now.beside(self.retired.plus(self.settled.sums))
         self.suspected, self.withdrawn = suspects(self.sums), withdraws(self.sums)
         return self.sums
+
+    def _sampled(self, judged: Judged) -> Ints:
+        """The cells whose fingerprints agree and whose ids are compared now, so that nobody need trust these: of those
+        that `Judged` draws the ones whose facts are at hand."""
+        cells = self.cells
+        rows = np.flatnonzero(judged.sampled & (cells["first_batch"] >= self.known.held_from))
+        sizes = cells["expected_count"][rows] + cells["processed_count"][rows]
+        rows = rows[sizes <= SAMPLED_AT_ONCE]
+        return rows[np.cumsum(sizes[sizes <= SAMPLED_AT_ONCE]) <= SAMPLED_AT_ONCE]
 
     def is_overtaken_by(self, horizon_us: int | None) -> bool:
         """Whether settled cells that left memory are out of scope by a new horizon: then all is to be folded again."""
@@ -466,6 +486,8 @@ class Judging:
             cells_in_excess=count(np.logical_or.reduce([kept[name] > 0 for name in EXCESS])),
             cells_missing=count(kept["missing"] > 0),
             cells_settled=count(it.settled),
+            cells_sampled=count(it.refuted | (it.agrees & it.compared)),
+            cells_refuted=count(it.refuted),
             cells_estimated=count(it.provisional & (observed > 0) & it.in_scope),
             doubtful=total(it.doubtful, chosen),
             unconsumed_overdue=total(it.unconsumed_overdue, chosen),

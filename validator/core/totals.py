@@ -14,6 +14,8 @@ from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, VIOLATIONS
 class Sums:
     """Totals over all cells after a batch. ``on_record``: class of violations -> how much of it is on record;
     ``carried``: contributions in results; ``matched``: those of them that are proven to be those of events.
+    ``cells_sampled``: those whose fingerprints agree and whose ids were compared all the same, one that left memory and
+    came back once more; ``cells_refuted``: those whose ids differ then.
     ``cells_estimated``: those whose counts are estimates, because their ids are not compared yet.
     ``cells_in_excess``, ``cells_missing``: in how many cells something of `EXCESS` is, or something missing.
     ``doubtful``: contributions that are overdue for good, since they may rightly have been dropped as late.
@@ -42,6 +44,8 @@ class Sums:
     cells_missing: int = 0
     cells_settled: int = 0
     cells_estimated: int = 0
+    cells_sampled: int = 0
+    cells_refuted: int = 0
     cells_undecided: int = 0
     doubtful: int = 0
     unconsumed_overdue: int = 0
@@ -69,7 +73,18 @@ class Sums:
         return self._with(other, -1)
 
     def _with(self, other: Sums, times: int) -> Sums:
-        cells = ("seen", "closed", "verified", "violated", "in_excess", "missing", "settled", "undecided")
+        cells = (
+            "seen",
+            "closed",
+            "verified",
+            "violated",
+            "in_excess",
+            "missing",
+            "settled",
+            "undecided",
+            "sampled",
+            "refuted",
+        )
         whole = [f"cells_{name}" for name in cells]
         others = (
             "matched",

@@ -25,7 +25,7 @@ STATES: Final = ("confirmed", "retracted", "suspected")
 LATENCIES: Final = ("last_input", "window_close", "first_input")
 INPUT_COUNTS: Final = ("read", "undecodable", "expired", "sampled_out", "out_of_scope")
 LATE_COUNTS: Final = ("read", "undecodable")
-CELL_COUNTS: Final = ("seen", "closed", "verified", "violated", "open", "estimated")
+CELL_COUNTS: Final = ("seen", "closed", "verified", "violated", "open", "estimated", "sampled")
 
 Report = dict[str, Any]
 """What :func:`build` makes: plain data, ready for JSON."""

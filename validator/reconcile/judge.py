@@ -47,6 +47,9 @@ EXCESS: Final = ("duplicate", "misplaced", "unknown_id")
 VIOLATIONS: Final = ("missing", *EXCESS)
 """Classes of contributions that are violations (of one guarantee or another)."""
 
+SAMPLED_OF: Final = 1_024
+"""Of so many cells whose fingerprints agree one is compared id by id all the same: a standing check."""
+
 PENDING, OVERDUE, BLOCKED, MISSING = range(4)
 STATES: Final = ("pending", "overdue", "blocked", "missing")
 """What the outstanding contributions of a cell are, by number."""
@@ -57,7 +60,8 @@ class Rules:
     """What the configuration says about judging. Microseconds.
 
     ``collapse``: an input's repeated ids count once. ``drops_late``: late policy `drop`. ``tells_unconsumed``: the
-    engine's consumer group is configured. ``several_inputs``: more than one input topic is configured.
+    engine's consumer group is configured. ``several_inputs``: more than one input topic is configured. ``sampled_of``:
+    of so many cells whose fingerprints agree the ids of one are compared; a power of two.
     """
 
     oracle: Oracle
@@ -67,6 +71,7 @@ class Rules:
     drops_late: bool = False
     tells_unconsumed: bool = False
     several_inputs: bool = False
+    sampled_of: int = SAMPLED_OF
 
     @property
     def asks_lateness(self) -> bool:
@@ -87,6 +92,8 @@ class Judged:
     compared. ``state``: number in `STATES`. ``changed``: the derived tables must be told of the cell.
     ``version``: how much of the cell a comparison of its ids would rest on. ``provisional``: the counts are those of a
     correct engine, until ids are compared. ``on_record``: `VIOLATIONS`, as the derived tables must have them.
+    ``refuted``: fingerprints agree, and a comparison found that the ids differ. ``sampled``: fingerprints agree, and
+    the ids are to be compared all the same.
     ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
     ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that.
     ``of_inputs``: topic -> `OF_INPUT` and "open", how many of its events may yet turn out to match; of several inputs.
@@ -100,6 +107,8 @@ class Judged:
     unconsumed_overdue: Ints
     blocked_overdue: Ints
     agrees: Bools
+    refuted: Bools
+    sampled: Bools
     compared: Bools
     resolved: Bools
     held: Bools
@@ -156,8 +165,10 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
     # What a comparison of ids rests on, each term growing only: facts of the cell, which answers may be gone, and which
     # hidden records made nothing late.
     version = cells.counted + clock.unprovable_offsets + clock.settled
-    agrees = _agree(cells, rules)
     compared = cells["x_version"] == version
+    same = _same_fingerprints(cells, rules)
+    refuted = same & compared & _differ(cells)
+    agrees = same & ~refuted
     rest_us, observed_us, expected_us = cells["rest_us"], cells["observed_us"], cells["expected_us"]
     resting = (rest_us != ABSENT) & (rest_us >= np.maximum(expected_us, observed_us))
     resolved = observed_us == ABSENT
@@ -183,7 +194,7 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
         clock,
         rules,
         found,
-        _Decisions(observed, version, agrees, compared, resolved, held, lagging, provisional, in_scope, state),
+        _Decisions(observed, version, agrees, refuted, compared, resolved, held, lagging, provisional, in_scope, state),
     )
 
 
@@ -192,6 +203,7 @@ class _Decisions:
     observed: Ints
     version: Ints
     agrees: Bools
+    refuted: Bools
     compared: Bools
     resolved: Bools
     held: Bools
@@ -201,7 +213,15 @@ class _Decisions:
     state: Ints
 
 
-def _agree(cells: Cells, rules: Rules) -> Bools:
+def _differ(cells: Cells) -> Bools:
+    """The cells in whose ids a comparison found any difference."""
+    answered = cells["x_processed"] + cells["x_late"] + cells["x_rejected"]
+    excess = cells["x_duplicate"] + cells["x_known"] + cells["x_unknown"]
+    found: Bools = (answered != cells["x_expected"]) | (excess != 0)
+    return found
+
+
+def _same_fingerprints(cells: Cells, rules: Rules) -> Bools:
     same = np.full(len(cells), not rules.compares_all)
     for part in ("count", "a", "b"):
         total = cells[f"processed_{part}"] + cells[f"late_{part}"] + cells[f"rejected_{part}"]
@@ -341,6 +361,10 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     said = digest(counts)
     told = cells["told_digest"] != ABSENT
     # Worth saying is what is decided or late; and what was said before.
+    sampled = it.agrees & ~it.compared & settled & it.in_scope & seen & (cells["expected_a"] % rules.sampled_of == 0)
+    if rules.oracle.by_id:
+        # A cell of one id is its fingerprint.
+        sampled[:] = False
     changed = (told | settled | (it.state != PENDING) | violated) & (said != cells["told_digest"])
     if cells.parts is not None:
         changed &= told | ~cells.parts
@@ -352,6 +376,8 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         unconsumed_overdue=np.where(is_missing & it.in_scope, unconsumed, 0),
         blocked_overdue=np.where(blocked_long, counts["blocked"], 0),
         agrees=it.agrees,
+        refuted=it.refuted,
+        sampled=sampled,
         compared=it.compared,
         resolved=it.resolved,
         held=it.held,

@@ -34,6 +34,11 @@ class KnownFacts:
         self._bytes = 0
         self._from_batch = first_batch
 
+    @property
+    def held_from(self) -> int:
+        """The first batch since which all facts are in memory."""
+        return self._from_batch
+
     def add(self, facts: pa.Table) -> None:
         """Hold the facts of a batch that was appended; the oldest leave memory for it."""
         held = of_cells(facts).select(COMPARED_COLUMNS)

@@ -45,6 +45,8 @@ def snapshot_of(
     ]
     if not complete:
         doubts.append(Doubt("the books do not balance: more records were counted than offsets were spanned"))
+    if sums.cells_refuted:
+        doubts.append(Doubt(_of_refuted(sums)))
     retired = _of_retired(config, sums)
     held = record.suspicion.suspected(books, sums)
     confirmed = _confirmed_now(books, sums, record, held)
@@ -89,6 +91,7 @@ def snapshot_of(
             "violated": sums.cells_violated,
             "open": sums.cells_seen - sums.cells_closed,
             "estimated": sums.cells_estimated,
+            "sampled": sums.cells_sampled,
         },
         reliable_throughput_per_second=_throughput(books, sums),
         latency={name: tally.frozen() for name, tally in record.latency.items()} if record.has_broker_time else {},
@@ -365,6 +368,17 @@ def _of_absence(config: Config, books: Books, record: RunRecord, sums: Sums) -> 
     elif record.has_ended and sums.blocked:
         found.append(Doubt(f"an open transaction may hold the answers to {plural(sums.blocked, 'event')}", FORBID_LOSS))
     return found
+
+
+def _of_refuted(sums: Sums) -> str:
+    """Two sums of 64-bit hashes do not agree by chance for different ids."""
+    count, all_of_them = sums.cells_refuted, sums.cells_sampled
+    were = "was" if all_of_them == 1 else "were"
+    return (
+        f"the ids of {plural(count, 'cell')} differ though {'its' if count == 1 else 'their'} fingerprints agree "
+        f"(of {all_of_them} that {were} compared to check that): what fingerprints say of other cells cannot be relied "
+        "upon; it is a defect of streamproof or of the machine"
+    )
 
 
 def _of_retired(config: Config, sums: Sums) -> list[Doubt]:
