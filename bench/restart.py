@@ -48,7 +48,7 @@ from validator.stream.starting import first_frontier
 CELLS_OF_BATCH: Final = 1_000_000
 WINDOW_US: Final = 60_000_000
 BEGIN_US: Final = 1_700_000_040_000_000
-FOLDED_MOST: Final = 10_000_000
+FOLDED_MOST: Final = 3_000_000
 """Up to so many cells all facts are folded, too: it takes some 2 kB of memory for each."""
 
 

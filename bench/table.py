@@ -34,7 +34,8 @@ def page() -> str:
 
 def _table(rows: list[dict[str, Any]]) -> list[str]:
     head = ["|  |" + " |" * len(rows), "|---|" + "---:|" * len(rows)]
-    return [*head, *[f"| {name} | " + " | ".join(_shown(row[name]) for row in rows) + " |" for name in rows[0]]]
+    names = dict.fromkeys(name for row in rows for name in row)
+    return [*head, *[f"| {name} | " + " | ".join(_shown(row.get(name, "-")) for row in rows) + " |" for name in names]]
 
 
 def _shown(value: object) -> str:

@@ -117,7 +117,7 @@ def test_a_process_that_goes_on_from_saved_cells_is_as_one_that_folded_all_facts
 ) -> None:
     judged = Judged(cases_of_all(), tmp_path)
     rng, differences = Random(6), []
-    used = spared = 0
+    used = spared = recalled = 0
     for number, it in enumerate(judged.cases):
         state = tmp_path / str(number)
         state.mkdir()
@@ -147,7 +147,10 @@ def test_a_process_that_goes_on_from_saved_cells_is_as_one_that_folded_all_facts
             differences.append(f"seed {it.seed} {it.oracle.kind}: the newest violations are other ones")
         used += sum(first > 0 for first in saves.folded_from)
         spared += sum(saves.folded_from)
+        recalled += saves.recalled
     with capsys.disabled():
         print(f"\n{len(judged.cases)} histories; {used} restarts used saved cells and did not fold {spared} batches")
+        print(f"{recalled} settled cells came back in them")
     assert differences[:SHOWN] == []
     assert used > len(judged.cases)
+    assert recalled > 0, "facts came for cells that were saved as settled"

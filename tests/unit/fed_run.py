@@ -15,6 +15,7 @@ from tests.unit.reconcile_rows import fact, facts
 from validator.codecs.columns import UNDECODABLE, UNOWED
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
+from validator.core.settled import SETTLED_AT_ONCE
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.snapshot import Snapshot
@@ -147,7 +148,9 @@ class FedRun:
             sources=sources,
             brokers=brokers,
             books=books,
-            judging=found.judging(KnownFacts(tables, first_batch=books.batch + 1), rules),
+            judging=found.judging(
+                KnownFacts(tables, first_batch=books.batch + 1), rules, 1 if self.saves else SETTLED_AT_ONCE
+            ),
             record=record,
             tables=tables,
             generation=record.restarts + 1,
@@ -158,7 +161,7 @@ class FedRun:
             read_faults=lambda: None,
             publish=lambda: None,
             now_us=lambda: self.now_us,
-            saver=Saver(self.state, rules, time_rules, found.rereads) if self.saves else None,
+            saver=Saver(self.state, rules, time_rules, rereads=found.rereads) if self.saves else None,
         )
         self.runner.open(before, lookups, opened_us)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -45,7 +46,8 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FedRun:
 
 def shown(run: FedRun) -> tuple[object, ...]:
     now = run.feed([], after_us=10 * MINUTE_US)
-    return now.contributions, now.cells, now.violations
+    # Which cells were compared to check their fingerprints depends on what is in memory.
+    return now.contributions, {**now.cells, "sampled": 0}, now.violations
 
 
 def test_a_start_folds_later_facts_only(run: FedRun) -> None:
@@ -172,3 +174,73 @@ def test_the_partitions_of_several_output_topics_keep_their_numbers(tmp_path: Pa
     assert isinstance(found, SavedCells)
     assert found.cells.newest is not None
     assert found.cells.newest.topics == ["late", "early"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "comes"),
+    [
+        (("inputs.0.duplicates=collapse",), [Fed("click", (0,))]),
+        ((), [Fed("output", (0,))]),
+        ((), [Fed("click", (8,)), Fed("output", (8,))]),
+    ],
+    ids=["repeated_event", "repeated_result", "late_event"],
+)
+def test_what_comes_for_a_cell_that_was_saved_as_settled_is_judged_with_its_older_facts(
+    settings: tuple[str, ...], comes: list[Fed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = []
+    for saves in (False, True):
+        monkeypatch.setattr(FedRun, "saves", saves)
+        run = FedRun(tmp_path / str(saves), settings)
+        run.runner.judging.settle_at = 1
+        for number in range(3):
+            window = 2 * number * MINUTE_US
+            run.feed([Fed("click", (number,), window), Fed("output", (number,), window)], after_us=MINUTE_US)
+        run.saves = False
+        run.feed(comes)
+        run.saves = saves
+        run.restart()
+        assert (run.folded_from > 0) is saves
+        found.append(shown(run))
+    assert found[0] == found[1]
+
+
+def test_nothing_is_saved_of_a_batch_that_was_not_committed(run: FedRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = (run.state / FILE).read_bytes()
+
+    def full(*_: object, **__: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run.runner.tables, "append", full)
+        with pytest.raises(OSError, match="No space left"):
+            run.feed([Fed("click", (7,), 6 * MINUTE_US)])
+    run.runner.save()
+    assert (run.state / FILE).read_bytes() == before
+
+
+def test_a_file_that_cannot_be_written_stops_nothing(
+    run: FedRun, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    before = (run.state / FILE).read_bytes()
+    monkeypatch.setattr(os, "fsync", full)
+    run.feed([Fed("click", (7,), 6 * MINUTE_US)])
+    run.feed([Fed("click", (8,), 6 * MINUTE_US)])
+    assert capsys.readouterr().out.count(f"{FILE} cannot be written") == 1
+    assert (run.state / FILE).read_bytes() == before
+
+
+def test_what_is_saved_does_not_grow_with_runs_and_batches(run: FedRun) -> None:
+    """A loss that stays keeps its cell in memory."""
+    run.feed([Fed("click", (50,), 5 * MINUTE_US)])
+    for number in range(20):
+        run.feed([Fed("click", (100 + number,), (7 + number) * MINUTE_US)], after_us=MINUTE_US)
+        run.feed([Fed("output", (100 + number,), (7 + number) * MINUTE_US)])
+        run.end()
+        run.runner.save()
+    judging = run.runner.judging
+    assert len(judging.passed) <= len(judging.cells) + 1
+    assert len(judging.rests) <= 20

@@ -122,7 +122,7 @@ def new_cells(oracle: Oracle) -> Cells:
 
 @dataclass(frozen=True)
 class _FactsBefore:
-    """The facts of a state without those of one batch, which is the newest and may have been appended."""
+    """The facts of a state without those of ``batch`` and later ones, which may have been appended."""
 
     facts: Facts
     batch: int
@@ -240,7 +240,8 @@ class Judging:
         self._note_times(clock)
         self.evidence, self.lookup_us = {}, clock.lookup_us
         if facts is not None:
-            self._recall(facts, clock, places)
+            if not self.settled.is_empty:
+                self.recall(facts, clock, places, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
             cells.absorb(facts)
             cells["x_version"][self._unknown.read(facts)] = STALE
@@ -315,10 +316,13 @@ class Judging:
         self._tell()
         self._settle()
         self.judged = None
-        # No cell closes before it is first seen: of the earlier steps the last one says as much as all.
+        # The steps that closed a cell, and the last one: a cell that comes is first seen later than all of them, and
+        # an event that moves an end is read later.
+        marks = [mark_us for mark_us, _ in self.passed]
+        needed = set(np.searchsorted(marks, np.unique(self.cells["end_us"])).tolist()) | {len(marks) - 1}
+        self.passed[:] = [step for number, step in enumerate(self.passed) if number in needed]
         seen_us = int(self.cells["first_seen_us"].min(initial=NEVER))
-        earlier = sum(instant_us <= seen_us for _, instant_us in self.passed)
-        del self.passed[: max(0, earlier - 1)]
+        self.rests[:] = [rest for rest in self.rests if rest[0] >= seen_us]
 
     def _note_times(self, clock: Clock) -> None:
         mark_us = clock.watermark_us
@@ -351,20 +355,19 @@ class Judging:
         self._unknown.drop(goes)
         self.judged = None
 
-    def _recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> None:
-        """Bring back the settled cells of which ``facts`` have more."""
-        if self.settled.is_empty:
-            return
+    def recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets], *, before_batch: int) -> None:
+        """Bring back the settled cells of which ``facts``, which are not folded yet, have more. ``before_batch``: the
+        first batch of which no fact is folded."""
         facts = contributing(facts.select(_OF_CELL))
         starts = ints(facts["window_start_us"])
         asked = self.settled.may_hold(starts, self.rules.oracle.ends_us(starts))
         asked[asked] = self.cells.rows_of_facts(facts.filter(pa.array(asked))) < 0
         if not asked.any():
             return
-        wanted, batch = CellIndex(), int(ints(facts["batch"]).max())
+        wanted = CellIndex()
         wanted.add(starts[asked], facts["key"].filter(pa.array(asked)))
         first = self.settled.first_batch(starts[asked])
-        back = Judging(_FactsBefore(self.known, batch), self.rules, settle_at=None)
+        back = Judging(_FactsBefore(self.known, before_batch), self.rules, settle_at=None)
         back.cells.lateness = self.cells.lateness
         for part in back.known.to_fold(first, int(starts[asked].min()), int(starts[asked].max())):
             known = contributing(part)

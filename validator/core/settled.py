@@ -7,7 +7,7 @@ as if the cell had never left.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, Self
@@ -20,6 +20,7 @@ from validator.core.totals import Sums
 from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints
 from validator.reconcile.cell_index import CellIndex
 from validator.reconcile.cells import Cells
+from validator.reconcile.judge import due_base
 
 _STARTS: Final = pa.schema([(name, pa.int64()) for name in ("epoch", "start_us", "first_batch", "opened_us")])
 _OLDER: Final = pa.schema([("epoch", pa.int64()), ("start_us", pa.int64()), ("key", pa.large_string())])
@@ -30,13 +31,15 @@ SETTLED_AT_ONCE: Final = 4_096
 @dataclass
 class _Epoch:
     """The settled cells whose newest facts are of one epoch. ``newest_start_us``: the latest start of any.
-    ``through_us``: the latest end. ``first_batch``: start -> the oldest batch with facts of any that starts then;
-    ``opened_us``: start -> the earliest broker time of their first inputs, `NEVER` where none has one.
+    ``through_us``: the latest end. ``due_us``: since when what any of them owes was due, the latest.
+    ``first_batch``: start -> the oldest batch with facts of any that starts then; ``opened_us``: start -> the earliest
+    broker time of their first inputs, `NEVER` where none has one.
     ``older``: those that have facts of earlier epochs, too."""
 
     sums: Sums = field(default_factory=Sums.empty)
     newest_start_us: int = ABSENT
     through_us: int = ABSENT
+    due_us: int = ABSENT
     first_batch: dict[int, int] = field(default_factory=dict)
     opened_us: dict[int, int] = field(default_factory=dict)
     older: CellIndex = field(default_factory=CellIndex)
@@ -72,7 +75,7 @@ class SettledCells:
         plain: dict[str, object] = {}
         starts, older = [_STARTS.empty_table()], [_OLDER.empty_table()]
         for number, epoch in self._epochs.items():
-            plain[str(number)] = [epoch.sums.to_json(), epoch.newest_start_us, epoch.through_us]
+            plain[str(number)] = [epoch.sums.to_json(), epoch.newest_start_us, epoch.through_us, epoch.due_us]
             at = {
                 "epoch": np.full(len(epoch.first_batch), number),
                 "start_us": list(epoch.first_batch),
@@ -92,13 +95,14 @@ class SettledCells:
     def from_tables(cls, plain: Mapping[str, Any], starts: pa.Table, older: pa.Table) -> Self:
         """The value that `to_tables` gave."""
         found = cls()
-        for number, (sums, newest_start_us, through_us) in plain.items():
+        for number, (sums, newest_start_us, through_us, due_us) in plain.items():
             mine = starts.filter(pc.equal(starts["epoch"], int(number)))
             at = mine["start_us"].to_pylist()
             epoch = _Epoch(
                 Sums.from_json(sums),
                 newest_start_us,
                 through_us,
+                due_us,
                 dict(zip(at, mine["first_batch"].to_pylist(), strict=True)),
                 dict(zip(at, mine["opened_us"].to_pylist(), strict=True)),
             )
@@ -107,6 +111,14 @@ class SettledCells:
             found._epochs[int(number)] = epoch
         return found
 
+    def due_us(self, through_epoch: int) -> dict[int, int]:
+        """Epoch up to this one -> since when what any of its cells owes was due, the latest."""
+        return {number: epoch.due_us for number, epoch in sorted(self._epochs.items()) if number <= through_epoch}
+
+    def seen_in(self, epochs: Collection[int]) -> int:
+        """How many cells some epochs have."""
+        return sum(epoch.sums.cells_seen for number, epoch in self._epochs.items() if number in epochs)
+
     def add(self, cells: Cells, rows: Ints, sums: Sums) -> None:
         """Take up cells of one epoch, whose totals are ``sums``."""
         epoch = self._epochs.setdefault(int(cells["epoch"][rows[0]]), _Epoch())
@@ -114,6 +126,7 @@ class SettledCells:
         epoch.sums = epoch.sums.plus(sums)
         epoch.newest_start_us = max(epoch.newest_start_us, int(starts.max()))
         epoch.through_us = max(epoch.through_us, int(cells["end_us"][rows].max()))
+        epoch.due_us = max(epoch.due_us, int(due_base(cells)[rows].max()))
         spans = rows[cells["first_epoch"][rows] < cells["epoch"][rows]]
         epoch.older.add(cells["window_start_us"][spans], cells.keys(spans))
         order = np.argsort(starts, kind="stable")

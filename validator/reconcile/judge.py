@@ -347,7 +347,9 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     # Whole cells without an answer are compared too once they are lost: their ids are the evidence.
     lost = clear & is_missing & (outstanding > 0)
     unclear = it.resolved & _of_unclear_inputs(cells, rules, it)
-    wants_expansion = it.in_scope & (disagrees | lost | unclear) & (~it.compared | consumed_may_move)
+    # A comparison may have found that fingerprints agree wrongly, and not be known any more.
+    contradicted = it.agrees & it.resolved & np.logical_or.reduce([cells[f"told_{name}"] > 0 for name in EXCESS])
+    wants_expansion = it.in_scope & (disagrees | lost | unclear | contradicted) & (~it.compared | consumed_may_move)
     # A violation in a cell that was compared before it was one is compared once more, so that it names its ids.
     new = lost & (counts["missing"] > cells["told_missing"])
     for name in EXCESS:

@@ -300,6 +300,8 @@ class BatchRunner:
 
         ``found``: what the facts say of each partition; ``holes``: what of inputs may have been gone.
         """
+        # What is in memory is ahead of what is committed from here on.
+        self._recorded = -1
         frontiers = frontier_rows(books, self.books.watermark_us, self._retention)
         if holes:
             # They count no record.
@@ -357,11 +359,18 @@ class BatchRunner:
         self._recorded = self.books.batch
         # After these marks a start can do nothing with what was saved before.
         if self.saver is not None and (self.saver.is_due or vouched or self.retired is not retired):
-            self.save()
+            self._save()
         self._check_limits()
 
     def save(self) -> None:
-        """Save what memory holds after the last batch, if its effects are recorded."""
+        """Save what memory holds after the last batch, unless one is under way or did not come to its end."""
+        if self._whole.acquire(blocking=False):
+            try:
+                self._save()
+            finally:
+                self._whole.release()
+
+    def _save(self) -> None:
         if self.saver is not None and self._saved < self._recorded == self.books.batch:
             self.saver.save(self.judging, self.books, self.retired, self.positions, self.record.unexamined)
             self._saved = self.books.batch
@@ -381,7 +390,7 @@ class BatchRunner:
         retention = self._retention
         read = {source.topic for source in self.sources}
         absent = {place.topic for place in self.books.frontiers if place.topic not in read}
-        through = retiring.last_droppable(self.books, retention, absent)
+        through = retiring.droppable(self.judging, self.books, retention, absent)
         if self.judging.judged is None or through <= self.retired.through_epoch:
             return
         oldest = retiring.oldest_epoch(self.tables.state)

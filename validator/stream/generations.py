@@ -159,7 +159,7 @@ class Generations:
 
     def _one_after_another(self, spark: SparkSession) -> Verdict:
         time_rules = TimeRules(self._config.timing.max_disorder, self._config.timing.idle_after)
-        self._saver = Saver(self._state, self._rules, time_rules)
+        self._saver = Saver(self._state, self._rules, time_rules, self._say)
         troubles = 0
         said = ""
         while True:

@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 import pyarrow.dataset as ds
 from deltalake.exceptions import DeltaError
 
-from validator.core.judging import Facts, Judging, new_cells
+from validator.core.judging import Facts, Judging, new_cells, places_of
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
 from validator.measure.expected import MINUTE_US
 from validator.measure.recent import oldest_minute
@@ -38,6 +38,7 @@ from validator.reconcile.judge import (
 )
 from validator.reconcile.lateness import Lateness
 from validator.state.acknowledgements import Acknowledgement
+from validator.state.known_facts import KnownFacts
 from validator.state.positions import REREAD, Positions, Settlement, positions_of
 from validator.state.recorded_violations import began_us, confirmed_by, confirmed_since, summed
 from validator.state.tables import StateTables, Table
@@ -146,6 +147,14 @@ def _since(tables: StateTables, rules: TimeRules, saved: SavedCells) -> Recovere
     return None if overtaken else found
 
 
+def _recalled(tables: StateTables, saved: SavedCells, rules: Rules, later: pa.Table, books: Books) -> None:
+    """Bring back the settled cells among ``saved`` of which facts of later batches have more."""
+    known = KnownFacts(tables, first_batch=books.batch + 1)
+    judging = Judging(known, rules, cells=saved.cells, settled=saved.settled)
+    places = places_of(books, tells_unconsumed=rules.tells_unconsumed)
+    judging.recall(later, books.clock(), places, before_batch=saved.batch + 1)
+
+
 def _undoes(mark: str) -> bool:
     """Whether facts of before such a mark say something else since."""
     settled = Settlement.of_mark(mark)
@@ -194,6 +203,8 @@ def _folded(
     for facts in tables.scan(Table.FACTS, columns, kept & (ds.field("kind") == Kind.FACT.value)):
         of_last.append(facts.filter(pa.array(ints(facts["batch"]) == last)))
         later = without_void(facts.filter(pa.array(ints(facts["batch"]) > saved.batch)), rereads)
+        if saved.rules is not None:
+            _recalled(tables, saved, saved.rules, later, before)
         unexamined.add(not_examined, later)
         cells.absorb(positions.unsettled(later))
     books = before.with_facts(summaries(pa.concat_tables(of_last)) if of_last else [])

@@ -147,6 +147,28 @@ def last_droppable(books: Books, retention_us: int, absent: Collection[str] = ()
     )
 
 
+def droppable(judging: Judging, books: Books, retention_us: int, absent: Collection[str] = ()) -> int:
+    """As `last_droppable`, and before the first epoch with settled cells that may still be contradicted: what is read
+    when an open transaction of outputs ends may be of these. They wait as cells in memory do (`_waited`)."""
+    through, through_us = last_droppable(books, retention_us, absent), _read_through_us(books, absent)
+    for epoch in _undecided_epochs(judging, books, through):
+        patience_us = judging.rules.missing_after_us + _PATIENCE * retention_us
+        if through_us is None or judging.settled.due_us(epoch)[epoch] > through_us - patience_us:
+            return epoch - 1
+    return through
+
+
+def _undecided_epochs(judging: Judging, books: Books, through_epoch: int) -> list[int]:
+    """The epochs up to this one with settled cells whose answers were not read through yet, as `_decided` has it."""
+    proof_us = books.clock().outputs_us
+    found = judging.settled.due_us(through_epoch)
+    return [
+        epoch
+        for epoch, due_us in found.items()
+        if proof_us is None or due_us > proof_us - judging.rules.missing_after_us
+    ]
+
+
 def _read_through_us(books: Books, absent: Collection[str]) -> int | None:
     exist = [frontier for place, frontier in books.frontiers.items() if place.topic not in absent]
     return read_but_for_open_transactions_us(exist, books.lookup_us)
@@ -168,7 +190,7 @@ def plan(
     which what is only suspected in these cells is never to be confirmed. ``absent``: topics that do not exist now.
     """
     cells = judging.cells
-    through, now = last_droppable(books, retention_us, absent), epoch_of(books.lookup_us, retention_us)
+    through, now = droppable(judging, books, retention_us, absent), epoch_of(books.lookup_us, retention_us)
     decided = _decided(judging, books)
     goes = (
         (cells["epoch"] <= through)
@@ -177,7 +199,9 @@ def plan(
     )
     goes = cells.leaving(goes)
     known = None if positions is None else positions.to_json(books.batch + 1)
-    leaving = replace(judging.sum_of(goes, unprovable), cells_undecided=int(np.count_nonzero(goes & ~decided)))
+    undecided = int(np.count_nonzero(goes & ~decided))
+    undecided += judging.settled.seen_in(_undecided_epochs(judging, books, through))
+    leaving = replace(judging.sum_of(goes, unprovable), cells_undecided=undecided)
     # What stays is kept in its cell's newest epoch, so that a cell's facts leave together: a part of them would look
     # like a loss to the next start.
     epochs = np.where(cells["epoch"] > through, cells["epoch"], now)

@@ -11,6 +11,7 @@ import io
 import json
 import time
 import zlib
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -44,14 +45,16 @@ _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError,
 @dataclass(frozen=True)
 class SavedCells:
     """Memory after batch ``batch``, whose instant is ``lookup_us``: what folding all facts up to it gives, less the
-    settled cells. ``passed``, ``rests``, ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``,
-    ``faults_topics``: as in `Books`. ``rereads``: those that it rests on. ``unexamined``: as in `RunRecord`."""
+    settled cells. ``rules``: those that these were judged by; None where there are none. ``passed``, ``rests``,
+    ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``, ``faults_topics``: as in `Books`. ``rereads``: those
+    that it rests on. ``unexamined``: as in `RunRecord`."""
 
     cells: Cells
     retired: Retired
     positions: Positions
     rereads: Rereads
     unexamined: Found = field(default_factory=dict)
+    rules: Rules | None = None
     batch: int = -1
     lookup_us: int = 0
     settled: SettledCells = field(default_factory=SettledCells)
@@ -65,12 +68,15 @@ class SavedCells:
 
 @dataclass
 class Saver:
-    """Writes the file of one state now and then. ``rereads``: those that memory rests on."""
+    """Writes the file of one state now and then. ``rereads``: those that memory rests on. ``say``: told what hinders
+    it."""
 
     state: Path
     rules: Rules
     time_rules: TimeRules
+    say: Callable[[str], None] = print
     rereads: Rereads = field(default_factory=dict)
+    _said: str = ""
     _due: float = field(default_factory=lambda: time.monotonic() + EVERY_SECONDS)
 
     def __post_init__(self) -> None:
@@ -84,8 +90,20 @@ class Saver:
         return time.monotonic() >= self._due
 
     def save(self, judging: Judging, books: Books, retired: Retired, positions: Positions, unexamined: Found) -> None:
-        """Write what memory holds after the last batch, whose effects are recorded. Raises OSError."""
+        """Write what memory holds after the last batch, whose effects are recorded. Where that cannot be written the
+        file of before stays: nothing but the time of a start depends on it."""
         began = time.monotonic()
+        try:
+            self._write(judging, books, retired, positions, unexamined)
+        except (OSError, pa.ArrowException) as error:
+            said = f"{self.state / FILE} cannot be written ({error}): the next start reads older facts, too"
+            if said != self._said:
+                self.say(said)
+            self._said = said
+        ended = time.monotonic()
+        self._due = ended + max(EVERY_SECONDS, (ended - began) / SHARE_MOST)
+
+    def _write(self, judging: Judging, books: Books, retired: Retired, positions: Positions, unexamined: Found) -> None:
         judging.come_to_rest()
         cells, (settled, starts, older) = judging.cells, judging.settled.to_tables()
         plain = {
@@ -114,8 +132,6 @@ class Saver:
             _write(sink, starts)
             _write(sink, older)
             file.write(sink.sum.to_bytes(4, "big"))
-        ended = time.monotonic()
-        self._due = ended + max(EVERY_SECONDS, (ended - began) / SHARE_MOST)
 
 
 def saved_cells(state: Path, rules: Rules, time_rules: TimeRules) -> SavedCells | str | None:
@@ -151,6 +167,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
     positions = Positions.from_json(plain["positions"])
     positions.examples |= {PartitionId(topic, number): offset for topic, number, offset in plain["examples"]}
     return SavedCells(
+        rules=rules,
         batch=plain["batch"],
         lookup_us=plain["lookup_us"],
         cells=cells,
