@@ -24,7 +24,7 @@ from validator.state import identity
 from validator.state.identity import StateMismatch
 from validator.state.known_facts import KnownFacts
 from validator.state.tables import StateTables, Table
-from validator.stream import retiring, unexamined
+from validator.stream import retiring
 from validator.stream.committing import frontier_rows, mark_row
 from validator.stream.recovery import lateness_of, recover
 from validator.stream.rereading import _from_start, adopt, would_adopt
@@ -155,6 +155,6 @@ def test_of_records_that_are_read_again_nobody_says_that_they_were_not_examined(
     reason = "its value has 17000000 bytes, above limits.value_bytes"
     row = {**bad(2, [7]), "topic": "click", "partition": 0, "key": reason}
     tables = state(tmp_path, row, undecodable=5)
-    assert unexamined.recorded(tables) == {CLICK: (1, 7, reason)}
+    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).unexamined == {CLICK: (1, 7, reason)}
     adopt(tables, config(tmp_path, CORRECTED))
-    assert unexamined.recorded(tables) == {}
+    assert recover(tables, TimeRules(0, 1), TumblingWindow.of(60)).unexamined == {}

@@ -303,7 +303,7 @@ def _watermark_steps(instants: Instants, books: Books, known: Iterable[tuple[int
     return steps
 
 
-def _told_again(tables: StateTables, cells: Cells, after_batch: int) -> None:
+def _told_again(tables: StateTables, cells: Cells, after_batch: int = -1) -> None:
     """What the newest rows of the derived tables say of the cells. ``after_batch``: those up to it are known."""
     later = ds.field("batch") > after_batch
     columns = ["batch", "window_start_us", "key", *CONTRIBUTIONS, *RESULTS]

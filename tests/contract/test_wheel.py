@@ -1,0 +1,96 @@
+"""The wheel: one package, whole, that runs where no checkout is, and the same bytes for the same commit."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from validator import __version__
+
+ROOT = Path(__file__).parents[2]
+PACKAGES = ("validator", "generator", "faults", "testbed", "dashboards")
+SIZE_MOST = 2_000_000
+IMPORTS_ALL = """
+import importlib, pkgutil, sys
+import streamproof, chaosstreamproof
+for package in (streamproof, chaosstreamproof):
+    for module in pkgutil.walk_packages(package.__path__, package.__name__ + "."):
+        if not module.name.endswith("__main__"):
+            importlib.import_module(module.name)
+print(streamproof.__version__, sorted({name.split(".")[0] for name in sys.modules}))
+"""
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def built(folder: Path) -> Path:
+    command = [sys.executable, ROOT / "scripts" / "lib" / "wheel.py", folder]
+    done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=folder.parent)
+    return Path(done.stdout.strip())
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return built(tmp_path_factory.mktemp("first") / "dist")
+
+
+@pytest.fixture(scope="module")
+def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder that pip would unpack it into."""
+    folder = tmp_path_factory.mktemp("site")
+    with zipfile.ZipFile(wheel) as packed:
+        packed.extractall(folder)
+    return folder
+
+
+def run(installed: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Python with the wheel and its dependencies, and without the checkout."""
+    environment = {"PATH": "/usr/bin:/bin", "PYTHONPATH": str(installed), "HOME": str(installed)}
+    command = [sys.executable, "-P", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, cwd=installed, env=environment)
+
+
+def test_it_claims_no_name_that_others_have(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    assert {name.split("/")[0] for name in names} == {
+        "streamproof", "chaosstreamproof", f"streamproof-{__version__}.dist-info"
+    }  # fmt: skip
+    assert wheel.stat().st_size < SIZE_MOST
+
+
+def test_no_file_of_a_package_is_left_out(installed: Path) -> None:
+    listed = subprocess.run(
+        ["git", "-C", ROOT, "ls-files", *PACKAGES], check=True, capture_output=True, text=True
+    ).stdout.split()
+    assert [name for name in listed if not (installed / "streamproof" / name).exists()] == []
+    assert (installed / "streamproof" / "py.typed").exists()
+
+
+def test_every_module_is_imported_under_the_one_name(installed: Path) -> None:
+    done = run(installed, "-c", IMPORTS_ALL)
+    assert done.returncode == 0, done.stderr
+    version, _, tops = done.stdout.strip().partition(" ")
+    assert version == __version__
+    assert not set(PACKAGES) & set(eval(tops)), "no module of the checkout, and none under its old name"
+
+
+def test_its_command_works(installed: Path) -> None:
+    [points] = installed.glob("*.dist-info/entry_points.txt")
+    assert "streamproof = streamproof.validator.cli.main:main" in points.read_text()
+    done = run(installed, "-m", "streamproof.validator.cli.main", "--version")
+    assert (done.returncode, done.stdout.strip()) == (0, f"streamproof {__version__}")
+    for command in ("doctor", "generate", "faults", "dashboards", "demo", "campaign", "report"):
+        done = run(installed, "-m", "streamproof.validator.cli.main", command, "--help")
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "usage: streamproof" in done.stdout
+
+
+def test_the_same_commit_gives_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
+    again = built(tmp_path / "dist")
+    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(wheel.read_bytes()).digest()
