@@ -25,8 +25,8 @@ from validator.stream.saved_cells import Saver
 pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 
 STEPS_MOST: Final = 10
-WORLDS: Final = 100
-SAVED: Final = 15
+WORLDS: Final = 70
+SAVED: Final = 12
 SHOWN: Final = 10
 
 
