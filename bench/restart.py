@@ -14,14 +14,12 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from validator.codecs.batches import EVENTS, RESULTS
 from validator.codecs.columns import DECODED
@@ -39,6 +37,7 @@ from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of
+from validator.stream.kafka_reading import Range
 from validator.stream.recovery import recover, restore_record
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import FILE, Saver, saved_cells
@@ -114,8 +113,8 @@ class _Runner(BatchRunner):
 
     window: int = 0
 
-    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
-        del frame
+    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
+        del ranges
         size, first = CELLS_OF_BATCH, self.window * CELLS_OF_BATCH
         start_us = BEGIN_US + self.window * WINDOW_US
         keys = pa.array(np.char.add("page-", np.arange(size).astype("U7"))).dictionary_encode()
@@ -202,7 +201,7 @@ class _Made:
             self._now_us = BEGIN_US + (window + 1) * WINDOW_US
             self._logs.ends = {source.topic: (window + 1) * CELLS_OF_BATCH for source in runner.sources}
             ends = {PartitionId(name, 0): end for name, end in self._logs.ends.items()}
-            runner.advance(cast("DataFrame", SimpleNamespace()), ends)
+            runner.advance(ends)
         runner.window = batches + 1
         runner.save()
 

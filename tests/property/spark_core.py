@@ -13,7 +13,6 @@ from typing import Any, Final, cast
 
 import numpy as np
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from tests.property import history_facts
 from tests.property.history import Step
@@ -34,6 +33,7 @@ from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.ending import EndOfRun
+from validator.stream.kafka_reading import Range
 from validator.stream.recovery import Recovered, recover, restore_record
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import Saver, saved_cells
@@ -106,7 +106,8 @@ class _Runner(BatchRunner):
             known.explained_by_one, known.hidden_inputs_lose, known.copies_explain, known.absent_sides, self.besides
         )
 
-    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
+    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
+        del ranges
         facts = self.facts[self.step]
         at = facts.schema.get_field_index("batch")
         return facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, books.batch)))
@@ -156,7 +157,7 @@ class Run:
         runner.now_us = lambda: step.lookup_us
         ends = {PartitionId(*state.place): state.next_offset for state in step.partitions}
         end = None if rest is Rest.NONE else EndOfRun(rest, {}, checked=False)
-        runner.advance(cast("DataFrame", object()), ends, end)
+        runner.advance(ends, end)
         books = runner.books
         self.instants.append(Instant(books, books.clock(rest=rest), runner.suspicion))
 

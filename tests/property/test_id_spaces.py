@@ -67,9 +67,8 @@ def test_the_ids_of_a_result_say_their_input() -> None:
 def fingerprints(reader: Reader, records: list[dict[str, Any]]) -> list[tuple[int, int]]:
     """Of each record, as the facts table has it."""
     stage = Stage([reader], 0, with_first_event=False)
-    batch = from_kafka(records).append_column("source", pa.array([0] * len(records), pa.int32()))
-    (payload,) = stage(iter([batch]))
-    facts = pa.ipc.open_stream(payload.column(0)[0].as_buffer()).read_all().sort_by("partition")
+    (facts,) = stage.facts(0, iter([from_kafka(records)]))
+    facts = facts.sort_by("partition")
     return list(zip(facts["hash_a"].to_pylist(), facts["hash_b"].to_pylist(), strict=True))
 
 

@@ -24,7 +24,7 @@ from tests.property.spark_core import Judged, rows_of
 from tests.property.spark_histories import Opinion, all_opinions, case
 from tests.property.told_violations import mistold, told, totals
 from validator.reconcile.judge import VIOLATIONS
-from validator.state.tables import StateTables
+from validator.state.tables import FOR_SPARK, StateTables
 from validator.stream import jars, session
 from validator.stream.recovery import restore_record
 from validator.stream.run_record import RunRecord
@@ -70,7 +70,9 @@ class Group:
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
     """A session with Delta, which the tests of one run share."""
-    return session.start("tests", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {"spark.driver.memory": "2g"})
+    return session.start(
+        "tests", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {**FOR_SPARK, "spark.driver.memory": "2g"}
+    )
 
 
 @pytest.fixture(scope="module")

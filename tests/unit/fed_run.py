@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from tests.unit.publish_snapshots import NOON_US
 from tests.unit.reconcile_rows import fact, facts
@@ -25,6 +24,7 @@ from validator.stream.batch import BatchRunner
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.committing import epoch_of
 from validator.stream.generations import _rules_of
+from validator.stream.kafka_reading import Range
 from validator.stream.recovery import recover, restore_record
 from validator.stream.reporting import snapshot_of
 from validator.stream.run_record import RunRecord
@@ -84,8 +84,8 @@ class Logs:
 class _FedRunner(BatchRunner):
     rows: Sequence[dict[str, Any]] = ()
 
-    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
-        del frame
+    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
+        del ranges
         of_batch = {
             "batch": books.batch,
             "lookup_us": books.lookup_us,
@@ -184,7 +184,7 @@ class FedRun:
             for place, offset, one in self._sent
             if known[place] <= offset < ends.get(place, 0)
         ]
-        runner.advance(cast("DataFrame", object()), ends)
+        runner.advance(ends)
         if self.saves:
             runner.save()
         return self.shown()

@@ -134,7 +134,7 @@ def test_what_an_engine_has_consumed_since_a_run_found_it_behind_is_not_due_by_t
     runs.told.committed = 4
     runs.now_us += 2 * MISSING_AFTER_US
     live = runs.start()
-    live.advance(None, {})
+    live.advance({})
     assert (open_counts(live), verdict(live)) == ({"pending": 2}, PASS)
 
     # Neither does the end of a run that finds no rest; one that does closes the window, as ever.
@@ -167,7 +167,7 @@ def test_a_kill_between_the_two_commits_of_the_end_of_a_run_closes_nothing(
     monkeypatch.undo()
     runs.now_us += 2 * MISSING_AFTER_US
     live = runs.start()
-    live.advance(None, {})
+    live.advance({})
     assert (open_counts(live), verdict(live)) == ({"pending": 2}, PASS)
 
 

@@ -16,15 +16,14 @@ from validator.model.frontier import Frontier, Lookup, PartitionId
 from validator.stream import isolating
 from validator.stream.batch import NewGenerationWanted
 from validator.stream.failures import CannotVerify
-from validator.stream.isolating import FILE, Isolation, Span
+from validator.stream.isolating import FILE, Isolation
 
 pytestmark = pytest.mark.unit
 
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No wait, and a JVM that is gone was ended by its memory."""
-    monkeypatch.setattr(isolating, "_SETTLE_SECONDS", 0.0)
+    """A JVM that is gone was ended by its memory."""
     monkeypatch.setattr(isolating, "memory_ended_the_jvm", lambda: True)
 
 
@@ -54,19 +53,18 @@ class Log:
         self.skipped: list[tuple[PartitionId, int]] = []
         self.killed_after_commit = False
 
-    def advance(self, span: Span, ends: dict[PartitionId, int]) -> None:
-        assert ends == {span.place: span.end}
-        assert self.books.frontiers[span.place].next_offset == span.start
-        records = [(span.place, offset) for offset in range(span.start, span.end)]
+    def advance(self, ends: dict[PartitionId, int]) -> None:
+        ((place, end),) = ends.items()
+        records = [(place, offset) for offset in range(self.books.frontiers[place].next_offset, end)]
         if len(records) > self.fits or self.too_large & set(records):
             # One in three ends the JVM.
             raise ConnectionError if self.chance.random() < 0.3 else RuntimeError("java.lang.OutOfMemoryError: heap")
         self.read += records
-        self._commit(span.place, span.end)
+        self._commit(place, end)
 
-    def holds_records(self, span: Span) -> bool:
+    def holds_records(self, place: PartitionId, start: int, end: int) -> bool:
         """Every third offset of the last topic holds no record."""
-        records = {(span.place, offset) for offset in range(span.start, span.end)}
+        records = {(place, offset) for offset in range(start, end)}
         if self.too_large & records:
             raise ConnectionError if self.chance.random() < 0.3 else RuntimeError("java.lang.OutOfMemoryError: heap")
         assert all(0 <= offset < self.ends_of_batch[place] for place, offset in records)
@@ -87,8 +85,8 @@ class Log:
 
 
 def read_on(isolation: Isolation, log: Any) -> BaseException | None:
-    """One process's reading in parts; its frames are the spans themselves."""
-    return isolation.run(log, lambda span: span, threading.Event(), log.lookups())  # type: ignore[arg-type,return-value]
+    """One process's reading in parts."""
+    return isolation.run(log, threading.Event(), log.lookups())
 
 
 def _pair(place: PartitionId) -> tuple[str, int]:
@@ -156,13 +154,13 @@ class ShortLog(Log):
         if self.reads - 1 in self.short:
             raise ConnectionError if self.chance.random() < 0.3 else RuntimeError("java.lang.OutOfMemoryError: heap")
 
-    def advance(self, span: Span, ends: dict[PartitionId, int]) -> None:
+    def advance(self, ends: dict[PartitionId, int]) -> None:
         self._check()
-        super().advance(span, ends)
+        super().advance(ends)
 
-    def holds_records(self, span: Span) -> bool:
+    def holds_records(self, place: PartitionId, start: int, end: int) -> bool:
         self._check()
-        return super().holds_records(span)
+        return super().holds_records(place, start, end)
 
 
 def test_where_nothing_can_be_read_nothing_is_skipped(tmp_path: Path) -> None:

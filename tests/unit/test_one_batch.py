@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import pytest
 
@@ -19,9 +19,6 @@ from validator.stream import batch, recording, retiring
 from validator.stream.batch import TopicGone, TopicReplaced
 from validator.stream.brokers import Brokers, Topic
 from validator.stream.failpoints import NAMES
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 
 @pytest.fixture(autouse=True, params=[False, True], ids=["folds", "saves"])
@@ -246,7 +243,7 @@ def test_killed_as_a_batch_begins_nothing_has_happened(tmp_path: Path, monkeypat
     with monkeypatch.context() as patched:
         patched.setattr(batch, "reach", killing("batch_begun"))
         with pytest.raises(Killed):
-            run.runner.process(cast("DataFrame", object()), 0)
+            run.runner.process(0)
     assert len(tables.appended) == before
 
 

@@ -12,7 +12,7 @@ from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR
 
 from validator.config.options import Options
-from validator.stream.session import SessionUnfit, silence_py4j, split_secrets, start, take_secrets, with_collector
+from validator.stream.session import SessionUnfit, silence_py4j, split_secrets, take_secrets, with_collector
 
 
 @pytest.mark.parametrize(
@@ -26,11 +26,6 @@ from validator.stream.session import SessionUnfit, silence_py4j, split_secrets, 
 )
 def test_a_collector_that_somebody_chose_stays_the_only_one(given: str, elsewhere: list[str], expected: str) -> None:
     assert with_collector(given, elsewhere) == expected
-
-
-def test_an_option_that_the_reading_of_events_cannot_do_with_is_refused() -> None:
-    with pytest.raises(SessionUnfit, match="useLargeVarTypes to 'true', streamproof needs 'false': remove it"):
-        start("refused", "local[1]", [], {"spark.sql.execution.arrow.useLargeVarTypes": "true"})
 
 
 def test_java_properties_that_may_be_secrets_leave_the_command_line() -> None:

@@ -182,7 +182,7 @@ def _render(form: str, read: dict[str, Any], *beside: object) -> str:
 
 def explain(given: argparse.Namespace) -> int:
     """Tell the story of one event or cell."""
-    from validator.state.tables import Table, has_rows
+    from validator.state.tables import FOR_SPARK, Table, has_rows
 
     state = Path(given.state)
     if not has_rows(state, Table.FACTS):
@@ -192,7 +192,7 @@ def explain(given: argparse.Namespace) -> int:
     from validator.stream.session import start
 
     with _for_the_owner_only():
-        spark = start("explain", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {})
+        spark = start("explain", "local[2]", jars.resolve(jars.SIDECAR_LOCK), FOR_SPARK)
     try:
         return run(spark, state, given.id if given.id is not None else tuple(given.cell))
     finally:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.measure.output import Output, Spread
@@ -39,7 +40,9 @@ def latency_buckets(facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NO
     ``first_us``, ``last_us``: broker times. ``left``: starts of cells that left memory, and the broker times of their
     first inputs (`NEVER` without one).
     """
-    facts = contributing(facts)
+    # Most fact rows are of events: what they hold is not copied.
+    facts = facts.select(RESULT_COLUMNS)
+    facts = contributing(facts.filter(pc.greater(pc.list_value_length(facts["results"]), 0)))
     parents, results = listed(facts["results"])
     if not len(parents):
         return []

@@ -1,4 +1,4 @@
-"""One set of client options for both of Kafka's clients: librdkafka, and the Java client that Spark reads with.
+"""One set of client options for both of Kafka's clients: librdkafka, and the Java client that Spark plans with.
 
 A user writes either client's names; librdkafka's are recommended, since all their files are PEM. An option that both
 clients know under other names is translated. Where no exact translation exists the option is refused, with the ones to
@@ -69,7 +69,7 @@ receive.buffer.bytes session.timeout.ms heartbeat.interval.ms group.instance.id 
 partition.assignment.strategy auto.commit.interval.ms allow.auto.create.topics
 """
 _READING: Final = frozenset(_OF_READING.split())
-"""How records are fetched; the Java client fetches them. librdkafka has some of these names, with other bounds."""
+"""How the Java client fetches records, which it does no more. librdkafka has some of these names, with other bounds."""
 _OF_JAVA: Final = """
 auto.include.jmx.reporter default.api.timeout.ms exclude.internal.topics interceptor.classes key.deserializer
 value.deserializer metric.reporters metrics.num.samples metrics.recording.level metrics.sample.window.ms

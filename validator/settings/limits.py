@@ -11,8 +11,7 @@ class Limits(Frozen):
     """Bounds on what one step may take."""
 
     records_per_batch: int = Field(default=2_000_000, ge=1)
-    """Most records that one batch reads, over all topics. Their bytes are not counted: of records of 1 MB, 300 take
-    2.4 GB in all, and 3,000 do not fit into the default heap and are read in smaller parts."""
+    """Most records that one batch reads, over all topics."""
     value_bytes: int = Field(default=16_777_216, ge=1, le=268_435_456)
     """Largest value of a record that is examined, uncompressed. A larger one is never parsed: what it holds is not
     known, and the verdict is unknown."""
@@ -20,3 +19,6 @@ class Limits(Frozen):
     """Longest key that is kept, as UTF-8; a record with a longer one is not examined."""
     id_bytes: int = Field(default=4_096, ge=1, le=1_048_576)
     """Longest id that is kept, as UTF-8; a record with a longer one is not examined."""
+    worker_bytes: int = Field(default=2_147_483_648, ge=268_435_456)
+    """Most heap of one worker. The workers, one for each core of Spark's, read and decode the records. A record that
+    does not fit is skipped, and the verdict is unknown."""

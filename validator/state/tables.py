@@ -210,8 +210,18 @@ def _partitions(table: Table) -> list[str] | None:
     return ["epoch"] if table is Table.FACTS else None
 
 
+FOR_SPARK: Final = {
+    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+    "spark.databricks.delta.snapshotPartitions": "2",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.ansi.enabled": "false",
+}
+"""Settings of a Spark session that reads the tables. The sidecar's own does not: `deltalake` reads and appends."""
+
+
 def read(spark: SparkSession, state: Path, table: Table) -> DataFrame:
-    """The table's newest version, for Spark."""
+    """The table's newest version, for Spark with the settings `FOR_SPARK`."""
     return spark.read.format("delta").load(path_of(state, table))
 
 

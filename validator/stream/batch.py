@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from validator.config.model import Config
 from validator.core.judging import Judging
@@ -44,6 +43,7 @@ from validator.stream.committing import (
 from validator.stream.ending import EndOfRun
 from validator.stream.failpoints import reach
 from validator.stream.failures import first_line
+from validator.stream.kafka_reading import Range
 from validator.stream.offset_log import planned_ends
 from validator.stream.recording import Moment, record
 from validator.stream.recovery import lateness_of
@@ -60,6 +60,7 @@ from validator.stream.starting import (
     with_faults_topic,
 )
 from validator.stream.unreadable_results import UnreadableResults
+from validator.stream.workers import Workers
 
 FRONTIERS_EVERY_US: Final = 60_000_000
 """How often the derived table of frontiers gets a copy; facts have the rows of every batch."""
@@ -91,7 +92,7 @@ class NewGenerationWanted(Exception):
 class BatchRunner:
     """Everything that one generation's batches need. `process` is the body of `foreachBatch`.
 
-    ``opened_batch``: the last batch that is committed when the query starts.
+    ``opened_batch``: the last batch that is committed when the query starts. ``workers``: what reads the records.
     """
 
     config: Config
@@ -110,6 +111,7 @@ class BatchRunner:
     catching_up_limit: int | None = None
     saver: Saver | None = None
     canary: CanaryWatch | None = None
+    workers: Workers | None = None
     committed_us: int = 0
     opened_batch: int = -1
     retired: Retired = field(default_factory=Retired)
@@ -159,11 +161,11 @@ class BatchRunner:
             self.positions.made_anew(place, offset, books.batch)
         self.books, self.opened_batch = books.with_facts([]), books.batch
 
-    def process(self, frame: DataFrame, spark_batch: int) -> None:
-        """Take one micro-batch of Spark's: records as `validator.stream.decode.RECORD_TYPE`."""
+    def process(self, spark_batch: int) -> None:
+        """Take one micro-batch of Spark's: the offsets that it planned."""
         with self._whole:
             if not self._closed:
-                self._process(frame, spark_batch)
+                self._process(spark_batch)
 
     def close(self, seconds: float) -> None:
         """Let the batch under way come to its end (at most ``seconds``), and take no further one."""
@@ -172,7 +174,7 @@ class BatchRunner:
         if waited:
             self._whole.release()
 
-    def _process(self, frame: DataFrame, spark_batch: int) -> None:
+    def _process(self, spark_batch: int) -> None:
         reach("batch_begun")
         names = [source.topic for source in self._read]
         self.ends_of_batch = ends = planned_ends(self.checkpoint, spark_batch, names)
@@ -184,38 +186,34 @@ class BatchRunner:
                     f"batch {spark_batch} starts {place.topic}-{place.partition} at {offset}, "
                     f"the committed frontier is {known.next_offset}"
                 )
-        self.advance(frame, ends)
+        self.advance(ends)
 
-    def holds_records(self, frame: DataFrame) -> bool:
-        """Whether ``frame`` holds any record: it is read and decoded as a batch is, and nothing is committed."""
-        return any(found.records or found.unexamined for found in summaries(self._facts(frame, self.books)))
+    def holds_records(self, place: PartitionId, start: int, end: int) -> bool:
+        """Whether there is any record from ``start`` up to ``end``. They are read and decoded, nothing is committed."""
+        facts = self._facts(self._ranges({place: start}, {place: end}), self.books)
+        return any(found.records or found.unexamined for found in summaries(facts))
 
     def skip(self, place: PartitionId, offset: int) -> None:
         """Commit that the record at ``offset``, which is the next of its partition, was not read."""
-        self.advance(None, {place: offset + 1}, skipped=place)
+        self.advance({place: offset + 1}, skipped=place)
 
     def conclude(self, begun: Mapping[PartitionId, Lookup], *, leave_open: bool, at_rest: bool) -> None:
         """End a run with `--once`. ``begun``: what the brokers said when it began."""
         end = EndOfRun(Rest.CLOSED if leave_open else Rest.ALL, begun, checked=not at_rest)
         if self.rules.tells_unconsumed:
             # An engine that has input to read is not at rest, so that first only this is decided.
-            self.advance(None, {}, replace(end, asks_group=True))
+            self.advance({}, replace(end, asks_group=True))
             if self.judging.sums.unconsumed:
                 return
-        self.advance(None, {}, end)
+        self.advance({}, end)
 
     def advance(
-        self,
-        frame: DataFrame | None,
-        ends: Mapping[PartitionId, int],
-        end: EndOfRun | None = None,
-        *,
-        skipped: PartitionId | None = None,
+        self, ends: Mapping[PartitionId, int], end: EndOfRun | None = None, *, skipped: PartitionId | None = None
     ) -> None:
-        """Commit what was read up to ``ends`` (no frame: nothing), judge, record and publish.
+        """Read up to ``ends``, commit it, judge, record and publish.
 
         ``end``: the run is over, and what it proves depends on whether the pipeline is at rest. ``skipped``: the
-        partition whose next record was not read.
+        partition whose next record is not read.
         """
         began = time.monotonic()
         # The instant comes first: a topic or partition that is not there afterwards held no answer at that instant.
@@ -240,7 +238,12 @@ class BatchRunner:
             books.frontiers[place].next_offset > frontier.next_offset for place, frontier in known.frontiers.items()
         )
         wanted = moved or (canary is not None and canary.moves(ends))
-        facts = self._facts(frame, books) if wanted and frame is not None else None
+        facts = None
+        if wanted and skipped is None:
+            starts = {place: frontier.next_offset for place, frontier in known.frontiers.items()}
+            facts = self._facts(
+                self._ranges({**starts, **(canary.next_offsets if canary is not None else {})}, ends), books
+            )
         if skipped is not None:
             offset = self.books.frontiers[skipped].next_offset
             facts = skipped_row(books, skipped, offset, self._reach_us(books), self._retention)
@@ -415,8 +418,17 @@ class BatchRunner:
         """Keep new records of the faults topic."""
         fault_records.record(self.tables, rows, self.books.batch)
 
-    def _facts(self, frame: DataFrame, books: Books) -> pa.Table:
+    def _ranges(self, starts: Mapping[PartitionId, int], ends: Mapping[PartitionId, int]) -> list[Range]:
+        numbers = {source.topic: number for number, source in enumerate(self._read)}
+        return [
+            Range(numbers[place.topic], place.topic, place.partition, starts[place], end)
+            for place, end in sorted(ends.items())
+            if place.topic in numbers and starts.get(place, end) < end
+        ]
+
+    def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
         """The one Spark job of a batch: read, decode, group. Its few rows come to the driver."""
+        assert self.workers is not None, "only a run without records has none"
         canary = self.canary.sources if self.canary is not None else ()
         stage = Stage(
             readers_of(self.config, self.sources, canary),
@@ -424,7 +436,7 @@ class BatchRunner:
             with_first_event=bool(books.hiding),
         )
         facts = completed(
-            stage.facts(frame),
+            self.workers.facts(stage, ranges),
             [(source.side, source.topic) for source in self._read],
             batch=books.batch,
             lookup_us=books.lookup_us,

@@ -123,8 +123,13 @@ class CanaryWatch:
     @property
     def starts(self) -> dict[PartitionId, int]:
         """Next offset of every partition of `sources`; those that the canary does not use begin at their ends."""
-        frontiers = self._books.frontiers if self._books is not None else {}
-        return {**self._ends, **{place: frontier.next_offset for place, frontier in frontiers.items()}}
+        return {**self._ends, **self.next_offsets}
+
+    @property
+    def next_offsets(self) -> dict[PartitionId, int]:
+        """Next offset of each partition that the canary uses."""
+        frontiers = self._books.frontiers if self._books is not None and self._topics else {}
+        return {place: frontier.next_offset for place, frontier in frontiers.items()}
 
     def open(self, brokers: Brokers) -> None:
         """Ready for a new query: go on where the last one was read to, or begin anew at the ends."""
@@ -173,8 +178,7 @@ class CanaryWatch:
 
     def moves(self, ends: Mapping[PartitionId, int]) -> bool:
         """Whether a batch that ends there brings something of the canary's."""
-        frontiers = self._books.frontiers if self._books is not None else {}
-        return any(ends.get(place, 0) > frontier.next_offset for place, frontier in frontiers.items())
+        return any(ends.get(place, 0) > offset for place, offset in self.next_offsets.items())
 
     def apart(self, facts: pa.Table) -> tuple[pa.Table, pa.Table]:
         """A batch's facts as the canary's, and the pipeline's."""

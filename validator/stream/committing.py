@@ -92,7 +92,7 @@ def skipped_row(books: Books, place: PartitionId, offset: int, reach_us: int, re
         "topic": place.topic,
         "partition": place.partition,
         "status": UNEXAMINED if side == Side.OUTPUT.value else UNDECODABLE,
-        "key": "it does not fit into memory, spark.driver.memory of spark.options",
+        "key": "it does not fit into the memory of a worker, limits.worker_bytes",
         "reach_us": reach_us if side == Side.INPUT.value else None,
         "records": 1,
         "contributions": 0,
@@ -199,9 +199,16 @@ def frontier_from(row: Mapping[str, object]) -> tuple[PartitionId, Frontier]:
     return place, Frontier(side=str(row["side"]), topic=place.topic, partition=place.partition, **kept)
 
 
+_SUMMARISED: Final = (
+    *("kind", "side", "topic", "partition", "status", "records", "first_offset", "first_time_us", "last_time_us"),
+    *("newest_event_time_us", "first_event_time_us"),
+)
+
+
 def summaries(facts: pa.Table) -> list[PartitionSummary]:
     """What fact rows say per partition, in the order of topic and partition."""
-    facts = facts.filter(pc.equal(facts["kind"], Kind.FACT.value))
+    # Lists of ids are not copied.
+    facts = facts.select(_SUMMARISED).filter(pc.equal(facts["kind"], Kind.FACT.value))
     if not facts.num_rows:
         return []
     topics = facts["topic"].combine_chunks().dictionary_encode()

@@ -1,20 +1,12 @@
-"""How the records of each source are read: what of them leaves the JVM, and how it is decoded.
-
-Shape in: Spark's Kafka source (key, value, topic, partition, offset, timestamp, headers). Nothing here reads or writes.
-Records are decoded in Spark's Python workers (`validator.stream.stage`).
-"""
+"""How the records of each source are decoded, in Spark's Python workers. Nothing here reads or writes."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
-from pyspark.sql.types import ArrayType, BinaryType, IntegerType, LongType, StringType, StructField, StructType
-
-from validator.codecs import scalars, times
+from validator.codecs import times
 from validator.codecs.batches import EventBatches, ResultBatches
 from validator.codecs.conditions import Condition
 from validator.codecs.one_record import RecordDecoder
@@ -25,33 +17,6 @@ from validator.oracles.seam import Oracle
 
 _DEFAULT: Final = Limits()
 
-RECORD_TYPE: Final = StructType(
-    [
-        StructField("source", IntegerType()),
-        StructField("value", BinaryType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("time_us", LongType()),
-        StructField("key", BinaryType()),
-        StructField("key_size", IntegerType()),
-        StructField(
-            "headers",
-            ArrayType(
-                StructType(
-                    [
-                        StructField("key", StringType()),
-                        StructField("value", BinaryType()),
-                        StructField("size", IntegerType()),
-                    ]
-                )
-            ),
-        ),
-    ]
-)
-"""What of Kafka's records leaves the JVM. ``source``: index of the configured topic. ``key``, and ``value`` of each of
-the ``headers``, is null where it is too long; ``key_size`` and ``size`` say so. The columns after ``time_us`` are left
-out where no source needs them."""
-
 
 @dataclass(frozen=True)
 class Reader:
@@ -61,18 +26,11 @@ class Reader:
     batches: EventBatches | ResultBatches
     oracle: Oracle
     slack_us: int
-    value_bytes: int
 
     @property
     def decoder(self) -> RecordDecoder:
         """The rule by which its records decode."""
         return self.batches.decoder
-
-    @property
-    def columns(self) -> frozenset[str]:
-        """The columns of `RECORD_TYPE` that only some sources need."""
-        key = () if self.decoder.most_of_key is None else ("key", "key_size")
-        return frozenset((*key, *(("headers",) if self.decoder.most_of_header else ())))
 
 
 def event_reader(
@@ -93,7 +51,7 @@ def event_reader(
         topic, id_type, limits=limits, rounding=oracle.rounding, condition=_condition(topic, oracle)
     )
     plain = plain_events_of(topic, oracle, id_type, space, limits)
-    return Reader(EventBatches(decoder, plain, space), oracle, slack_us, limits.value_bytes)
+    return Reader(EventBatches(decoder, plain, space), oracle, slack_us)
 
 
 def result_reader(
@@ -110,35 +68,7 @@ def result_reader(
     """
     decoder = RecordDecoder(topic, id_type, oracle.result_span_us, limits)
     of_lists = [spaces[path.input] for path in topic.fields.ids or () if path.input is not None]
-    return Reader(ResultBatches(decoder, of_lists), oracle, 0, limits.value_bytes)
-
-
-def cut(frame: DataFrame, source: int, reader: Reader, columns: Collection[str]) -> DataFrame:
-    """Kafka's records as `RECORD_TYPE`, with those of its ``columns`` that some source needs: what is longer than the
-    limits stays in the JVM."""
-    decoder = reader.decoder
-    given = {
-        "source": F.lit(source),
-        "time_us": F.unix_micros("timestamp"),
-        "value": scalars.within(F.col("value"), reader.value_bytes),
-        "partition": F.col("partition"),
-        "offset": F.col("offset"),
-    }
-    if decoder.most_of_key is not None:
-        given |= {"key": scalars.no_longer(F.col("key"), decoder.most_of_key), "key_size": F.octet_length("key")}
-    if decoder.most_of_header:
-        read = [scalars.last_header(F.col("headers"), *item) for item in decoder.most_of_header.items()]
-        given["headers"] = F.array_compact(F.array(*read))
-    return frame.select(
-        *[
-            given.get(field.name, F.lit(None)).cast(field.dataType).alias(field.name)
-            for field in RECORD_TYPE.fields
-            if field.name in columns or field.name in _ALWAYS
-        ]
-    )
-
-
-_ALWAYS: Final = ("source", "value", "partition", "offset", "time_us")
+    return Reader(ResultBatches(decoder, of_lists), oracle, 0)
 
 
 def plain_events_of(

@@ -35,12 +35,13 @@ _SENTENCES: Final = {
         r"UnknownTopicOrPartition|UnknownTopicId|does not host this topic": (
             "the brokers did not know a topic or partition for a moment"
         ),
-        r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException": (
+        r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException|gone before they could be read": (
             "records were gone before they could be read: retention took them, or their topic was deleted"
         ),
         r"Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException": (
             "the brokers did not answer Spark's client in time"
         ),
+        r"(the brokers did not answer in time: .*)": "{0}",
         r"Too many open files": (
             "the limit of open files is reached: raise it (ulimit -n; for a service of systemd LimitNOFILE=)"
         ),

@@ -14,7 +14,7 @@ from typing import Final
 
 from deltalake.exceptions import DeltaError
 from py4j.protocol import Py4JError
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 import validator
 from validator.config.model import Config
@@ -41,7 +41,7 @@ from validator.stream.doubt_sentences import Example
 from validator.stream.examples import Examples
 from validator.stream.failures import CannotVerify, first_line, known_sentence, why_ended, why_gone, why_jvm_ended
 from validator.stream.faults_topic import FaultsTopic
-from validator.stream.isolating import Isolation, Span, is_exhausted
+from validator.stream.isolating import Isolation, is_exhausted
 from validator.stream.measuring import Keeper, catch_up
 from validator.stream.measuring import opened as opened_ledger
 from validator.stream.query import run_query
@@ -49,10 +49,10 @@ from validator.stream.recovery import Recovered, follow_acknowledged, recover, r
 from validator.stream.reporting import results_of, snapshot_of
 from validator.stream.run_record import RunRecord
 from validator.stream.saved_cells import SavedCells, Saver, saved_cells
-from validator.stream.session import sparing
-from validator.stream.sources import Source, part, sources_of, united
+from validator.stream.sources import Source, planned, reading_of, sources_of
 from validator.stream.starting import faults_topic, new_generation, opened, shares, with_faults_topic
 from validator.stream.topic_settings import warnings
+from validator.stream.workers import Workers
 
 _TROUBLES_MOST: Final = 5
 _RECORDS_LEAST: Final = 1_000
@@ -197,7 +197,7 @@ class Generations:
                 troubles = 0
                 continue
             if is_exhausted(outcome) and self._isolation.begin(runner):
-                self._say("a batch does not fit into the memory of the Spark JVM: its records are read in parts")
+                self._say("a batch does not fit into memory: its records are read in parts")
                 continue
             # In a row: a batch in between ends the row.
             troubles = 1 if runner.books.batch > runner.opened_batch else troubles + 1
@@ -271,6 +271,12 @@ class Generations:
         if is_first:
             self._say(_resumes(recovered.books))
             self._say_of_group(sources, lookups)
+        canary = None if in_parts else self._canary
+        of_canary = canary.sources if canary is not None else ()
+        reading = reading_of(config, of_canary)
+        if in_parts or self._sparing:
+            reading = reading.spared()
+        checkpoint = self._state / "checkpoint" / str(generation)
         self._runner = runner = BatchRunner(
             config=config,
             sources=sources,
@@ -280,7 +286,7 @@ class Generations:
             record=self._record,
             tables=self._tables,
             generation=generation,
-            checkpoint=self._state / "checkpoint" / str(generation),
+            checkpoint=checkpoint,
             starts={place: frontier.next_offset for place, frontier in books.frontiers.items() if frontier.exists},
             retired=recovered.retired,
             positions=recovered.positions,
@@ -289,27 +295,24 @@ class Generations:
             publish=self._publish,
             now_us=_now_us,
             saver=self._saver,
-            canary=None if in_parts else self._canary,
+            canary=canary,
+            workers=Workers(spark, reading, checkpoint / "facts"),
             catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
         )
         runner.open(recovered.books, lookups, lookup_us)
         if is_first:
             self._note_run(generation)
         self._read_faults()
-        if in_parts or self._sparing:
-            spark = sparing(spark)
         if in_parts:
-            return self._queried_in_parts(spark, runner, sources, lookups)
-        frame = united(
+            return self._queried_in_parts(runner, lookups)
+        frame = planned(
             spark,
             config,
             sources,
-            {**runner.starts, **(self._canary.starts if self._canary is not None else {})},
+            {**runner.starts, **(canary.starts if canary is not None else {})},
             shares=limits,
-            cores=spark.sparkContext.defaultParallelism,
             ticking=not self._once,
-            sparing=self._sparing,
-            canary=self._canary.sources if self._canary is not None else (),
+            canary=of_canary,
         )
         return run_query(
             frame,
@@ -320,15 +323,9 @@ class Generations:
             meanwhile=self._meanwhile,
         )
 
-    def _queried_in_parts(
-        self, spark: SparkSession, runner: BatchRunner, sources: list[Source], lookups: Mapping[PartitionId, Lookup]
-    ) -> BaseException | None:
+    def _queried_in_parts(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> BaseException | None:
         """Read what did not fit into memory in parts."""
-
-        def read(span: Span) -> DataFrame:
-            return part(spark, self._config, sources, span.place, span.start, span.end)
-
-        outcome = self._isolation.run(runner, read, self._stop, lookups)
+        outcome = self._isolation.run(runner, self._stop, lookups)
         if not self._isolation.wanted and not self._isolation.skipped:
             # It was no single record, but all of them together.
             self._sparing = True

@@ -20,7 +20,6 @@ from typing import Final, NamedTuple
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
-from pyspark.sql import DataFrame
 
 from validator.model.frontier import Lookup, PartitionId
 from validator.publish.atomic import replace_file
@@ -38,9 +37,6 @@ _REFUSALS_MOST: Final = 4
 """Where so many other records cannot be read either, memory is short for another reason than the record."""
 _NEIGHBOURS: Final = 3
 """Offsets before a place that are tried: of a transaction the last one is its marker, which is no record."""
-_SETTLE_SECONDS: Final = 4.0
-"""After so long, Spark has let go of the records that its Kafka client had fetched for a read that failed
-(`validator.stream.session`)."""
 _EXHAUSTED: Final = (
     "OutOfMemoryError",
     "OutOfDirectMemoryError",
@@ -122,7 +118,6 @@ class Isolation:
         self._path = state / FILE
         self._say = say
         self._spans, self._standing = _read(self._path)
-        self._settles = False
         self.skipped = 0
         """Records that the last `run` skipped."""
 
@@ -144,12 +139,11 @@ class Isolation:
     def run(
         self,
         runner: BatchRunner,
-        read: Callable[[Span], DataFrame],
         stop: threading.Event,
         lookups: Mapping[PartitionId, Lookup],
     ) -> BaseException | None:
-        """Commit part after part with ``runner``, whose frames ``read`` gives. Returns what ends it: a
-        `NewGenerationWanted` where all parts are committed, None where ``stop`` was set.
+        """Commit part after part with ``runner``. Returns what ends it: a `NewGenerationWanted` where all parts are
+        committed, None where ``stop`` was set.
 
         ``lookups``: how far the logs reach now; what is not there any more is left out. Raises `CannotVerify` where
         memory is short for another reason than one record, which is not skipped then.
@@ -167,23 +161,19 @@ class Isolation:
             elif standing.failures >= _FAILURES:
                 self._skip(runner, span)
                 continue
-            if self._settles and stop.wait(_SETTLE_SECONDS):
-                break
-            self._settles = False
             try:
                 if control is not None:
-                    is_read = runner.holds_records(read(control))
+                    is_read = runner.holds_records(control.place, control.start, control.end)
                     passed = replace(standing, controls=standing.failures) if is_read else standing
                     self._keep(self._spans, replace(passed, asked=standing.asked + 1))
                     continue
-                runner.advance(read(span), {span.place: span.end})
+                runner.advance({span.place: span.end})
             except NewGenerationWanted as wanted:
                 return wanted
             except Exception as error:
                 gone = isinstance(error, Py4JError | ConnectionError) and not stop.is_set() and memory_ended_the_jvm()
                 if not gone and not is_exhausted(error):
                     return error
-                self._settles = True
                 if control is None:
                     self._split_or_count(span)
                 else:
@@ -199,9 +189,7 @@ class Isolation:
         """The JVM has ended in a batch of ``runner``; where its memory ended it, the next process reads that batch in
         parts."""
         if not self._spans and memory_ended_the_jvm() and self.begin(runner):
-            self._say(
-                "a batch does not fit into the memory of the Spark JVM: the next start reads its records in parts"
-            )
+            self._say("a batch does not fit into memory: the next start reads its records in parts")
 
     def _current(self, runner: BatchRunner, lookups: Mapping[PartitionId, Lookup]) -> Span | None:
         """What is not committed yet of the first part; None where nothing of it is left, or the topic is another."""
@@ -231,7 +219,7 @@ class Isolation:
         )
         raise CannotVerify(
             f"memory is short: {_named(span)} does not fit into it, and {why}. Nothing was skipped: raise "
-            "spark.driver.memory in spark.options, or give the host more memory, and start the sidecar again, it goes "
+            "limits.worker_bytes, or give the host more memory, and start the sidecar again, it goes "
             f"on from here ({self._path})"
         )
 
@@ -240,13 +228,13 @@ class Isolation:
         if standing.skipped >= _SKIPS_MOST:
             self._keep(self._spans, standing.anew())
             raise CannotVerify(
-                f"{_SKIPS_MOST} records in a row did not fit into the memory of the Spark JVM and were skipped, and "
-                f"{_named(span)} does not fit either: raise spark.driver.memory in spark.options; to skip as many "
-                f"again, remove {self._path}"
+                f"{_SKIPS_MOST} records in a row did not fit into the memory of a worker and were skipped, and "
+                f"{_named(span)} does not fit either: raise limits.worker_bytes; to skip as many again, remove "
+                f"{self._path}"
             )
         self._say(
-            f"{_named(span)} does not fit into the memory of the Spark JVM (spark.options: spark.driver.memory): it is "
-            "skipped, and the verdict is unknown"
+            f"{_named(span)} does not fit into the memory of a worker (limits.worker_bytes): it is skipped, and the "
+            "verdict is unknown"
         )
         # Counted first: one that is committed and not counted would not be in the row.
         self._keep(self._spans, replace(standing, skipped=standing.skipped + 1))

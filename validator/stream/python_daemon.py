@@ -10,6 +10,8 @@ import signal
 
 from pyspark.daemon import manager
 
+import validator.stream.workers  # noqa: F401  # workers are forked: each has it then, without a second of its own
+
 if __name__ == "__main__":
     # Blocked rather than ignored: the daemon and each of its workers set handlers of their own.
     signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM, signal.SIGINT))

@@ -37,8 +37,9 @@ def run_query(
     problems: list[BaseException] = []
 
     def take(batch_frame: DataFrame, spark_batch: int) -> None:
+        del batch_frame  # the records of its offsets are read by the workers
         try:
-            runner.process(batch_frame, spark_batch)
+            runner.process(spark_batch)
         except BaseException as error:  # noqa: BLE001 - raised again, in few words
             # Spark hands back text only; the supervisor decides on the exception itself.
             problems.append(error)

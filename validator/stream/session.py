@@ -1,4 +1,4 @@
-"""The Spark session of the sidecar, with the settings that its correctness or its speed rests on."""
+"""The Spark session of the sidecar, with the settings that its speed rests on."""
 
 from __future__ import annotations
 
@@ -20,25 +20,12 @@ from validator.config.options import secret_property
 from validator.state.folder import open_new
 from validator.stream import python_daemon
 
-NEEDED: Final[dict[str, str]] = {
-    # Fingerprints are sums that wrap; with ANSI on they would throw (LAYOUT, pitfall 10).
-    "spark.sql.ansi.enabled": "false",
-    "spark.sql.session.timeZone": "UTC",
-    "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
-    # `validator.codecs.plain_events` looks at the bytes of records, which would lie otherwise in memory.
-    "spark.sql.execution.arrow.useLargeVarTypes": "false",
-}
-"""Settings that options must not change."""
-
 TUNED: Final[dict[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.shuffle.partitions": "2",
-    "spark.databricks.delta.snapshotPartitions": "2",
-    "spark.databricks.delta.history.metricsEnabled": "false",
-    "spark.databricks.delta.writeChecksumFile.enabled": "false",
-    "spark.driver.memory": "4g",
-    # Facts come to the driver; a limit of its own would end a large batch again and again, at every start.
+    # Records and most fact rows never are in the JVM (`validator.stream.workers`).
+    "spark.driver.memory": "1g",
+    # On a cluster facts come through it; a limit of its own would end a large batch again and again, at every start.
     "spark.driver.maxResultSize": "0",
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -47,22 +34,10 @@ TUNED: Final[dict[str, str]] = {
     "spark.sql.ui.retainedExecutions": "5",
     "spark.sql.streaming.minBatchesToRetain": "20",
     "spark.sql.streaming.numRecentProgressUpdates": "5",
-    "spark.sql.objectHashAggregate.sortBased.fallbackThreshold": "20000",
-    # One batch generates some 150 classes: with the default of 100 every batch would compile all of them again.
-    "spark.sql.codegen.cache.maxEntries": "2000",
     "spark.sql.debug.maxToStringFields": "5",
-    "spark.sql.autoBroadcastJoinThreshold": "10485760",
     "spark.cleaner.periodicGC.interval": "5min",
     # A task that lacks memory fails, and not the JVM: the batch is then read in parts (`validator.stream.isolating`).
     "spark.executor.killOnFatalError.depth": "0",
-    # What a task that failed had fetched is let go of: it may be what filled the memory.
-    "spark.kafka.consumer.fetchedData.cache.timeout": "2s",
-    "spark.kafka.consumer.fetchedData.cache.evictorThreadRunInterval": "1s",
-    # So many records go to Python at once. With a limit of bytes Spark asks for the size of the batch at each record, a
-    # fifth of all that its tasks do; this value switches that off. Topics whose events have more than 200 kB on the
-    # average do not fit: a batch of them fails, and is read as `sparing` says.
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "16384",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
     # Files of the checkpoint have rights for their owner only: Hadoop sets them whatever the process's umask is.
     "spark.hadoop.fs.permissions.umask-mode": "077",
     # Its Kafka client waits a minute for brokers that do not answer, and a sidecar must end within half of that.
@@ -86,9 +61,6 @@ _COLLECTOR: Final = re.compile(r"-XX:\+Use\w*GC\b")
 """A JVM that is told of two collectors does not start."""
 
 
-_SPARING: Final[dict[str, str]] = {"spark.sql.execution.arrow.maxBytesPerBatch": str(32 * 2**20)}
-
-
 class _Launch(dict[str, Any]):
     """How the JVM is started: deaf to the signals that end a whole group of processes (a terminal's, systemd's).
 
@@ -107,7 +79,7 @@ def _ignore_ending() -> None:
 
 
 class SessionUnfit(Exception):
-    """A Spark option takes away what correctness rests on."""
+    """A Spark option cannot be followed."""
 
 
 def start(
@@ -125,13 +97,10 @@ def start(
     It does not inherit the environment variables ``withheld``. ``crash_folder`` is where it writes of a crash.
     Its settings are not on its command line, which every user of the host may read.
 
-    Raises `SessionUnfit` where ``options`` contradict `NEEDED`, or have Java options that cannot be read.
+    Raises `SessionUnfit` where ``options`` have Java options that cannot be read.
     """
-    for key, value in NEEDED.items():
-        if key in options and options[key] != value:
-            raise SessionUnfit(f"spark.options sets {key} to {options[key]!r}, streamproof needs {value!r}: remove it")
     local = master.startswith("local")
-    settings = {**TUNED, **(GUARDED if local else {}), **options, **NEEDED}
+    settings = {**TUNED, **(GUARDED if local else {}), **options}
     if local:
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
@@ -162,11 +131,7 @@ def start(
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
-    session = SparkSession.builder.config(conf=conf).getOrCreate()
-    for key, value in NEEDED.items():
-        if session.conf.get(key) != value:
-            raise SessionUnfit(f"Spark runs with {key} = {session.conf.get(key)!r}, streamproof needs {value!r}")
-    return session
+    return SparkSession.builder.config(conf=conf).getOrCreate()
 
 
 def silence_py4j() -> None:
@@ -182,14 +147,6 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 def _unsaid(_: object, *__: object) -> None:
     """In place of a trace on stderr where the JVM's connection to a server of PySpark breaks."""
-
-
-def sparing(session: SparkSession) -> SparkSession:
-    """A session on the same JVM that hands few bytes over to Python at once, and takes longer."""
-    other = session.newSession()
-    for key, value in _SPARING.items():
-        other.conf.set(key, value)
-    return other
 
 
 def with_collector(java_options: str, elsewhere: Iterable[str]) -> str:

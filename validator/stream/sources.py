@@ -1,4 +1,4 @@
-"""The streaming plan: one Kafka source per configured topic, results first, united; and the tick. How each is read."""
+"""The configured topics as sources, results first; the streaming plan over them, with the tick; how each is read."""
 
 from __future__ import annotations
 
@@ -6,52 +6,21 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from typing import Final, TypeVar
+from typing import Final
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.readwriter import DataFrameReader
-from pyspark.sql.streaming.readwriter import DataStreamReader
 
 from validator.config.model import Config, Input, Late, Output
 from validator.model.frontier import PartitionId
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.facts import Side
-from validator.stream.clients import for_java
-from validator.stream.decode import Reader, cut, event_reader, result_reader
+from validator.stream.clients import for_java, for_librdkafka
+from validator.stream.decode import Reader, event_reader, result_reader
+from validator.stream.kafka_reading import Reading
 
-SparkReader = TypeVar("SparkReader", DataFrameReader, DataStreamReader)
-
-READING: Final = {
-    # A drained partition must not make the others wait: 500 ms is the client's default (LAYOUT, measured).
-    "kafka.fetch.max.wait.ms": "5",
-    "kafka.max.partition.fetch.bytes": "8388608",
-    "kafka.fetch.max.bytes": "67108864",
-    "kafka.max.poll.records": "20000",
-    "kafka.receive.buffer.bytes": "1048576",
-    # A hole is an error of the query, which the sidecar catches, records as expired, and passes.
-    "failOnDataLoss": "true",
-}
-
-
-_READING_THE_CANARY: Final = {**READING, "failOnDataLoss": "false"}
-"""What happens to the canary's topics is no failure of the pipeline's query; the canary shows it."""
-_FEW_RECORDS: Final = 100
-"""Most records that the client holds at once where memory is short."""
 _CANARY_SHARE: Final = 1_000
 """Most records a batch of each of the canary's topics: some fifty rounds."""
-
-
-_RESULTS_PER_TASK: Final = 8_192
-"""A task hands its records to Python in batches that are not limited in bytes, and a result may have many ids. Each
-task costs tens of milliseconds."""
-
-
-def reading_of(share: int) -> dict[str, str]:
-    """Options of a reader of ``share`` records. Its client decompresses as many as it may hand over at once: what a
-    batch does not read takes no memory."""
-    polled = "kafka.max.poll.records"
-    return {**READING, polled: str(min(int(READING[polled]), share))}
 
 
 @dataclass(frozen=True)
@@ -89,63 +58,38 @@ def readers_of(config: Config, sources: Sequence[Source], canary: Sequence[Sourc
     ]
 
 
-def united(
+def reading_of(config: Config, canary: Sequence[Source] = ()) -> Reading:
+    """How the workers read. What happens to the ``canary``'s topics is no failure of the pipeline's query: the canary
+    shows it."""
+    ours = {"client.id": "streamproof", "isolation.level": config.kafka.isolation_level}
+    return Reading(
+        for_librdkafka(config, ours),
+        may_miss=frozenset(source.topic for source in canary),
+        memory_bytes=config.limits.worker_bytes,
+    )
+
+
+def planned(
     spark: SparkSession,
     config: Config,
-    sources: list[Source],
+    sources: Sequence[Source],
     starts: Mapping[PartitionId, int],
     *,
     shares: Mapping[str, int],
-    cores: int,
     ticking: bool,
-    sparing: bool = False,
     canary: Sequence[Source] = (),
 ) -> DataFrame:
-    """The streaming frame of records of all ``sources``, then of those of the ``canary``.
+    """The streaming frame whose batches say which offsets are read next: Spark plans them and finds new partitions.
+    Its records are never asked for; `validator.stream.workers` reads them.
 
     ``starts``: next offset of every partition that exists now. ``shares``: most records a batch of each topic.
-    With ``ticking`` a rate source makes a batch each tick, also when no topic moves. ``sparing``: memory was short.
+    With ``ticking`` a rate source makes a batch each tick, also when no topic moves.
     """
-    frames = []
-    readers = readers_of(config, sources, canary)
-    columns = frozenset().union(*(reader.columns for reader in readers))
-    for index, source in enumerate(sources):
-        reading = reading_of(_FEW_RECORDS if sparing else shares[source.topic])
-        raw = _kafka(
-            spark,
-            config,
-            source.topic,
-            starts,
-            shares[source.topic],
-            least_partitions=2 * cores,
-            most_per_task=_RESULTS_PER_TASK if isinstance(source.configured, Output) else None,
-            reading=reading,
-        )
-        frames.append(cut(raw, index, readers[index], columns))
-    for index, source in enumerate(canary, len(sources)):
-        raw = _kafka(spark, config, source.topic, starts, _CANARY_SHARE, reading=_READING_THE_CANARY)
-        frames.append(cut(raw, index, readers[index], columns))
+    frames = [_kafka(spark, config, source.topic, starts, shares[source.topic]) for source in sources]
+    frames += [_kafka(spark, config, source.topic, starts, _CANARY_SHARE, may_miss=True) for source in canary]
     if ticking:
-        frames.append(_tick(spark, frames[0]))
+        frames.append(_tick(spark))
     return reduce(DataFrame.union, frames)
-
-
-def part(
-    spark: SparkSession, config: Config, sources: Sequence[Source], place: PartitionId, start: int, end: int
-) -> DataFrame:
-    """The records of one partition from ``start`` on, up to and without ``end``."""
-    index, source = next((i, source) for i, source in enumerate(sources) if source.topic == place.topic)
-    reading = reading_of(min(_FEW_RECORDS, end - start))
-    number = str(place.partition)
-    reader = _options(spark.read.format("kafka").options(**reading), config, spark)
-    raw = (
-        reader.option("assign", json.dumps({place.topic: [place.partition]}))
-        .option("startingOffsets", json.dumps({place.topic: {number: start}}))
-        .option("endingOffsets", json.dumps({place.topic: {number: end}}))
-        .load()
-    )
-    how = _reader(source, config, id_type_of(config))
-    return cut(raw, index, how, how.columns)
 
 
 def _reader(source: Source, config: Config, id_type: str) -> Reader:
@@ -174,44 +118,26 @@ def _kafka(
     starts: Mapping[PartitionId, int],
     share: int,
     *,
-    least_partitions: int = 1,
-    most_per_task: int | None = None,
-    reading: Mapping[str, str],
+    may_miss: bool = False,
 ) -> DataFrame:
-    """Kafka's records of one topic. ``least_partitions``: few or uneven ones would leave cores without work; a range
-    can be read by several tasks."""
+    """The offsets of one topic's records."""
     offsets = {str(place.partition): offset for place, offset in starts.items() if place.topic == topic}
-    reader = (
-        _options(spark.readStream.format("kafka").options(**reading), config, spark)
-        .option("subscribe", topic)
-        .option("startingOffsets", json.dumps({topic: offsets}))
-        .option("maxOffsetsPerTrigger", str(share))
-    )
-    if most_per_task is not None:
-        reader = reader.option("maxRecordsPerPartition", str(most_per_task))
-    if len(offsets) < least_partitions:
-        reader = reader.option("minPartitions", str(least_partitions))
-    return reader.load()
-
-
-def _options(reader: SparkReader, config: Config, spark: SparkSession) -> SparkReader:
     options = {f"kafka.{name}": value for name, value in for_java(config, spark._jvm).items()}
-    return reader.options(**options).options(
+    reader = spark.readStream.format("kafka").options(**options)
+    reader = reader.options(
         **{
             "kafka.isolation.level": config.kafka.isolation_level,
-            "includeHeaders": str(_reads_headers(config)).lower(),
+            "subscribe": topic,
+            "startingOffsets": json.dumps({topic: offsets}),
+            "maxOffsetsPerTrigger": str(share),
+            # A hole is an error of the query, which the sidecar catches, records as expired, and passes.
+            "failOnDataLoss": str(not may_miss).lower(),
         }
     )
+    return reader.load().select("offset")
 
 
-def _reads_headers(config: Config) -> bool:
-    return "$header." in json.dumps(
-        config.model_dump(mode="json", include={"inputs", "outputs", "late", "rejected", "oracle"})
-    )
-
-
-def _tick(spark: SparkSession, like: DataFrame) -> DataFrame:
-    """A second makes a row, which is left out; one partition, since each starts a task."""
+def _tick(spark: SparkSession) -> DataFrame:
+    """A second makes a row, which nobody asks for; one partition."""
     rate = spark.readStream.format("rate").option("rowsPerSecond", "1").option("numPartitions", "1").load()
-    nothing = rate.where(F.lit(False))
-    return nothing.select(*[F.lit(None).cast(field.dataType).alias(field.name) for field in like.schema.fields])
+    return rate.select(F.col("value").alias("offset"))
