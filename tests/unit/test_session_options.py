@@ -12,20 +12,20 @@ from py4j.java_gateway import GatewayClient
 from py4j.protocol import ERROR
 
 from validator.config.options import Options
-from validator.stream.session import SessionUnfit, silence_py4j, split_secrets, take_secrets, with_collector
+from validator.stream.session import SessionUnfit, for_a_small_jvm, silence_py4j, split_secrets, take_secrets
 
 
 @pytest.mark.parametrize(
     ("given", "elsewhere", "expected"),
     [
-        ("", [], "-XX:+UseParallelGC"),
-        ("-Xss4m", ["-Dgc=x"], "-XX:+UseParallelGC -Xss4m"),
-        ("-XX:+UseG1GC -Xss4m", [""], "-XX:+UseG1GC -Xss4m"),
-        ("-Xss4m", ["", "-XX:+UseSerialGC"], "-Xss4m"),
+        ("", [], "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC"),
+        ("-Xss4m", ["-Dgc=x"], "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xss4m"),
+        ("-XX:+UseG1GC -Xss4m", [""], "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseG1GC -Xss4m"),
+        ("-Xss4m", ["", "-XX:+UseSerialGC"], "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -Xss4m"),
     ],
 )
 def test_a_collector_that_somebody_chose_stays_the_only_one(given: str, elsewhere: list[str], expected: str) -> None:
-    assert with_collector(given, elsewhere) == expected
+    assert for_a_small_jvm(given, elsewhere) == expected
 
 
 def test_java_properties_that_may_be_secrets_leave_the_command_line() -> None:

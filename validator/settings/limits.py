@@ -19,6 +19,6 @@ class Limits(Frozen):
     """Longest key that is kept, as UTF-8; a record with a longer one is not examined."""
     id_bytes: int = Field(default=4_096, ge=1, le=1_048_576)
     """Longest id that is kept, as UTF-8; a record with a longer one is not examined."""
-    worker_bytes: int = Field(default=2_147_483_648, ge=268_435_456)
+    worker_bytes: int = Field(default=2_147_483_648, ge=402_653_184)
     """Most heap of one worker. The workers, one for each core of Spark's, read and decode the records. A record that
     does not fit is skipped, and the verdict is unknown."""

@@ -92,7 +92,7 @@ def skipped_row(books: Books, place: PartitionId, offset: int, reach_us: int, re
         "topic": place.topic,
         "partition": place.partition,
         "status": UNEXAMINED if side == Side.OUTPUT.value else UNDECODABLE,
-        "key": "it does not fit into the memory of a worker, limits.worker_bytes",
+        "key": "it does not fit into memory, limits.worker_bytes",
         "reach_us": reach_us if side == Side.INPUT.value else None,
         "records": 1,
         "contributions": 0,

@@ -108,7 +108,7 @@ class Reading:
 
     def _messages(self, wanted: Range) -> Iterator[list[Message]]:
         """The messages of a range, some at a time."""
-        with _consumer(self._client_options()) as (consumer, heard):
+        with _consumer(self._client_options(alone=wanted.end - wanted.start == 1)) as (consumer, heard):
             # Nothing here makes cycles, and looking for them would cost a third of the reading.
             with _no_collector():
                 yield from self._until_end(consumer, heard, wanted)
@@ -177,7 +177,8 @@ class Reading:
         # librdkafka mends all others by itself, or nothing more comes. No right on the group is needed.
         return None
 
-    def _client_options(self) -> dict[str, Any]:
+    def _client_options(self, *, alone: bool) -> dict[str, Any]:
+        """``alone``: for one record, and where memory was short nothing that follows its batch."""
         queued = _SPARING_KBYTES if self.sparing else _QUEUED_KBYTES
         ours: dict[str, Any] = {
             # A name that librdkafka wants; nothing is committed, and no group is joined.
@@ -198,7 +199,11 @@ class Reading:
             "receive.message.max.bytes": 2**31 - 1,
         }
         if self.sparing:
-            ours["fetch.message.max.bytes"] = _SPARING_FETCH_BYTES
+            # Of what is asked for, at least one batch of records comes.
+            ours["fetch.message.max.bytes"] = 1 if alone else _SPARING_FETCH_BYTES
+        if self.sparing and alone:
+            # What comes next may be what does not fit: it is not fetched before this record is taken, nor at once then.
+            ours |= {"queued.min.messages": 1, "fetch.queue.backoff.ms": 1_000}
         return {**self.options, **ours}
 
 

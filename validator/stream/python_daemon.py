@@ -10,7 +10,7 @@ import signal
 
 from pyspark.daemon import manager
 
-import validator.stream.workers  # noqa: F401  # workers are forked: each has it then, without a second of its own
+from validator.stream import workers  # noqa: F401  # each worker is forked, and has it without a second of its own
 
 if __name__ == "__main__":
     # Blocked rather than ignored: the daemon and each of its workers set handlers of their own.
