@@ -144,7 +144,7 @@ def _project() -> str:
     source = (ROOT / "pyproject.toml").read_text()
     known = tomllib.loads(source)
     begin, end = source.index("[project]"), source.index("[tool.setuptools]")
-    project = source[begin:end].replace('"validator.cli.main:main"', f'"{NAME}.validator.cli.main:main"')
+    project = source[begin:end].replace('"validator.', f'"{NAME}.validator.')
     data = ", ".join(f'"{pattern}"' for pattern in known["tool"]["setuptools"]["package-data"]["*"])
     return f"""[build-system]
 requires = ["setuptools>=77"]
@@ -169,8 +169,9 @@ def _committed() -> int:
 _INIT: Final = '''"""Whether a stream processing pipeline keeps its guarantee, proven from its Kafka topics."""
 
 from streamproof.validator import __version__
+from streamproof.validator.api import GuaranteeBroken, NotVerified, Report, Verdict, read_report, verify
 
-__all__ = ["__version__"]
+__all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "__version__", "read_report", "verify"]
 '''
 
 

@@ -1,0 +1,168 @@
+"""The Python API: verify a pipeline once, read what a sidecar has published, and fail where a guarantee is broken.
+
+```python
+import streamproof
+
+streamproof.verify("orders.yaml").require()
+```
+
+docs/python.md describes it; docs/CONTRACT.md lists its names.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from validator.model.classes import Verdict
+
+__all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
+
+_DECIDED: Final = (0, 1, 3)
+"""Exit statuses of `validate --once` that come with a report: pass, fail, unknown."""
+_STOP_SECONDS: Final = 45.0
+"""A sidecar that is asked to stop does so within 30 s."""
+
+
+class GuaranteeBroken(AssertionError):
+    """The declared guarantee is broken; the text is the report's summary. ``report``: the whole of it."""
+
+    def __init__(self, report: Report) -> None:
+        self.report = report
+        super().__init__(report.summary())
+
+
+class NotVerified(Exception):
+    """Nothing is proven: the run failed, or what it read proves neither that the guarantee holds nor that it is broken.
+
+    ``report`` is None where there is none.
+    """
+
+    def __init__(self, said: str, report: Report | None = None) -> None:
+        self.report = report
+        super().__init__(said)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a sidecar has published of a pipeline.
+
+    ``state``: its state folder. ``content``: report.json, whose names docs/CONTRACT.md fixes. ``violations``: the
+    newest violations (violations.json), each with its class, cell, ids and explanation.
+    """
+
+    state: Path
+    content: Mapping[str, Any]
+    violations: Sequence[Mapping[str, Any]]
+
+    @property
+    def verdict(self) -> Verdict:
+        """The verdict on the declared guarantee."""
+        return Verdict(self.content["outcome"])
+
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Why the verdict is not `pass`: sentences."""
+        return tuple(self.content["reasons"])
+
+    @property
+    def contributions(self) -> Mapping[str, int]:
+        """Class of contributions -> how many: `expected`, `processed`, `missing`, `duplicate` ..."""
+        counts: Mapping[str, int] = self.content["contributions"]
+        return counts
+
+    def summary(self) -> str:
+        """The verdict, what broke and where to look, as `validate --once` prints it."""
+        from validator.publish.text import summary
+
+        listed = {"violations": list(self.violations)}
+        return summary(dict(self.content), listed, state=str(self.state))
+
+    def require(self) -> Report:
+        """This report, where the verdict is `pass`. Raises `GuaranteeBroken` or `NotVerified`."""
+        if self.verdict is Verdict.FAIL:
+            raise GuaranteeBroken(self)
+        if self.verdict is not Verdict.PASS:
+            raise NotVerified(self.summary(), self)
+        return self
+
+
+def verify(
+    config: str | Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    state: str | Path | None = None,
+    at_rest: bool = False,
+    leave_open: bool = False,
+    timeout_seconds: float | None = None,
+) -> Report:
+    """Read a pipeline's topics to their ends, as `streamproof validate CONFIG --once` does, and return the report.
+
+    ``settings``: dotted name -> value, as `--set` takes them. ``state``: the state folder, in place of ``state.path``;
+    a folder that has a state is gone on with. ``at_rest``, ``leave_open``: as the options of these names. The run is a
+    process of its own, with a Spark JVM.
+
+    Raises `NotVerified` where the run ends without a report, and after ``timeout_seconds``; `ConfigError`, a sentence
+    for each thing to mend, where the configuration is refused.
+    """
+    from validator.config.load import load
+
+    given = {**(settings or {}), **({} if state is None else {"state.path": str(Path(state).absolute())})}
+    assignments = [f"{name}={value if isinstance(value, str) else json.dumps(value)}" for name, value in given.items()]
+    folder = load(Path(config), assignments).state.path
+    options = [part for one in assignments for part in ("--set", one)]
+    options += ["--at-rest"] if at_rest else []
+    options += ["--leave-open"] if leave_open else []
+    command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once", "--quiet", *options]
+    status, said = _run(command, timeout_seconds)
+    if status not in _DECIDED:
+        raise NotVerified(f"streamproof ended with status {status}: {said}")
+    try:
+        found = read_report(folder)
+    except FileNotFoundError:
+        raise NotVerified(f"streamproof wrote no report: {said}") from None
+    if status == 3 and found.verdict is not Verdict.UNKNOWN:
+        # The run ended before it could publish: what is there is of an earlier one.
+        raise NotVerified(f"streamproof could not verify the pipeline: {said}", found)
+    return found
+
+
+def read_report(state: str | Path) -> Report:
+    """The report of a state folder, as its sidecar published it last, also while the sidecar runs.
+
+    Raises `FileNotFoundError` where nothing was published yet, and `ValueError` where another version wrote it.
+    """
+    from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
+
+    folder = Path(state)
+    content = json.loads((folder / REPORT_FILE).read_text(encoding="utf-8"))
+    if not isinstance(content, dict) or content.get("schema") != SCHEMA:
+        raise ValueError(f"{folder / REPORT_FILE} was written by another version of streamproof: use that one")
+    try:
+        listed = json.loads((folder / VIOLATIONS_FILE).read_text(encoding="utf-8"))["violations"]
+    except FileNotFoundError:
+        listed = []
+    return Report(folder, content, tuple(listed))
+
+
+def _run(command: Sequence[str], timeout_seconds: float | None) -> tuple[int, str]:
+    """The exit status, and what was said last on stderr. Raises `NotVerified` after the time."""
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as process:
+        try:
+            _, said = process.communicate(timeout=timeout_seconds)
+        except subprocess.TimeoutExpired:
+            raise NotVerified(f"streamproof did not end within {timeout_seconds:g} s") from None
+        finally:
+            if process.poll() is None:
+                process.terminate()
+                try:
+                    process.communicate(timeout=_STOP_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+    lines = said.strip().splitlines()
+    return process.returncode, lines[-1] if lines else "it said nothing"

@@ -1,0 +1,31 @@
+"""The pytest plugin: the fixture `streamproof` verifies a pipeline and fails the test where a guarantee is broken."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from validator.api import Report
+
+
+@pytest.fixture
+def streamproof(tmp_path: Path, request: pytest.FixtureRequest) -> Callable[..., Report]:
+    """A function with the arguments of `validator.api.verify` that returns the report, where the verdict is `pass`.
+
+    Else the test fails with the report's summary: the exception is `GuaranteeBroken` or `NotVerified`. Each test has a
+    state of its own, unless it names one.
+    """
+
+    def check(config: str | Path, **given: Any) -> Report:
+        from validator.api import verify
+
+        given.setdefault("state", tmp_path / "streamproof")
+        report = verify(config, **given)
+        request.node.user_properties.append(("streamproof", str(report.verdict.value)))
+        return report.require()
+
+    return check
