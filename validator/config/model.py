@@ -202,7 +202,7 @@ class Spark(Frozen):
     """The Spark session that does the reading and counting."""
 
     master: str = "local[*]"
-    """Spark master."""
+    """Spark master: `local[N]`, or a standalone cluster (docs/spark-cluster.md)."""
     options: ClientOptions = Field(default_factory=Options)
     """Any further Spark option; none is on a command line but the Java options that are not secret by name."""
     trigger: PositiveDuration = 500_000

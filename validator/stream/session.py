@@ -18,7 +18,8 @@ from pyspark.sql import SparkSession
 
 from validator.config.options import secret_property
 from validator.state.folder import open_new
-from validator.stream import python_daemon
+from validator.stream import python_daemon, shipping
+from validator.stream.jars import default_cache
 
 TUNED: Final[dict[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
@@ -105,7 +106,10 @@ def start(
         settings.setdefault("spark.driver.bindAddress", "127.0.0.1")
         settings.setdefault("spark.driver.host", "127.0.0.1")
         settings.setdefault("spark.python.daemon.module", python_daemon.__name__)
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    else:
+        _ship(settings)
+    python = settings.get("spark.pyspark.python", sys.executable if local else shipping.executor_python())
+    os.environ.setdefault("PYSPARK_PYTHON", python)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     settings |= {"spark.master": master, "spark.app.name": f"streamproof-{name}"}
@@ -132,6 +136,16 @@ def start(
     for key, value in settings.items():
         conf.set(key, value)
     return SparkSession.builder.config(conf=conf).getOrCreate()
+
+
+def _ship(settings: dict[str, str]) -> None:
+    """Have Spark send to its executors what the workers import there."""
+    archive = f"{shipping.environment(default_cache().parent)}#{shipping.FOLDER}"
+    for name, value, separator in (
+        ("spark.archives", archive, ","),
+        ("spark.executorEnv.PYTHONPATH", f"./{shipping.FOLDER}", ":"),
+    ):
+        settings[name] = separator.join(filter(None, [value, settings.get(name, "")]))
 
 
 def silence_py4j() -> None:

@@ -1,0 +1,153 @@
+"""A standalone Spark cluster whose hosts have Spark and a bare Python: verdicts are those of local mode, also where a
+worker is killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyspark
+import pytest
+
+from testbed.ports import free_port
+from tests.integration.sidecar_fixtures import _CONFIG, Pipeline, Report, answer, click, pipeline, read_report, spark
+from validator.stream.shipping import executor_python
+
+__all__ = ["pipeline", "spark"]
+pytestmark = pytest.mark.timeout(600)
+WINDOWS, OF_WINDOW = 60, 100
+STARTED_SECONDS_MAX = 90.0
+
+
+@dataclass
+class Cluster:
+    """A master and two workers of one core each, as processes; none of them sees this environment."""
+
+    folder: Path
+    port: int = field(default_factory=free_port)
+    workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
+
+    def start(self) -> None:
+        """Returns when both workers are registered."""
+        self.master = self._process("master", "master.Master", "--port", str(self.port))
+        for number in range(2):
+            settings = ("--cores", "1", "--memory", "1g", "-d", str(self.folder / f"w{number}"))
+            self.workers.append(self._process(f"worker{number}", "worker.Worker", *settings, self.url))
+        deadline = time.monotonic() + STARTED_SECONDS_MAX
+        while (self.folder / "master.log").read_text().count("Registering worker") < 2:
+            assert time.monotonic() < deadline, (self.folder / "master.log").read_text()[-2000:]
+            time.sleep(0.1)
+
+    @property
+    def url(self) -> str:
+        return f"spark://127.0.0.1:{self.port}"
+
+    def kill_a_worker(self) -> None:
+        """With its executor, whose Python processes end with it."""
+        os.killpg(self.workers[0].pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        for process in (*self.workers, self.master):
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+    def _process(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
+        home = Path(pyspark.__file__).parent
+        # The interpreter that the environment was made from: it has none of its packages.
+        bare = Path(os.path.realpath(sys.executable)).parent
+        command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1"]
+        environment = {
+            "PATH": f"{bare}:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "SPARK_HOME": str(home),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            **{name: os.environ[name] for name in ("JAVA_HOME", "JDK_JAVA_OPTIONS") if name in os.environ},
+        }
+        with (self.folder / f"{name}.log").open("wb") as log:
+            return subprocess.Popen(
+                [*command, "--webui-port", "0", *arguments],
+                env=environment,
+                cwd=self.folder,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                stdin=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[Cluster]:
+    bare = Path(os.path.realpath(sys.executable)).parent / executor_python()
+    if not subprocess.run([bare, "-Ic", "import pyarrow"], capture_output=True, check=False).returncode:
+        pytest.skip(f"{bare} has packages of its own, so that nothing would show what Spark sent")
+    made = Cluster(tmp_path)
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
+def written(pipeline: Pipeline) -> None:
+    """Windows of events and their results; one lacks an event, one has another's twice, one has an id of nobody."""
+    pipeline.create()
+    for window in range(WINDOWS):
+        ids = list(range(window * OF_WINDOW, (window + 1) * OF_WINDOW))
+        pipeline.clicks(*(click(id_, window * 10 + (id_ % OF_WINDOW) / OF_WINDOW) for id_ in ids))
+        told: list[object] = list({7: ids[1:], 20: [*ids, ids[5]], 31: [*ids, "ghost"]}.get(window, ids))
+        pipeline.answers(answer(told, window))
+
+
+def decided(report: Report | None) -> tuple[object, ...]:
+    assert report is not None
+    coverage = report["coverage"]["sums"]
+    return report["verdicts"], report["contributions"], report["results"], report["violations"]["confirmed"], coverage
+
+
+def test_a_cluster_decides_as_one_machine_does_also_without_a_worker(
+    pipeline: Pipeline, cluster: Cluster, tmp_path: Path
+) -> None:
+    written(pipeline)
+    reports = []
+    for name, master in (("local", "local[2]"), ("cluster", cluster.url)):
+        config = tmp_path / f"{name}.yaml"
+        text = _CONFIG.format(name=pipeline.name, servers=pipeline.servers, state=name)
+        options = json.dumps({"spark.executor.memory": "512m"})
+        config.write_text(
+            f"{text}limits: {{records_per_batch: 200}}\nspark: {{master: '{master}', options: {options}}}\n"
+        )
+        command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once", "--quiet"]
+        with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as sidecar:
+            if name == "cluster":
+                while sidecar.poll() is None and batches(tmp_path / name) < 3:
+                    time.sleep(0.02)
+                assert sidecar.poll() is None, "it ended before a worker could be killed"
+                killed_after = batches(tmp_path / name)
+                cluster.kill_a_worker()
+            _, said = sidecar.communicate()
+        report = read_report(tmp_path / name)
+        assert sidecar.returncode == 1, said
+        reports.append(report)
+    local, clustered = reports
+    assert decided(clustered) == decided(local)
+    assert decided(local)[3] == {"missing": 1, "duplicate": 1, "misplaced": 0, "unknown_id": 1} | {
+        name: 0 for name in decided(local)[3] if name not in ("missing", "duplicate", "misplaced", "unknown_id")
+    }
+    assert clustered is not None
+    assert clustered["validator"]["batches"] > killed_after + 3, "batches came after the kill"
+
+
+def batches(state: Path) -> int:
+    try:
+        return int(json.loads((state / "report.json").read_text())["validator"]["batches"])
+    except (OSError, ValueError):
+        return 0
