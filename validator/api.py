@@ -19,12 +19,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from validator.cli.exits import OF_OUTCOME, UNKNOWN
 from validator.model.classes import Verdict
 
 __all__ = ["GuaranteeBroken", "NotVerified", "Report", "Verdict", "read_report", "verify"]
 
-_DECIDED: Final = (0, 1, 3)
-"""Exit statuses of `validate --once` that come with a report: pass, fail, unknown."""
 _STOP_SECONDS: Final = 45.0
 """A sidecar that is asked to stop does so within 30 s."""
 
@@ -120,13 +119,13 @@ def verify(
     options += ["--leave-open"] if leave_open else []
     command = [sys.executable, "-m", "validator.cli.main", "validate", str(config), "--once", "--quiet", *options]
     status, said = _run(command, timeout_seconds)
-    if status not in _DECIDED:
+    if status not in OF_OUTCOME.values():
         raise NotVerified(f"streamproof ended with status {status}: {said}")
     try:
         found = read_report(folder)
     except FileNotFoundError:
         raise NotVerified(f"streamproof wrote no report: {said}") from None
-    if status == 3 and found.verdict is not Verdict.UNKNOWN:
+    if status == UNKNOWN and found.verdict is not Verdict.UNKNOWN:
         # The run ended before it could publish: what is there is of an earlier one.
         raise NotVerified(f"streamproof could not verify the pipeline: {said}", found)
     return found

@@ -62,6 +62,10 @@ class ReadFailed(Exception):
     """A range could not be read; the text is a sentence without its full stop."""
 
 
+class _NotThere(ReadFailed):
+    """The records, or their topic, are not there."""
+
+
 class Range(NamedTuple):
     """Offsets of one partition, the ``end`` excluded. ``source``: index of the topic in the batch's sources."""
 
@@ -111,71 +115,12 @@ class Reading:
         with _consumer(self._client_options(alone=wanted.end - wanted.start == 1)) as (consumer, heard):
             # Nothing here makes cycles, and looking for them would cost a third of the reading.
             with _no_collector():
-                yield from self._until_end(consumer, heard, wanted)
+                try:
+                    yield from _until_end(consumer, heard, wanted, sparing=self.sparing)
+                except _NotThere as error:
+                    if wanted.topic not in self.may_miss:
+                        raise ReadFailed(*error.args) from None
             consumer.unassign()
-
-    def _until_end(self, consumer: Consumer, heard: Heard, wanted: Range) -> Iterator[list[Message]]:
-        heard.texts.clear()
-        consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
-        asked = 1 if self.sparing else _MESSAGES_AT_ONCE
-        reached = wanted.start
-        silent_since = time.monotonic()
-        while reached < wanted.end:
-            messages: list[Message] = consumer.consume(asked, _POLL_SECONDS)
-            if not messages:
-                # Of a topic that is not there no message tells.
-                if any("Unknown topic or partition" in text for text in heard.texts):
-                    if wanted.topic in self.may_miss:
-                        return
-                    raise ReadFailed(_unknown(wanted))
-                if time.monotonic() - silent_since > _SILENCE_SECONDS:
-                    raise ReadFailed(_silence(wanted, reached, heard))
-                continue
-            silent_since = time.monotonic()
-            if any(map(Message.error, messages)):
-                for error in [message for message in messages if message.error() is not None]:
-                    if (at := self._after(error, wanted)) is not None:
-                        reached = max(reached, at)
-                messages = [message for message in messages if message.error() is None]
-                if not messages:
-                    continue
-            last = int(messages[-1].offset() or 0)
-            reached = max(reached, last + 1)
-            if last >= wanted.end:
-                messages = [message for message in messages if int(message.offset() or 0) < wanted.end]
-            if messages:
-                # Some of them tell the size of all; what librdkafka holds is bounded by bytes as well.
-                size = max(map(len, messages[:: max(1, len(messages) // 8)]))
-                asked = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
-                yield messages
-
-    def _after(self, message: Message, wanted: Range) -> int | None:
-        """The offset that a message with an error shows to be reached; None where it tells nothing of the range."""
-        error = message.error()
-        assert error is not None
-        code = error.code()
-        if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
-            # Not the end that was planned where a broker that leads anew does not know yet how far all replicas are.
-            return int(message.offset() or 0)
-        place = f"{wanted.topic}-{wanted.partition}"
-        if code in _STARTED_ANEW:
-            if wanted.topic in self.may_miss:
-                return wanted.end
-            raise ReadFailed(
-                f"records were gone before they could be read: {place} has none at offset {wanted.start} any more"
-            )
-        if code in _UNKNOWN:
-            if wanted.topic in self.may_miss:
-                return wanted.end
-            raise ReadFailed(_unknown(wanted))
-        if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
-            raise ReadFailed(f"Not authorized to access topics: [{wanted.topic}]")
-        if code == KafkaError._BAD_COMPRESSION:  # noqa: SLF001
-            raise MemoryError(f"a record of {place} was not decompressed")
-        if code == KafkaError._BAD_MSG:  # noqa: SLF001
-            raise ReadFailed(f"a record of {place} is damaged on the broker: {error.str()}")
-        # librdkafka mends all others by itself, or nothing more comes. No right on the group is needed.
-        return None
 
     def _client_options(self, *, alone: bool) -> dict[str, Any]:
         """``alone``: for one record, and where memory was short nothing that follows its batch."""
@@ -205,6 +150,67 @@ class Reading:
             # What comes next may be what does not fit: it is not fetched before this record is taken, nor at once then.
             ours |= {"queued.min.messages": 1, "fetch.queue.backoff.ms": 1_000}
         return {**self.options, **ours}
+
+
+def _until_end(consumer: Consumer, heard: Heard, wanted: Range, *, sparing: bool) -> Iterator[list[Message]]:
+    """The messages of a range, up to its end. Raises `ReadFailed`."""
+    heard.texts.clear()
+    consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
+    asked = 1 if sparing else _MESSAGES_AT_ONCE
+    reached = wanted.start
+    silent_since = time.monotonic()
+    while reached < wanted.end:
+        messages: list[Message] = consumer.consume(asked, _POLL_SECONDS)
+        if not messages:
+            # Of a topic that is not there no message tells.
+            if any("Unknown topic or partition" in text for text in heard.texts):
+                raise _unknown(wanted)
+            if time.monotonic() - silent_since > _SILENCE_SECONDS:
+                raise ReadFailed(_silence(wanted, reached, heard))
+            continue
+        silent_since = time.monotonic()
+        errors: list[Message] = []
+        if any(map(Message.error, messages)):
+            errors = [message for message in messages if message.error() is not None]
+            messages = [message for message in messages if message.error() is None]
+        if messages:
+            reached = int(messages[-1].offset() or 0) + 1
+            if reached > wanted.end:
+                messages = [message for message in messages if int(message.offset() or 0) < wanted.end]
+        if messages:
+            # Some of them tell the size of all; what librdkafka holds is bounded by bytes as well.
+            size = max(map(len, messages[:: max(1, len(messages) // 8)]))
+            asked = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
+            yield messages
+        # After the records that came before them.
+        for error in errors:
+            if (at := _after(error, wanted)) is not None:
+                reached = max(reached, at)
+
+
+def _after(message: Message, wanted: Range) -> int | None:
+    """The offset that a message with an error shows to be reached; None where it tells nothing of the range."""
+    error = message.error()
+    assert error is not None
+    code = error.code()
+    if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
+        # Not the end that was planned where a broker that leads anew does not know yet how far all replicas are.
+        return int(message.offset() or 0)
+    place = f"{wanted.topic}-{wanted.partition}"
+    if code in _STARTED_ANEW:
+        raise _NotThere(
+            f"records were gone before they could be read: {place} has none at offset {wanted.start} any more"
+        )
+    if code in _UNKNOWN:
+        raise _unknown(wanted)
+    if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
+        raise ReadFailed(f"Not authorized to access topics: [{wanted.topic}]")
+    if code == KafkaError._BAD_COMPRESSION:  # noqa: SLF001
+        raise MemoryError(f"a record of {place} was not decompressed")
+    if code == KafkaError._BAD_MSG:  # noqa: SLF001
+        raise ReadFailed(f"a record of {place} is damaged on the broker: {error.str()}")
+    # librdkafka mends all others by itself, or nothing more comes. No right on the group is needed.
+    return None
 
 
 class _Columns:
@@ -342,9 +348,9 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _unknown(wanted: Range) -> str:
+def _unknown(wanted: Range) -> _NotThere:
     place = f"{wanted.topic}-{wanted.partition}"
-    return f"the brokers did not know {place} for a moment (UnknownTopicOrPartition)"
+    return _NotThere(f"the brokers did not know {place} for a moment (UnknownTopicOrPartition)")
 
 
 def _silence(wanted: Range, reached: int, heard: Heard) -> str:
