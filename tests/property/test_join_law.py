@@ -20,25 +20,19 @@ from tests.property.join_reference import REFERENCES, RIGHT, Join, JoinReference
 from tests.property.join_worlds import correct_join_history, faulty_join_history
 from tests.property.reference import Judgement, Violation
 from tests.property.strategies import PLAIN
-from tests.property.tiny import CLICKS, COUNTS, LATE, REJECTED, ROLES, TIMING, Story, event, late, rejected, result
+from tests.property.tiny import CLICKS, COUNTS, LATE, REJECTED, TIMING, UPDATES, Story, event, late, rejected, result
 
 pytestmark = pytest.mark.property
 
 WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 8
-UPDATES = (RIGHT, 0)
 PLACES = (CLICKS, UPDATES, COUNTS, LATE, REJECTED)
 DROP = replace(TIMING, late_policy="drop")
 JOINS: tuple[Join, ...] = ("inner", "left")
 
 
-@pytest.fixture(autouse=True)
-def _updates_are_an_input(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ROLES, RIGHT, "input")  # type: ignore[arg-type]  # a mapping to everyone else
-
-
 def update(id_: str, time_us: int) -> InputEvent:
     """An event on `updates`."""
-    return replace(event(f"{RIGHT}/{id_}", time_us), topic=RIGHT)
+    return event(f"{RIGHT}/{id_}", time_us)
 
 
 def judged(story: Story, join: Join = "inner", final: Ending = "none") -> Judgement:

@@ -13,6 +13,7 @@ import pytest
 
 from tests.property.distinct import DistinctReferee
 from tests.property.history import Ending, Record, Timing, TopicPartition
+from tests.property.join_reference import REFERENCES, InnerJoin
 from tests.property.passthrough import PassthroughReferee, PassthroughTiming
 from tests.property.reference import Judgement, Reference
 from tests.property.running import RunningReferee, RunningTiming, cell_of
@@ -41,13 +42,14 @@ TWINS: Final[dict[str, tuple[Timing, type[Reference]]]] = {
     "running_aggregate": (RunningTiming(**asdict(TIMING)), RunningReferee),
     "session_window": (TIMING, SessionReferee),
     "sliding_window": (SlidingTiming(**asdict(TIMING), slide_us=5), SlidingReferee),
+    "windowed_join": (TIMING, InnerJoin),
 }
 """Page of an oracle -> the timing that its tables begin with, and who judges them."""
-RECORD = re.compile(r"(event|late|rejected) (\w+) at (-?\d+)(?: of (\w+))?(?: on (\d))?$")
-RESULT = re.compile(r"result (-?\d+): ([\w, ]+?)(?: on (\d))?$")
+RECORD = re.compile(r"(event|late|rejected) ([\w/]+) at (-?\d+)(?: of (\w+))?(?: on (\d))?$")
+RESULT = re.compile(r"result (-?\d+): ([\w/, ]+?)(?: on (\d))?$")
 OF_KEY = re.compile(r"(result|withdrawal) of (\w+)(?:: ([\w, ]+?))?(?: on (\d))?$")
 ENDS = re.compile(r"(unread|open|markers|committed|expired) (\w+)/(\d) (\d+)$")
-VERDICT = re.compile(r"(\w+)@(-?\d+|[a-z]+): (.+)$")
+VERDICT = re.compile(r"([\w/]+)@(-?\d+|[a-z]+): (.+)$")
 
 
 @dataclass(slots=True)
@@ -62,6 +64,8 @@ class Table:
     def story(self) -> Story:
         """The stage, empty."""
         timing, reference = TWINS.get(self.page.stem, (TIMING, Reference))
+        if "Join" in self.settings:
+            reference = REFERENCES[self.settings["Join"]]  # type: ignore[index]
         if "Timing" in self.settings:
             name, value = self.settings["Timing"].split()
             timing = replace(timing, **{name: value})  # type: ignore[arg-type]
@@ -93,7 +97,7 @@ def tables(page: Path) -> Iterator[Table]:
         table = None
         if line.startswith("#"):
             title = line.strip("# ")
-        elif found := re.match(r"(Timing|Topics|Begins|Ending): (.+)$", line):
+        elif found := re.match(r"(Timing|Topics|Begins|Ending|Join): (.+)$", line):
             settings[found[1]] = found[2]
 
 

@@ -50,12 +50,20 @@ COUNTS: Final = ("counts", 0)
 COUNTS_1: Final = ("counts", 1)
 LATE: Final = ("late", 0)
 REJECTED: Final = ("rejected", 0)
-ROLES: Final[Mapping[str, Role]] = {"clicks": "input", "counts": "output", "late": "late", "rejected": "rejected"}
+UPDATES: Final = ("updates", 0)
+ROLES: Final[Mapping[str, Role]] = {
+    "clicks": "input",
+    "updates": "input",
+    "counts": "output",
+    "late": "late",
+    "rejected": "rejected",
+}
 
 
 def event(id_: str, time_us: int, key: str = "k", partition: int = 0) -> InputEvent:
-    """An event on `clicks`."""
-    return InputEvent("clicks", partition, -1, 0, id_, key, time_us)
+    """An event on `clicks`, or on the input that the id names, as in `updates/7`."""
+    topic, _, _ = id_.rpartition("/")
+    return InputEvent(topic or "clicks", partition, -1, 0, id_, key, time_us)
 
 
 def result(window_start_us: int, *ids: str, key: str = "k", partition: int = 0) -> ResultRecord:
