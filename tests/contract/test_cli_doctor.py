@@ -98,7 +98,7 @@ def test_a_pipeline_beside_a_real_broker(broker: EmbeddedBroker, tmp_path: Path)
     assert findings[f"topic {absent}"].said == "it does not exist; create it or mend late[0].topic."
     assert findings[f"topic {absent}-in"].said == "it does not exist; create it or mend canary.input."
     assert findings["timestamps"].status == "note"
-    assert findings["timestamps"].said.startswith(f"{click}: CreateTime, so record times prove nothing")
+    assert findings["timestamps"].said.startswith(f"{click}: CreateTime, so latency is measured from the instants")
     assert findings["consumer group"].said.startswith(f"{absent} does not exist;")
     assert findings["state"].said == f"{tmp_path / 'state'} will be made."
     assert findings["retention"].status == "ok"

@@ -220,7 +220,6 @@ class Run:
     def _new_record(self) -> RunRecord:
         rules = self.case.rules
         return RunRecord(
-            has_broker_time=False,
             explained_by_one=rules.oracle.explained_by_one,
             hidden_inputs_lose=rules.oracle.hidden_inputs_lose,
             copies_explain=self.case.copies_explain,

@@ -20,9 +20,9 @@ def at(row: dict[str, Any], second: int) -> dict[str, Any]:
     return {**row, "first_time_us": second * SECOND, "last_time_us": second * SECOND}
 
 
-def told(tmp_path: Path, *rows: dict[str, Any], has_broker_time: bool) -> dict[str, int]:
+def told(tmp_path: Path, *rows: dict[str, Any]) -> dict[str, int]:
     """Class -> the instant that it is told of, in microseconds."""
-    cell = Cell(tmp_path, has_broker_time=has_broker_time)
+    cell = Cell(tmp_path)
     moved = [*cell.absorb(READ, *rows), *cell.absorb(READ + SECOND)]
     return {row["class"]: row["at_us"] for row in moved}
 
@@ -31,19 +31,17 @@ INPUT = at(fact("input", [1, 2, 3], batch=0, lookup_us=READ), 100)
 TWICE = at(fact("output", [1, 1, 2, 3], batch=0, lookup_us=READ), 200)
 
 
-@pytest.mark.parametrize(("has_broker_time", "second"), [(True, 200), (False, 600)])
-def test_a_duplicate_is_told_of_when_its_result_was_written(tmp_path: Path, has_broker_time: bool, second: int) -> None:
-    assert told(tmp_path, INPUT, TWICE, has_broker_time=has_broker_time) == {"duplicate": second * SECOND}
+def test_a_duplicate_is_told_of_when_its_result_was_written(tmp_path: Path) -> None:
+    assert told(tmp_path, INPUT, TWICE) == {"duplicate": 200 * SECOND}
 
 
 @pytest.mark.parametrize("side", ["late", "rejected"])
 def test_what_is_called_late_after_its_answer_is_told_of_when_it_was(tmp_path: Path, side: str) -> None:
     once = at(fact("output", [1, 2, 3], batch=0, lookup_us=READ), 200)
     again = at(fact(side, [1, 2], batch=0, lookup_us=READ), 300)
-    assert told(tmp_path, INPUT, once, again, has_broker_time=True) == {"duplicate": 300 * SECOND}
+    assert told(tmp_path, INPUT, once, again) == {"duplicate": 300 * SECOND}
 
 
 def test_a_loss_is_told_of_no_later_than_a_window_after_its_input(tmp_path: Path) -> None:
-    when = told(tmp_path, INPUT, has_broker_time=True)["missing"]
+    when = told(tmp_path, INPUT)["missing"]
     assert 100 * SECOND <= when <= 100 * SECOND + MINUTE_US
-    assert told(tmp_path / "b", INPUT, has_broker_time=False)["missing"] > 100 * SECOND + MINUTE_US

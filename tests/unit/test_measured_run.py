@@ -170,13 +170,14 @@ def test_faults_of_one_name_share_no_violations(tmp_path: Path) -> None:
     assert set(found.faults) == {"kill", "other"}
 
 
-def test_without_broker_time_there_is_a_reason(tmp_path: Path) -> None:
-    record = RunRecord(ledger=Ledger(), faults=(fault("kill", 60, 70),), has_broker_time=False, first_batch_us=us(1))
-    found = measuring.measured(settings(tmp_path), books((None, None)), record)
-    assert [phase.phase for phase in found.phases] == ["control", "failure", "recovery"]
-    assert [phase.throughput_per_second for phase in found.phases] == [None] * 3
-    assert found.faults == {}
-    assert "CreateTime" in found.absent_because["kill"][0]
+def test_a_phase_and_a_fault_have_the_coarsest_resolution_of_their_output(tmp_path: Path) -> None:
+    record = RunRecord(ledger=Ledger(), faults=(fault("kill", 60, 70),))
+    for at in range(150):
+        record.latency_measured(rows(at, at), None if at > 120 else 400_000 + at)
+    found = measuring.measured(settings(tmp_path), books((149.9, 150), 150), record)
+    assert [phase.resolution_seconds for phase in found.phases] == [0.400059, 0.400069, None]
+    # The recovery is over before the backlog.
+    assert found.faults["kill"]["resolution_seconds"] == pytest.approx(0.4, abs=0.001)
 
 
 def test_rules_are_whole_seconds(tmp_path: Path) -> None:

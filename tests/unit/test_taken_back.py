@@ -19,8 +19,7 @@ RULES = Rules(oracle=TumblingWindow.of(MINUTE_US), overdue_after_us=1, missing_a
 class Cell:
     """One cell, batch after batch."""
 
-    def __init__(self, folder: Path, *, has_broker_time: bool = True) -> None:
-        self._timed = has_broker_time
+    def __init__(self, folder: Path) -> None:
         self.judging = Judging(KnownFacts(StateTables(folder), first_batch=0), RULES)
 
     def absorb(
@@ -30,7 +29,7 @@ class Cell:
         ``outputs_us``: how far inputs and outputs are read through."""
         books = read_through(at_us, inputs_us=inputs_us, outputs_us=outputs_us)
         told = facts(*rows) if rows else None
-        return self.judging.step(told, books, Suspected(), has_broker_time=self._timed).violations
+        return self.judging.step(told, books, Suspected()).violations
 
     def after(
         self, at_us: int, *rows: dict[str, Any], inputs_us: int | None = None, outputs_us: int | None = None

@@ -115,12 +115,14 @@ def _timestamps(config: Config, admin: AdminClient, existing: Iterable[str]) -> 
                 said, mend = missing_right("DESCRIBE_CONFIGS", resource_name, config.kafka.options)
             else:
                 said, mend = f"the settings of {resource.name} cannot be read ({error.args[0].str()})", "try again"
-            yield note("timestamps", f"{said}, so that there will be no latency; {mend}")
+            yield note("timestamps", f"{said}, so that latency is measured from the instants of reading; {mend}")
     created = sorted(name for name, kind in kinds.items() if kind == "CreateTime")
     if created:
-        said = f"{', '.join(created)}: CreateTime, so record times prove nothing and there will be no latency; "
-        mend = "set message.timestamp.type=LogAppendTime on inputs and outputs to have it"
-        yield note("timestamps", said + mend)
+        said = (
+            f"{', '.join(created)}: CreateTime, so latency is measured from the instants at which the sidecar reads "
+            "the records, to within one or two batches; set message.timestamp.type=LogAppendTime for exact instants"
+        )
+        yield note("timestamps", said)
     elif kinds:
         yield ok("timestamps", "LogAppendTime on inputs and outputs: latency can be measured")
 

@@ -200,13 +200,11 @@ class Judging:
         suspicion: Suspicion,
         *,
         rest: Rest = Rest.NONE,
-        has_broker_time: bool = False,
     ) -> Effects:
         """Decide what one batch changes. The effects count as recorded once the next step is made.
 
         ``facts``: those of the batch, which were appended to the facts table. ``books``: the progress of reading after
-        it. ``rest``: what the batch assumes of the pipeline. ``has_broker_time``: the times of records are the
-        broker's.
+        it. ``rest``: what the batch assumes of the pipeline.
         """
         places = places_of(books, tells_unconsumed=self.rules.tells_unconsumed)
         self.absorb(
@@ -216,7 +214,7 @@ class Judging:
             suspects=partial(suspicion.suspected, books),
             withdraws=partial(suspicion.withdrawn, books),
         )
-        return self._effects(has_broker_time=has_broker_time)
+        return self._effects()
 
     def absorb(
         self,
@@ -392,7 +390,7 @@ class Judging:
         self.judged = judge(self.cells, read, self.rules)
         self.cells["told_digest"][:] = self.judged.digest
 
-    def _effects(self, *, has_broker_time: bool) -> Effects:
+    def _effects(self) -> Effects:
         judged = self.judged
         assert judged is not None, "cells were judged"
         rows = moved(
@@ -403,7 +401,6 @@ class Judging:
             suspected=self.suspected,
             withdrawn=self.withdrawn,
             lookup_us=self.lookup_us,
-            has_broker_time=has_broker_time,
         )
         return Effects(self.sums, rows, self._verdicts(judged) if self.sums.changed else None)
 

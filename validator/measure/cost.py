@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Final
 
-from validator.measure.output import SECOND_US, Output, Spread, second_after
+from validator.measure.output import SECOND_US, Output, Spread, coarser, second_after
 from validator.measure.phases import healed_us, injected, phases
 from validator.measure.recovery import Detector, band_of, moving_rates, recovered_at
 from validator.measure.series import Series
@@ -36,7 +36,8 @@ class Rules:
 class FaultCost:
     """The measures of one fault. ``recovered``: None while that is open or cannot be told. ``is_final``: more output
     changes nothing. ``absent_because``: why a measure is None. ``control_start_us``, ``control_end_us``: the control
-    phase that it is compared with, without the warm-up."""
+    phase that it is compared with, without the warm-up. ``resolution_us``: how exactly the instants are known that the
+    measures come from (None: not)."""
 
     failure_cost_seconds: float | None = None
     downtime_seconds: float | None = None
@@ -49,6 +50,7 @@ class FaultCost:
     absent_because: tuple[str, ...] = ()
     control_start_us: int | None = None
     control_end_us: int | None = None
+    resolution_us: int | None = 0
 
 
 @dataclass(frozen=True)
@@ -125,6 +127,7 @@ def cost_of(
         absent_because=tuple(reasons),
         control_start_us=extent.control_s * SECOND_US,
         control_end_us=extent.control_end_s * SECOND_US,
+        resolution_us=before.resolution_us if after is None else coarser(before.resolution_us, after.resolution_us),
     )
 
 

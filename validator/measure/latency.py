@@ -16,7 +16,7 @@ import pyarrow.compute as pc
 
 from validator.measure.histogram import LATENCY_BOUNDS
 from validator.measure.output import Output, Spread
-from validator.model.arrays import ABSENT, NEVER, Ints, field, ints, listed, run_starts
+from validator.model.arrays import NEVER, Ints, field, ints, listed, run_starts
 from validator.reconcile.cells import Cells, contributing
 
 DEFINITIONS: Final = ("last_input", "window_close", "first_input")
@@ -31,14 +31,16 @@ _NO_BUCKET: Final = -1
 _NONE_LEFT: Final = (np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64))
 
 
-def latency_buckets(facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NONE_LEFT) -> list[dict[str, Any]]:
+def latency_buckets(
+    facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NONE_LEFT, *, since_us: int = 0
+) -> list[dict[str, Any]]:
     """(batch, second, definition, bucket, results, contributions, first_us, last_us, sum_us, max_us) of the results
     among ``facts``, by the second of their broker time (since the epoch).
 
     A result whose cell has no input yet has no latency; bucket i counts values up to ``LATENCY_BOUNDS[i]``. Rows of
     `EVERY_RESULT` have bucket None, and 0 for their sum and maximum. ``contributions``: ids in the results;
     ``first_us``, ``last_us``: broker times. ``left``: starts of cells that left memory, and the broker times of their
-    first inputs (`NEVER` without one).
+    first inputs (`NEVER` without one). ``since_us``: what is dated up to this instant has no latency (`Dating`).
     """
     # Most fact rows are of events: what they hold is not copied.
     facts = facts.select(RESULT_COLUMNS)
@@ -57,10 +59,11 @@ def latency_buckets(facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NO
         parents, rows, result_us, count, batch = (column[said] for column in (parents, rows, result_us, count, batch))
     first, last = cells["first_input_time_us"][rows], cells["last_input_time_us"][rows]
     closing = _closing(cells, left, cells["end_us"][rows])
+    dated = result_us > since_us
     since = {
-        "last_input": (last, last != ABSENT),
-        "window_close": (closing, closing != NEVER),
-        "first_input": (first, first != NEVER),
+        "last_input": (last, dated & (last > since_us)),
+        "window_close": (closing, dated & (closing > since_us) & (closing != NEVER)),
+        "first_input": (first, dated & (first > since_us) & (first != NEVER)),
     }
     found = _grouped(EVERY_RESULT, batch, result_us, count, np.zeros_like(result_us), np.full_like(rows, _NO_BUCKET))
     for name, (from_us, known) in since.items():
@@ -71,14 +74,18 @@ def latency_buckets(facts: pa.Table, cells: Cells, left: tuple[Ints, Ints] = _NO
     return found
 
 
-def outputs(rows: Iterable[Mapping[str, Any]]) -> list[Output]:
-    """Rows of `latency_buckets` as one value a second, without order; batches are added up."""
+def outputs(rows: Iterable[Mapping[str, Any]], resolution_us: int | None = 0) -> list[Output]:
+    """Rows of `latency_buckets` as one value a second, without order; batches are added up. ``resolution_us``: how
+    exactly the instants of the results are known (None: not)."""
     found: dict[int, Output] = {}
     latency: dict[int, dict[str, Spread]] = {}
     for row in rows:
         second = row["second"]
         if row["definition"] == EVERY_RESULT:
-            part = Output(second, second + 1, row["results"], row["contributions"], row["first_us"], row["last_us"])
+            part = Output(
+                *(second, second + 1, row["results"], row["contributions"], row["first_us"], row["last_us"]),
+                resolution_us=resolution_us,
+            )
             found[second] = found[second].plus(part) if second in found else part
         else:
             spreads = latency.setdefault(second, {})

@@ -16,6 +16,11 @@ from validator.model.snapshot import Histogram
 SECOND_US: Final = 1_000_000
 
 
+def coarser(one_us: int | None, other_us: int | None) -> int | None:
+    """The coarser of two resolutions; None, which is unknown, where either is."""
+    return None if one_us is None or other_us is None else max(one_us, other_us)
+
+
 def second_after(instant_us: int) -> int:
     """The first whole second that begins at or after an instant: a second belongs to where it begins."""
     return -(-instant_us // SECOND_US)
@@ -58,7 +63,8 @@ class Output:
 
     ``contributions``: ids in them. ``first_us``, ``last_us``: broker times. ``gap_us``: the longest time between two
     results that follow each other, where that is known (within one second it is not, and counts as 0).
-    ``latency``: by definition; a result whose input is unknown has none.
+    ``latency``: by definition; a result whose input is unknown has none. ``resolution_us``: how exactly the instants
+    are known (0: as the brokers say; None: not, since some results came from a backlog that the sidecar read).
     """
 
     start_s: int
@@ -69,6 +75,7 @@ class Output:
     last_us: int
     gap_us: int = 0
     latency: Mapping[str, Spread] = field(default_factory=dict)
+    resolution_us: int | None = 0
 
     def plus(self, other: Output) -> Output:
         """Both together: the same second told in two parts, or two stretches of which none lies in the other."""
@@ -86,6 +93,7 @@ class Output:
             max(self.last_us, other.last_us),
             max(self.gap_us, other.gap_us, between),
             latency,
+            coarser(self.resolution_us, other.resolution_us),
         )
 
     def to_plain(self) -> list[Any]:
@@ -102,17 +110,18 @@ class Output:
             self.last_us,
             self.gap_us,
             latency,
+            self.resolution_us,
         ]
 
     @classmethod
     def from_plain(cls, plain: list[Any]) -> Self:
-        """The value that `to_plain` gave. Raises ValueError for another number of them."""
-        start_s, end_s, results, contributions, first_us, last_us, gap_us, latency = plain
+        """The value that `to_plain` gave. Raises ValueError for fewer of them."""
+        start_s, end_s, results, contributions, first_us, last_us, gap_us, latency, *resolution = plain
         spreads = {
             str(name): Spread(dict(zip(row[2::2], row[3::2], strict=True)), row[0], row[1])
             for name, row in latency.items()
         }
-        return cls(start_s, end_s, results, contributions, first_us, last_us, gap_us, spreads)
+        return cls(start_s, end_s, results, contributions, first_us, last_us, gap_us, spreads, *resolution)
 
 
 def whole(outputs: Iterable[Output]) -> Output | None:
@@ -120,6 +129,7 @@ def whole(outputs: Iterable[Output]) -> Output | None:
     # `plus` over thousands of them, with every batch, would make as many values that nobody looks at.
     first: Output | None = None
     end_s = results = contributions = last_us = gap_us = 0
+    resolution_us: int | None = 0
     latency: dict[str, tuple[dict[int, int], list[int]]] = {}
     for output in outputs:
         if first is None:
@@ -128,6 +138,7 @@ def whole(outputs: Iterable[Output]) -> Output | None:
             gap_us = max(gap_us, output.first_us - last_us)
         gap_us = max(gap_us, output.gap_us)
         end_s, last_us = output.end_s, output.last_us
+        resolution_us = coarser(resolution_us, output.resolution_us)
         results += output.results
         contributions += output.contributions
         for name, spread in output.latency.items():
@@ -139,4 +150,4 @@ def whole(outputs: Iterable[Output]) -> Output | None:
     if first is None:
         return None
     spreads = {name: Spread(counts, *sum_and_max) for name, (counts, sum_and_max) in latency.items()}
-    return Output(first.start_s, end_s, results, contributions, first.first_us, last_us, gap_us, spreads)
+    return Output(first.start_s, end_s, results, contributions, first.first_us, last_us, gap_us, spreads, resolution_us)

@@ -83,7 +83,8 @@ class Phase:
     """A stretch of the run: control, failure or recovery (SEMANTICS section 6).
 
     ``contributions``: violations seen in it, by class; empty where they are not told apart. ``results``, ``observed``:
-    results in it and ids in them; ``throughput_per_second`` is ``observed`` over its seconds.
+    results in it and ids in them; ``throughput_per_second`` is ``observed`` over its seconds. ``resolution_seconds``:
+    how exactly the instants of the results are known (0: as the brokers say; None: not).
     """
 
     phase: str
@@ -95,6 +96,7 @@ class Phase:
     throughput_per_second: float | None = None
     results: int | None = None
     observed: int | None = None
+    resolution_seconds: float | None = 0.0
 
 
 @dataclass(frozen=True)
@@ -186,6 +188,7 @@ class Snapshot:
     latency_by_phase: Mapping[tuple[str, str], Histogram] = field(
         default_factory=dict
     )  # (definition, phase), never falls
+    latency_resolution_seconds: float = 0.0  # 0: as the brokers say
     waiting_for: tuple[str, ...] = ()  # topics that do not exist yet
     unacknowledged_open: int = 0
     settled: Mapping[str, int] = field(default_factory=dict)  # over settled cells: expected, handled, exact

@@ -161,8 +161,14 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "latency_seconds",
         "histogram",
         "seconds",
-        "Broker time of a result less that of the input which the definition names.",
+        "Instant of a result less that of the input that the definition names; see `latency_resolution_seconds`.",
         (Label("definition", DEFINITIONS, "which input counts as the start"), PHASE),
+    ),
+    Metric(
+        "latency_resolution_seconds",
+        "gauge",
+        "seconds",
+        "How exactly the instants are known that latencies are measured from: 0 where all topics have LogAppendTime.",
     ),
     Metric(
         "detection_delay_seconds",

@@ -163,7 +163,9 @@ def _latencies(report: dict[str, Any]) -> str:
         [name.replace("_", " "), *(number(measured.get(column)) for column in columns)]
         for name, measured in report["latency_seconds"].items()
     ]
-    because = report.get("latency_absent_because")
+    because, within = report.get("latency_absent_because"), report.get("latency_resolution_seconds")
+    if within and not because:
+        because = f"Known to within {number(within)} s: topics have CreateTime."
     note = f"<p class='dim'>{escape(because)}</p>" if because else ""
     return _table("Latency in seconds", ("definition", *columns), rows) + note
 

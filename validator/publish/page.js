@@ -177,13 +177,14 @@ function opened() {
   tell("partitions-of", at("frontier").open ? "Asking the sidecar." : "");
   askFrontier();
 }
+const within = (report) => report.latency_resolution_seconds ? ` (± ${report.latency_resolution_seconds.toFixed(1)})` : "";
 function tiles(report, canary) {
   const c = report.contributions, lag = report.coverage.topics.reduce((sum, t) => sum + t.lag_events, 0), delay = report.latency_seconds;
   const named = Object.keys(delay).find((name) => delay[name].p99 !== null);
   const lines = [["events expected", c.expected], ["processed", c.processed], ["late, handled", c.late],
     ["missing", c.missing, "bad"], ["duplicate", c.duplicate, "bad"], ["incorrect", c.incorrect, "bad"], ["overdue", c.overdue, "warn"],
     ["pending", c.pending], ["exact ratio", ratio(report.reliability.exact_ratio)],
-    [named ? `latency p99 from ${words(named)}, whole run, s` : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
+    [named ? `latency p99 from ${words(named)}, whole run, s${within(report)}` : "latency", named ? delay[named].p99 : null], ["validator lag, offsets", lag]];
   if (canary) lines.push(["canary: share of planted found", canary.found, canary.doubt ? "bad" : ""]);
   fill("tiles", lines.map(([name, value, tone]) => {
     const tile = make("div", undefined, "tile" + (tone && value !== null && value !== 0 ? ` ${tone}` : ""));
@@ -198,7 +199,7 @@ function measures(report) {
   const lines = { "handled ratio": ratio(report.reliability.handled_ratio), "exact ratio": ratio(report.reliability.exact_ratio),
     "reliable throughput (1/s)": report.reliability.reliable_throughput_per_second,
     "inputs read (1/s)": report.validator.input_events_per_second, "input watermark": clock(report.input_watermark) };
-  for (const [name, l] of Object.entries(report.latency_seconds)) { lines[`latency ${words(name)} p50 (s)`] = l.p50; lines[`latency ${words(name)} p99 (s)`] = l.p99; }
+  for (const [name, l] of Object.entries(report.latency_seconds)) { lines[`latency ${words(name)} p50 (s)${within(report)}`] = l.p50; lines[`latency ${words(name)} p99 (s)${within(report)}`] = l.p99; }
   Object.assign(lines, { "detection delay p99 (s)": report.validator.detection_delay_seconds.p99, "coverage complete": report.coverage.complete ? "yes" : "no",
     "batches": report.validator.batches, "seconds of the last batch": report.validator.batch_seconds, "restarts": report.validator.restarts });
   fill("measures", Object.entries(lines).map(([name, v]) => row("measures", cell(name), cell(v, "n"))));

@@ -61,6 +61,7 @@ def build(snapshot: Snapshot, effective: Report | None = None) -> Report:
             "reliable_throughput_per_second": snapshot.reliable_throughput_per_second,
         },
         "latency_seconds": {name: _latency(snapshot.latency.get(name)) for name in LATENCIES},
+        "latency_resolution_seconds": snapshot.latency_resolution_seconds,
         "latency_absent_because": snapshot.latency_absent_because,
         "phases": [_phase(phase) for phase in snapshot.phases],
         "faults": [_fault(fault, snapshot) for fault in snapshot.faults],
@@ -173,6 +174,7 @@ def _phase(phase: Phase) -> Report:
         "observed_contributions": phase.observed,
         "latency_seconds": {name: _latency(phase.latency.get(name)) for name in LATENCIES},
         "throughput_per_second": phase.throughput_per_second,
+        "resolution_seconds": phase.resolution_seconds,
     }
 
 
@@ -202,6 +204,7 @@ def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
         "latency_penalty_ratio": fault_measure(snapshot, fault, "latency_penalty_ratio"),
         "control_start": _instant(fault_measure(snapshot, fault, "control_start_us")),
         "control_end": _instant(fault_measure(snapshot, fault, "control_end_us")),
+        "resolution_seconds": fault_measure(snapshot, fault, "resolution_seconds"),
         "absent_because": list(snapshot.fault_absent_because.get(fault.id, ())),
         "expects": sorted(fault.expects),
         "over_because": fault.over_because,

@@ -88,6 +88,7 @@ def of(snapshot: Snapshot) -> Samples:
         "last_batch_timestamp_seconds": {(): _seconds(snapshot.taken_us or None)},
         "coverage_complete": {(): float(snapshot.coverage_complete)},
         "state_bytes": {(table,): size for table, size in snapshot.state_bytes.items()},
+        "latency_resolution_seconds": {(): snapshot.latency_resolution_seconds},
         **_lags(snapshot),
         **_faults(snapshot),
         **_canary(snapshot.canary),

@@ -181,9 +181,8 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         others = together.get(fault["id"], [])
         shared = f" What {some(others, _TOGETHER_SHOWN)} did at the same time is in its figures, too." if others else ""
         told = "; ".join([*costs, outcome])
-        lines.append(
-            f"{parts[0]}, from {parts[1]}, {until}; {told}.{_baseline(fault)}{shared}{early}{''.join(reasons)}"
-        )
+        measured = f"{resolution(fault)}{_baseline(fault)}"
+        lines.append(f"{parts[0]}, from {parts[1]}, {until}; {told}.{measured}{shared}{early}{''.join(reasons)}")
     return lines
 
 
@@ -227,8 +226,18 @@ def of_phases(report: dict[str, Any]) -> list[str]:
             if latency["count"]
         ]
         until = f"to {clock(phase['end'])}" if phase["end"] else "on"
-        lines.append(f"{name}, from {clock(phase['start'])} {until}: {', '.join(measured) or 'not measured'}.")
+        lines.append(
+            f"{name}, from {clock(phase['start'])} {until}: {', '.join(measured) or 'not measured'}.{resolution(phase)}"
+        )
     return lines
+
+
+def resolution(measured: dict[str, Any]) -> str:
+    """A sentence on how exactly the instants are known that the figures come from, where topics have CreateTime."""
+    seconds = measured.get("resolution_seconds", 0)
+    if seconds is None:
+        return " The resolution of these figures is unknown: the sidecar read a backlog."
+    return f" Each time is known to within {number(seconds)} s." if seconds else ""
 
 
 def clock(time: str | None) -> str:

@@ -60,6 +60,10 @@ def render(
     )
     lines += ["", "Measures"]
     lines += _columns(_reliability(report), _latencies(report))
+    if report.get("latency_resolution_seconds"):
+        lines += [
+            f"  Latencies are known to within {number(report['latency_resolution_seconds'])} s: topics have CreateTime."
+        ]
     if report.get("latency_absent_because"):
         lines += _wrap(f"No latency: {report['latency_absent_because']}", "  ")
     lines += _coverage(report)

@@ -58,7 +58,6 @@ def moved(
     *,
     suspected: frozenset[str],
     lookup_us: int,
-    has_broker_time: bool = False,
     withdrawn: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
     """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded.
@@ -67,8 +66,7 @@ def moved(
     ``first_us``, since when it is on record; and ``stands``, how much of it is confirmed now.
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
-    ``lookup_us``: instant of the batch. ``has_broker_time``: the topics' times are the broker's, and tell when
-    something happened however late it is read. ``withdrawn``: classes of which nothing is confirmed any more.
+    ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more.
     """
     found: list[dict[str, Any]] = []
     for name in VIOLATIONS:
@@ -81,7 +79,7 @@ def moved(
         provable = _provable_us(cells, rows, name, rules)
         # While anything unreadable might have explained it, it could not be proven.
         provable = np.where(before[rows] > sure_before[rows], lookup_us, provable)
-        at = _happened_us(cells, rows, name, has_broker_time=has_broker_time)
+        at = _happened_us(cells, rows, name)
         first = np.where(before[rows] > 0, cells[f"began_{name}"][rows], lookup_us)
         keys = cells.keys(rows).to_pylist()
         for i, row in enumerate(rows.tolist()):
@@ -156,7 +154,7 @@ def _provable_us(cells: Cells, rows: Ints, name: str, rules: Rules) -> Ints:
     return np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
 
 
-def _happened_us(cells: Cells, rows: Ints, name: str, *, has_broker_time: bool) -> Ints:
+def _happened_us(cells: Cells, rows: Ints, name: str) -> Ints:
     """When a violation of each of these cells happened, as far as is known."""
     closed = cells["closed_us"][rows]
     if name == "missing":
@@ -168,6 +166,4 @@ def _happened_us(cells: Cells, rows: Ints, name: str, *, has_broker_time: bool) 
         # Late records too: an engine that reads again what it has answered calls it late.
         known, last_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"][rows]
         after_us = np.zeros_like(known)
-    if not has_broker_time:
-        return known
     return np.where(last_us == ABSENT, known, np.minimum(known, last_us + after_us))

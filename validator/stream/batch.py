@@ -336,7 +336,6 @@ class BatchRunner:
             self.books,
             self.suspicion,
             rest=rest,
-            has_broker_time=self.record.has_broker_time,
         )
         reach("after_judging")
         self.read_faults()
@@ -348,8 +347,7 @@ class BatchRunner:
         )
         moment = Moment(self.tables, self._writer, books.batch, books.lookup_us)
         record(effects, moment, self.record, self.now_us, unreadable=unreadable)
-        if facts is not None:
-            self._measure_latency(facts)
+        self._measure_latency(facts)
         if rest.is_end or books.lookup_us - self._frontiers_us >= FRONTIERS_EVERY_US:
             self._copy_frontiers(frontiers)
         reach("before_publishing")
@@ -434,6 +432,7 @@ class BatchRunner:
             readers_of(self.config, self.sources, canary),
             limit_us=books.lookup_us + self.config.timing.max_ahead,
             with_first_event=bool(books.hiding),
+            read_us={n: books.lookup_us for n, s in enumerate(self._read) if s.topic in self.record.dating.topics},
         )
         facts = completed(
             self.workers.facts(stage, ranges),
@@ -453,9 +452,13 @@ class BatchRunner:
     def _slack(self) -> int:
         return self.config.timing.max_disorder + self.config.timing.allowed_lateness
 
-    def _measure_latency(self, facts: pa.Table) -> None:
-        if self.record.has_broker_time:
-            self.record.latency_measured(latency_buckets(facts, self.judging.cells, self.judging.settled.opened_us()))
+    def _measure_latency(self, facts: pa.Table | None) -> None:
+        dating = self.record.dating
+        resolution_us = dating.batch_committed(self.books)
+        if facts is not None:
+            left = self.judging.settled.opened_us()
+            found = latency_buckets(facts, self.judging.cells, left, since_us=dating.since_us)
+            self.record.latency_measured(found, resolution_us)
 
     def _tick_is_due(self, lookup_us: int) -> bool:
         """Without traffic, time is committed each tick while anything is open, and now and then otherwise."""

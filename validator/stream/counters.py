@@ -36,6 +36,7 @@ def write(state: Path, record: RunRecord) -> None:
         "batches": record.batches,
         "tallies": {name: asdict(tally) for name, tally in _tallies(record).items()},
         "measured_batch": record.measured_batch,
+        "latency_resolution_us": record.dating.resolution_us,
         "timings": {"first_batch_us": record.first_batch_us, "last_batch_us": record.last_batch_us},
     }
     replace_file(state / FILE, json.dumps(kept, sort_keys=True))
@@ -71,6 +72,7 @@ class _Kept:
     batches: int
     tallies: dict[str, Tally]
     measured_batch: int | None
+    latency_resolution_us: int
     knows_phases: bool
 
     @classmethod
@@ -88,6 +90,7 @@ class _Kept:
             batches=int(plain["batches"]),
             tallies={str(name): _tally(kept) for name, kept in plain.get("tallies", {}).items()},
             measured_batch=None if measured is None else int(measured),
+            latency_resolution_us=int(plain.get("latency_resolution_us", 0)),
             knows_phases="measured_batch" in plain,
         )
 
@@ -96,6 +99,7 @@ class _Kept:
         record.reclassified_total |= self.moves
         record.results_most, record.processed_most = self.results_most, self.processed_most
         record.batches, record.measured_batch = self.batches, self.measured_batch
+        record.dating.resolution_us = self.latency_resolution_us
         for name in self.tallies:
             _, _, phased = name.partition(_PHASED)
             if phased:

@@ -239,10 +239,9 @@ class Generations:
             if warning not in self._warned:
                 self._warned.add(warning)
                 self._say(f"topic {warning[0]}: {warning[1]}")
-        timed = [source.topic for source in sources if source.side.value in ("input", "output")]
-        # Where the settings cannot be read, nothing is claimed.
-        self._record.has_broker_time = bool(timed) and all(
-            name in settings and settings[name].has_append_time for name in timed
+        # Where the settings cannot be read, the timestamps may be the producers'.
+        self._record.dating.topics = frozenset(
+            name for name in topics if name not in settings or not settings[name].has_append_time
         )
         policies = {name: settings[name].cleanup_policy if name in settings else UNREADABLE_POLICY for name in topics}
         told = faults_topic(self._config)

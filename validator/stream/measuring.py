@@ -19,7 +19,6 @@ from validator.measure.cost import FaultCost, Rules
 from validator.measure.latency import RESULT_COLUMNS, latency_buckets
 from validator.measure.ledger import Ledger, MeasuredPhase
 from validator.measure.output import second_after
-from validator.measure.phases import phases
 from validator.measure.recovery import Detector
 from validator.model.books import Books
 from validator.model.snapshot import Phase
@@ -83,7 +82,7 @@ def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> No
     if record.measured_batch is None:
         record.measured_batch = books.batch
     known = record.measured_batch if record.ledger is None else min(record.measured_batch, record.ledger.batch)
-    if books.batch > known and record.has_broker_time:
+    if books.batch > known:
         since = (
             (ds.field("batch") > known)
             & (ds.field("batch") <= books.batch)
@@ -91,9 +90,14 @@ def catch_up(tables: StateTables, recovered: Recovered, record: RunRecord) -> No
             & (ds.field("side") == Side.OUTPUT.value)
         )
         parts = tables.scan(Table.FACTS, RESULT_COLUMNS, since)
+        dates_all = not record.dating.topics
+        # What was read before the kill is not dated exactly enough for a latency.
+        since_us = 0 if dates_all else books.lookup_us
+        left = recovered.settled.opened_us()
         # All at once: a batch is counted once, and may be in several files.
         record.latency_measured(
-            [row for part in parts for row in latency_buckets(part, recovered.cells, recovered.settled.opened_us())]
+            [row for part in parts for row in latency_buckets(part, recovered.cells, left, since_us=since_us)],
+            0 if dates_all else None,
         )
     record.measured_through(books.batch)
 
@@ -140,11 +144,6 @@ def measured(config: Config, books: Books, record: RunRecord) -> Measured:
     """
     if record.ledger is None:
         return Measured()
-    if not record.has_broker_time:
-        told = phases(record.faults, {}, record.first_batch_us)
-        reason = ("a topic has CreateTime: its record timestamps do not say when anything happened",)
-        found = [MeasuredPhase(stretch, None, 0, is_known=False) for stretch in told]
-        return Measured(_published(found, record), {}, {window.id: reason for window in record.faults})
     until_us = known_until_us(books, config.timing.clock_skew)
     found, costs = record.ledger.measure(record.faults, rules_of(config), until_us=until_us)
     return Measured(
@@ -164,7 +163,12 @@ def _values(cost: FaultCost) -> dict[str, float | None]:
         "latency_penalty_ratio": cost.latency_penalty_ratio,
         "control_start_us": cost.control_start_us,
         "control_end_us": cost.control_end_us,
+        "resolution_seconds": _seconds(cost.resolution_us),
     }
+
+
+def _seconds(micros: int | None) -> float | None:
+    return None if micros is None else micros / 1e6
 
 
 def _published(found: list[MeasuredPhase], record: RunRecord) -> tuple[Phase, ...]:
@@ -190,6 +194,7 @@ def _with_output(bare: Phase, phase: MeasuredPhase) -> Phase:
         throughput_per_second=observed / phase.seconds if phase.seconds else None,
         results=results,
         observed=observed,
+        resolution_seconds=_seconds(0 if output is None else output.resolution_us),
     )
 
 

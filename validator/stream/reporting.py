@@ -94,10 +94,9 @@ def snapshot_of(
             "sampled": sums.cells_sampled,
         },
         reliable_throughput_per_second=_throughput(books, sums),
-        latency={name: tally.frozen() for name, tally in record.latency.items()} if record.has_broker_time else {},
-        latency_absent_because=None
-        if record.has_broker_time
-        else "a topic has CreateTime: its record timestamps are what the producer wrote, so no latency is known",
+        latency={name: tally.frozen() for name, tally in record.latency.items()},
+        latency_resolution_seconds=record.dating.resolution_us / 1e6,
+        latency_absent_because=_why_no_latency(record),
         phases=costs.phases,
         faults=record.faults,
         fault_measures=costs.faults,
@@ -473,6 +472,16 @@ def _coverage(books: Books) -> list[PartitionCoverage]:
         )
         for place, frontier in sorted(books.frontiers.items())
     ]
+
+
+def _why_no_latency(record: RunRecord) -> str | None:
+    if not record.dating.topics or any(any(tally.counts) for tally in record.latency.values()):
+        return None
+    topics = ", ".join(sorted(record.dating.topics))
+    return (
+        f"CreateTime on {topics}: latency is measured from the instants at which the sidecar reads the records, and so "
+        "far it has read a backlog, or no result whose inputs it had read live"
+    )
 
 
 def _throughput(books: Books, sums: Sums) -> float | None:

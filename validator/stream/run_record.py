@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from validator.core.suspicion import Suspicion
+from validator.measure.dating import Dating
 from validator.measure.expected import MINUTE_US, NO_MINUTE, expected, expected_now
 from validator.measure.histogram import Tally
 from validator.measure.latency import DEFINITIONS, EVERY_RESULT, outputs
@@ -61,7 +62,6 @@ class RunRecord:
     at rest then; with ``leaves_open``, which is `--leave-open`, it is ``unrest_left``, which is no doubt of its own.
     """
 
-    has_broker_time: bool = True
     explained_by_one: int | None = 1
     hidden_inputs_lose: bool = False
     copies_explain: bool = True
@@ -69,6 +69,7 @@ class RunRecord:
     fault_records: FaultRecords = field(default_factory=FaultRecords)
     restarts: int = 0
     batches: int = 0
+    dating: Dating = field(default_factory=Dating)
     latency: dict[str, Tally] = field(default_factory=lambda: {name: Tally() for name in DEFINITIONS})
     latency_by_phase: dict[tuple[str, str], Tally] = field(default_factory=dict)
     measured_batch: int | None = -1
@@ -125,8 +126,9 @@ class RunRecord:
         if input_events:
             self.events_per_second = input_events / seconds
 
-    def latency_measured(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        """Rows of `validator.measure.latency.latency_buckets`; a batch is counted once."""
+    def latency_measured(self, rows: Iterable[Mapping[str, Any]], resolution_us: int | None = 0) -> None:
+        """Rows of `validator.measure.latency.latency_buckets`; a batch is counted once. ``resolution_us``: how exactly
+        the instants of their results are known (None: not)."""
         found = list(rows)
         counted = -1 if self.measured_batch is None else self.measured_batch
         struck = injected(self.faults)
@@ -140,7 +142,7 @@ class RunRecord:
                 tally.add_bucket(row["bucket"], row["results"], row["sum_us"] / 1e6, row["max_us"] / 1e6)
         if self.ledger is not None:
             ledger = self.ledger
-            for output in outputs(row for row in found if row["batch"] > ledger.batch):
+            for output in outputs((row for row in found if row["batch"] > ledger.batch), resolution_us):
                 ledger.series.add(output)
         self.measured_through(max((row["batch"] for row in found), default=-1))
 

@@ -5,8 +5,8 @@ A task that is repeated gives the same, since it reads the same offsets in the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import pyarrow as pa
@@ -26,12 +26,14 @@ takes some 170 bytes while it is grouped, and in sliding windows an event has ma
 class Stage:
     """From records to fact rows.
 
-    ``readers``: by source. ``limit_us``, ``with_first_event``: as for `facts_of_events`.
+    ``readers``: by source. ``limit_us``, ``with_first_event``: as for `facts_of_events`. ``read_us``: source -> the
+    instant of its records, where its topic does not say when they were appended (`validator.measure.dating`).
     """
 
     readers: Sequence[Reader]
     limit_us: int
     with_first_event: bool
+    read_us: Mapping[int, int] = field(default_factory=dict)
 
     def facts(self, source: int, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
         """Rows of `GROUPED`, some at a time, of ``batches`` of records of one source (`columns_of` names their
@@ -52,6 +54,10 @@ class Stage:
 
     def _grouped(self, held: list[pa.RecordBatch], source: int) -> pa.Table:
         reader, records = self.readers[source], pa.Table.from_batches(held)
+        if source in self.read_us:
+            place = records.schema.get_field_index("time_us")
+            instants = pa.repeat(pa.scalar(self.read_us[source], pa.int64()), records.num_rows)
+            records = records.set_column(place, records.schema.field(place), instants)
         if isinstance(reader.batches, ResultBatches):
             return facts_of_results(records, source, reader.oracle)
         return facts_of_events(

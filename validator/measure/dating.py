@@ -1,0 +1,61 @@
+"""The instants of records whose topic does not say when they were appended, and how exactly these are known.
+
+A record of a topic with LogAppendTime carries the instant at which its broker appended it. With CreateTime, Kafka's
+default, it carries what its producer wrote, often an event time. Such a record is dated by the lookup instant of the
+batch that reads it. At that instant it was visible, and at the newest earlier lookup that the partition was read up to
+it was not: the time between the two is the resolution of every figure that is measured from it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from validator.model.books import Books
+from validator.model.frontier import PartitionId
+
+RESOLUTION_MOST_US: Final = 10_000_000
+"""Above it a batch reads a backlog: the instant at which a record is read says nothing of the pipeline."""
+
+
+@dataclass
+class Dating:
+    """Of the records of a run.
+
+    ``topics``: those whose records are dated by the batch that reads them. ``since_us``: only records read after this
+    instant are dated exactly enough for a latency. ``resolution_us``: the coarsest that latencies were measured with.
+    """
+
+    topics: frozenset[str] = frozenset()
+    since_us: int = 0
+    resolution_us: int = 0
+    _through_us: dict[PartitionId, int] = field(default_factory=dict)
+    _unreached: dict[PartitionId, list[tuple[int, int]]] = field(default_factory=dict)
+
+    def batch_committed(self, books: Books) -> int | None:
+        """How exactly the instants of the records of a batch are known (microseconds; 0: as the brokers say); None
+        where the batch read a backlog, or is the first since the sidecar started.
+
+        ``books``: after the batch.
+        """
+        places = [place for place in books.frontiers if place.topic in self.topics]
+        resolutions = [self._reached(place, books) for place in places]
+        known = [one for one in resolutions if one is not None and one <= RESOLUTION_MOST_US]
+        if len(known) < len(places):
+            self.since_us = books.lookup_us
+            return None
+        coarsest = max(known, default=0)
+        self.resolution_us = max(self.resolution_us, coarsest)
+        return coarsest
+
+    def _reached(self, place: PartitionId, books: Books) -> int | None:
+        """Time since the newest lookup, before this batch's, whose last stable offset had been read up to."""
+        frontier = books.frontiers[place]
+        before = self._through_us.get(place)
+        unreached = self._unreached.setdefault(place, [])
+        unreached.append((books.lookup_us, frontier.last_stable_offset))
+        while unreached and frontier.next_offset >= unreached[0][1]:
+            self._through_us[place] = unreached.pop(0)[0]
+        # Only the oldest one matters before it is reached, and under a backlog the next few after it do not.
+        del unreached[64:]
+        return None if before is None else books.lookup_us - before
