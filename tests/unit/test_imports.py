@@ -157,5 +157,12 @@ def test_only_an_oracles_file_names_a_kind_of_oracle_or_its_parameters() -> None
     assert found == []
 
 
+def test_only_the_seam_of_oracles_is_imported_elsewhere() -> None:
+    """Through their classes kinds could be named without a text."""
+    seam = {f"validator.oracles.{name}" for name in ("seam", "kinds", "ids")}
+    others = (u for u in imports_of("validator") if u.file.parent.name != "oracles" and room(u.module) == "oracles")
+    complain([used for used in others if used.module not in seam])
+
+
 def _is_an_oracle(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) in {"oracle", "_oracle"}

@@ -10,6 +10,7 @@ from typing import Final, get_args
 
 from validator import oracles
 from validator.oracles.seam import Oracle
+from validator.oracles.tumbling_window import TumblingWindow
 from validator.settings.built import COMBINATIONS, NOT_BUILT
 
 PLANNED: Final = frozenset(
@@ -41,6 +42,11 @@ def built() -> dict[str, type[Oracle]]:
             if issubclass(one, Oracle) and not inspect.isabstract(one) and one.__module__ == module.name:
                 found |= dict.fromkeys(get_args(one.model_fields["kind"].annotation), one)
     return dict(sorted(found.items()))
+
+
+def of_rounds(every_us: int) -> Oracle:
+    """What the canary's rounds are judged by, one each ``every_us``."""
+    return TumblingWindow.of(every_us)
 
 
 def unbuilt() -> frozenset[str]:

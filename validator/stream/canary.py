@@ -22,7 +22,7 @@ from validator.measure.canary_rounds import CELLS, Round
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId
 from validator.model.snapshot import CanaryStanding
-from validator.oracles.tumbling_window import TumblingWindow
+from validator.oracles.kinds import of_rounds
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import VIOLATIONS, Rules
 from validator.settings.durations import format_duration
@@ -78,7 +78,7 @@ class CanaryWatch:
         assert config.canary is not None
         self._canary = config.canary
         self._rules = Rules(
-            oracle=TumblingWindow.of(self._canary.every),
+            oracle=of_rounds(self._canary.every),
             overdue_after_us=config.timing.overdue_after,
             missing_after_us=config.timing.missing_after,
             collapse=any(entry.duplicates == "collapse" for entry in config.inputs),
