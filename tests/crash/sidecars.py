@@ -11,7 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -111,23 +111,25 @@ class Sidecars:
         """The folder of a state."""
         return self.folder / name
 
-    def start(self, state: str, *arguments: str, failpoint: str | None = None) -> OwnedProcess:
-        """One sidecar; its output goes to ``<state>.log``."""
+    def start(
+        self, state: str, *arguments: str, failpoint: str | None = None, inside: Sequence[str | Path] = ()
+    ) -> OwnedProcess:
+        """One sidecar; its output goes to ``<state>.log``. ``inside``: the command that starts its command."""
         environment = {**python_path(), "TMPDIR": str(self.folder / "tmp")}
         environment["JAVA_TOOL_OPTIONS"] = f"{JAVA} -Djava.io.tmpdir={self.folder / 'tmp'}"
         if failpoint is not None:
             environment["STREAMPROOF_FAILPOINT"] = failpoint
         return OwnedProcess(
-            streamproof("validate", self._config, *arguments, "--set", f"state.path={self.state(state)}"),
+            [*inside, *streamproof("validate", self._config, *arguments, "--set", f"state.path={self.state(state)}")],
             log=self.folder / f"{state}.log",
             name=f"sidecar on {state}",
             environment=environment,
             folder=self.folder,
         )
 
-    def once(self, state: str, *arguments: str, failpoint: str | None = None) -> int:
+    def once(self, state: str, *arguments: str, failpoint: str | None = None, inside: Sequence[str | Path] = ()) -> int:
         """``validate --once`` to its end, which is a kill where a failpoint is set; no process is left behind."""
-        process = self.start(state, "--once", *arguments, failpoint=failpoint)
+        process = self.start(state, "--once", *arguments, failpoint=failpoint, inside=inside)
         try:
             status = process.wait(PROCESS_SECONDS_MAX)
             await_no_orphan(process.pid)

@@ -21,6 +21,7 @@ from validator.model.kafka_options import OptionsRefused
 from validator.model.kafka_refusals import missing_right
 from validator.state import folder as state_folder
 from validator.state import identity
+from validator.state.lock import NETWORK_TYPES, mount_of
 from validator.state.tables import StateTables
 from validator.stream import rereading
 from validator.stream.brokers import Brokers, BrokersRefuse, BrokersUnreachable, Topic
@@ -186,6 +187,10 @@ def _state(folder: Path) -> Iterator[Finding]:
         yield Finding("problem", "state", f"{error}.")
         return
     yield disk(nearest)
+    mount = mount_of(nearest)
+    if mount is not None and NETWORK_TYPES.match(mount.type):
+        said = f"it is on {mount.point} ({mount.type}): docs/state.md says which network file systems are supported"
+        yield note("state", said)
     if nearest != folder:
         yield ok("state", f"{folder} will be made")
     elif _held(folder / state_folder.LOCK):

@@ -2,18 +2,30 @@
 
 The lock is a `flock` on an open file description that the JVM inherits: it is free again only when the Python process
 *and* its JVM are gone, at once after a SIGKILL, and never by a clock.
+
+A file system that is mounted so that each host keeps its locks for itself is refused. Where a lock is lost all the
+same, `StateTables.take_over` stops the older sidecar (decision 0138).
 """
 
 from __future__ import annotations
 
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from validator.state.folder import LOCK, StateRefused, take
+
+REFUSED_OPTIONS: Final = frozenset(
+    {"nolock", "local_lock=all", "local_lock=flock", "nobrl", "localflock", "localflocks"}
+)
+"""Options of NFS, SMB, Lustre, OCFS2 and GFS2 that keep the locks of a host from the others."""
+NETWORK_TYPES: Final = re.compile(r"nfs|cifs|smb|9p|virtiofs|ceph|lustre|gfs2|ocfs2|fuse\.")
+_MOUNTS: Final = Path("/proc/self/mountinfo")
 
 
 class StateLocked(Exception):
@@ -37,6 +49,7 @@ def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock
     ``wait`` is asked after each refusal whether to try again: a JVM outlives its killed driver by a moment.
     """
     take(state)
+    _refuse_local_locks(state)
     descriptor = _opened(state / LOCK)
     while True:
         try:
@@ -51,6 +64,44 @@ def acquire(state: Path, *, wait: Callable[[], bool] | None = None) -> StateLock
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
         return StateLock(descriptor)
+
+
+@dataclass(frozen=True)
+class Mount:
+    """What a folder lies on."""
+
+    point: str
+    type: str
+    options: frozenset[str]
+
+
+def mount_of(folder: Path, mounts: str | None = None) -> Mount | None:
+    """The mount of ``folder``; None where this system does not say. ``mounts``: the text of Linux's mountinfo."""
+    if mounts is None:
+        try:
+            mounts = _MOUNTS.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError:
+            return None
+    whole = Path(os.path.realpath(folder))
+    found: Mount | None = None
+    for line in mounts.splitlines():
+        own, _, of_type = line.partition(" - ")
+        fields, (kind, _, options) = own.split(" "), of_type.split(" ", 2)
+        point = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[4])
+        # Of mounts on one point the last one is seen.
+        if whole.is_relative_to(point) and (found is None or len(point) >= len(found.point)):
+            found = Mount(point, kind, frozenset([*fields[5].split(","), *options.split(",")]))
+    return found
+
+
+def _refuse_local_locks(state: Path) -> None:
+    mount = mount_of(state)
+    for option in sorted(REFUSED_OPTIONS & mount.options) if mount is not None else ():
+        assert mount is not None
+        raise StateRefused(
+            f"the state {state} is on {mount.point} ({mount.type}), which is mounted with {option}: another host would "
+            "not see its lock; mount it without that option, or name a folder on another file system"
+        )
 
 
 def _opened(path: Path) -> int:

@@ -6,6 +6,8 @@ who ran when. docs/state.md says every column in words.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.dataset as ds
 from deltalake import CommitProperties, DeltaTable, Transaction, write_deltalake
-from deltalake.exceptions import TableNotFoundError
+from deltalake.exceptions import CommitFailedError, TableNotFoundError
 from deltalake.schema import StructType as DeltaStruct
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.pandas.types import to_arrow_schema
@@ -160,6 +162,8 @@ _VACUUM_EVERY: Final = 36 * COMPACT_EVERY
 
 _MAKING: Final = {table: threading.Lock() for table in Table}
 """Two commits that both make a table conflict; the state's lock keeps other processes away."""
+_WRITER: Final = "writer"
+"""Name of the Delta transaction in which every commit of a sidecar carries its turn (decision 0138)."""
 
 
 def path_of(state: Path, table: Table) -> str:
@@ -178,16 +182,25 @@ def has_rows(state: Path, table: Table) -> bool:
 
 
 def create_absent(state: Path) -> None:
-    """Make the tables that are not there yet, empty. `append` makes its table itself; this is for readers."""
+    """Make the tables that are absent, empty. `append` makes its table itself."""
     for table in Table:
         with _MAKING[table]:
             if not exists(state, table):
+                _refuse_without_log(state, table)
                 DeltaTable.create(
                     path_of(state, table),
                     SCHEMAS[table],
                     partition_by=_partitions(table),
                     configuration=dict(properties_of(table)),
                 )
+
+
+def _refuse_without_log(state: Path, table: Table) -> None:
+    """Raise FileNotFoundError where the absent table is the rest of one, or others were derived from it: made anew it
+    would be an empty one, and the state would forget what it verified."""
+    derived = (Table.VERDICTS, Table.VIOLATIONS) if table is Table.FACTS else ()
+    if any((state / table.value).rglob("*.parquet")) or any(has_rows(state, other) for other in derived):
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(state / table.value / "_delta_log"))
 
 
 def _known_columns(table: DeltaTable) -> int:
@@ -242,6 +255,12 @@ class PathUnfit(Exception):
     exit_status = 2
 
 
+class StateTaken(Exception):
+    """Another sidecar took over the state while this one ran; this one committed nothing since."""
+
+    exit_status = 2
+
+
 class StateTables:
     """The tables of one state folder, read and appended to without Spark: a commit costs tens of milliseconds.
 
@@ -254,6 +273,53 @@ class StateTables:
             raise PathUnfit(f"state.path {state}: a percent sign before two hex digits is misread; name another folder")
         self.state = state
         self._open: dict[Table, DeltaTable] = {}
+        self._turns: dict[Table, int] = {}
+
+    def take_over(self) -> None:
+        """Make this object the only one that can commit to the tables, and make the absent ones.
+
+        Where the file system does not carry the state's lock to another host, a sidecar there may still run. Each
+        table's log gets a turn above all earlier ones: from then on a commit with an earlier turn is refused, also one
+        that was under way. Raises `StateTaken` where another sidecar does the same at the same moment.
+        """
+        create_absent(self.state)
+        for table in Table:
+            with _MAKING[table]:
+                known = self._newest(table)
+                assert known is not None
+                self._turns[table] = (known.transaction_version(_WRITER) or 0) + 1
+                self._commit(known, table, rows_of(table, []), [])
+
+    def _commit(self, known: DeltaTable, table: Table, rows: pa.Table, transactions: list[Transaction]) -> None:
+        """Append ``rows`` to the table as it is ``known``. Delta refuses a commit whose transaction another commit has
+        had since: so that a turn stays the newest until the commit with it is done."""
+        turn = self._turns.get(table)
+        if turn is not None:
+            transactions = [*transactions, Transaction(_WRITER, turn)]
+        lacks = _known_columns(known) < _columns(rows.schema)
+        try:
+            # A table that an earlier version made gets the columns that came later; its rows have null there.
+            write_deltalake(
+                known,
+                rows,
+                mode="append",
+                schema_mode="merge" if lacks else None,
+                commit_properties=CommitProperties(app_transactions=transactions),
+            )
+        except CommitFailedError as error:
+            if turn is None or DeltaTable(path_of(self.state, table)).transaction_version(_WRITER) == turn:
+                raise
+            raise self._taken() from error
+
+    def _check_turn(self, known: DeltaTable, table: Table) -> None:
+        if table in self._turns and known.transaction_version(_WRITER) != self._turns[table]:
+            raise self._taken()
+
+    def _taken(self) -> StateTaken:
+        return StateTaken(
+            f"another sidecar took over the state {self.state}, on a host whose lock this one does not see: stop one "
+            "of the two for good, and do not start this one again by itself"
+        )
 
     def append(self, rows: pa.Table, table: Table, *, writer: str, version: int) -> None:
         """Append once: a second append of the same ``writer`` and ``version`` changes nothing.
@@ -263,7 +329,7 @@ class StateTables:
         """
         application = f"{table.value}-{writer}"
         told = rows.select(SCHEMAS[table].names).cast(SCHEMAS[table])
-        once = CommitProperties(app_transactions=[Transaction(application, version)])
+        once = Transaction(application, version)
         with _MAKING[table]:
             known = self._newest(table)
             if known is None:
@@ -273,16 +339,13 @@ class StateTables:
                     mode="append",
                     partition_by=_partitions(table),
                     configuration=dict(properties_of(table)),
-                    commit_properties=once,
+                    commit_properties=CommitProperties(app_transactions=[once]),
                 )
                 return
+            self._check_turn(known, table)
             done = known.transaction_version(application)
             if done is None or done < version:
-                lacks = _known_columns(known) < _columns(told.schema)
-                # A table that an earlier version made gets the columns that came later; its rows have null there.
-                write_deltalake(
-                    known, told, mode="append", schema_mode="merge" if lacks else None, commit_properties=once
-                )
+                self._commit(known, table, told, [once])
                 self._tidy(table, known)
 
     def scan(
@@ -305,6 +368,7 @@ class StateTables:
         with _MAKING[Table.FACTS]:
             known = self._newest(Table.FACTS)
             if known is not None:
+                self._check_turn(known, Table.FACTS)
                 known.delete(f"epoch <= {through_epoch}")
 
     def _tidy(self, table: Table, known: DeltaTable) -> None:

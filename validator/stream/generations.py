@@ -32,7 +32,7 @@ from validator.state import identity
 from validator.state.acknowledgements import Journal
 from validator.state.known_facts import KnownFacts
 from validator.state.sizes import TableSizes
-from validator.state.tables import SCHEMA_VERSION, StateTables, Table, create_absent, rows_of
+from validator.state.tables import SCHEMA_VERSION, StateTables, StateTaken, Table, rows_of
 from validator.stream import counters, settling
 from validator.stream.batch import BatchRunner, ContinuityBroken, NewGenerationWanted
 from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
@@ -193,6 +193,8 @@ class Generations:
             runner = self._runner
             if outcome is None or self._stop.is_set():
                 return self._ended(runner)
+            if isinstance(outcome, StateTaken):
+                raise outcome
             if isinstance(outcome, NewGenerationWanted):
                 troubles = 0
                 continue
@@ -376,7 +378,7 @@ class Generations:
         return [], {}, books.lookup_us
 
     def _note_run(self, generation: int) -> None:
-        """Append to the runs table and make the tables that are still absent, beside the first batch: nobody waits."""
+        """Append to the runs table, beside the first batch: nothing waits for it."""
         row = {
             "generation": generation,
             "started_us": _now_us(),
@@ -390,8 +392,7 @@ class Generations:
                 self._tables.append(
                     rows_of(Table.RUNS, [row]), Table.RUNS, writer=f"run-{row['started_us']}", version=0
                 )
-                create_absent(self._state)
-            except (OSError, DeltaError) as error:
+            except (OSError, DeltaError, StateTaken) as error:
                 why = known_sentence(error, self._state) or first_line(error)
                 self._say(f"this start is not noted in the table runs: {why}")
 

@@ -121,6 +121,12 @@ class Recovered:
         )
 
 
+def take_over(tables: StateTables) -> None:
+    """See `StateTables.take_over`. Raises `StateDamaged` and `StateTaken`."""
+    with _whole(tables):
+        tables.take_over()
+
+
 def recover(tables: StateTables, rules: TimeRules, oracle: Oracle, saved: SavedCells | None = None) -> Recovered:
     """Fold the facts of a state, but for those that ``saved`` holds, which is used up; an empty state gives empty
     books. Raises `StateDamaged`."""

@@ -19,7 +19,7 @@ from validator.model.classes import Verdict
 from validator.model.signals import set_from_handler
 from validator.publish.notices import Notices, to_stderr
 from validator.publish.publisher import Publisher
-from validator.state import folder
+from validator.state import folder, identity
 from validator.state.lock import StateLock, acquire
 from validator.state.tables import StateTables
 from validator.stream import jars, rereading
@@ -28,6 +28,7 @@ from validator.stream.clients import for_java
 from validator.stream.failures import CannotVerify, known_sentence
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.generations import Generations
+from validator.stream.recovery import take_over
 from validator.stream.session import start
 from validator.stream.sources import sources_of
 
@@ -103,6 +104,8 @@ class Sidecar:
         lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
         previous = self._take_signals()
         try:
+            identity.check_or_write(self._state, self._config)
+            take_over(self._tables)
             for topic in rereading.adopt(self._tables, self._config):
                 self._say(f"the fields of topic {topic} were corrected: it is read again from its start")
             return self._run_locked(brokers, jvm_jars, lock)

@@ -1,0 +1,155 @@
+"""Two sidecars on one state whose lock does not reach the other host: the newer one fences the older one off.
+
+Each runs in mount, process and host name namespaces of its own. A lock file of another inode over `lock` stands for a
+file system that keeps locks on each host for itself.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from testbed.checkout import python_path
+from tests.crash import history
+from tests.crash.sidecars import PROCESS_SECONDS_MAX, Sidecars, until
+from validator.state import lock
+from validator.state.folder import StateRefused
+from validator.state.tables import StateTables, StateTaken, Table, rows_of
+
+_ROW = {"kind": "mark", "batch": 1, "lookup_us": 1, "epoch": 0, "mark": "x"}
+_NAMESPACES = ["unshare", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"]
+
+
+def _can_unshare() -> bool:
+    tool = shutil.which("unshare")
+    return tool is not None and subprocess.run([*_NAMESPACES, "true"], check=False, capture_output=True).returncode == 0
+
+
+needs_namespaces = pytest.mark.skipif(not _can_unshare(), reason="namespaces need root on Linux and util-linux")
+
+
+def _rows(state: Path) -> list[int]:
+    found = StateTables(state).scan(Table.FACTS, ["batch"])
+    return sorted(batch for part in found for batch in part["batch"].to_pylist())
+
+
+def _fact(batch: int) -> pa.Table:
+    return rows_of(Table.FACTS, [{**_ROW, "batch": batch}])
+
+
+def test_an_older_writer_commits_nothing_to_any_table(tmp_path: Path) -> None:
+    first, second = StateTables(tmp_path), StateTables(tmp_path)
+    first.take_over()
+    first.append(_fact(1), Table.FACTS, writer="a", version=1)
+    second.take_over()
+    for table in Table:
+        with pytest.raises(StateTaken, match="another sidecar took over the state"):
+            first.append(rows_of(table, [{}]), table, writer="a", version=2)
+    with pytest.raises(StateTaken):
+        first.delete_facts(0)
+    second.append(_fact(2), Table.FACTS, writer="b", version=2)
+    assert _rows(tmp_path) == [1, 2]
+
+
+def test_a_commit_that_is_under_way_is_refused_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Taken over between the look at the turn and the commit."""
+    first = StateTables(tmp_path)
+    first.take_over()
+    looked = StateTables._check_turn
+
+    def overtaken(tables: StateTables, known: object, table: Table) -> None:
+        looked(tables, known, table)  # type: ignore[arg-type]
+        if tables is first:
+            subprocess.run(
+                [sys.executable, "-c", _TAKE_OVER, tmp_path], check=True, env={**os.environ, **python_path()}
+            )
+
+    monkeypatch.setattr(StateTables, "_check_turn", overtaken)
+    with pytest.raises(StateTaken):
+        first.append(_fact(1), Table.FACTS, writer="a", version=1)
+    assert _rows(tmp_path) == []
+
+
+_TAKE_OVER = """
+import pathlib, sys
+from validator.state.tables import StateTables
+StateTables(pathlib.Path(sys.argv[1])).take_over()
+"""
+
+
+@needs_namespaces
+@pytest.mark.extended  # five starts of a sidecar: a minute and a half; the tests above hold the fence itself
+@pytest.mark.timeout(900)
+def test_two_hosts_on_one_folder(sidecars: Sidecars) -> None:
+    state, view, other_lock = sidecars.state("shared"), sidecars.state("view"), sidecars.folder / "other-lock"
+    view.mkdir()
+    other_lock.write_bytes(b"")
+    history.append(sidecars.servers, history.clicks(sidecars.name, range(4)))
+    history.append(sidecars.servers, history.answers(sidecars.name, range(2)))
+
+    def on_host(name: str, before: str = ":") -> list[str | Path]:
+        script = f'hostname {name} && {before} && exec "$@"'
+        return [*_NAMESPACES, "sh", "-c", script, "sh"]
+
+    first = sidecars.start("shared", inside=on_host("first"))
+    second = None
+    try:
+        until((state / "report.json").exists, PROCESS_SECONDS_MAX, first.last_lines)
+        # The lock of the folder is seen through another mount of it, another process id and another host name.
+        assert sidecars.once("view", inside=on_host("second", f"mount --bind {state} {view}")) == 2
+        assert "another sidecar is running" in (sidecars.folder / "view.log").read_text()
+        assert first.is_running
+
+        first_log = first.log.rename(sidecars.folder / "first.log")
+        second = sidecars.start("shared", inside=on_host("second", f"mount --bind {other_lock} {state}/lock"))
+        assert first.wait(PROCESS_SECONDS_MAX) == 2
+        assert "another sidecar took over the state" in first_log.read_text()
+        history.append(sidecars.servers, history.answers(sidecars.name, range(2, 4)))
+        read = len(list(history.answers(sidecars.name, range(4))))
+        until(
+            lambda: (
+                sidecars.report("shared")["results"]["read"] + sidecars.report("shared")["late_records"]["read"] == read
+            ),
+            PROCESS_SECONDS_MAX,
+            second.last_lines,
+        )
+    finally:
+        first.kill()
+        if second is not None:
+            second.kill()
+    sidecars.once("shared")
+    sidecars.once("alone")
+    assert set(sidecars.facts("shared").values()) == {1}
+    assert sidecars.facts("shared") == sidecars.facts("alone")
+    assert sidecars.verdicts("shared") == sidecars.verdicts("alone")
+    assert sidecars.violations("shared") == sidecars.violations("alone")
+
+
+_MOUNTS = """\
+22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw
+30 22 0:40 / /srv/a\\040b rw - nfs4 host:/a rw,vers=4.2,local_lock=none,addr=10.0.0.1
+31 22 0:41 / /srv/old rw - nfs host:/b rw,vers=3,local_lock=all
+32 31 0:42 / /srv/old/win rw - cifs //host/c rw,nobrl
+33 31 0:43 / /srv/old/win rw - ext4 /dev/vdb rw
+"""
+
+
+def test_a_mount_that_keeps_locks_to_its_host_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = [lock.mount_of(Path(name), _MOUNTS) for name in ("/srv", "/srv/a b/state", "/srv/old/x", "/srv/old/win/x")]
+    assert [(mount.type, bool(mount.options & lock.REFUSED_OPTIONS)) for mount in found if mount is not None] == [
+        ("ext4", False),
+        ("nfs4", False),
+        ("nfs", True),
+        ("ext4", False),
+    ]
+    mounts = tmp_path / "mounts"
+    mounts.write_text(f"31 22 0:41 / {tmp_path} rw - nfs host:/b rw,vers=3,local_lock=all\n")
+    monkeypatch.setattr(lock, "_MOUNTS", mounts)
+    with pytest.raises(StateRefused, match=r"mounted with local_lock=all: another host would not see its lock"):
+        lock.acquire(tmp_path / "state")
