@@ -114,7 +114,7 @@ def test_it_tells_what_the_kill_broke(tmp_path: Path) -> None:
         assert said.startswith("streamproof ")
         assert "seed 7" in running.said().splitlines()[0]
         assert "Pipeline demo breaks its guarantee, exactly once." in said
-        assert re.search(r"[1-9][\d,]* times an event was counted again [^.]*\. All after kill-the-engine struck", said)
+        assert re.search(r"[1-9][\d,]* duplicates: [^.]*\. All after fault kill-the-engine on", said)
         assert re.search(r"at_least_once +pass", said)
         assert "The validator's books balance." in said
         memory = re.search(r"Memory: at most ([\d.]+) GiB in (\d+) processes\.$", said)

@@ -32,7 +32,7 @@ def test_it_says_what_broke_since_when_and_what_to_do(page: Browser, served: Ser
     assert "first confirmed 11:55:00 UTC, 5 min ago" in declared
     said = page.text("#findings")
     assert f"{LOST} events were lost" in said
-    assert f"{REPEATED} times an event was counted again" in said
+    assert f"{REPEATED} duplicates: events were counted more than once" in said
     assert f"All after {FAULT} struck taskmanager-1" in said
     assert "Compare the engine's restarts" in said
     assert f"streamproof explain {served.state} --id" in said

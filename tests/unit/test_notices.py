@@ -21,7 +21,7 @@ pytestmark = pytest.mark.unit
 AT = "2026-01-31T12:00:00 "
 LOST = (
     "3 events were lost: no result, late or rejected record carries them. "
-    "1 after kill-one-worker struck taskmanager-1 at 2026-01-31 11:59:30."
+    "1 after fault kill-one-worker on taskmanager-1 at 2026-01-31 11:59:30."
 )
 
 
@@ -65,7 +65,9 @@ def test_a_verdict_that_changes_and_a_new_class_have_one_line_each() -> None:
     change, lost, repeated = heard.read(build(broken()))
     assert change == f"{AT}exactly_once: pass -> fail: {LOST.rstrip('.')} (and 1 more: see the report)"
     assert lost == f"{AT}new class of violation, missing: {LOST}"
-    assert repeated.startswith(f"{AT}new class of violation, duplicate: 2 times an event was counted again")
+    assert repeated.startswith(
+        f"{AT}new class of violation, duplicate: 2 duplicates: events were counted more than once"
+    )
     assert heard.read(build(broken())) == []
     assert len(heard.read(build(clean()))) == 1, "all is retracted"
     assert len(heard.read(build(broken()))) == 3, "and what comes again is new again"

@@ -100,7 +100,7 @@ def test_of_many_phases_the_newest_are_drawn() -> None:
 def test_the_report_says_what_broke_and_what_to_do(told: tuple[Snapshot, History]) -> None:
     page = rendered(*told)
     assert f"<strong>{LOST}</strong> events were lost" in page
-    assert f"<strong>{REPEATED}</strong> times an event was counted again" in page
+    assert f"<strong>{REPEATED}</strong> duplicates: events were counted more than once" in page
     assert "Compare the engine&#x27;s restarts" in page
     assert "<dt>since</dt><dd>first confirmed 2026-01-31 11:55:00 UTC</dd>" in page
     assert "3 windows that start from 2026-01-31 11:53:00 to 11:55:00 UTC, 14 keys, 14 cells" in page

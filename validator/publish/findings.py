@@ -13,19 +13,18 @@ from validator.publish.sentences import BROKEN, blamed, breaks
 from validator.publish.times import rfc3339
 
 ADVICE: Final[dict[ViolationClass, str]] = {
-    ViolationClass.MISSING: "Compare the engine's restarts with the time of the loss: progress that was committed "
-    "before its answer was written loses what was in flight.",
-    ViolationClass.DUPLICATE: "Compare the engine's restarts with the time of the repeat: it redid work whose answer "
-    "was already visible, so check that its sink is transactional or idempotent.",
+    ViolationClass.MISSING: "Compare the engine's restarts with the time of the loss: committing offsets before "
+    "writing results loses in-flight events.",
+    ViolationClass.DUPLICATE: "Compare the engine's restarts with the time of the duplicates: an engine that restarts "
+    "repeats uncommitted work. Check that its sink is transactional or idempotent.",
     ViolationClass.MISPLACED: "Compare the engine's window size, offset, time zone and key with `oracle` and "
     "`inputs[].fields` of the configuration.",
     ViolationClass.UNKNOWN_ID: "Look for another producer on the output topic, a wrong id field in the configuration, "
     "or a `start` that skipped inputs.",
-    ViolationClass.INCONSISTENT: "The engine's answer contradicts its own evidence: look at the state that it restored "
-    "last.",
+    ViolationClass.INCONSISTENT: "The result contradicts its own ids: check the state that the engine restored last.",
     ViolationClass.UNDECODABLE: "Compare a record of the output topic with `outputs[].fields` of the configuration: "
     "was a new version of the engine deployed?",
-    ViolationClass.WRONG_VALUE: "Its events are right and its value is not: look at the aggregation of the engine.",
+    ViolationClass.WRONG_VALUE: "The events are correct and the value is not: check the aggregation of the engine.",
 }
 """Class -> where to look first."""
 

@@ -180,8 +180,11 @@ def _phase(phase: Phase) -> Report:
 
 def fault_measure(snapshot: Snapshot, fault: FaultWindow, measure: str) -> float | None:
     """A measure of one fault (`recovered`: 0 or 1); the snapshot has it under the fault's id or name."""
-    measures = snapshot.fault_measures.get(fault.id) or snapshot.fault_measures.get(fault.name) or {}
-    return measures.get(measure)
+    return _measures(snapshot, fault).get(measure)
+
+
+def _measures(snapshot: Snapshot, fault: FaultWindow) -> Mapping[str, float | None]:
+    return snapshot.fault_measures.get(fault.id) or snapshot.fault_measures.get(fault.name) or {}
 
 
 def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
@@ -204,7 +207,7 @@ def _fault(fault: FaultWindow, snapshot: Snapshot) -> Report:
         "latency_penalty_ratio": fault_measure(snapshot, fault, "latency_penalty_ratio"),
         "control_start": _instant(fault_measure(snapshot, fault, "control_start_us")),
         "control_end": _instant(fault_measure(snapshot, fault, "control_end_us")),
-        "resolution_seconds": fault_measure(snapshot, fault, "resolution_seconds"),
+        "resolution_seconds": _measures(snapshot, fault).get("resolution_seconds", 0.0),
         "absent_because": list(snapshot.fault_absent_because.get(fault.id, ())),
         "expects": sorted(fault.expects),
         "over_because": fault.over_because,

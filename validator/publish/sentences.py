@@ -16,8 +16,8 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
         "events were lost: no result, late or rejected record carries them",
     ),
     ViolationClass.DUPLICATE: (
-        "time an event was counted again that an answer had counted before",
-        "times an event was counted again that an answer had counted before",
+        "duplicate: an event was counted more than once",
+        "duplicates: events were counted more than once",
     ),
     ViolationClass.MISPLACED: (
         "event was counted in a window or for a key where it does not belong",
@@ -33,8 +33,8 @@ BROKEN: Final[dict[ViolationClass, tuple[str, str]]] = {
     ),
     ViolationClass.UNDECODABLE: ("result could not be decoded", "results could not be decoded"),
     ViolationClass.WRONG_VALUE: (
-        "result has the right events and a wrong value",
-        "results have the right events and a wrong value",
+        "result has the correct events and a wrong value",
+        "results have the correct events and a wrong value",
     ),
 }
 """Class -> the sentence for one contribution or result, and for several."""
@@ -46,10 +46,10 @@ _RAISED_LEAST: Final = 1.1
 
 OUTSTANDING: Final[dict[str, str]] = {
     "pending": "not due yet",
-    "overdue": "overdue: not answered, and not proven lost",
+    "overdue": "overdue: without a result, and not proven lost",
     "blocked": "held back by an open transaction",
     "unconsumed": "not consumed by the engine yet",
-    "dropped_late": "dropped for lateness, which the late policy tolerates",
+    "dropped_late": "dropped as late, which the late policy tolerates",
 }
 
 
@@ -102,7 +102,7 @@ def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
     """How many of the ``count`` violations of a class were seen in or after which fault, as a sentence; or nothing."""
     shares = [(fault, (fault["violations"] or {}).get(name) or 0) for fault in faults]
     told = [
-        f"{'all' if share >= count else f'{share:,}'} after {fault['name'] or fault['kind']} struck "
+        f"{'all' if share >= count else f'{share:,}'} after fault {fault['name'] or fault['kind']} on "
         f"{fault['target']} at {clock(fault['start'])}"
         for fault, share in shares
         if share
@@ -111,7 +111,7 @@ def blamed(faults: list[dict[str, Any]], name: str, count: int) -> str:
         said = ", ".join(told)
         return f" {said[0].upper()}{said[1:]}."
     untold = not faults or any(fault["violations"] is None for fault in faults)
-    return "" if untold else " None of that after a fault."
+    return "" if untold else " None of them after a fault."
 
 
 def some_ids(record: Mapping[str, Any], most: int) -> str:
@@ -139,7 +139,7 @@ def outstanding(report: dict[str, Any]) -> list[str]:
     # Their cells have time again, for a late event came: what was told of them stands until they are answered.
     told = (report["violations"]["confirmed"].get("missing") or 0) - (report["contributions"].get("missing") or 0)
     if lines and told > 0:
-        lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} called lost before.")
+        lines.append(f"Of these, {plural(told, 'event')} {'was' if told == 1 else 'were'} counted as lost earlier.")
     return lines
 
 
@@ -171,15 +171,17 @@ def of_faults(report: dict[str, Any]) -> list[str]:
         broken = [f"{count:,} {name.replace('_', ' ')}" for name, count in (fault["violations"] or {}).items() if count]
         outcome = f"violations after it: {', '.join(broken)}" if broken else "no violation after it"
         if fault["violations"] is None:
-            outcome = "its violations are not told apart"
+            outcome = "its violations cannot be separated from those of other faults"
         # A report of before has no reasons, and says nothing of a plan.
         if fault.get("expects"):
             outcome += f" (its plan expects {listed(fault['expects'])})"
         # Only a report of today has it.
-        early = f" It was over before its time: {fault['over_because']}" if fault.get("over_because") else ""
+        early = f" It ended early: {fault['over_because']}" if fault.get("over_because") else ""
         reasons = [f" {reason[0].upper()}{reason[1:]}." for reason in fault.get("absent_because", ())]
         others = together.get(fault["id"], [])
-        shared = f" What {some(others, _TOGETHER_SHOWN)} did at the same time is in its figures, too." if others else ""
+        shared = (
+            f" What {some(others, _TOGETHER_SHOWN)} did at the same time is included in its figures." if others else ""
+        )
         told = "; ".join([*costs, outcome])
         measured = f"{resolution(fault)}{_baseline(fault)}"
         lines.append(f"{parts[0]}, from {parts[1]}, {until}; {told}.{measured}{shared}{early}{''.join(reasons)}")
@@ -210,7 +212,7 @@ def _why_above_one(key: str, ratio: float) -> str:
     and answers come in bursts, as those of a window do, of which a short phase may hold one more than its share."""
     if key != "throughput_penalty_ratio" or ratio < _RAISED_LEAST:
         return ""
-    return ": held back and out before the fault was verified gone, more came in, or one burst more in a short phase"
+    return ": buffered output was drained, the input rate rose, or the phase was too short"
 
 
 def of_phases(report: dict[str, Any]) -> list[str]:

@@ -26,8 +26,8 @@ _SAID: Final = {
         "{n:,} of {expected} are in no result and no late record",
     ),
     "duplicate": (
-        "{n:,} contribution beyond the {expected} was counted again",
-        "{n:,} contributions beyond the {expected} were counted again",
+        "{n:,} more contribution than the {expected}",
+        "{n:,} more contributions than the {expected}",
     ),
     "misplaced": (
         "{n:,} id is in this cell's results and does not belong there (the cell has {expected})",
@@ -102,7 +102,7 @@ def moved(
                     "first_us": present(first[i]),
                     "stands": int(sure[row]),
                     "ids": list(evidence.get((row, name), ())),
-                    "explanation": said if count else "explained by what was read later",
+                    "explanation": said if count else "explained by records that were read later",
                 }
             )
     return found
