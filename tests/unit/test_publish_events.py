@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -142,11 +144,21 @@ def test_stopping_ends_the_streams(tmp_path: Path) -> None:
         assert response.read().strip() == b""
 
 
+def heard(feeding: Feed, count: int) -> list[bytes]:
+    """The first ``count`` events that a listener hears."""
+
+    async def listened() -> list[bytes]:
+        events = feeding.listen()
+        assert events is not None
+        async with contextlib.aclosing(events):
+            return [await anext(events) for _ in range(count)]
+
+    return asyncio.run(listened())
+
+
 def test_silence_is_filled_with_beats(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "BEAT_SECONDS", 0.01)
-    events = Feed(lambda: {"rows": []}, lambda: {"age_seconds": 3}).listen()
-    assert events is not None
-    said = [next(events) for _ in range(4)]
+    said = heard(Feed(lambda: {"rows": []}, lambda: {"age_seconds": 3}), 4)
     assert said[0].startswith(b"retry: ")
     assert said[2:] == [event("beat", {"age_seconds": 3})] * 2
 
@@ -154,12 +166,16 @@ def test_silence_is_filled_with_beats(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_many_listeners_are_refused_and_one_that_leaves_makes_room(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(feed, "LISTENERS_MAX", 1)
     feeding = Feed(dict, dict)
-    first = feeding.listen()
-    assert first is not None
-    next(first)
-    assert feeding.listen() is None
-    first.close()  # type: ignore[attr-defined]
-    assert feeding.listen() is not None
+
+    async def listened() -> None:
+        first = feeding.listen()
+        assert first is not None
+        await anext(first)
+        assert feeding.listen() is None
+        await first.aclose()
+        assert feeding.listen() is not None
+
+    asyncio.run(listened())
 
 
 def test_an_update_is_made_once_for_all_and_not_for_nobody() -> None:
@@ -173,9 +189,7 @@ def test_an_update_is_made_once_for_all_and_not_for_nobody() -> None:
     feeding.publish(update)
     assert made == []
     for _ in range(2):
-        events = feeding.listen()
-        assert events is not None
-        assert [next(events) for _ in range(3)][2] == event("update", {})
+        assert heard(feeding, 3)[2] == event("update", {})
     assert made == [1]
 
 

@@ -16,14 +16,18 @@ from prometheus_client.parser import text_string_to_metric_families
 from setuptools import find_namespace_packages
 
 from tests.unit.publish_snapshots import broken, clean, config
+from validator.config.model import Metrics
 from validator.publish import canary, next_steps
+from validator.publish.access import Access
 from validator.publish.publisher import READY_SECONDS, Endpoint, EndpointError, Publisher
 from validator.publish.runbook_pages import runbook_names
-from validator.publish.server import HTML, TEXT, Answer, Request, Server
+from validator.publish.server import HTML, TEXT, Answer, Request, Route, Server
 
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
+OPEN = Access(Metrics(), print)
+"""What a port is by default."""
 
 
 class Clock:
@@ -164,7 +168,8 @@ def test_head_answers_without_a_body_and_other_paths_say_what_there_is(served: S
     response, body = served.get("/nothing")
     assert response.status == 404
     assert "/report.json" in body
-    assert served.get("/metrics", method="POST")[0].status == 501
+    refused, _ = served.get("/metrics", method="POST")
+    assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
 
 
 def test_a_port_that_is_taken_is_an_error(served: Served, tmp_path: Path) -> None:
@@ -181,7 +186,7 @@ def test_all_addresses_are_reached_through_this_machine() -> None:
 
 def test_a_connection_that_is_kept_alive_ends_with_the_server() -> None:
     """Else who scrapes would be told for ever what the last sidecar on this port said."""
-    server = Server("127.0.0.1", 0, {"/": lambda _: Answer(b"here", TEXT)})
+    server = Server("127.0.0.1", 0, {"/": lambda _: Answer(b"here", TEXT)}, OPEN)
     server.start()
     kept = HTTPConnection("127.0.0.1", server.port, timeout=10)
     kept.connect()
@@ -197,28 +202,27 @@ def test_a_connection_that_is_kept_alive_ends_with_the_server() -> None:
 def test_a_scraper_that_gave_up_is_no_news_and_an_error_of_ours_is(capfd: pytest.CaptureFixture[str]) -> None:
     asked, gone, done = threading.Event(), threading.Event(), threading.Event()
 
-    class Body(bytes):
-        def __len__(self) -> int:
-            # The last that is asked before the body is written.
-            asked.set()
-            gone.wait(10)
-            return super().__len__()
+    def slow_route(_: Request) -> Answer:
+        asked.set()
+        gone.wait(10)
+        return Answer(bytes(5_000_000), TEXT)
 
     def broken_route(_: Request) -> Answer:
         done.set()
         raise LookupError("ours")
 
-    one = Server("127.0.0.1", 0, {"/slow": lambda _: Answer(Body(5_000_000), TEXT), "/broken": broken_route})
+    routes: dict[str, Route] = {"/slow": slow_route, "/broken": broken_route}
+    one = Server("127.0.0.1", 0, routes, OPEN)
     one.start()
     try:
         with socket.create_connection(("127.0.0.1", one.port)) as scraper:
-            scraper.sendall(b"GET /slow HTTP/1.1\r\nHost: x\r\n\r\n")
+            scraper.sendall(b"GET /slow HTTP/1.0\r\n\r\n")
             assert asked.wait(10)
             # Closed with a reset, so that the next write fails.
             scraper.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         gone.set()
         with socket.create_connection(("127.0.0.1", one.port)) as reader:
-            reader.sendall(b"GET /broken HTTP/1.1\r\nHost: x\r\n\r\n")
+            reader.sendall(b"GET /broken HTTP/1.0\r\n\r\n")
             assert done.wait(10)
             assert reader.recv(100) == b""
     finally:

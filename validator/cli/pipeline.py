@@ -19,6 +19,7 @@ from validator.config.model import Config
 from validator.model.classes import Guarantee
 from validator.model.kafka_options import OptionsRefused
 from validator.model.kafka_refusals import missing_right
+from validator.publish.access import Access, AccessError
 from validator.state import folder as state_folder
 from validator.state import identity
 from validator.state.lock import NETWORK_TYPES, mount_of
@@ -236,6 +237,10 @@ def _held(lock: Path) -> bool:
 
 def _port(config: Config) -> Finding:
     address, port = config.metrics.address, config.metrics.port
+    try:
+        Access(config.metrics, lambda _: None)
+    except AccessError as error:
+        return Finding("problem", "metrics", str(error))
     if port == 0:
         return ok("metrics", "a free port will be taken")
     family = socket.AF_INET6 if ":" in address else socket.AF_INET

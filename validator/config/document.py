@@ -9,8 +9,8 @@ from typing import Any, Final
 from validator.model.documents import KAFKA_OPTIONS, DocumentRefused, Place, parse, read
 from validator.settings.errors import ConfigFileError
 
-FREE_MAPS: Final = (KAFKA_OPTIONS, ("spark", "options"))
-"""Mappings of names that are free, to texts."""
+FREE_MAPS: Final = (KAFKA_OPTIONS, ("spark", "options"), ("metrics", "authorization"))
+"""Mappings of names to texts, which may be secrets."""
 
 
 def parse_value(text: str, *, texts: Iterable[Place] = ()) -> Any:

@@ -13,6 +13,7 @@ from pydantic import (
     Field,
     PlainSerializer,
     PrivateAttr,
+    SecretStr,
     ValidationInfo,
     field_validator,
     model_validator,
@@ -33,6 +34,7 @@ from validator.settings.limits import Limits
 from validator.settings.topics import EventFields, FaultsTopic, Input, Late, Output, ResultFields
 
 __all__ = [
+    "Authorization",
     "Canary",
     "Config",
     "Engine",
@@ -52,6 +54,7 @@ __all__ = [
     "Start",
     "State",
     "Timing",
+    "TlsServer",
 ]
 
 SET_ELSEWHERE: Final[dict[str, str]] = {
@@ -106,6 +109,12 @@ class Kafka(Frozen):
         files = {name: options[name] for name in FILE_OPTIONS if options.get(name, "probe") != "probe"}
         return Options({**options, **{name: str(_against_the_file(path, info)) for name, path in files.items()}})
 
+
+TOKEN_LEAST: Final = 16
+"""Characters of a bearer token: a shorter one could be guessed through the port."""
+
+HostName = Annotated[str, Field(pattern=r"^(\*|(\*\.)?[A-Za-z0-9_]([A-Za-z0-9._-]*[A-Za-z0-9_])?)$", max_length=253)]
+"""A DNS name, or a pattern of them."""
 
 LocalPath = Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(str, return_type=str, when_used="json")]
 """A path of the configuration; a relative one is relative to the file."""
@@ -217,6 +226,35 @@ class Spark(Frozen):
         return trigger
 
 
+class TlsServer(Frozen):
+    """The certificate that the port shows, in the names of Prometheus's own web configuration."""
+
+    cert_file: LocalPath
+    """PEM file with the certificate and its chain."""
+    key_file: LocalPath
+    """PEM file with its key, unencrypted. Both files are read anew when one changes."""
+
+
+class Authorization(Frozen):
+    """The bearer token that readers present, in the names of Prometheus's scrape configuration."""
+
+    credentials: SecretStr | None = None
+    """The token, through `${NAME}` or `${file:PATH}`; at least 16 characters."""
+    credentials_file: LocalPath | None = None
+    """File that holds the token; read for each request, so that a changed token holds at once."""
+
+    @model_validator(mode="after")
+    def _one_token(self) -> Authorization:
+        if (self.credentials is None) == (self.credentials_file is None):
+            raise broken_rule("the token is not given once", "write credentials or credentials_file")
+        if self.credentials is not None:
+            token = self.credentials.get_secret_value()
+            if len(token) < TOKEN_LEAST or not token.isascii() or not token.isprintable() or " " in token:
+                wanted = f"write at least {TOKEN_LEAST} ASCII characters without blanks, as of `openssl rand -hex 32`"
+                raise broken_rule("the token can be guessed or cannot be sent", wanted)
+        return self
+
+
 class Metrics(Frozen):
     """Where metrics, reports and the status page are served."""
 
@@ -224,6 +262,14 @@ class Metrics(Frozen):
     """Address to listen on; `0.0.0.0` for all."""
     port: int = Field(default=9464, ge=0, le=65_535)
     """Port to listen on; 0 takes a free one, printed and written to `endpoint.json` in the state folder."""
+    allowed_hosts: tuple[HostName, ...] = ()
+    """Names under which the port is reached, without its number; `*.example.org` for all below a name, `*` for any.
+    Addresses, `localhost` and the host's own name are always accepted. A request for another name is refused: a web
+    page of somebody else could read the port through it (DNS rebinding)."""
+    tls_server_config: TlsServer | None = None
+    """HTTPS in the place of HTTP, if wanted (docs/security.md)."""
+    authorization: Authorization | None = None
+    """A token without which nothing but `/healthz` and `/readyz` is served, if wanted (docs/security.md)."""
 
 
 class Config(Frozen):

@@ -117,7 +117,7 @@ def spell(location: Location) -> str:
 
 
 def _shown(detail: ErrorDetails) -> str:
-    if "options" in detail["loc"]:
+    if {"options", "authorization"} & set(detail["loc"]):
         return "the value"
     value = detail["input"]
     if value is None:

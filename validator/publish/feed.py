@@ -5,14 +5,16 @@ Format: https://html.spec.whatwg.org/multipage/server-sent-events.html
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
 
 LISTENERS_MAX: Final = 64
-"""Each holds a thread; whoever comes later is told to poll."""
+"""Each holds a connection and what it was not sent yet; whoever comes later is told to poll."""
 BEAT_SECONDS: Final = 5.0
 """A listener hears something at least so often, so that it can tell silence from a dead sidecar."""
 WHOLE_SECONDS: Final = 300.0
@@ -24,66 +26,75 @@ Data = dict[str, Any]
 
 
 class Feed:
-    """Holds the last update; safe to use from any thread."""
+    """Holds the last update; ``publish`` and ``close`` may be called from any thread."""
 
     def __init__(self, whole: Callable[[], Data], beat: Callable[[], Data]) -> None:
         """``whole`` makes the event `history`, ``beat`` the event `beat`."""
         self._whole = whole
         self._beat = beat
-        self._changed = threading.Condition()
+        self._making = threading.Lock()
         self._update: Callable[[], Data] | None = None
         self._frame: bytes | None = None
         self._version = 0
-        self._listeners = 0
-        self._closed = False
+        self._listening = threading.Lock()
+        self._listeners: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
+        self._closed = threading.Event()
 
     def publish(self, update: Callable[[], Data]) -> None:
         """Send what ``update`` makes to all listeners; it is not called where there are none."""
-        with self._changed:
+        with self._making:
             self._update, self._frame = update, None
             self._version += 1
-            self._changed.notify_all()
+        self._wake()
 
     def close(self) -> None:
         """End all streams with the event `end`."""
-        with self._changed:
-            self._closed = True
-            self._changed.notify_all()
+        self._closed.set()
+        self._wake()
 
-    def listen(self) -> Iterator[bytes] | None:
+    def _wake(self) -> None:
+        with self._listening:
+            for news, loop in self._listeners.items():
+                loop.call_soon_threadsafe(news.set)
+
+    def listen(self) -> AsyncGenerator[bytes] | None:
         """The events from now on, the last update first; None where too many listen already."""
-        with self._changed:
-            return None if self._listeners >= LISTENERS_MAX else self._events()
+        return None if len(self._listeners) >= LISTENERS_MAX else self._events()
 
-    def _events(self) -> Iterator[bytes]:
-        seen = -1
+    async def _events(self) -> AsyncGenerator[bytes]:
+        seen, news = 0, asyncio.Event()
         whole_at = float("-inf")
-        # Counted here and not in `listen`: a stream that nobody reads (HEAD) is never begun and never ended.
-        with self._changed:
-            self._listeners += 1
+        # Counted here and not in `listen`: a stream that is not read (HEAD) is never begun and never ended.
+        with self._listening:
+            self._listeners[news] = asyncio.get_running_loop()
         try:
             yield f"retry: {RETRY_MS}\n\n".encode()
-            while not self._closed:
+            while not self._closed.is_set():
                 if time.monotonic() - whole_at >= WHOLE_SECONDS:
                     whole_at = time.monotonic()
-                    yield event("history", self._whole())
-                seen, frame = self._next(seen)
-                if not self._closed:
-                    yield frame if frame is not None else event("beat", self._beat())
+                    yield await asyncio.to_thread(lambda: event("history", self._whole()))
+                news.clear()
+                if self._version == seen and not self._closed.is_set():
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(BEAT_SECONDS):
+                            await news.wait()
+                if self._closed.is_set():
+                    break
+                if self._version == seen:
+                    yield event("beat", self._beat())
+                else:
+                    seen, frame = await asyncio.to_thread(self._made)
+                    yield frame
             # A sidecar that was told to stop must not look like one that died.
             yield event("end", {})
         finally:
-            with self._changed:
-                self._listeners -= 1
+            with self._listening:
+                del self._listeners[news]
 
-    def _next(self, seen: int) -> tuple[int, bytes | None]:
-        """The version and frame after ``seen``, or no frame where none came within a beat."""
-        with self._changed:
-            news = self._changed.wait_for(
-                lambda: self._closed or (self._update is not None and self._version != seen), BEAT_SECONDS
-            )
-            if not news or self._closed or self._update is None:
-                return seen, None
+    def _made(self) -> tuple[int, bytes]:
+        """The newest version and its frame, which is made once for all."""
+        with self._making:
+            assert self._update is not None
             if self._frame is None:
                 self._frame = event("update", self._update())
             return self._version, self._frame

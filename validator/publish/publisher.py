@@ -25,6 +25,7 @@ from validator.config.model import Config
 from validator.model.snapshot import Snapshot
 from validator.model.terminal import plain_values
 from validator.publish import series, server
+from validator.publish.access import Access
 from validator.publish.atomic import replace_file
 from validator.publish.canary import CanaryTold, canary_told
 from validator.publish.effective import effective_guarantee, effective_lines, effective_settings
@@ -65,12 +66,13 @@ class Endpoint:
 
     address: str
     port: int
+    scheme: str = "http"
 
     @property
     def url(self) -> str:
         """URL of the status page, as reached from this machine."""
         host = {"0.0.0.0": "127.0.0.1", "::": "[::1]", "": "127.0.0.1"}.get(self.address, self.address)  # noqa: S104
-        return f"http://{host}:{self.port}/"
+        return f"{self.scheme}://{host}:{self.port}/"
 
 
 class EndpointError(Exception):
@@ -98,6 +100,7 @@ class Publisher:
         self._config = config
         self._state = state_path
         self._clock = clock
+        self._say = say
         self._lock = threading.Lock()
         self._collector = SnapshotCollector(config.pipeline, started_seconds=time.time())
         self._registry = registry(self._collector)
@@ -139,7 +142,10 @@ class Publisher:
             self._feed.publish(self._update)
 
     def start(self) -> Endpoint:
-        """Listen, and write where to `endpoint.json`; the caller prints it. Raises EndpointError, OSError."""
+        """Listen, and write where to `endpoint.json`; the caller prints it.
+
+        Raises EndpointError, AccessError, OSError.
+        """
         metrics = self._config.metrics
         self._state.mkdir(parents=True, exist_ok=True)
         routes: dict[str, Route] = {
@@ -155,10 +161,11 @@ class Publisher:
             **{f"/{runbook_place(name)}": partial(_runbook, name) for name in runbook_names()},
         }
         try:
-            self._server = Server(metrics.address, metrics.port, routes)
+            self._server = Server(metrics.address, metrics.port, routes, Access(metrics, self._say))
         except OSError as error:
             raise EndpointError(metrics.address, metrics.port, error.strerror or str(error)) from None
-        endpoint = Endpoint(metrics.address, self._server.port)
+        scheme = "http" if metrics.tls_server_config is None else "https"
+        endpoint = Endpoint(metrics.address, self._server.port, scheme)
         described = {"address": endpoint.address, "port": endpoint.port, "url": endpoint.url, "pid": os.getpid()}
         replace_file(self._state / ENDPOINT_FILE, json.dumps(described, indent=2) + "\n")
         self._server.start()

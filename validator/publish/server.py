@@ -1,34 +1,66 @@
-"""The HTTP server beside a pipeline: status page, metrics, health, report. Reads only; stdlib only."""
+"""The HTTP server beside a pipeline: status page, metrics, health, report. Reads only; standard library only.
+
+One thread holds all connections, a few more make the answers. A client that sends slowly, or nothing, costs a socket
+until the deadline; a connection beyond the cap takes the place of the one that has waited longest.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import hashlib
 import json
+import re
 import socket
 import sys
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
-from dataclasses import dataclass
-from functools import partial
+import traceback
+from base64 import b64encode
+from collections.abc import AsyncGenerator, Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import lru_cache, partial
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any, Final
+from time import monotonic
+from typing import Final
 from urllib.parse import parse_qs, urlsplit
+
+from validator.publish.access import CHALLENGE, Access, AccessError
+
+CONNECTIONS_MAX: Final = 256
+"""Open at once, those that listen to events included (`feed.LISTENERS_MAX`)."""
+THREADS: Final = 4
+"""Make answers."""
+HEAD_SECONDS: Final = 5.0
+"""From the first byte of a request, or the opening of its connection, to the end of its headers and body."""
+KEPT_SECONDS: Final = 90.0
+"""A connection may be silent between two requests: Prometheus scrapes once a minute by default, and keeps it."""
+ANSWER_SECONDS: Final = 30.0
+"""A reader takes a whole answer, or a piece of a stream, within."""
+ENDING_SECONDS: Final = 2.0
+"""At the end, what is being answered has so long."""
+HEAD_BYTES: Final = 16 * 1024
+BODY_BYTES: Final = 64 * 1024
+"""A body within is read and ignored."""
+PIECE_BYTES: Final = 64 * 1024
+"""What is held of an answer, beside the answer itself, for a reader that is slow."""
 
 HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
-    # The page is one file: nothing may be loaded from elsewhere, and nothing may frame it.
-    "Content-Security-Policy": (
-        "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; "
-        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-    ),
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
 }
+CLOSED_POLICY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+"""The content security policy of what is no page: nothing is loaded, nothing may frame it."""
 JSON: Final = "application/json; charset=utf-8"
 HTML: Final = "text/html; charset=utf-8"
 TEXT: Final = "text/plain; charset=utf-8"
 EVENTS: Final = "text/event-stream; charset=utf-8"
+METHODS: Final = ("GET", "HEAD")
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 @dataclass(frozen=True)
@@ -46,6 +78,7 @@ class Answer:
     body: bytes
     content_type: str
     status: HTTPStatus = HTTPStatus.OK
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
@@ -57,7 +90,7 @@ def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
 class Stream:
     """An answer that goes on until ``chunks`` end, the reader leaves, or the server stops."""
 
-    chunks: Iterator[bytes]
+    chunks: AsyncGenerator[bytes]
     content_type: str = EVENTS
 
 
@@ -65,121 +98,304 @@ Route = Callable[[Request], Answer | Stream]
 
 
 class Server:
-    """Serves ``routes`` (path -> function) on one address, each request in a thread of its own."""
+    """Serves ``routes`` (path -> function that runs in a thread) on one address."""
 
-    def __init__(self, address: str, port: int, routes: Mapping[str, Route]) -> None:
+    def __init__(self, address: str, port: int, routes: Mapping[str, Route], access: Access) -> None:
         """Bind the port (0: a free one). Raises OSError if the address cannot be had."""
-        self._http = _Http((address, port), _handler(routes))
-        # Looks for the end ten times a second; requests are answered at once.
-        serve = partial(self._http.serve_forever, poll_interval=0.1)
-        self._thread = threading.Thread(target=serve, name="streamproof-http", daemon=True)
+        self._socket = _listening(address, port)
+        self._routes = routes
+        self._access = access
+        self._seats: set[_Seat] = set()
+        self._running = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._stopping: asyncio.Event | None = None
+        self._thread = threading.Thread(target=self._run, name="streamproof-http", daemon=True)
 
     @property
     def port(self) -> int:
         """The port that is listened on."""
-        return int(self._http.server_address[1])
+        return int(self._socket.getsockname()[1])
 
     def start(self) -> None:
         """Answer requests from now on."""
         self._thread.start()
+        self._running.wait()
 
     def stop(self) -> None:
         """Stop listening, free the port and let no connection ask again; does nothing the second time."""
-        if self._thread.is_alive():
-            self._http.shutdown()
+        if self._thread.is_alive() and self._loop is not None and self._stopping is not None:
+            with contextlib.suppress(RuntimeError):  # it ends just now
+                self._loop.call_soon_threadsafe(self._stopping.set)
             self._thread.join()
-        self._http.server_close()
-        self._http.hear_no_more()
+        self._socket.close()
 
+    def _run(self) -> None:
+        asyncio.run(self._serve())
 
-class _Http(ThreadingHTTPServer):
-    daemon_threads = True
-    # A stuck reader must not hold up the end of the sidecar.
-    block_on_close = False
+    async def _serve(self) -> None:
+        self._loop, self._stopping = asyncio.get_running_loop(), asyncio.Event()
+        self._loop.set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="streamproof-http"))
+        accepting = asyncio.create_task(self._accept())
+        self._running.set()
+        await self._stopping.wait()
+        accepting.cancel()
+        for seat in [seat for seat in self._seats if not seat.answering]:
+            seat.leave()
+        if self._seats:
+            await asyncio.wait([seat.task for seat in self._seats if seat.task], timeout=ENDING_SECONDS)
+        for seat in list(self._seats):
+            seat.leave()
 
-    def __init__(self, address: tuple[str, int], handler: type[BaseHTTPRequestHandler]) -> None:
-        super().__init__(address, handler)
-        self._connected: set[Any] = set()
-        self._guard = threading.Lock()
-
-    def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer in a thread of its own, and remember the connection."""
-        with self._guard:
-            self._connected.add(request)
-        super().process_request(request, client_address)
-
-    def shutdown_request(self, request: Any) -> None:
-        """The connection has ended."""
-        with self._guard:
-            self._connected.discard(request)
-        super().shutdown_request(request)
-
-    def hear_no_more(self) -> None:
-        """End what a reader keeps alive to ask again, and nothing that is being answered."""
-        with self._guard:
-            for request in self._connected:
-                with contextlib.suppress(OSError):
-                    request.shutdown(socket.SHUT_RD)
-
-    def handle_error(self, request: object, client_address: object) -> None:
-        """Write a traceback, but for a reader who went away: a scraper's patience is no trouble of ours."""
-        if not isinstance(sys.exception(), ConnectionError | TimeoutError):
-            super().handle_error(request, client_address)  # type: ignore[arg-type]  # passed on as it came
-
-
-def _handler(routes: Mapping[str, Route]) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        server_version = "streamproof"
-        sys_version = ""
-        timeout = 30  # seconds without a byte, after which a connection is closed
-
-        def do_GET(self) -> None:
-            self._answer()
-
-        def do_HEAD(self) -> None:
-            self._answer()
-
-        def _answer(self) -> None:
+    async def _accept(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
             try:
-                url = urlsplit(self.path)
-            except ValueError:
-                self.send_error(HTTPStatus.BAD_REQUEST)
-                return
-            route = routes.get(url.path)
-            answer: Answer | Stream
-            if route is None:
-                known = ", ".join(sorted(routes))
-                answer = Answer(f"There is nothing here; see {known}.\n".encode(), TEXT, HTTPStatus.NOT_FOUND)
-            else:
-                query = {name: values[0] for name, values in parse_qs(url.query).items()}
-                answer = route(Request(query, self.headers.get("Accept", "")))
-            if isinstance(answer, Stream):
-                # The second is for a proxy in between, which would hold back events to fill a buffer.
-                self._head(HTTPStatus.OK, answer.content_type, ("Connection", "close"), ("X-Accel-Buffering", "no"))
-                if self.command != "HEAD":
-                    self._stream(answer.chunks)
-                return
-            self._head(answer.status, answer.content_type, ("Content-Length", str(len(answer.body))))
-            if self.command != "HEAD":
-                self.wfile.write(answer.body)
+                connection, _ = await loop.sock_accept(self._socket)
+            except OSError:
+                # The one that asked left again, or the process has no descriptor left until another one leaves.
+                await asyncio.sleep(0.05)
+                continue
+            if len(self._seats) >= CONNECTIONS_MAX:
+                longest = min(self._seats, key=_Seat.rank)
+                self._seats.discard(longest)
+                longest.leave()
+            seat = _Seat(connection)
+            self._seats.add(seat)
+            seat.task = asyncio.create_task(self._connected(seat))
+            seat.task.add_done_callback(partial(self._left, seat))
+            await asyncio.sleep(0)  # a queue of connections must not hold up those that were accepted
 
-        def _head(self, status: HTTPStatus, content_type: str, *more: tuple[str, str]) -> None:
-            self.send_response(status)
-            self.send_header("Content-Type", content_type)
-            for name, value in (*more, *HEADERS.items()):
-                self.send_header(name, value)
-            self.end_headers()
+    def _left(self, seat: _Seat, done: asyncio.Task[None]) -> None:
+        self._seats.discard(seat)
+        seat.close()
+        error = None if done.cancelled() else done.exception()
+        # A reader who went away, or whose patience or ours ended, is no trouble of ours.
+        if error is not None and not isinstance(error, OSError | TimeoutError | EOFError):
+            traceback.print_exception(error, file=sys.stderr)
 
-        def _stream(self, chunks: Iterator[bytes]) -> None:
-            # A reader who went away, or who takes nothing for `timeout`, ends its own stream and nothing else.
-            with contextlib.suppress(ConnectionError, TimeoutError):
-                for chunk in chunks:
-                    self.wfile.write(chunk)
-            if isinstance(chunks, Generator):
-                chunks.close()
+    async def _connected(self, seat: _Seat) -> None:
+        """Answer one request after another on a connection."""
+        async with asyncio.timeout(HEAD_SECONDS):
+            reader, writer = await seat.open(self._access)
+            first = await reader.read(1)
+        while first:
+            keeps = False
+            try:
+                async with asyncio.timeout(HEAD_SECONDS):
+                    asked = await _read_request(reader, first)
+                    seat.has_asked = True
+                answer = await self._answer(asked)
+                keeps = asked.keeps and not isinstance(answer, Stream)
+                head_only = asked.method == "HEAD"
+            except Refused as refused:
+                answer, head_only = refused.answer, False
+            seat.answering = True
+            await _write(writer, answer, head_only=head_only, keeps=keeps)
+            seat.waits()
+            if not keeps or (self._stopping is not None and self._stopping.is_set()):
+                break
+            async with asyncio.timeout(KEPT_SECONDS):
+                first = await reader.read(1)
+        async with asyncio.timeout(HEAD_SECONDS):
+            writer.close()
+            await writer.wait_closed()
 
-        def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002 - the base class's name
-            """A scrape a second is no news."""
+    async def _answer(self, asked: _Asked) -> Answer | Stream:
+        if asked.method not in METHODS:
+            said = "Nothing here can be changed; ask with GET or HEAD.\n"
+            raise Refused(HTTPStatus.METHOD_NOT_ALLOWED, said, {"Allow": ", ".join(METHODS)})
+        if not self._access.accepts_host(asked.host):
+            said = "This name of the host is not accepted; add it to metrics.allowed_hosts.\n"
+            raise Refused(HTTPStatus.MISDIRECTED_REQUEST, said)
+        try:
+            admitted = self._access.admits(asked.path, asked.authorization)
+        except AccessError:
+            raise Refused(HTTPStatus.SERVICE_UNAVAILABLE, "The token's file cannot be read.\n") from None
+        if not admitted:
+            said = "This needs the token of metrics.authorization.\n"
+            raise Refused(HTTPStatus.UNAUTHORIZED, said, {"WWW-Authenticate": CHALLENGE})
+        route = self._routes.get(asked.path)
+        if route is None:
+            known = ", ".join(sorted(self._routes))
+            raise Refused(HTTPStatus.NOT_FOUND, f"There is nothing here; see {known}.\n")
+        return await asyncio.to_thread(route, Request(asked.query, asked.accept))
 
-    return Handler
+
+def _listening(address: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if address == "::":
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        listener.bind((address, port))
+        listener.listen(1024)
+        listener.setblocking(False)
+    except OSError:
+        listener.close()
+        raise
+    return listener
+
+
+class Refused(Exception):
+    """A request that gets no answer of a route; its connection ends with the refusal."""
+
+    def __init__(self, status: HTTPStatus, said: str, headers: Mapping[str, str] | None = None) -> None:
+        super().__init__(said)
+        self.answer = Answer(said.encode(), TEXT, status, headers or {})
+
+
+class _Seat:
+    """One connection, from its acceptance to its end."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._transport: asyncio.Transport | None = None
+        self._opening = False
+        self.task: asyncio.Task[None] | None = None
+        self.has_asked = False
+        self.waits()
+
+    def waits(self) -> None:
+        """Nothing is being answered from now on."""
+        self.answering = False
+        self._since = monotonic()
+
+    def rank(self) -> tuple[bool, bool, float]:
+        """Who leaves first: those who never asked, then those who may ask again, the longest first."""
+        return self.answering, self.has_asked, self._since
+
+    def leave(self) -> None:
+        """End it at once."""
+        if self.task is not None:
+            self.task.cancel()
+        self.close()
+
+    def close(self) -> None:
+        """Free the socket, whatever is left to be sent."""
+        if self._transport is not None:
+            self._transport.abort()
+        elif not self._opening:
+            self._connection.close()
+
+    async def open(self, access: Access) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        """Reader and writer, after the handshake of TLS."""
+        loop, encryption = asyncio.get_running_loop(), access.encryption()
+        reader = asyncio.StreamReader(limit=HEAD_BYTES, loop=loop)
+        protocol = asyncio.StreamReaderProtocol(reader, loop=loop)
+        limits = {} if encryption is None else {"ssl_handshake_timeout": HEAD_SECONDS, "ssl_shutdown_timeout": 1.0}
+        self._connection.setblocking(False)
+        self._opening = True  # from now on asyncio closes the socket, also where this is cancelled
+        transport, _ = await loop.connect_accepted_socket(lambda: protocol, self._connection, ssl=encryption, **limits)
+        transport.set_write_buffer_limits(high=0)
+        self._transport = transport
+        return reader, asyncio.StreamWriter(transport, protocol, reader, loop)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A request whose head and body were read."""
+
+    method: str
+    host: str
+    path: str
+    query: Mapping[str, str]
+    accept: str
+    authorization: str
+    keeps: bool
+
+
+async def _read_request(reader: asyncio.StreamReader, first: bytes) -> _Asked:
+    """The next request, whose first byte was read (RFC 9112). Raises Refused."""
+    try:
+        head = first + await reader.readuntil(b"\r\n\r\n")
+    except asyncio.LimitOverrunError:
+        raise Refused(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The headers are too long.\n") from None
+    line, *lines = head.decode("latin-1").lstrip("\r\n").removesuffix("\r\n\r\n").split("\r\n")
+    asked = line.split(" ")
+    if len(asked) != 3 or asked[2] not in ("HTTP/1.1", "HTTP/1.0") or not _TOKEN.fullmatch(asked[0]):
+        raise Refused(HTTPStatus.BAD_REQUEST, "This is not a request of HTTP/1.1.\n")
+    headers: dict[str, str] = {}
+    for text in lines:
+        name, colon, value = text.partition(":")
+        name = name.lower()
+        # One that is repeated, folded or has a blank before its colon is read in two ways by two servers in a row.
+        if not colon or not _TOKEN.fullmatch(name) or "\n" in value or (name in headers and name in _ONCE):
+            raise Refused(HTTPStatus.BAD_REQUEST, "A header cannot be read.\n")
+        headers[name] = value.strip(" \t")
+    await _read_body(reader, headers)
+    method, target, version = asked
+    try:
+        url = urlsplit(target)
+    except ValueError:
+        raise Refused(HTTPStatus.BAD_REQUEST, "The path cannot be read.\n") from None
+    if version == "HTTP/1.1" and "host" not in headers:
+        raise Refused(HTTPStatus.BAD_REQUEST, "The header Host is missing.\n")
+    connection = headers.get("connection", "").lower()
+    return _Asked(
+        method=method,
+        host=url.netloc or headers.get("host", "localhost"),
+        path=url.path,
+        query={name: values[0] for name, values in parse_qs(url.query).items()},
+        accept=headers.get("accept", ""),
+        authorization=headers.get("authorization", ""),
+        keeps="close" not in connection if version == "HTTP/1.1" else "keep-alive" in connection,
+    )
+
+
+_ONCE: Final = frozenset({"host", "content-length", "transfer-encoding", "authorization"})
+
+
+async def _read_body(reader: asyncio.StreamReader, headers: Mapping[str, str]) -> None:
+    """Read a body to its end, so that it cannot be taken for the next request."""
+    if "transfer-encoding" in headers:
+        raise Refused(HTTPStatus.LENGTH_REQUIRED, "A body in pieces is not read.\n")
+    length = headers.get("content-length", "0")
+    if not re.fullmatch(r"[0-9]{1,18}", length):
+        raise Refused(HTTPStatus.BAD_REQUEST, "The length of the body cannot be read.\n")
+    if int(length) > BODY_BYTES:
+        raise Refused(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"A body has at most {BODY_BYTES} bytes.\n")
+    await reader.readexactly(int(length))
+
+
+async def _write(writer: asyncio.StreamWriter, answer: Answer | Stream, *, head_only: bool, keeps: bool) -> None:
+    status = answer.status if isinstance(answer, Answer) else HTTPStatus.OK
+    headers = {"Content-Type": answer.content_type, **HEADERS}
+    if isinstance(answer, Stream):
+        headers |= {"Content-Security-Policy": CLOSED_POLICY, "Connection": "close"}
+        # For a proxy in between, which would hold back events to fill a buffer.
+        headers["X-Accel-Buffering"] = "no"
+    else:
+        policy = page_policy(answer.body) if answer.content_type == HTML else CLOSED_POLICY
+        headers |= {"Content-Length": str(len(answer.body)), "Content-Security-Policy": policy, **answer.headers}
+        headers |= {} if keeps else {"Connection": "close"}
+    head = f"HTTP/1.1 {status.value} {status.phrase}\r\n"
+    head += "".join(f"{name}: {value}\r\n" for name, value in headers.items()) + "\r\n"
+    async with asyncio.timeout(ANSWER_SECONDS):
+        writer.write(head.encode("latin-1"))
+        if isinstance(answer, Answer) and not head_only:
+            body = memoryview(answer.body)
+            for start in range(0, len(body), PIECE_BYTES):
+                writer.write(body[start : start + PIECE_BYTES])
+                await writer.drain()
+        await writer.drain()
+    if isinstance(answer, Stream):
+        async with contextlib.aclosing(answer.chunks) as chunks:
+            if not head_only:
+                async for chunk in chunks:
+                    async with asyncio.timeout(ANSWER_SECONDS):
+                        writer.write(chunk)
+                        await writer.drain()
+
+
+@lru_cache(maxsize=4)
+def page_policy(page: bytes) -> str:
+    """The content security policy of a page that is one file: its own scripts and styles run, and nothing else does."""
+    allowed = {}
+    for tag in ("script", "style"):
+        parts = re.findall(rb"<%b>(.*?)</%b>" % (tag.encode(), tag.encode()), page, re.DOTALL)
+        hashes = [f"'sha256-{b64encode(hashlib.sha256(part).digest()).decode()}'" for part in parts]
+        allowed[tag] = " ".join(hashes) or "'none'"
+    return (
+        f"default-src 'none'; script-src {allowed['script']}; style-src {allowed['style']}; img-src data:; "
+        "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+    )

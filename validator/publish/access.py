@@ -1,0 +1,152 @@
+"""Who may read what a sidecar serves: names of the host, the bearer token, and the certificate that the port shows."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import ipaddress
+import socket
+import ssl
+from hmac import compare_digest
+from pathlib import Path
+from typing import Final
+from urllib.parse import urlsplit
+
+from validator.config.model import TOKEN_LEAST, Authorization, Metrics, TlsServer
+from validator.publish.kept import Say
+
+OPEN_PATHS: Final = frozenset({"/healthz", "/readyz"})
+"""Served without a token: a kubelet or supervisor probes them and holds no secret, and they say nothing but whether the
+process lives and when it committed a batch."""
+CHALLENGE: Final = 'Bearer realm="streamproof", Basic realm="streamproof", charset="UTF-8"'
+"""A browser asks a person for the second: any user name, and the token as the password."""
+
+
+class AccessError(Exception):
+    """A file of `metrics` cannot be used as it is."""
+
+    exit_status = 2
+
+
+class Access:
+    """The rules of one port, as the configuration has them."""
+
+    def __init__(self, metrics: Metrics, say: Say) -> None:
+        """Raises AccessError for a file that cannot be used. ``say`` is told of one that cannot be read anew."""
+        self._allowed = tuple(name.lower() for name in metrics.allowed_hosts)
+        self._authorization = metrics.authorization
+        self._token()
+        self._certificate = None if metrics.tls_server_config is None else Certificate(metrics.tls_server_config, say)
+
+    def encryption(self) -> ssl.SSLContext | None:
+        """What a new connection begins with; None for plain HTTP."""
+        return None if self._certificate is None else self._certificate.context()
+
+    def accepts_host(self, authority: str) -> bool:
+        """Whether a browser that sends `Host: authority` was led here by somebody who may use that name.
+
+        An address is accepted, and a page of another site cannot have one in its own URL: DNS rebinding needs a name.
+        """
+        try:
+            host = urlsplit(f"//{authority}").hostname or ""
+        except ValueError:
+            return False
+        if host == "localhost" or host == socket.gethostname().lower() or _is_address(host):
+            return True
+        return any(_fits(host, allowed) for allowed in self._allowed)
+
+    def admits(self, path: str, authorization: str) -> bool:
+        """Whether a request for ``path`` with the header `Authorization` may be answered. Raises AccessError."""
+        if path in OPEN_PATHS:
+            return True
+        token = self._token()
+        return token is None or compare_digest(_presented(authorization), token.encode())
+
+    def _token(self) -> str | None:
+        # Read for each request: a token that was changed holds at once, as in Prometheus.
+        return None if self._authorization is None else token_of(self._authorization)
+
+
+class Certificate:
+    """The certificate and key of the port, read anew when one of the files changes."""
+
+    def __init__(self, files: TlsServer, say: Say) -> None:
+        self._files = files
+        self._say = say
+        self._seen = self._changed()
+        self._context = self._read()
+
+    def context(self) -> ssl.SSLContext:
+        """What a new connection begins with: files that cannot be used leave the ones that were read before."""
+        try:
+            seen = self._changed()
+            if seen != self._seen:
+                self._seen = seen
+                self._context = self._read()
+        except AccessError as error:
+            self._say(f"{error} The certificate that was read before stays in use.")
+        return self._context
+
+    def _changed(self) -> tuple[int, ...]:
+        try:
+            states = [path.stat() for path in (self._files.cert_file, self._files.key_file)]
+        except OSError:
+            return ()  # reading it says why
+        return tuple(part for state in states for part in (state.st_mtime_ns, state.st_size, state.st_ino))
+
+    def _read(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            # An encrypted key must not ask on a terminal.
+            context.load_cert_chain(self._files.cert_file, self._files.key_file, password="")
+        except OSError as error:  # of which SSLError is one
+            which = f"{self._files.cert_file} and {self._files.key_file}"
+            reason = error.strerror or type(error).__name__
+            raise AccessError(
+                f"metrics.tls_server_config: {which} cannot be used ({reason}); name a PEM certificate chain and its "
+                "unencrypted key."
+            ) from None
+        return context
+
+
+def token_of(authorization: Authorization) -> str:
+    """The token that readers must present. Raises AccessError."""
+    if authorization.credentials is not None:
+        return authorization.credentials.get_secret_value()
+    path = authorization.credentials_file
+    assert path is not None
+    try:
+        token = Path(path).read_text(encoding="ascii").strip()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or "it is no ASCII text"
+        raise AccessError(f"metrics.authorization.credentials_file: {path} cannot be read ({reason}).") from None
+    if len(token) < TOKEN_LEAST:
+        said = f"{path} holds no token of at least {TOKEN_LEAST} characters"
+        raise AccessError(f"metrics.authorization.credentials_file: {said}; write one, as of `openssl rand -hex 32`.")
+    return token
+
+
+def _presented(authorization: str) -> bytes:
+    """The token of a header `Authorization`, of either scheme; empty for anything else."""
+    scheme, _, given = authorization.strip().partition(" ")
+    if scheme.lower() == "bearer":
+        return given.strip().encode("utf-8", "surrogateescape")
+    if scheme.lower() == "basic":
+        try:
+            return base64.b64decode(given, validate=True).partition(b":")[2]
+        except (binascii.Error, ValueError):
+            return b""
+    return b""
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _fits(host: str, allowed: str) -> bool:
+    return allowed in ("*", host) or (allowed.startswith("*.") and host.endswith(allowed[1:]))
