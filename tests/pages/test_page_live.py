@@ -33,7 +33,7 @@ def test_it_says_what_broke_since_when_and_what_to_do(page: Browser, served: Ser
     said = page.text("#findings")
     assert f"{LOST} events were lost" in said
     assert f"{REPEATED} duplicates: events were counted more than once" in said
-    assert f"All after {FAULT} struck taskmanager-1" in said
+    assert f"All after fault {FAULT} on taskmanager-1" in said
     assert "Compare the engine's restarts" in said
     assert f"streamproof explain {served.state} --id" in said
     assert f"streamproof ack {served.state} " in said
