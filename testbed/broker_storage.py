@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from testbed.processes import OwnedProcess
-from validator.stream.jars import default_cache
+from validator.stream.jars import user_cache
 
 JARS_LOCK: Final = Path(__file__).with_name("jars.lock")
 _TOOL_SECONDS_MAX: Final = 60.0
@@ -50,7 +50,7 @@ def _bootstrap_records(java: Path, jars: list[Path]) -> Path:
     They depend on the version of Kafka alone, so the tool (a second of Java) runs once for a lock file, not for every
     broker. Without these records a cluster falls back to the transaction protocol of Kafka 3.
     """
-    kept = default_cache().parent / "kafka" / hashlib.sha256(JARS_LOCK.read_bytes()).hexdigest()[:16]
+    kept = user_cache() / "kafka" / hashlib.sha256(JARS_LOCK.read_bytes()).hexdigest()[:16]
     records = kept / "bootstrap.checkpoint"
     if not records.exists():
         kept.mkdir(parents=True, exist_ok=True)

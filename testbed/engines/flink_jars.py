@@ -14,7 +14,7 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
-from validator.stream.jars import JarDownloadError, default_cache
+from validator.stream.jars import JarDownloadError, user_cache
 
 WHEEL_LOCK: Final = Path(__file__).with_name("flink-wheel.lock")
 _FETCH_SECONDS_MAX: Final = 900
@@ -23,7 +23,7 @@ _NEEDED: Final = ("flink-dist-", "log4j-api-", "log4j-core-", "log4j-slf4j-impl-
 
 def flink_jars(*, cache: Path | None = None) -> list[Path]:
     """The jars of Flink's cluster, fetched where they are missing. Raises JarDownloadError."""
-    cache = default_cache().parent / "engines" if cache is None else cache
+    cache = user_cache() / "engines" if cache is None else cache
     folder = cache / f"flink-{hashlib.sha256(WHEEL_LOCK.read_bytes()).hexdigest()[:16]}"
     if not folder.exists():
         cache.mkdir(parents=True, exist_ok=True)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from validator.stream.jars import PrerequisiteError, default_cache, find_java
+from validator.stream.jars import PrerequisiteError, find_java, user_cache
 
 JAVA_RELEASE: Final = 17
 """The oldest Java that the project runs on."""
@@ -71,7 +71,7 @@ def agent_jar(source: Path, main: str, *, cache: Path | None = None) -> Path:
 
 
 def _compiled(source: Path, jars: Sequence[Path], *, named_by: bytes, cache: Path | None, manifest: str = "") -> Path:
-    cache = default_cache().parent / "engines" if cache is None else cache
+    cache = user_cache() / "engines" if cache is None else cache
     jar = cache / f"{source.stem}-{hashlib.sha256(named_by).hexdigest()[:16]}.jar"
     if jar.exists():
         return jar

@@ -23,7 +23,7 @@ import yaml
 
 from testbed.ports import free_port
 from testbed.processes import OwnedProcess
-from validator.stream.jars import default_cache
+from validator.stream.jars import user_cache
 
 DOWNLOAD_SECONDS = 90
 WAIT_SECONDS_MAX = 40.0
@@ -48,7 +48,7 @@ def alertmanager() -> list[str | Path]:
     """The command that starts an Alertmanager, without its options; skips as :func:`tool` does."""
     program = tool(ALERTMANAGER, ALERTMANAGER)
     share = program.parents[1] / "share"
-    if not program.is_relative_to(default_cache().parent):
+    if not program.is_relative_to(user_cache()):
         return [program]
     # Debian's looks for templates in /usr/share alone: it gets one of its own, in a mount namespace that ends with it.
     as_root = [] if os.geteuid() == 0 else ["--map-root-user"]
@@ -60,7 +60,7 @@ def alertmanager() -> list[str | Path]:
 
 @cache
 def _unpacked(name: str, package: str) -> tuple[Path | None, str]:
-    target = default_cache().parent / package
+    target = user_cache() / package
     if (target / "usr" / "bin" / name).exists():
         return target, ""
     if shutil.which("apt-get") is None or shutil.which("dpkg-deb") is None:

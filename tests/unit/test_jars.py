@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import subprocess
@@ -17,12 +18,14 @@ from validator.stream import jars
 from validator.stream.jars import (
     JarChecksumError,
     JarDownloadError,
+    JarError,
     JarLockError,
     JavaNotFoundError,
     default_cache,
     find_java,
     read_lock,
     resolve,
+    user_cache,
 )
 
 ROOT = Path(__file__).parents[2]
@@ -137,23 +140,39 @@ def test_a_jar_that_cannot_be_had_is_named_with_ivys_words(world: World) -> None
     assert world.cached_jars() == []
 
 
-def test_a_damaged_jar_is_fetched_again(world: World) -> None:
+def test_a_jar_that_was_changed_is_fetched_again(world: World) -> None:
     world.publish(a=b"aa")
     world.lock_to(a=b"aa")
     [path] = resolve(world.lock, cache=world.cache)
+    state = path.stat()
     path.write_bytes(b"ab")
-    os.utime(path, ns=(1, 1))
-    assert world.resolve() == [b"aa"]
+    os.utime(path, ns=(state.st_atime_ns, state.st_mtime_ns))
+    assert world.resolve() == [b"aa"], "also one of the same size and time"
     assert world.fetches() == 2
 
 
-def test_a_jar_that_was_touched_or_copied_in_is_hashed_and_not_fetched(world: World) -> None:
+def test_a_folder_that_cannot_be_written_serves_the_locked_jars_and_no_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.publish(a=b"aa")
+    world.lock_to(a=b"aa")
+    [path] = resolve(world.lock, cache=world.cache)
+
+    def refused(*_: object, **__: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS))
+
+    monkeypatch.setattr(jars.tempfile, "TemporaryDirectory", refused)
+    assert world.resolve() == [b"aa"]
+    path.write_bytes(b"ab")
+    with pytest.raises(JarError, match=r"a-1\.0\.jar is missing or is not the jar of the lock file, .*Read-only"):
+        world.resolve()
+
+
+def test_a_jar_that_was_copied_in_is_not_fetched(world: World) -> None:
     world.lock_to(a=b"aa")
     by_hand = world.cache / "org.a" / "a-1.0.jar"
     by_hand.parent.mkdir(parents=True)
     by_hand.write_bytes(b"aa")
-    assert world.resolve() == [b"aa"]
-    os.utime(by_hand)
     assert world.resolve() == [b"aa"]
     assert world.fetches() == 0
 
@@ -260,10 +279,14 @@ def test_a_java_that_cannot_start_in_a_deleted_folder_is_not_to_be_installed(
 
 def test_the_cache_is_the_users(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/home/ann")
+    monkeypatch.delenv("STREAMPROOF_JARS", raising=False)
     monkeypatch.setenv("XDG_CACHE_HOME", "relative/is/ignored")
     assert default_cache() == Path("/home/ann/.cache/streamproof/jars")
     monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
     assert default_cache() == Path("/caches/streamproof/jars")
+    monkeypatch.setenv("STREAMPROOF_JARS", "/opt/streamproof/jars")
+    assert default_cache() == Path("/opt/streamproof/jars")
+    assert user_cache() == Path("/caches/streamproof"), "what is made at run time goes to a folder that can be written"
 
 
 def test_without_pyspark_the_error_says_what_to_run(world: World, monkeypatch: pytest.MonkeyPatch) -> None:

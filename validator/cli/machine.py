@@ -20,15 +20,15 @@ FILES_MIN: Final = 4096
 """Open files: Spark's shuffle and Delta's log listings each hold some, next to Kafka's sockets."""
 MEMORY_MIN_BYTES: Final = 4 << 30
 DISK_MIN_BYTES: Final = 1 << 30
-LOCKED: Final = {"pyspark": "spark-sql-kafka-0-10_2.13", "delta-spark": "delta-storage"}
-"""Python package -> the locked jar whose version it must equal."""
+SPARKS_JAR: Final = "spark-sql-kafka-0-10_2.13"
+"""The locked jar whose version PySpark must equal."""
 
 
 def check() -> Iterator[Finding]:
     """Each check of the machine in turn."""
     yield _python()
     yield _java()
-    yield from _packages()
+    yield _pyspark()
     yield _jars()
     yield _open_files()
     yield _memory()
@@ -50,19 +50,15 @@ def _java() -> Finding:
     return ok("java", f"Java {found.version}, {found.executable}")
 
 
-def _packages() -> Iterator[Finding]:
-    locked = {jar.artifact: jar.version for jar in jars.read_lock(jars.SIDECAR_LOCK)}
-    for package, artifact in LOCKED.items():
-        wanted = locked.get(artifact)
-        try:
-            have = metadata.version(package)
-        except metadata.PackageNotFoundError:
-            yield problem(package, "it is not installed", f"install {package}=={wanted}")
-            continue
-        if wanted is not None and have != wanted:
-            yield problem(package, f"{have} does not fit the jars", f"install {package}=={wanted}")
-        else:
-            yield ok(package, have)
+def _pyspark() -> Finding:
+    [wanted] = [jar.version for jar in jars.read_lock(jars.SIDECAR_LOCK) if jar.artifact == SPARKS_JAR]
+    try:
+        have = metadata.version("pyspark")
+    except metadata.PackageNotFoundError:
+        return problem("pyspark", "it is not installed", f"install pyspark=={wanted}")
+    if have != wanted:
+        return problem("pyspark", f"{have} does not fit the jars", f"install pyspark=={wanted}")
+    return ok("pyspark", have)
 
 
 def _jars() -> Finding:

@@ -149,11 +149,17 @@ def _on_path(name: str) -> Path | None:
 
 
 def default_cache() -> Path:
-    """The user's cache folder for jars: ``$XDG_CACHE_HOME/streamproof/jars``, else ``~/.cache/streamproof/jars``."""
+    """The folder of the jars: ``$STREAMPROOF_JARS`` (the image's), else ``jars`` in :func:`user_cache`."""
+    named = os.environ.get("STREAMPROOF_JARS")
+    return Path(named) if named else user_cache() / "jars"
+
+
+def user_cache() -> Path:
+    """The user's cache folder of streamproof: ``$XDG_CACHE_HOME/streamproof``, else ``~/.cache/streamproof``."""
     base = os.environ.get("XDG_CACHE_HOME", "")
     # The XDG specification says that a relative path is to be ignored.
     root = Path(base) if Path(base).is_absolute() else Path.home() / ".cache"
-    return root / "streamproof" / "jars"
+    return root / "streamproof"
 
 
 def read_lock(lock: Path) -> tuple[LockedJar, ...]:
@@ -176,8 +182,8 @@ def read_lock(lock: Path) -> tuple[LockedJar, ...]:
 def resolve(lock: Path, *, cache: Path | None = None) -> list[Path]:
     """Paths of the jars of ``lock``, in its order, each checked against its sha256; missing ones are fetched.
 
-    A jar is hashed when it arrives and again whenever its size or time of change differ from those recorded then,
-    so that a start with a full cache reads no jar (about 1 ms). ``cache`` defaults to :func:`default_cache`.
+    Each start hashes each jar, so that a cache which someone changed is found (25 MB: some 20 ms). A full cache may be
+    read-only. ``cache`` defaults to :func:`default_cache`.
 
     Raises a :class:`JarError`, or :class:`JavaNotFoundError` where something has to be fetched without a Java.
     """
@@ -190,23 +196,23 @@ def resolve(lock: Path, *, cache: Path | None = None) -> list[Path]:
 
 
 def _is_cached(jar: LockedJar, cache: Path) -> bool:
-    path = cache / jar.relative_path
     try:
-        state = _file_state(path)
+        return _sha256(cache / jar.relative_path) == jar.sha256
     except FileNotFoundError:
         return False
-    if _read_if_there(_record_path(path)) == f"{jar.sha256} {state}":
-        return True
-    if _sha256(path) != jar.sha256:
-        return False  # damaged, or of another lock: the fetched one takes its place
-    _record(path, jar.sha256)
-    return True
 
 
 def _fetch(missing: list[LockedJar], cache: Path) -> None:
-    cache.mkdir(parents=True, exist_ok=True)
-    _remove_abandoned(cache)
-    with tempfile.TemporaryDirectory(prefix=_FETCH_PREFIX, dir=cache) as name:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        _remove_abandoned(cache)
+        work = tempfile.TemporaryDirectory(prefix=_FETCH_PREFIX, dir=cache)
+    except OSError as error:
+        raise JarError(
+            f"{cache / missing[0].relative_path} is missing or is not the jar of the lock file, and the folder cannot "
+            f"be written ({error.strerror}): install streamproof or its image again."
+        ) from error
+    with work as name:
         folder = Path(name)
         said = _run_ivy(missing, folder)
         for jar in missing:
@@ -223,7 +229,7 @@ def _fetch(missing: list[LockedJar], cache: Path) -> None:
                     "it was not kept: a mirror on the way serves another file."
                 )
         for jar in missing:
-            _place(folder / "out" / jar.relative_path, cache / jar.relative_path, jar.sha256)
+            _place(folder / "out" / jar.relative_path, cache / jar.relative_path)
 
 
 _FETCH_PREFIX = ".fetch-"
@@ -279,35 +285,12 @@ def ivy_jar() -> Path:
     return found[-1]
 
 
-def _place(arrived: Path, path: Path, sha256: str) -> None:
+def _place(arrived: Path, path: Path) -> None:
     # fsync before rename: a crash leaves either no jar or the whole one. Two processes at once place equal bytes.
     with arrived.open("rb") as stream:
         os.fsync(stream.fileno())
     path.parent.mkdir(parents=True, exist_ok=True)
     arrived.replace(path)
-    _record(path, sha256)
-
-
-def _record(path: Path, sha256: str) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    temporary.write_text(f"{sha256} {_file_state(path)}", encoding="utf-8")
-    temporary.replace(_record_path(path))
-
-
-def _record_path(path: Path) -> Path:
-    return path.with_name(path.name + ".checked")
-
-
-def _file_state(path: Path) -> str:
-    state = path.stat()
-    return f"{state.st_size} {state.st_mtime_ns} {state.st_ino}"
-
-
-def _read_if_there(path: Path) -> str | None:
-    try:
-        return path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return None
 
 
 def _sha256(path: Path) -> str:

@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 from validator.config.options import secret_property
 from validator.state.folder import open_new
 from validator.stream import python_daemon, shipping
-from validator.stream.jars import default_cache
+from validator.stream.jars import user_cache
 
 TUNED: Final[dict[str, str]] = {
     "spark.sql.adaptive.enabled": "false",
@@ -140,7 +140,7 @@ def start(
 
 def _ship(settings: dict[str, str]) -> None:
     """Have Spark send to its executors what the workers import there."""
-    archive = f"{shipping.environment(default_cache().parent)}#{shipping.FOLDER}"
+    archive = f"{shipping.environment(user_cache())}#{shipping.FOLDER}"
     for name, value, separator in (
         ("spark.archives", archive, ","),
         ("spark.executorEnv.PYTHONPATH", f"./{shipping.FOLDER}", ":"),
