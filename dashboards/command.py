@@ -8,15 +8,16 @@ import re
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from dashboards import live, site
-from dashboards.fault_annotations import push_faults
-from dashboards.grafana import Credentials, Grafana, GrafanaRefusal
-from dashboards.push import push
+from dashboards import site
 from dashboards.settings import Settings
 from validator.model.terminal import plain
 
+if TYPE_CHECKING:
+    from dashboards.grafana import Credentials, Grafana
+
+# What speaks HTTP is imported by the action that needs it: `build` does without the extra `grafana`.
 PASS: Final = 0
 FAIL: Final = 1
 
@@ -30,12 +31,16 @@ def run(given: argparse.Namespace) -> int:
         return _build(Path(given.out), settings)
     if given.action == "check":
         return _check(given.prometheus, settings)
+    from dashboards.grafana import Grafana
+
     grafana = Grafana(given.grafana, credentials(os.environ))
     return _push(grafana, settings, given)
 
 
 def credentials(environment: Mapping[str, str]) -> Credentials:
     """From the environment, since arguments can be read by others. Raises GrafanaRefusal."""
+    from dashboards.grafana import GrafanaRefusal
+
     token = environment.get("GRAFANA_TOKEN", "").strip()
     user, password = environment.get("GRAFANA_USER", ""), environment.get("GRAFANA_PASSWORD", "")
     if token:
@@ -57,6 +62,8 @@ def _build(folder: Path, settings: Settings) -> int:
 
 
 def _check(url: str, settings: Settings) -> int:
+    from dashboards import live
+
     answers = list(live.check(url, settings))
     wrong = [answer for answer in answers if answer.problem]
     for answer in wrong:
@@ -74,6 +81,9 @@ def _check(url: str, settings: Settings) -> int:
 
 
 def _push(grafana: Grafana, settings: Settings, given: argparse.Namespace) -> int:
+    from dashboards.fault_annotations import push_faults
+    from dashboards.push import push
+
     steps = push(grafana, settings, given.datasource, dry=given.dry_run)
     notes: dict[str, None] = {}
     for step in chain(steps, *(push_faults(grafana, source, dry=given.dry_run) for source in given.faults)):

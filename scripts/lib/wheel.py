@@ -80,7 +80,7 @@ def built(tree: Path, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as fresh:
         command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", fresh]
-        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(max(_CLASSIC, _committed())), "PIP_NO_INPUT": "1"}
+        environment = {**os.environ, "SOURCE_DATE_EPOCH": str(committed()), "PIP_NO_INPUT": "1"}
         subprocess.run([*command, str(tree)], check=True, env=environment, stdin=subprocess.DEVNULL)
         [wheel] = Path(fresh).glob("*.whl")
         return Path(shutil.copy(wheel, folder / wheel.name))
@@ -159,11 +159,13 @@ include = ["{NAME}*", "{OUTSIDE}*"]
 """
 
 
-def _committed() -> int:
-    """When the newest commit was made; seconds since the epoch, 0 outside of a repository."""
+def committed() -> int:
+    """When the newest commit was made, in seconds since the epoch: SOURCE_DATE_EPOCH outside of a repository, or 0."""
+    if given := os.environ.get("SOURCE_DATE_EPOCH"):
+        return max(_CLASSIC, int(given))
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]
     done = subprocess.run(command, check=False, capture_output=True, text=True)
-    return int(done.stdout) if done.returncode == 0 and done.stdout.strip() else 0
+    return max(_CLASSIC, int(done.stdout) if done.returncode == 0 and done.stdout.strip() else 0)
 
 
 _INIT: Final = '''"""Whether a stream processing pipeline keeps its guarantee, proven from its Kafka topics."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import subprocess
 import sys
 import zipfile
@@ -91,6 +90,10 @@ def test_its_command_works(installed: Path) -> None:
         assert "usage: streamproof" in done.stdout
 
 
-def test_the_same_commit_gives_the_same_bytes(wheel: Path, tmp_path: Path) -> None:
-    again = built(tmp_path / "dist")
-    assert hashlib.sha256(again.read_bytes()).digest() == hashlib.sha256(wheel.read_bytes()).digest()
+def test_a_command_that_lacks_an_extra_names_it(installed: Path, tmp_path: Path) -> None:
+    without = "import sys; sys.modules['requests'] = sys.modules['grafana_api'] = None; "
+    main = "from streamproof.validator.cli.main import main; sys.exit(main(sys.argv[1:]))"
+    done = run(installed, "-c", without + main, "dashboards", "check", "--prometheus", "http://127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "pip install 'streamproof[grafana]'" in done.stderr
+    assert run(installed, "-c", without + main, "dashboards", "build", "--out", str(tmp_path)).returncode == 0

@@ -26,6 +26,9 @@ OF_ERROR: Final = {
 }
 """Errors of others that mean "bad usage or configuration"; by name, since importing them would start Spark."""
 
+EXTRA_OF: Final = {"grafana_api": "grafana", "requests": "grafana"}
+"""A package that the base installation lacks -> the extra that brings it (pyproject.toml)."""
+
 OWN_PACKAGES: Final = ("validator.", "generator.", "testbed.", "faults.", "dashboards.")
 
 
@@ -37,6 +40,8 @@ class UsageError(Exception):
 
 def status_of(error: BaseException) -> int:
     """The exit status that ``error`` ends the command with."""
+    if _extra_of(error) is not None:
+        return USAGE
     own = getattr(error, "exit_status", None)
     if isinstance(own, int):
         return own
@@ -46,6 +51,8 @@ def status_of(error: BaseException) -> int:
 def sentence_of(error: BaseException) -> str:
     """What ``error`` says, as lines for people; a stranger is named by its type and points to --debug."""
     text = str(error).strip()
+    if (extra := _extra_of(error)) is not None:
+        return f"this command needs more than the base installation: pip install 'streamproof[{extra}]'."
     if isinstance(error, OSError) and error.strerror and not isinstance(error, UsageError):
         place = f"{error.filename}: " if error.filename else ""
         return f"{place}{error.strerror}; mend that and try again."
@@ -53,3 +60,9 @@ def sentence_of(error: BaseException) -> str:
         return text
     said = " ".join(text.split()) or "no reason was given"
     return f"{type(error).__name__}: {said}; run with --debug for the traceback, and report it if it looks like ours."
+
+
+def _extra_of(error: BaseException) -> str | None:
+    """The extra that a command lacks, if it is that."""
+    lacks = error.name if isinstance(error, ModuleNotFoundError) else None
+    return EXTRA_OF.get(lacks.partition(".")[0]) if lacks else None
