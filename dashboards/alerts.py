@@ -42,7 +42,7 @@ def recordings() -> tuple[Recording, ...]:
         for over in ("5m", "30m", "1h", "6h")
     )
     meaning = (
-        "Confirmed violations that nobody acknowledged and no fault's plan expects, of the classes that break the"
+        "Confirmed violations that are not acknowledged and that no fault's plan expects, of the classes that break the"
         " declared guarantee."
     )
     return (Recording(OPEN, breaking(), meaning), *ratios)
@@ -101,8 +101,8 @@ def _burn(
         f"{{{{ .Labels.pipeline }}}} burns its error budget more than {rate:g} times too fast over {long}",
         f"Pipeline {{{{ .Labels.pipeline }}}} broke the guarantee that it declares on"
         f" {{{{ .Value | humanizePercentage }}}} of its contributions over {long}, and still does over {short}: more"
-        f" than {rate:g} times what its objective of {settings.objective_ratio:.12g} allows. Of which class, what"
-        " plans of faults expect included:"
+        f" than {rate:g} times what its objective of {settings.objective_ratio:.12g} allows. By class, including what"
+        " plans of faults expect:"
         f" sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         waits=waits,
         keeps=keeps,
@@ -120,12 +120,11 @@ def _pipeline() -> tuple[Alert, ...]:
             f"sum by (pipeline) ({overdue}) > 0\nand\n"
             f"sum by (pipeline) (deriv({select('outstanding_events', {'state': 'overdue'}, '2m')})) > 0\n"
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
-            "{{ .Labels.pipeline }} answers late, and ever later",
-            "Pipeline {{ .Labels.pipeline }} owes"
-            f" {by_number('an answer', 'answers')} for {{{{ .Value | humanize }}}}"
-            f" {by_number('contribution', 'contributions')} of class overdue, and the number has just grown."
-            " Overdue becomes missing when timing.missing_after has passed, unless a record that could not be read may"
-            " have made the event late, or answers are gone.",
+            "{{ .Labels.pipeline }} has a growing number of late results",
+            "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
+            f" {by_number('contribution', 'contributions')} of class overdue, and the number is growing."
+            " They become missing when timing.missing_after has passed, unless an unreadable record may have made the"
+            " event late, or output expired.",
             # Before missing_after (120 s unless set) has passed too: later it would warn of nothing.
             waits="30s",
             keeps="10m",
@@ -136,8 +135,7 @@ def _pipeline() -> tuple[Alert, ...]:
             f"sum by (pipeline) ({select('unconsumed_overdue_events')}) > 0\n"
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "the engine of {{ .Labels.pipeline }} is down or behind",
-            "Pipeline {{ .Labels.pipeline }} owes"
-            f" {by_number('an answer', 'answers')} for {{{{ .Value | humanize }}}}"
+            "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
             f" {by_number('contribution', 'contributions')} of class unconsumed for longer than timing.missing_after:"
             " the engine's consumer group has not read the input that far. No loss is proven, and at-least-once and"
             " exactly-once cannot be judged.",
@@ -149,9 +147,9 @@ def _pipeline() -> tuple[Alert, ...]:
             "warning",
             f"max by (pipeline, guarantee) ({unknown}) == 1\nand on (pipeline, guarantee)\n"
             f"{select('guarantee_declared')} == 1",
-            "{{ .Labels.pipeline }} cannot be judged: {{ .Labels.guarantee }} is unknown",
-            "The verdict on {{ .Labels.guarantee }} of pipeline {{ .Labels.pipeline }} has been unknown: the validator"
-            " cannot say whether a violation of any class went unseen; the reasons are in its report.",
+            "{{ .Labels.pipeline }} has no verdict: {{ .Labels.guarantee }} is unknown",
+            "The verdict on {{ .Labels.guarantee }} of pipeline {{ .Labels.pipeline }} is unknown: the sidecar cannot"
+            " exclude unseen violations of any class. Its report has the reasons.",
             waits="30m",
             keeps="10m",
         ),
@@ -160,18 +158,17 @@ def _pipeline() -> tuple[Alert, ...]:
 
 
 def _not_healed() -> tuple[Alert, ...]:
-    """While classes of violations are muted, what breaks pages nobody: that pages somebody, beside the plain alert.
-
-    The plain one does not look at mutes, for each that begins or ends would make it wait anew.
+    """While classes of violations are muted, violations do not page. The first alert pages for that; the second does
+    not look at mutes, because each one that begins or ends would restart its waiting time.
     """
     active = f"max by (pipeline, fault, kind, target) (last_over_time({select('fault_active', over=GAP)})) == 1"
     mutes = f"max by (pipeline) (last_over_time({select('fault_expects', over=GAP)})) == 1"
     summary = (
         "fault {{ .Labels.fault }} on {{ .Labels.pipeline }} is not healed ({{ .Labels.kind }} on {{ .Labels.target }})"
     )
-    told = (
+    injected = (
         "Fault {{ .Labels.fault }} ({{ .Labels.kind }} on {{ .Labels.target }}) of pipeline {{ .Labels.pipeline }}"
-        " was injected, and no healing was told on the faults topic"
+        " was injected, and the faults topic has no record of its healing"
     )
     return (
         Alert(
@@ -179,8 +176,8 @@ def _not_healed() -> tuple[Alert, ...]:
             "critical",
             f"{active}\nand on (pipeline)\n{mutes}",
             f"{summary}, and mutes alerts",
-            f"{told}; meanwhile plans of faults on this pipeline mute the classes that streamproof_fault_expects names:"
-            " violations of these alert nobody, after an injection that is never healed for about"
+            f"{injected}. Meanwhile plans of faults on this pipeline mute the classes that streamproof_fault_expects"
+            " names: their violations do not alert. If the fault is never healed, the mute ends after about"
             f" {UNHEALED_US // (60 * MINUTE_US)} hours.",
             waits="30m",
             labels={"effect": "mute"},
@@ -190,7 +187,7 @@ def _not_healed() -> tuple[Alert, ...]:
             "warning",
             active,
             summary,
-            f"{told}: violations of every class are still blamed on it.",
+            f"{injected}: violations of every class are still attributed to it.",
             waits="30m",
         ),
     )
@@ -205,9 +202,9 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
             "StreamproofSidecarSilent",
             "critical",
             f"({' or '.join(expected)})\nunless\nmax by (pipeline) ({alive})",
-            "nothing watches {{ .Labels.pipeline }}",
-            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics, though it was seen within the last day"
-            " or is expected by name: a violation of any class would go unseen.",
+            "{{ .Labels.pipeline }} is not monitored",
+            "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics, but had some within the last day or is"
+            " expected by name: no violation of any class would be found.",
             waits="5m",
             labels={"scope": "pipeline"},
         ),
@@ -215,8 +212,8 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
             "StreamproofSidecarSilent",
             "critical",
             f"absent({alive})",
-            "no sidecar at all is seen",
-            "No streamproof sidecar of any pipeline serves metrics: a violation of any class would go unseen.",
+            "no sidecar serves metrics",
+            "No streamproof sidecar of any pipeline serves metrics: no violation of any class would be found.",
             waits="10m",
             labels={"scope": "fleet"},
         ),
@@ -240,27 +237,27 @@ def _sidecar() -> tuple[Alert, ...]:
             f"{starts} > {STARTS_MOST}",
             "the sidecar of {{ .Labels.pipeline }} keeps restarting",
             f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} was started {{{{ .Value | humanize }}}} times"
-            f" within {STARTS_WITHIN}: between two starts nothing is judged, and a violation of any class is found late"
-            " or never.",
+            f" within {STARTS_WITHIN}. Between two starts no event is judged, and violations of any class are found"
+            " late or never.",
             waits="0s",
         ),
         Alert(
             "StreamproofSidecarTwice",
             "warning",
             f"count by (pipeline) ({select('build_info')}) > 1",
-            "several sidecars call their pipeline {{ .Labels.pipeline }}",
-            "{{ .Value | humanize }} sidecars call their pipeline {{ .Labels.pipeline }}, or one is scraped more than"
-            " once: alerts and dashboards take them for one, so that nobody is told when one of them falls silent or"
-            " stands still, and violations of every class are counted together.",
+            "several sidecars use the pipeline name {{ .Labels.pipeline }}",
+            "{{ .Value | humanize }} sidecars use the pipeline name {{ .Labels.pipeline }}, or one is scraped more than"
+            " once. Alerts and dashboards cannot distinguish them: no alert fires when one of them falls silent or"
+            " stalls, and violations of every class are added up.",
             waits="10m",  # a sidecar that replaces another is seen beside it for a minute or so
         ),
         Alert(
             "StreamproofSidecarStalled",
             "critical",
             f"time() - max by (pipeline) (last_over_time({batch})) > {STALLED_SECONDS}",
-            "the sidecar of {{ .Labels.pipeline }} stands still",
+            "the sidecar of {{ .Labels.pipeline }} has stalled",
             "The sidecar of pipeline {{ .Labels.pipeline }} serves metrics and has committed no batch for"
-            " {{ .Value | humanizeDuration }}: its verdicts are old, and a violation of any class goes unseen.",
+            " {{ .Value | humanizeDuration }}: its verdicts are stale, and no violation of any class is found.",
             waits="2m",
         ),
         Alert(
@@ -268,9 +265,9 @@ def _sidecar() -> tuple[Alert, ...]:
             "warning",
             f"max by (pipeline, topic) ({lag}) > {BEHIND_SECONDS}",
             "the sidecar of {{ .Labels.pipeline }} is behind on {{ .Labels.topic }}",
-            "The sidecar of pipeline {{ .Labels.pipeline }} has read topic {{ .Labels.topic }} through to an instant"
-            f" {{{{ .Value | humanizeDuration }}}} ago, more than {BEHIND_SECONDS // 60}m: a violation of any class is"
-            " found that much later.",
+            "The sidecar of pipeline {{ .Labels.pipeline }} is {{ .Value | humanizeDuration }} behind on topic"
+            f" {{{{ .Labels.topic }}}}, more than {BEHIND_SECONDS // 60}m: violations of any class are found that much"
+            " later.",
             waits="5m",
             keeps="5m",
         ),
@@ -280,7 +277,7 @@ def _sidecar() -> tuple[Alert, ...]:
             f"count by (pipeline, topic) ({recent_lag} != {recent_lag})",
             "the sidecar of {{ .Labels.pipeline }} cannot read {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has never read topic {{ .Labels.topic }} through to its"
-            " end: no absence can be proven, so no violation of class missing is ever told.",
+            " end. Until then no violation of class missing can be proven.",
             waits="10m",
             labels={"cause": "unread_topic"},
         ),
@@ -288,8 +285,8 @@ def _sidecar() -> tuple[Alert, ...]:
             "StreamproofSidecarBlind",
             "critical",
             f"count by (pipeline) ({recent} != {recent})",
-            "the sidecar of {{ .Labels.pipeline }} has seen nothing yet",
-            "The sidecar of pipeline {{ .Labels.pipeline }} runs and has committed no batch yet: no class is judged.",
+            "the sidecar of {{ .Labels.pipeline }} has committed no batch yet",
+            "The sidecar of pipeline {{ .Labels.pipeline }} runs but has committed no batch yet: no class is judged.",
             waits="10m",
             labels={"cause": "no_batch"},
         ),
@@ -298,9 +295,9 @@ def _sidecar() -> tuple[Alert, ...]:
             "critical",
             # Before the first batch it is 0 by convention: that is StreamproofSidecarBlind.
             f"min by (pipeline) ({select('coverage_complete')}) == 0\nand on (pipeline)\n{last} > 0",
-            "the books of {{ .Labels.pipeline }} do not balance",
-            "The validator of pipeline {{ .Labels.pipeline }} cannot account for every record: some were gone before it"
-            " read them, or its own books are wrong; counts of every class may be too low.",
+            "the coverage of {{ .Labels.pipeline }} is incomplete",
+            "The sidecar of pipeline {{ .Labels.pipeline }} cannot account for every record: some expired before it"
+            " read them, or its coverage sums do not balance. Counts of every class may be too low.",
             waits="1m",
             keeps="5m",
         ),

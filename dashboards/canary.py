@@ -19,10 +19,9 @@ def canary() -> tuple[Alert, ...]:
             "StreamproofCanaryMissed",
             "critical",
             f"min by (pipeline) ({recall}) < {RECALL_LEAST}",
-            "the sidecar of {{ .Labels.pipeline }} does not find what was planted",
+            "the sidecar of {{ .Labels.pipeline }} does not find planted violations",
             "The sidecar of pipeline {{ .Labels.pipeline }} found only {{ .Value | humanizePercentage }} of the"
-            " violations that its canary planted: one of any class in the pipeline may go unseen too, and silence means"
-            " nothing.",
+            " violations that its canary planted. It may miss violations of any class in the pipeline, too.",
             waits="1m",
             keeps="5m",
             labels={"cause": "missed"},
@@ -31,11 +30,10 @@ def canary() -> tuple[Alert, ...]:
             "StreamproofCanaryMissed",
             "warning",
             f"max by (pipeline) ({wrong}) > 0",
-            "the sidecar of {{ .Labels.pipeline }} accuses what is right",
-            "The sidecar of pipeline {{ .Labels.pipeline }} called {{ .Value | humanize }}"
-            f" {by_number('contribution', 'contributions')} of its canary"
-            f" {by_number('a violation of a class that it is not', 'violations of a class that they are not')}: what it"
-            " says of the pipeline may be a false alarm too.",
+            "the sidecar of {{ .Labels.pipeline }} reports false violations",
+            "The sidecar of pipeline {{ .Labels.pipeline }} reported {{ .Value | humanize }} correct"
+            f" {by_number('contribution', 'contributions')} of its canary as"
+            f" {by_number('a violation', 'violations')}. Violations of any class in the pipeline may be false, too.",
             waits="1m",
             keeps="5m",
             labels={"cause": "false_alarm"},
@@ -46,8 +44,8 @@ def canary() -> tuple[Alert, ...]:
             # By the newest of several processes: one that was replaced is no silence.
             f"time() - max by (pipeline) ({judged}) > max by (pipeline) ({within})",
             "the canary of {{ .Labels.pipeline }} is silent",
-            "The canary of pipeline {{ .Labels.pipeline }} is configured, and no round of it was judged for"
-            " {{ .Value | humanizeDuration }}: whether the sidecar finds a violation of any class is not known.",
+            "The canary of pipeline {{ .Labels.pipeline }} is configured, but no round was judged for"
+            " {{ .Value | humanizeDuration }}: whether the sidecar finds violations of any class is unknown.",
             waits="5m",
             labels={"cause": "silent"},
         ),
