@@ -337,7 +337,7 @@ def drop_folders(tables: StateTables, through_epoch: int) -> None:
 
 
 def trim_logs(state: Path, keep: int = 20) -> None:
-    """Remove log entries that a checkpoint has made superfluous. Delta itself removes whole days only (LAYOUT, 2), and
+    """Remove log entries that a checkpoint has made superfluous. Delta itself removes whole days only, and
     lists what is left at every commit."""
     for table in Table:
         log = state / table.value / "_delta_log"
