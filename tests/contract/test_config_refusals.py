@@ -48,9 +48,11 @@ def test_the_contracts_example_loads_with_the_contracts_defaults() -> None:
 KINDS = " or ".join((", ".join([*built()][:-1]), [*built()][-1]))
 
 NOT_BUILT_SENTENCES = {
-    "inputs.0.format=avro": "inputs[0].format (from --set inputs.0.format): avro is not built yet; use json.",
-    "outputs.0.format=raw": "outputs[0].format (from --set outputs.0.format): raw is not built yet; use json.",
-    "late.0.format=csv": "late[0].format (from --set late.0.format): csv is not built yet; use json.",
+    "inputs.0.format=avro": "inputs[0].format (from --set inputs.0.format): avro is not built yet; use json or csv.",
+    "outputs.0.format=raw": "outputs[0].format (from --set outputs.0.format): raw is not built yet; use json or csv.",
+    "late.0.format={kind: text}": (
+        "late[0].format (from --set late.0.format): text is not built yet; use json or csv."
+    ),
     "outputs.0.emission=cumulative": (
         "outputs[0].emission (from --set outputs.0.emission): cumulative is not built yet for windows; "
         "use final or incremental."
@@ -71,6 +73,49 @@ NOT_BUILT_SENTENCES = {
         "outputs[0].values (from --set outputs.0.values): checking of values is not built yet; leave it out."
     ),
 }
+
+
+FORMAT_SENTENCES = {
+    "csv": "inputs[0].format.columns (from --set inputs.0.format): it is missing; add it.",
+    "xml": "inputs[0].format (from --set inputs.0.format): 'xml' is not a format; use json or csv.",
+    "7": "inputs[0].format (from --set inputs.0.format): 7 is not a format; use json or csv.",
+    "{columns: [id]}": "inputs[0].format (from --set inputs.0.format): it has no kind; use json or csv.",
+    "{kind: json, columns: [id]}": (
+        "inputs[0].format.columns (from --set inputs.0.format): it is no known key; did you mean columns."
+    ),
+    "{kind: csv, columns: [id, page]}": (
+        "inputs[0].fields.event_time: timestamp is not a column of the format; use one of id, page."
+    ),
+    "{kind: csv, columns: [id, page, timestamp], delimter: x}": (
+        "inputs[0].format.delimter (from --set inputs.0.format): it is no known key; did you mean delimiter."
+    ),
+    "{kind: csv, columns: [id, page, timestamp, id]}": (
+        "inputs[0].format.columns (from --set inputs.0.format): id is named twice; give each column a name of its own."
+    ),
+    "{kind: csv, columns: [a.b]}": (
+        "inputs[0].format.columns (from --set inputs.0.format): 'a.b' is not a name of a column; leave out dots and $."
+    ),
+    "{kind: csv, columns: [id], delimiter: '\"'}": (
+        "inputs[0].format.delimiter (from --set inputs.0.format): it is a quote or a line end; "
+        "use another character, such as ; or |."
+    ),
+    "{kind: csv, columns: [id], delimiter: ;}": (
+        "inputs[0].format.list_delimiter (from --set inputs.0.format): it is the delimiter; use another character."
+    ),
+}
+
+
+@pytest.mark.parametrize("given", FORMAT_SENTENCES)
+def test_a_format_that_does_not_fit_is_refused_with_one_sentence(given: str) -> None:
+    assert problems(f"inputs.0.format={given}") == (f"c.yaml: {FORMAT_SENTENCES[given]}",)
+
+
+def test_a_condition_of_a_filter_is_a_column() -> None:
+    csv = "inputs.0.format={kind: csv, columns: [id, page, timestamp]}"
+    oracle = "oracle={kind: filter, where: {path: status, one_of: [paid]}}"
+    outputs = "outputs.0={topic: out, evidence: id, fields: {id: id, key: page, event_time: timestamp}}"
+    said = "status is not a column of the format; use one of id, page, timestamp."
+    assert problems(csv, oracle, outputs) == (f"c.yaml: oracle.where.path (from --set oracle): {said}",)
 
 
 @pytest.mark.parametrize("assignment", NOT_BUILT_SENTENCES)

@@ -14,6 +14,7 @@ import pytest
 
 from validator.oracles.kinds import PLANNED, built
 from validator.oracles.seam import Oracle
+from validator.settings.formats import kinds as formats
 
 ROOT = Path(__file__).parents[2]
 OURS = {"validator", "generator", "faults", "testbed", "dashboards", "bench", "chaosstreamproof", "tests"}
@@ -162,6 +163,20 @@ def test_only_the_seam_of_oracles_is_imported_elsewhere() -> None:
     seam = {f"validator.oracles.{name}" for name in ("seam", "kinds", "ids")}
     others = (u for u in imports_of("validator") if u.file.parent.name != "oracles" and room(u.module) == "oracles")
     complain([used for used in others if used.module not in seam])
+
+
+def test_only_a_formats_file_names_a_format() -> None:
+    """But for JSON, which is what values are unless another format is configured; `text` is a common word."""
+    others = formats.PLANNED - {"json", "text"}
+    found = []
+    for file in sorted((ROOT / "validator").rglob("*.py")):
+        if file.parent.name != "formats":
+            found += [
+                f"{file.relative_to(ROOT)}:{node.lineno} names {node.value}"
+                for node in ast.walk(ast.parse(file.read_bytes()))
+                if isinstance(node, ast.Constant) and node.value in others
+            ]
+    assert found == []
 
 
 def _is_an_oracle(node: ast.expr) -> bool:

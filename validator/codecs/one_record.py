@@ -21,6 +21,7 @@ from validator.codecs.times import Rounding, instant_of_decimal, instant_of_inte
 if TYPE_CHECKING:
     # Spark's workers decode, and start faster without the configuration's models.
     from validator.settings.fields import FieldPath, IdsPath
+    from validator.settings.formats.seam import ValueReader
     from validator.settings.limits import Limits
     from validator.settings.topics import EventFields, Input, Late, Output, ResultFields
 
@@ -366,11 +367,13 @@ class _Field:
             return record.timestamp_us
         return _instant(self.of(record, root), self.unit, rounding)
 
-    def ids(self, record: Record, root: Json, id_type: str) -> list[int | str]:
+    def ids(self, record: Record, root: Json, id_type: str, reader: ValueReader | None) -> list[int | str]:
         """The field as a list of ids; a part of the record is the JSON text of one."""
         value = self.of(record, root)
         if self.part:
             value = parsed(value.encode())
+        elif reader is not None:
+            value = reader.items(value)
         return _ids(value, id_type)
 
     def _of_record(self, record: Record) -> Json:
@@ -430,6 +433,9 @@ class RecordDecoder:
     ) -> None:
         # Not the limits themselves: see the imports.
         self.most = Most(limits.value_bytes, limits.key_bytes, limits.id_bytes) if limits else Most(_ANY, _ANY, _ANY)
+        self._reader = entry.format.reader()
+        self.reads_json = self._reader is None
+        """Whether values are JSON, which Arrow may read."""
         self.id_type = id_type
         self.window_us = window_us
         self._end: _Field | None = None
@@ -496,7 +502,7 @@ class RecordDecoder:
         try:
             in_value = any(not field.part for field in self._named)
             if record.value and in_value and len(record.value) <= self.most[0]:
-                root = parsed(record.value)
+                root = self._root(record.value)
             topic, partition, offset = self._named
             named = _scalar(topic.of(record, root))
             if len(named) > _TOPIC_LENGTH_MAX:
@@ -518,7 +524,7 @@ class RecordDecoder:
         root: Json = None
         if self._reads_value:
             try:
-                root = parsed(value)
+                root = self._root(value)
             except _Refused as refused:
                 return Undecodable(None, None, str(refused))
             if not isinstance(root, dict):
@@ -554,7 +560,7 @@ class RecordDecoder:
                     raise _Refused("is not one window's length after window_start")
             lists: list[list[int | str]] = [] if one is None else [[one]]
             for at in self._lists:
-                lists.append(at.ids(record, root, self.id_type))
+                lists.append(at.ids(record, root, self.id_type, self._reader))
                 # No part of a value is longer than the whole.
                 if at.part or len(record.value or b"") > most_of_id:
                     for item in lists[-1]:
@@ -564,6 +570,15 @@ class RecordDecoder:
             return Unexamined(at.field, at.path, str(refused))
         except _Refused as refused:
             return Undecodable(at.field, at.path, str(refused))
+
+    def _root(self, value: bytes) -> Json:
+        """What a value holds. Raises `_Refused` where it is not of the format."""
+        if self._reader is None:
+            return parsed(value)
+        try:
+            return self._reader.fields(value)
+        except ValueError as unreadable:
+            raise _Refused(str(unreadable)) from None
 
     def _withdrawn(self, record: Record) -> str | None:
         """The key of a record without a value, where that can name one."""

@@ -72,7 +72,7 @@ class PlainResults:
     def read(self, batch: pa.RecordBatch) -> Iterator[Results]:
         """The records of a batch that decode here, in one part or several; the rule decodes the others."""
         decoder = self.decoder
-        if any(place[0].startswith("$") for place in decoder.list_places):
+        if not decoder.reads_json or any(place[0].startswith("$") for place in decoder.list_places):
             return
         places = [*decoder.places.values(), *decoder.key_places]
         for part in read(batch, places, decoder.list_places, decoder.most.value_bytes):

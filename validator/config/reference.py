@@ -56,6 +56,10 @@ other bytes than UTF-8; a byte order mark; an array or a scalar; content after t
 objects); \
 `NaN`, `Infinity`; comments, single quotes, control characters in texts; `01`, `.5`, `+1`; more than 500 levels; a \
 number of more than 1,000 characters |
+| value, with `format: {kind: csv, ...}` | one line of fields (RFC 4180) in UTF-8, with LF, CR LF or no line end; \
+an empty field is null, `""` an empty text; every other field is the text of its characters, white space included | \
+zero bytes; other bytes than UTF-8; a byte order mark; more or fewer fields than `columns`; a second line; a quote \
+inside a field that does not begin with one |
 | value, where all fields are `$` fields | any bytes; they are not read | zero bytes |
 | null value | on an output: a tombstone, counted and ignored; with emission `cumulative` and a key that is in \
 `$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics: no deletion \
@@ -74,7 +78,8 @@ are exact | more than 1,000 digits without an exponent |
 same id and \
 the same key, and so are `"true"` and `true` | half of a surrogate pair |
 | key | as an id; of several fields, the list of them | array, object |
-| `ids` | array of ids, also empty; `$key` or `$header.NAME` that holds a JSON array | null, absent, no array; \
+| `ids` | array of ids, also empty; `$key` or `$header.NAME` that holds a JSON array; a field of CSV, cut at each \
+`list_delimiter` | null, absent, no array; \
 an item \
 that is null, an array or an object |
 | time with a unit | number, or text of a JSON number (`"1767225600.25"`), exact; in all times fractions of a \

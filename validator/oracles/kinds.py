@@ -12,6 +12,7 @@ from validator import oracles
 from validator.oracles.seam import Oracle
 from validator.oracles.tumbling_window import TumblingWindow
 from validator.settings.built import COMBINATIONS, NOT_BUILT
+from validator.settings.formats import kinds as formats
 
 PLANNED: Final = frozenset(
     {
@@ -56,7 +57,8 @@ def unbuilt() -> frozenset[str]:
 
 def refusals() -> dict[str, str]:
     """Setting -> what of it is refused, as Markdown: all that the contract promises and this version does not do."""
-    found = {"oracle.kind": ", ".join(f"`{kind}`" for kind in sorted(unbuilt()))}
+    names = {"oracle.kind": unbuilt(), "format": formats.unbuilt()}
+    found = {setting: ", ".join(f"`{name}`" for name in sorted(of)) for setting, of in names.items()}
     found |= {
         setting: "any" if "*" in values else ", ".join(f"`{value}`" for value in sorted(values))
         for setting, values in NOT_BUILT.items()

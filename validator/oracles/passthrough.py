@@ -194,6 +194,8 @@ class Filter(Passthrough):
         super().check(inputs, outputs, set_aside, drops_late=drops_late)
         path = self.where.path
         for i, entry in enumerate(inputs):
+            if not path.startswith("$"):
+                entry.format.check([("oracle.where.path", path)])
             others = {"id": (entry.fields.id,), "key": entry.fields.key, "event_time": (entry.fields.event_time,)}
             for name, fields in others.items():
                 for other in (field.path for field in fields):

@@ -15,7 +15,6 @@ from pydantic_core import CoreSchema, core_schema
 from validator.settings.errors import broken_rule
 
 NOT_BUILT: Final[dict[str, frozenset[str]]] = {
-    "format": frozenset({"avro", "protobuf", "csv", "text", "raw"}),
     "evidence": frozenset({"digest", "values"}),
     "lateness_scope": frozenset({"topic"}),
     # For these two any content at all is refused.
@@ -23,7 +22,7 @@ NOT_BUILT: Final[dict[str, frozenset[str]]] = {
     "outputs.values": frozenset({"*"}),
 }
 """Setting -> the values that are refused; ``*`` stands for every value but an empty one. Kinds of oracle are in
-`validator.oracles.kinds`."""
+`validator.oracles.kinds`, formats in `validator.settings.formats.kinds`."""
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Final, Literal
+from collections.abc import Iterator
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import AfterValidator, Field, WithJsonSchema, field_validator, model_validator
 
 from validator.settings.built import Built, refuse_unbuilt
 from validator.settings.errors import broken_rule, broken_rule_at
 from validator.settings.fields import FieldPath, Frozen, Ids, IdsPath, Key
+from validator.settings.formats.json_object import JsonObject
+from validator.settings.formats.kinds import AnyFormat
 
 TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}$"
 
@@ -21,10 +24,11 @@ def _topic(name: str) -> str:
 
 
 Topic = Annotated[str, AfterValidator(_topic), WithJsonSchema({"type": "string", "pattern": TOPIC_PATTERN})]
-Format = Annotated[Literal["json", "avro", "protobuf", "csv", "text", "raw"], Built("format")]
 Emission = Literal["final", "cumulative", "incremental"]
 Evidence = Annotated[Literal["ids", "id", "digest", "values"], Built("evidence")]
 
+
+JSON: Final = JsonObject()
 
 Fields = dict[str, FieldPath | tuple[FieldPath | IdsPath, ...] | None]
 """The fields of a topic by their names."""
@@ -68,6 +72,31 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
                 raise broken_rule_at(name, problem, "name the path of the list")
 
 
+class _Entry(Frozen):
+    """A topic and the format of its values."""
+
+    topic: Topic
+    """Name of the topic."""
+    format: AnyFormat = Field(default=JSON, json_schema_extra={"default": JSON.kind})
+    """How the value of a record is encoded: the name of a format, or a mapping of its `kind` and its parameters."""
+
+    @model_validator(mode="after")
+    def _values_have_the_fields(self) -> Self:
+        paths = _paths_within(self, "")
+        self.format.check((place, path) for place, path in paths if not path.startswith("$"))
+        return self
+
+
+def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
+    """Every path below ``part``, with its place."""
+    for name, value in part:
+        for one in value if isinstance(value, tuple) else (value,):
+            if isinstance(one, FieldPath | IdsPath):
+                yield place + name, one.path
+            elif isinstance(one, Frozen):
+                yield from _paths_within(one, f"{place}{name}.")
+
+
 class EventFields(Frozen):
     """Where an event keeps what identifies and places it."""
 
@@ -85,13 +114,9 @@ class EventFields(Frozen):
         return self
 
 
-class Input(Frozen):
+class Input(_Entry):
     """A topic that the pipeline reads."""
 
-    topic: Topic
-    """Name of the topic."""
-    format: Format = "json"
-    """How the value of a record is encoded."""
     fields: EventFields
     """Where an event's id, key and time are."""
     duplicates: Literal["count", "collapse"] = "count"
@@ -131,13 +156,9 @@ class ResultFields(Frozen):
         return self
 
 
-class Output(Frozen):
+class Output(_Entry):
     """A topic that the pipeline writes results to; several are shards of one result."""
 
-    topic: Topic
-    """Name of the topic."""
-    format: Format = "json"
-    """How the value of a record is encoded."""
     emission: Emission = "final"
     """How repeated results of a cell are read: every one counts (`final`), the newest replaces (`cumulative`), or they
     add up (`incremental`)."""
@@ -192,13 +213,9 @@ class SetAsideFields(EventFields):
     itself does not decode: it then settles that input record, if that is undecodable too."""
 
 
-class Late(Frozen):
+class Late(_Entry):
     """A topic of events that the pipeline set aside: too late, or rejected (a dead-letter topic)."""
 
-    topic: Topic
-    """Name of the topic."""
-    format: Format = "json"
-    """How the value of a record is encoded."""
     fields: SetAsideFields
     """Where the set-aside event's id, key and time are."""
     input: str | None = None

@@ -50,7 +50,7 @@ def event_reader(
     decoder = RecordDecoder(
         topic, id_type, limits=limits, rounding=oracle.rounding, condition=_condition(topic, oracle)
     )
-    plain = plain_events_of(topic, oracle, id_type, space, limits)
+    plain = plain_events_of(topic, oracle, id_type, space, limits) if decoder.reads_json else None
     return Reader(EventBatches(decoder, plain, space), oracle, slack_us)
 
 

@@ -1,0 +1,102 @@
+"""Lines of CSV against Python's own module: an independent reader and writer of RFC 4180."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pickle
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from validator.codecs.one_record import Event, Record, RecordDecoder, Result, Undecodable
+from validator.settings.formats.csv import Csv
+from validator.settings.formats.kinds import built
+from validator.settings.formats.seam import Unreadable
+from validator.settings.topics import Input, Output
+
+pytestmark = pytest.mark.unit
+
+FORMAT = {"kind": "csv", "columns": ["id", "page", "at"], "delimiter": ";", "list_delimiter": "|"}
+AT = {"path": "at", "unit": "ms"}
+EVENTS = RecordDecoder(
+    Input.model_validate({"topic": "i", "format": FORMAT, "fields": {"id": "id", "key": "page", "event_time": AT}})
+)
+RESULTS = RecordDecoder(
+    Output.model_validate({"topic": "o", "format": FORMAT, "fields": {"ids": "id", "key": "page", "window_start": AT}})
+)
+texts = st.text(st.sampled_from('a1;,"\n\r |é'), max_size=6)
+
+
+@given(
+    fields=st.lists(texts, min_size=1, max_size=4),
+    quoting=st.sampled_from([csv.QUOTE_MINIMAL, csv.QUOTE_ALL]),
+    ending=st.sampled_from(["", "\n", "\r\n"]),
+    delimiter=st.sampled_from([",", ";"]),
+)
+@settings(max_examples=500, deadline=None)
+def test_what_python_writes_is_read_as_it_was(fields: list[str], quoting: Any, ending: str, delimiter: str) -> None:
+    file = io.StringIO()
+    csv.writer(file, delimiter=delimiter, quoting=quoting, lineterminator="\r\n").writerow(fields)
+    line = file.getvalue().removesuffix("\r\n") + ending
+    columns = tuple(f"c{number}" for number in range(len(fields)))
+    found = Csv(columns=columns, delimiter=delimiter, list_delimiter="|").reader().fields(line.encode())
+    # Python quotes an empty text only where it must; without quotes it is null.
+    assert [found[column] or "" for column in columns] == fields
+    assert quoting is csv.QUOTE_MINIMAL or None not in found.values()
+
+
+@given(line=texts)
+@settings(max_examples=500, deadline=None)
+def test_what_is_read_python_reads_alike(line: str) -> None:
+    for columns in (("a",), ("a", "b"), ("a", "b", "c")):
+        try:
+            found = Csv(columns=columns).reader().fields(line.encode())
+        except Unreadable:
+            continue
+        rows = list(csv.reader(io.StringIO(line, newline=""), strict=True)) or [[]]
+        assert [[text or "" for text in found.values()]] == [row or [""] for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (b"7;/a", (None, "has 2 fields, and 3 columns are configured")),
+        (b"7;/a;1;", (None, "has 4 fields, and 3 columns are configured")),
+        (b"7;/a;1\n8;/a;1", (None, "has more than one line")),
+        (b'"7";/a;1\r8', (None, "has more than one line")),
+        (b'7;"/a"b;1', (None, "has a misplaced quote in field 2")),
+        (b'7;b"/a";1', (None, "has a misplaced quote in field 2")),
+        (b'7;"/a;1', (None, "has a misplaced quote in field 2")),
+        (b"7;\xff;1", (None, "is not UTF-8 text, at byte 2")),
+        (b"\xef\xbb\xbf7;/a;1", (None, "begins with a byte order mark")),
+        (b";/a;1", ("id", "is null")),
+        (b"7;;1", ("page", "is null")),
+        (b"7;/a;", ("at", "is null")),
+        (b"7;/a; 1", ("at", "is a text that is no number")),
+    ],
+)
+def test_what_does_not_decode_says_why(value: bytes, said: tuple[str | None, str]) -> None:
+    found = EVENTS.decode(Record(value))
+    assert isinstance(found, Undecodable)
+    assert (found.path, found.reason) == said
+
+
+def test_ids_keys_and_times_are_those_of_their_characters() -> None:
+    decoder = pickle.loads(pickle.dumps(EVENTS))
+    assert decoder.decode(Record(b"7;/a;1.5\r\n")) == Event(7, "/a", 1500)
+    assert decoder.decode(Record(b'"";"a;""b""";-1')) == Event("", 'a;"b"', -1000)
+    assert decoder.decode(Record(b"007;\xc3\xa9;0")) == Event("007", "é", 0)
+
+
+def test_a_list_is_in_one_field() -> None:
+    assert RESULTS.decode(Record(b"7|x|8;/a;0")) == Result("/a", 0, ([7, "x", 8],))
+    assert RESULTS.decode(Record(b'"";/a;0')) == Result("/a", 0, ([],))
+    assert RESULTS.decode(Record(b";/a;0")) == Undecodable("ids", "id", "is null")
+
+
+def test_every_format_is_found_and_says_what_it_is() -> None:
+    assert list(built()) == ["json", "csv"]
+    assert all(one.__doc__ for one in built().values())

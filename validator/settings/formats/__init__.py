@@ -1,0 +1,1 @@
+"""How the value of a record is encoded: one file per format, found by `kinds`; `seam` is what each answers."""

@@ -1,0 +1,124 @@
+"""CSV: a value is one line of fields, by RFC 4180 with a delimiter of choice.
+
+An empty field is null, and one that is an empty text in quotes is that text, as in PostgreSQL's COPY. Everything else
+is the characters as they are, white space included.
+"""
+
+from __future__ import annotations
+
+import codecs
+import functools
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, ClassVar, Final, Self
+
+from pydantic import Field, model_validator
+
+from validator.settings.errors import broken_rule_at
+from validator.settings.fields import check_path
+from validator.settings.formats.seam import Format, Unreadable
+
+Character = Annotated[str, Field(min_length=1, max_length=1)]
+
+
+class Csv(Format):
+    """A value is one line of CSV (RFC 4180), with or without a line end, and never a header. A field in quotes may hold
+    delimiters, line ends and doubled quotes. An empty field is null; `""` is an empty text."""
+
+    kind: ClassVar[str] = "csv"
+    columns: tuple[str, ...] = Field(min_length=1)
+    """The names of the fields, from left to right; the paths of `fields` are these. A line with more or fewer fields is
+    undecodable."""
+    delimiter: Character = ","
+    """What stands between two fields."""
+    list_delimiter: Character = ";"
+    """What stands between two ids in a field that is a list of ids."""
+
+    @model_validator(mode="after")
+    def _unambiguous(self) -> Self:
+        for column in self.columns:
+            if "." in check_path(column) or column.startswith("$"):
+                raise broken_rule_at("columns", f"{column!r} is not a name of a column", "leave out dots and $")
+            if self.columns.count(column) > 1:
+                raise broken_rule_at("columns", f"{column} is named twice", "give each column a name of its own")
+        for name in ("delimiter", "list_delimiter"):
+            if getattr(self, name) in '"\r\n':
+                raise broken_rule_at(name, "it is a quote or a line end", "use another character, such as ; or |")
+        if self.delimiter == self.list_delimiter:
+            raise broken_rule_at("list_delimiter", "it is the delimiter", "use another character")
+        return self
+
+    def reader(self) -> CsvReader:
+        """By the delimiters."""
+        return CsvReader(self.columns, self.delimiter, self.list_delimiter)
+
+    def check(self, paths: Iterable[tuple[str, str]]) -> None:
+        """A path is a column."""
+        for place, path in paths:
+            if path not in self.columns:
+                raise broken_rule_at(
+                    place, f"{path} is not a column of the format", f"use one of {', '.join(self.columns)}"
+                )
+
+
+@dataclass(frozen=True)
+class CsvReader:
+    """Reads lines with these columns."""
+
+    columns: tuple[str, ...]
+    delimiter: str
+    list_delimiter: str
+
+    def fields(self, raw: bytes) -> Mapping[str, str | None]:
+        """Column -> its text; None where the field is empty."""
+        try:
+            text = raw.decode()
+        except UnicodeDecodeError as error:
+            raise Unreadable(f"is not UTF-8 text, at byte {error.start}") from None
+        if raw.startswith(codecs.BOM_UTF8):
+            raise Unreadable("begins with a byte order mark")
+        found = self._fields(text) if '"' in text else self._plain(text)
+        if len(found) != len(self.columns):
+            raise Unreadable(f"has {len(found)} fields, and {len(self.columns)} columns are configured")
+        return dict(zip(self.columns, found, strict=True))
+
+    def items(self, value: object) -> object:
+        """The ids in a field."""
+        if not isinstance(value, str):
+            return value
+        return value.split(self.list_delimiter) if value else []
+
+    def _plain(self, text: str) -> list[str | None]:
+        """The fields of a line without quotes."""
+        line = text.removesuffix("\n").removesuffix("\r") if text[-1:] == "\n" else text
+        if "\n" in line or "\r" in line:
+            raise Unreadable(_MORE)
+        return [field or None for field in line.split(self.delimiter)]
+
+    def _fields(self, text: str) -> list[str | None]:
+        """The fields of a line, of which some are in quotes."""
+        field = _field_of(self.delimiter)
+        found: list[str | None] = []
+        at = 0
+        while True:
+            match = field.match(text, at)
+            assert match is not None, "the expression matches nothing, too"
+            quoted, plain = match.groups()
+            found.append(quoted.replace('""', '"') if quoted is not None else plain or None)
+            at = match.end()
+            if text[at : at + 1] != self.delimiter:
+                break
+            at += 1
+        if text[at:] not in ("", "\n", "\r\n"):
+            raise Unreadable(_MORE if text[at] in "\r\n" else f"has a misplaced quote in field {len(found)}")
+        return found
+
+
+_MORE: Final = "has more than one line"
+
+
+@functools.cache
+def _field_of(delimiter: str) -> re.Pattern[str]:
+    """A field in quotes, or one without."""
+    return re.compile(rf'"((?:[^"]|"")*)"|([^"\r\n{re.escape(delimiter)}]*)')

@@ -1,0 +1,16 @@
+"""JSON: a value is one object. docs/configuration.md, "What decodes", is its law, `validator.codecs` its code."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from validator.settings.formats.seam import Format
+
+
+class JsonObject(Format):
+    """A value is one JSON object."""
+
+    kind: ClassVar[str] = "json"
+
+    def reader(self) -> None:
+        """JSON is what `validator.codecs` reads."""

@@ -1,0 +1,84 @@
+"""The formats that are built, the concrete classes in the files of this package, and the type of the setting."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+from typing import Annotated, Any, Final
+
+from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
+from pydantic_core import CoreSchema, core_schema
+
+from validator.settings import formats
+from validator.settings.errors import broken_rule
+from validator.settings.formats.seam import Format
+
+PLANNED: Final = frozenset({"json", "avro", "protobuf", "csv", "text", "raw"})
+"""What the contract promises; those that are not built are refused by name."""
+
+
+@functools.cache
+def built() -> dict[str, type[Format]]:
+    """Name -> its class, by name."""
+    found: dict[str, type[Format]] = {}
+    for module in pkgutil.iter_modules(formats.__path__, f"{formats.__name__}."):
+        for _, one in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):
+            if issubclass(one, Format) and not inspect.isabstract(one) and one.__module__ == module.name:
+                found[one.kind] = one
+    return dict(sorted(found.items(), key=lambda entry: (entry[0] != "json", entry[0])))
+
+
+def unbuilt() -> frozenset[str]:
+    """The planned formats without a class."""
+    return PLANNED - built().keys()
+
+
+def _of(value: Any) -> Format:
+    """A format by its name, or by a mapping of its name (`kind`) and its parameters."""
+    if isinstance(value, Format):
+        return value
+    parameters = dict(value) if isinstance(value, dict) else {"kind": value}
+    kind = parameters.pop("kind", None)
+    found = built().get(kind) if isinstance(kind, str) else None
+    if found is None:
+        problem = f"{kind} is not built yet" if kind in unbuilt() else f"{kind!r} is not a format"
+        raise broken_rule("it has no kind" if kind is None else problem, f"use {' or '.join(built())}")
+    return found.model_validate(parameters)
+
+
+def _written(value: Format) -> Any:
+    """As the file has it: a name alone where there are no parameters."""
+    parameters = value.model_dump(mode="json")
+    return {"kind": value.kind, **parameters} if parameters else value.kind
+
+
+class _Setting:
+    """Of the setting `format`: the name of a format, or a mapping where it has parameters."""
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        return core_schema.no_info_before_validator_function(
+            _of,
+            core_schema.union_schema([handler.generate_schema(one) for one in built().values()]),
+            serialization=core_schema.plain_serializer_function_ser_schema(_written),
+        )
+
+    def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
+        names = [kind for kind, one in built().items() if not _requires(one)]
+        mappings = []
+        for (kind, one), rendered in zip(built().items(), handler(schema)["anyOf"], strict=True):
+            if one.model_fields:
+                mapping = handler.resolve_ref_schema(rendered)
+                mapping["properties"] = {"kind": {"const": kind, "description": "The format."}, **mapping["properties"]}
+                mapping["required"] = ["kind", *(name for name in mapping.get("required", ()) if name != "kind")]
+                mappings.append(rendered)
+        return {"anyOf": [{"enum": names, "type": "string"}, *mappings]}
+
+
+def _requires(one: type[Format]) -> bool:
+    return any(field.is_required() for field in one.model_fields.values())
+
+
+AnyFormat = Annotated[Format, _Setting()]
+"""The setting `format`."""
