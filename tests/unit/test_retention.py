@@ -18,10 +18,11 @@ from validator.oracles.tumbling_window import TumblingWindow
 from validator.reconcile.judge import Rules, close
 from validator.reconcile.lateness import hole
 from validator.state.known_facts import KnownFacts
+from validator.state.positions import Positions, Settlement, Stretch
 from validator.state.tables import StateTables, Table
 from validator.stream import retiring
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row, replaced_mark
-from validator.stream.recovery import recover
+from validator.stream.recovery import lateness_of, recover
 from validator.stream.retiring import Retired
 
 RETENTION_US = 24 * MINUTE_US
@@ -326,6 +327,30 @@ def test_a_start_after_retention_knows_what_was_late_and_what_may_have_been(tmp_
     known = run.judging.cells.lateness
     assert (known.proven, known.possible) == ({("input", 0): {window_us: 0}}, {("input", 0): {window_us: 6}})
     assert recover(run.tables, TIME_RULES, TumblingWindow.of(MINUTE_US)).cells.lateness == known
+
+
+def test_an_operator_settles_what_retention_folded(tmp_path: Path) -> None:
+    """What an event too far ahead may have made late, and what was gone, is not settled by it."""
+    run = Run(tmp_path / "state")
+    run.judging.rules = replace(RULES, drops_late=True)
+    window_us, place = 9 * MINUTE_US, PartitionId("input", 0)
+    poison = {**hole("input", 0, 7, window_us), "records": 2, "last_offset": 9}
+    poison["stretches"] = [{"first": at, "last": at, "records": 1} for at in (6, 9)]
+    ahead = {**fact("input", [5], batch=0, lookup_us=START_US, window_us=8 * MINUTE_US), "reach_us": 8 * MINUTE_US}
+    ahead |= {"newest_event_time_us": None, "first_offset": 3, "last_offset": 3}
+    gone = {**hole("input", 0, 2, 7 * MINUTE_US), "batch": 0, "lookup_us": START_US}
+    for number in range(3):
+        at = START_US + number * (RETENTION_US + 2 * EPOCH_US)
+        event = fact("input", [number], batch=number, lookup_us=at, window_us=number * MINUTE_US)
+        run.batch(at, event, *([{**poison, "batch": 0, "lookup_us": at}, ahead, gone] if number == 0 else []))
+        if number:
+            run.retire()
+    known, others = Positions(), {7 * MINUTE_US: 1, 8 * MINUTE_US: 3}
+    for offset, left in ((None, {window_us: 6}), (6, {window_us: 9}), (9, {}), (3, {}), (1, {})):
+        if offset is not None:
+            known.take(Settlement(place, (Stretch(offset, offset, 1),), "a probe"))
+        found = lateness_of(run.tables, known, run.retired.through_epoch)
+        assert found.possible == {("input", 0): others | left}
 
 
 def test_a_topic_that_was_made_again_stays_so_after_retention(tmp_path: Path) -> None:

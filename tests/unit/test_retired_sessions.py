@@ -5,12 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
-from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, Run, clock
+from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, TIME_RULES, Run, clock
 from validator.core.judging import Judging
 from validator.oracles.session_window import SessionWindow
 from validator.reconcile.judge import Rules
 from validator.state.known_facts import KnownFacts
+from validator.stream.recovery import recover
 
 RULES = Rules(oracle=SessionWindow.of(MINUTE_US), overdue_after_us=1, missing_after_us=2)
 
@@ -39,3 +42,33 @@ def test_an_event_that_would_have_put_off_a_retired_session_is_out_of_scope(tmp_
         run.judging.absorb(told if step == 5 else None, now, {})
     assert run.judging.sums.counts["missing"] == 1, "the event of the other session"
     assert run.judging.sums.counts["out_of_scope"] == 1
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_an_event_that_joins_a_session_in_memory_with_a_retired_one_puts_it_out_of_scope(
+    restarts: bool, tmp_path: Path
+) -> None:
+    """The engine answers them as one session, and its answer is for the retired one."""
+    run = Run(tmp_path / "state")
+    run.judging = Judging(KnownFacts(run.tables, first_batch=0), RULES)
+    retired = [event(number, number * MINUTE_US, START_US, 0) for number in range(3)]
+    stays = [event(number, number * MINUTE_US, START_US, 0) for number in (4, 5)]
+    answer = fact("output", [0, 1, 2], batch=0, lookup_us=START_US)
+    run.batch(START_US, *retired, *stays, answer)
+    later = START_US + RETENTION_US + 2 * EPOCH_US
+    run.batch(later, fact("output", [4, 5], batch=1, lookup_us=later, window_us=4 * MINUTE_US))
+    run.retire()
+    assert (run.retired.sums.cells_seen, run.judging.absorb(None, clock(later), {}).counts["missing"]) == (1, 0)
+    at = later + 5
+    run.batch(
+        at,
+        event(3, 3 * MINUTE_US, at, run.books.batch + 1),
+        fact("output", list(range(6)), batch=run.books.batch + 1, lookup_us=at),
+    )
+    if restarts:
+        run.judging = recover(run.tables, TIME_RULES, RULES.oracle).judging(
+            KnownFacts(run.tables, first_batch=run.books.batch + 1), RULES
+        )
+    now = replace(clock(at + 50), retired=((later, 2 * MINUTE_US + 1),))
+    assert run.judging.absorb(None, now, {}).counts["missing"] == 0
+    assert run.judging.sums.counts["out_of_scope"] == 3

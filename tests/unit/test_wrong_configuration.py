@@ -171,6 +171,43 @@ def test_a_dead_engine_is_still_proven(tmp_path: Path) -> None:
     assert confirmed(run.feed([], after_us=3 * MINUTE_US)) == {"missing": (WINDOWS - 1) * PER_WINDOW}
 
 
+@pytest.mark.parametrize("wrong", ["other ids", "other ids, some unreadable", "other windows"])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_losses_that_were_confirmed_before_any_result_are_retracted_by_results_that_fit_nothing(
+    wrong: str, restarts: bool, tmp_path: Path
+) -> None:
+    run = FedRun(tmp_path)
+    run.feed(events())
+    run.feed([], after_us=3 * MINUTE_US)
+    assert confirmed(run.feed([], after_us=3 * MINUTE_US)) == {"missing": (WINDOWS - 1) * PER_WINDOW}
+    run.feed(FITS_NOTHING[wrong])
+    if restarts:
+        run.restart()
+    run.feed([])
+    last = run.end()
+    assert confirmed(last) == {}
+    assert set(last.verdicts.values()) == {Verdict.UNKNOWN}
+    assert run.feed(answers()[:1]).violations["confirmed"]["unknown_id" if wrong != "other windows" else "misplaced"]
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_late_record_that_fits_by_chance_proves_nothing_in_the_end(restarts: bool, tmp_path: Path) -> None:
+    """`late[].fields.id` names another id, and the first late record has the id of an event of its cell by chance."""
+    run = FedRun(tmp_path)
+    lost = [Fed(IN, (number,), 0) for number in range(101)]
+    run.feed([*lost[:2], Fed(LATE, (0,)), Fed(LATE, (1_000,))])
+    run.feed([Fed(IN, (1,), 4 * MINUTE_US)], after_us=6 * MINUTE_US)
+    run.feed([], after_us=6 * MINUTE_US)
+    assert confirmed(run.shown()) == {"missing": 1, "unknown_id": 1}, "one record matched"
+    if restarts:
+        run.restart()
+    run.feed([*lost[2:], *(Fed(LATE, (1_000 + number,)) for number in range(1, 101))])
+    last = run.end()
+    assert confirmed(last) == {}
+    assert last.contributions["missing"] == 101, "each of which a late record may answer"
+    assert [reason for reason in last.reasons if "late topic" in reason]
+
+
 @pytest.mark.parametrize("first", [1, 2, 5])
 def test_one_good_result_ends_the_doubt_about_unreadable_ones(first: int, tmp_path: Path) -> None:
     run = FedRun(tmp_path)

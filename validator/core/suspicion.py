@@ -12,7 +12,7 @@ from validator.core.totals import Sums
 from validator.model import configuration_doubt
 from validator.model.books import Books
 from validator.model.classes import ViolationClass
-from validator.model.configuration_doubt import asides_in_doubt
+from validator.model.configuration_doubt import asides_in_doubt, asides_that_fit_by_chance
 from validator.reconcile.judge import EXCESS, VIOLATIONS
 
 _OUTSTANDING: Final = ("pending", "overdue", "blocked", "unconsumed", "dropped_late", "missing")
@@ -55,9 +55,13 @@ class Suspicion:
         """
         if books.cut_back:
             return frozenset(VIOLATIONS)
+        each = self.explained_by_one or 1
+        return self._by_numbers(sums, self.hidden_inputs(books) * each, self.hidden_answers(books) * each, misnamed)
+
+    def _by_numbers(self, sums: Sums, hidden: float, answers: float, misnamed: int) -> frozenset[str]:
+        """The classes that hidden inputs, hidden answers and misnamed records may explain, so many of each."""
         classes = set()
-        by_cell, each = self.explained_by_one is None, self.explained_by_one or 1
-        hidden, answers = self.hidden_inputs(books) * each, self.hidden_answers(books) * each
+        by_cell = self.explained_by_one is None
         if hidden:
             classes |= {"unknown_id", "misplaced"} if by_cell else {"unknown_id"}
         # Each of these leaves the event that it answers outstanding.
@@ -79,8 +83,11 @@ class Suspicion:
         return classes | {"undecodable"} if unproven_outputs(books, sums) else classes
 
     def withdrawn(self, books: Books, sums: Sums) -> frozenset[str]:
-        """The violation classes of which nothing is confirmed any more: the configuration fits nearly no record."""
-        return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs)
+        """The violation classes of which nothing is confirmed any more: the configuration fits no record, or nearly
+        none, or nearly no late or rejected record, and then up to the number of these."""
+        misnamed = asides_that_fit_by_chance(sums.asides)
+        by_asides = self._by_numbers(sums, 0, 0, misnamed) if misnamed else frozenset()
+        return configuration_doubt.withdrawn(books, sums.counts, sums.carried, sums.inputs) | by_asides
 
     def unprovable_if_retired(self, books: Books, sums: Sums) -> frozenset[str]:
         """The violation classes of which what is suspected stays so in cells that are retired now.

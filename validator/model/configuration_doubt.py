@@ -28,7 +28,8 @@ class InputCounts:
     """Events of an input topic: read; in results; missing once it is time; not known (yet) whether they are in results.
     Kept of several inputs, since of a single one the totals say it.
 
-    Of late and of rejected records ``given`` and ``matched`` only: ids in them; those that are events of their cell."""
+    Of late and of rejected records: ids in them; those that are events of their cell; never lacking; not known (yet)
+    whether they are events of their cell."""
 
     given: int = 0
     matched: int = 0
@@ -119,6 +120,18 @@ def asides_in_doubt(asides: Mapping[str, InputCounts]) -> dict[str, int]:
     return {side: it.given - it.matched for side, it in asides.items() if it.matched * NEARLY_NONE < it.given}
 
 
+def asides_that_fit_by_chance(asides: Mapping[str, InputCounts]) -> int:
+    """How many ids in late and rejected records are none of their cell, of the sides of which nearly none is one of it.
+
+    What is not known yet counts as right here, as in `withdrawn`.
+    """
+    return sum(
+        it.given - it.matched
+        for it in asides.values()
+        if it.given and max(1, it.matched + it.open) * NEARLY_NONE < it.given
+    )
+
+
 def _are_counted(inputs: Mapping[str, InputCounts], counts: Mapping[str, int]) -> bool:
     """Whether the counts of the inputs are of all events: not of what an earlier version retired."""
     return sum(it.given for it in inputs.values()) >= counts.get("expected", 0)
@@ -190,13 +203,13 @@ def withdrawn(
     carried: int,
     inputs: Mapping[str, InputCounts] = MappingProxyType({}),
 ) -> frozenset[str]:
-    """The classes of which what was confirmed is taken back: a few of the first records fitted by chance, and now it is
-    seen that nearly none do.
+    """The classes of which what was confirmed is taken back: losses were confirmed before the first result, or a few of
+    the first records fitted by chance, and now it is seen that none or nearly none do.
 
     What is not resolved yet does not count as wrong here, and what is not compared yet counts as right: these pass.
     """
-    right, wrong = max(1, counts.get("processed", 0)), min(_proven_wrong(counts), carried)
-    nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
+    right, wrong = counts.get("processed", 0), min(_proven_wrong(counts), carried)
+    nearly_none = wrong > 0 if right == 0 else right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
     if nearly_none or any(one.decoded for one in topics_in_doubt(books)):
         return _ALL
     of_one = _are_counted(inputs, counts) and any(

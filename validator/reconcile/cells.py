@@ -30,6 +30,8 @@ SIDES: Final = {Side.INPUT: "expected", Side.OUTPUT: "processed", Side.LATE: "la
 
 SUMS: Final = (*(f"{name}_{part}" for name in SIDES.values() for part in ("count", "a", "b")), "results")
 MINIMA: Final = ("first_batch", "first_epoch", "first_seen_us", "first_input_time_us", "first_result_time_us")
+_SLOT_SEEN: Final = "slot_seen_us"
+"""Column of cells that merge: as ``first_seen_us``, of the cell's own slot without the parts that joined it."""
 MAXIMA: Final = (
     "expected_us",
     "observed_us",
@@ -141,6 +143,7 @@ class Cells:
             *MAXIMA,
             *(f"x_{name}" for name in EXPANSION_FIELDS),
             *(newest.COLUMNS if self.newest is not None else ()),
+            *((_SLOT_SEEN,) if self.merges else ()),
         )
         of_told = (f"{part}_{name}" for name in told for part in ("told", "confirmed", "began"))
         self._columns: dict[str, Ints] = {
@@ -183,6 +186,12 @@ class Cells:
             return self["window_start_us"]
         first = self["first_event_us"]
         return np.where(first == NEVER, ABSENT + 1, first)
+
+    @property
+    def begin_seen_us(self) -> Ints:
+        """The lookup instant of the first batch with a fact of where each cell begins: where an event puts off the
+        begin of a session to an earlier slot, that of this slot."""
+        return self[_SLOT_SEEN if self.merges else "first_seen_us"]
 
     @property
     def counted(self) -> Ints:
@@ -234,11 +243,12 @@ class Cells:
         rows = self.own_rows_of(facts, adding=True)
         if self.ends_move:
             self._put_off(rows, facts)
+        batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         if self._gap_us is not None:
+            np.minimum.at(self[_SLOT_SEEN], rows, lookup_us)
             rows = self._merged(rows, facts, self._gap_us)
         if self.newest is not None:
             self.newest.adopt(rows)
-        batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         np.minimum.at(self["first_batch"], rows, batch)
         np.minimum.at(self["first_seen_us"], rows, lookup_us)
         np.maximum.at(self["epoch"], rows, ints(facts["epoch"]))
@@ -399,7 +409,7 @@ _TIMED: Final = {Side.INPUT: "input", Side.OUTPUT: "result"}
 
 
 def _initial(name: str) -> int:
-    if name in MINIMA or name in newest.MINIMA or name == "first_event_us":
+    if name in MINIMA or name in newest.MINIMA or name in ("first_event_us", _SLOT_SEEN):
         return NEVER
     counted = (
         name in SUMS

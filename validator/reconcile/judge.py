@@ -97,7 +97,7 @@ class Judged:
     ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
     ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that.
     ``of_inputs``: topic -> `OF_INPUT` and "open", how many of its events may yet turn out to match; of several inputs.
-    ``of_asides``: side (late, rejected) -> ``given`` and ``matched`` of `InputCounts`.
+    ``of_asides``: side (late, rejected) -> ``given``, ``matched`` and ``open`` of `InputCounts`.
     """
 
     counts: dict[str, Ints]
@@ -236,8 +236,9 @@ def _in_scope(cells: Cells, clock: Clock, margin_us: int) -> Bools:
     if clock.horizon_us is not None:
         scope &= windows >= clock.horizon_us
     for at_us, horizon_us in clock.retired:
-        # Other facts of the cell may have been dropped: what is left of it cannot be judged.
-        scope &= ~((cells["first_seen_us"] > at_us) & (windows < horizon_us))
+        # Other facts of the cell may have been dropped: what is left of it cannot be judged. A session in memory whose
+        # begin moves there since may be one with a session that was dropped.
+        scope &= ~((cells.begin_seen_us > at_us) & (windows < horizon_us))
     return scope
 
 
@@ -410,7 +411,9 @@ def _of_asides(cells: Cells, it: _Decisions) -> dict[str, dict[str, Ints]]:
     for side in ("late", "rejected"):
         given = np.where(it.in_scope, cells[f"{side}_count"], 0)
         compared = np.where(it.in_scope & (cells["x_version"] != ABSENT), cells[f"x_{side}_expected"], 0)
-        found[side] = {"given": given, "matched": np.where(it.agrees, given, compared)}
+        matched = np.where(it.agrees, given, compared)
+        is_exact = it.agrees | (it.compared & it.resolved)
+        found[side] = {"given": given, "matched": matched, "open": np.where(is_exact, 0, given - matched)}
     return found
 
 

@@ -97,20 +97,37 @@ def kept(facts: pa.Table, until_us: int) -> Iterable[dict[str, Any]]:
     instant of each are those of some of its facts.
 
     A row of records that were read has a last offset, and is void when they are read again; one of a hole has none.
+    That of undecodable records has their stretches, by which an operator settles them.
     """
-    reaching = _reaching(facts)
+    is_bad = pc.and_(pc.equal(facts["status"], UNDECODABLE), pc.is_valid(facts["last_offset"]))
+    known = pc.or_(pc.greater(facts["records"], 0), pc.is_valid(facts["stretches"]))
+    reaching = _reaching(facts.append_column("has_positions", pc.and_kleene(is_bad, known)))
     reaching = reaching.filter(pa.array(ints(reaching["reach_us"]) > until_us))
     reaching = reaching.append_column("was_read", pc.is_valid(reaching["last_offset"]))
+    stretches = _stretches(reaching.filter(reaching["has_positions"]))
     folds = [("first_offset", "min"), ("last_offset", "max"), ("batch", "max"), ("lookup_us", "max")]
-    for row in reaching.group_by([*_SAID, "was_read"]).aggregate(folds).to_pylist():
+    for row in reaching.group_by([*_SAID, "was_read", "has_positions"]).aggregate(folds).to_pylist():
         is_hole = row["status"] == UNDECODABLE
+        of_place = (row["topic"], row["partition"], row["reach_us"])
         yield {
             **hole(row["topic"], row["partition"], row["first_offset_min"] + 1, row["reach_us"]),
             "status": UNDECODABLE if is_hole else REACH,
+            "stretches": stretches[of_place] if row["has_positions"] else None,
             "last_offset": row["last_offset_max"],
             "batch": row["batch_max"],
             "lookup_us": row["lookup_us_max"],
         }
+
+
+def _stretches(facts: pa.Table) -> dict[tuple[str, int, int], list[dict[str, int]]]:
+    """(topic, partition, reach) -> where the undecodable records of these rows are, in their order."""
+    found: dict[tuple[str, int, int], list[dict[str, int]]] = {}
+    columns = ("topic", "partition", "reach_us", "first_offset", "last_offset", "records", "stretches")
+    for row in facts.select(columns).to_pylist():
+        whole = [{"first": row["first_offset"], "last": row["last_offset"], "records": row["records"]}]
+        of_place = found.setdefault((row["topic"], row["partition"], row["reach_us"]), [])
+        of_place += row["stretches"] or whole
+    return {place: sorted(of_place, key=lambda one: one["first"]) for place, of_place in found.items()}
 
 
 def _reaching(facts: pa.Table) -> pa.Table:

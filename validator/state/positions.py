@@ -254,7 +254,8 @@ class Positions:
                 self._name(position, namer)
 
     def unsettled(self, facts: pa.Table) -> pa.Table:
-        """``facts`` in which undecodable rows of inputs begin with the first record that no operator settled.
+        """``facts`` in which undecodable rows of inputs begin with the first record that no operator settled. Rows that
+        retention folded (`validator.reconcile.lateness.kept`) count no records and have stretches all the same.
 
         Rows of which operators settled all records are left out: these vouch that they moved no engine's time. A
         rejected record that names a position does not: an engine can take the time of an event before it rejects it.
@@ -268,7 +269,8 @@ class Positions:
         few = facts.select(columns).take(rows).to_pylist()
         for number, row in zip(rows.to_pylist(), few, strict=True):
             vouched = self.vouched.get(PartitionId(row["topic"], row["partition"]))
-            if vouched is None or not row["records"]:
+            if vouched is None or not (row["records"] or row["stretches"]):
+                # Offsets that were gone, or a row that an earlier version folded.
                 continue
             whole = [{"first": row["first_offset"], "last": row["last_offset"], "records": row["records"]}]
             left = joined(Stretch(of["first"], of["last"], of["records"]) for of in row["stretches"] or whole)

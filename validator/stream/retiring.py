@@ -32,7 +32,7 @@ from validator.reconcile.cells import of_cells, unowed
 from validator.reconcile.facts import Kind
 from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
 from validator.reconcile.lateness import kept
-from validator.state.positions import ANEW, MARK, Positions
+from validator.state.positions import ANEW, MARK, Positions, Stretch, joined
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
 from validator.stream.committing import epoch_length_us, epoch_of, frontier_rows, mark_row
 from validator.stream.failpoints import reach
@@ -218,7 +218,7 @@ def plan(
         if judging.rules.asks_lateness:
             said = without_void(part, rereads)
             said = said if positions is None else positions.unsettled(said)
-            late += [{**row, "epoch": now} for row in kept(said, going.asked_from_us)]
+            late += [{**_bounded(row), "epoch": now} for row in kept(said, going.asked_from_us)]
         facts = of_cells(part)
         kept_in = kept_of(facts)
         stay = kept_in != ABSENT
@@ -241,6 +241,13 @@ def plan(
         retirements = (*retirements, Retirement(books.lookup_us, horizon_us))[-MARKS_KEPT:]
     new = Retired(retired.sums.plus(leaving).plus(going.settled), through, retirements, known)
     return Plan(new, pa.concat_tables(carried), goes, newest_batch)
+
+
+def _bounded(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of `kept` with no more stretches than a partition keeps."""
+    if row["stretches"] is None:
+        return row
+    return {**row, "stretches": [one._asdict() for one in joined(Stretch(**one) for one in row["stretches"])]}
 
 
 def _kept_in(
