@@ -151,8 +151,10 @@ class Clock:
         brought = [number for number in range(upto) if self.brings(self.steps[number], place)]
         if not brought:
             return False
-        # The partition had been read up to all that it held at this instant; the record came after.
-        appended_after = self.read_through(place, brought[-1])
+        # All that the partition held at this instant had been read, or was gone; the record came after.
+        begun = self.range_of(self.steps[brought[-1]], place).start
+        before = self.states(place, brought[-1])
+        appended_after = max((step.lookup_us for step, at in before if begun >= at.high_watermark), default=None)
         return appended_after is not None and (
             appended_after >= self.steps[upto - 1].lookup_us - self.timing.idle_after_us
         )
