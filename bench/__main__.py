@@ -1,4 +1,4 @@
-"""The benchmarks: ``scripts/bench [once|flat|live|keys|shapes|restart] [--events N] [--rate R] [--seconds S]``.
+"""The benchmarks: ``scripts/bench [PART...] [--events N] [--rate R] [--seconds S]``, with these parts.
 
 Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 
@@ -7,6 +7,8 @@ live: the live job at a constant rate, with losses and repeats to be found. keys
 shapes: as once, for each way in which topics write ids, times and names (``--shape``); ``--before CHECKOUT`` validates
 the same topics with another version, too.
 restart: what a start costs with so many settled cells (``--cells``, several times).
+disk: what an event costs on disk, by the kind of its id.
+many: memory and CPU of quiet sidecars, in processes of their own and in one.
 ``scripts/bench campaign [NAME]`` is another thing: docs/campaigns.md.
 """
 
@@ -25,7 +27,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Final
 
-from bench import campaign, table
+from bench import campaign, sizing, table
 from bench.measuring import Sampler
 from bench.restart import restart
 from bench.writer import Load
@@ -124,6 +126,22 @@ def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
                 row["ratio_to_before"] = round(before["validate_query_seconds"] / now["validate_query_seconds"], 2)
         rows.append(row)
         _print([row])
+    return rows
+
+
+def disk(_: argparse.Namespace) -> list[dict[str, Any]]:
+    """What an event and its answer cost on disk."""
+    rows = [sizing.disk(kind, batches, events) for kind in sizing.KINDS for batches, events in sizing.SIZES]
+    _print(rows)
+    return rows
+
+
+def many(_: argparse.Namespace) -> list[dict[str, Any]]:
+    """Quiet sidecars, each a process of its own, and the same in one process."""
+    with EmbeddedBroker(heap_mb=512) as broker:
+        broker.create_topics({"click": 1, "output": 1})
+        rows = [sizing.many(broker.bootstrap_servers, CONFIG, number, way) for number, way in sizing.WAYS]
+    _print(rows)
     return rows
 
 
@@ -321,7 +339,16 @@ def _print(rows: list[Mapping[str, Any]] | list[dict[str, Any]]) -> None:
         print()
 
 
-_PARTS: Final = {"once": once, "flat": flat, "live": live, "keys": keys, "shapes": shapes, "restart": restart}
+_PARTS: Final = {
+    "once": once,
+    "flat": flat,
+    "live": live,
+    "keys": keys,
+    "shapes": shapes,
+    "restart": restart,
+    "disk": disk,
+    "many": many,
+}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,14 @@ import pytest
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("docs/alerts.md", "docs/faults.md", "docs/guide/README.md", "docs/runbooks/*.md")
+PAGES = (
+    "docs/alerts.md",
+    "docs/faults.md",
+    "docs/guide/README.md",
+    "docs/operations.md",
+    "docs/runbooks/*.md",
+    "docs/sizing.md",
+)
 FORBIDDEN = re.compile(
     r"\b(mend(s|ed|ing)?|told|tells|nobody|of before|on the average|so long as|comes? again|came again|(was|were) gone"
     r"|(is|are) not there|is no (JSON|number|text|state|run|verdict|loss|violation|event|record))\b",

@@ -23,6 +23,7 @@ from typing import Any, Final, TextIO
 
 from validator import __version__
 from validator.cli.exits import INTERRUPTED, OF_OUTCOME, PASS, UsageError
+from validator.cli.log_lines import Lines
 from validator.cli.refused import CONFIG_INIT, REFUSED, sentence
 from validator.config.examples import EXAMPLES
 from validator.config.load import load
@@ -30,7 +31,7 @@ from validator.config.schema import json_schema
 from validator.model.terminal import plain, plain_json
 from validator.model.wording import plural
 from validator.publish import history, text
-from validator.publish.notices import Notices, to_stderr
+from validator.publish.notices import Notices
 from validator.publish.report import REPORT_FILE, SCHEMA, VIOLATIONS_FILE
 
 LINE_EVERY_SECONDS: Final = 5.0
@@ -58,10 +59,19 @@ def validate(given: argparse.Namespace) -> int:
         signal.signal(signal.SIGTERM, signal.default_int_handler)
     config = load(given.config, given.assignments)
     sidecar = _room("validator.stream.sidecar", "validate: the sidecar is not part of this installation; reinstall it.")
-    notices = None if given.once or given.quiet else Notices(to_stderr)
+    lines: Lines = given.lines
+    lines.of(config.pipeline)
+    notices = None if given.once or given.quiet else Notices(lines.say)
     with _for_the_owner_only():
         status = int(
-            sidecar.run(config, once=given.once, leave_open=given.leave_open, at_rest=given.at_rest, notices=notices)
+            sidecar.run(
+                config,
+                once=given.once,
+                leave_open=given.leave_open,
+                at_rest=given.at_rest,
+                say=lines.say,
+                notices=notices,
+            )
         )
     if given.once and not given.quiet and status != INTERRUPTED:
         _print_summary(config.state.path)
@@ -240,6 +250,16 @@ def _settle(state: Path, position: str, reason: str) -> int:
     return PASS
 
 
+def backup(given: argparse.Namespace) -> int:
+    """Copy a state, also while a sidecar writes it."""
+    from validator.state.backup import backup as copy
+
+    with _for_the_owner_only():
+        size = copy(Path(given.state), Path(given.folder))
+    print(f"{given.folder}: {size:,} bytes. To go on from this copy, set state.path to it.")
+    return PASS
+
+
 def config(given: argparse.Namespace) -> int:
     """Check a configuration, or print the schema or an example."""
     if given.action == "check":
@@ -288,6 +308,7 @@ COMMANDS: Final[Mapping[str, Callable[[argparse.Namespace], int]]] = {
     "report": report,
     "explain": explain,
     "ack": ack,
+    "backup": backup,
     "config": config,
     "dashboards": dashboards,
     "doctor": doctor,

@@ -10,8 +10,9 @@ from contextlib import suppress
 
 from validator.cli.commands import COMMANDS
 from validator.cli.exits import INTERRUPTED, PASS, UNKNOWN, sentence_of, status_of
+from validator.cli.log_lines import lines_of
 from validator.cli.parser import parse
-from validator.publish.notices import release_stderr, to_stderr
+from validator.publish.notices import release_stderr
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -28,6 +29,7 @@ def _run(argv: Sequence[str] | None) -> int:
     except SystemExit as done:
         return done.code if isinstance(done.code, int) else PASS
     debug = bool(getattr(given, "debug", False))
+    given.lines = lines_of(getattr(given, "log_format", None))
     try:
         status = COMMANDS[given.command](given)
         sys.stdout.flush()
@@ -44,7 +46,7 @@ def _run(argv: Sequence[str] | None) -> int:
         if debug:
             _print_trace()
         for line in sentence_of(error).splitlines():
-            to_stderr(f"streamproof: {line}")
+            given.lines.error(line)
         return status_of(error)
 
 

@@ -96,6 +96,7 @@ class Generations:
         self._begun: dict[PartitionId, Lookup] = {}
         self._say = say
         self._stop = stop
+        self._now_us = _Clock().now_us
         self._notices = notices
         if notices is not None and publisher.shown is not None:
             notices.resume(publisher.shown)
@@ -114,7 +115,7 @@ class Generations:
         self._sparing = False
         self._settled = settling.Journal(self._state)
         self._examples = Examples(config, found=self._found_example)
-        self._canary = None if once else canary_of(config, now_us=_now_us, say=say)
+        self._canary = None if once else canary_of(config, now_us=self._now_us, say=say)
 
     def close(self) -> None:
         """End what works beside the query."""
@@ -294,7 +295,7 @@ class Generations:
             acknowledged=self._settled.read,
             read_faults=self._read_faults,
             publish=self._publish,
-            now_us=_now_us,
+            now_us=self._now_us,
             saver=self._saver,
             canary=canary,
             workers=Workers(spark, reading, checkpoint / "facts"),
@@ -361,7 +362,7 @@ class Generations:
         sources = sources_of(self._config)
         said: tuple[str, ...] = ()
         while not self._stop.is_set():
-            asked_us = max(books.lookup_us + 1, _now_us())
+            asked_us = max(books.lookup_us + 1, self._now_us())
             topics = self._brokers.topics(source.topic for source in sources)
             absent = tuple(source.topic for source in sources if source.topic not in topics)
             if absent != said:
@@ -381,7 +382,7 @@ class Generations:
         """Append to the runs table, beside the first batch: nothing waits for it."""
         row = {
             "generation": generation,
-            "started_us": _now_us(),
+            "started_us": self._now_us(),
             "version": validator.__version__,
             "schema": SCHEMA_VERSION,
             "configuration": json.dumps(identity.identity_of(self._config), sort_keys=True),
@@ -476,5 +477,12 @@ def _resumes(books: Books) -> str:
     return f"resuming after batch {books.batch}"
 
 
-def _now_us() -> int:
-    return time.time_ns() // 1000
+class _Clock:
+    """Microseconds since the epoch: the wall clock's when the run begins, and from then on counted by a clock that
+    is never set. A step of the wall clock would give every answer that is still due an hour at once."""
+
+    def __init__(self) -> None:
+        self._offset_us = (time.time_ns() - time.monotonic_ns()) // 1000
+
+    def now_us(self) -> int:
+        return self._offset_us + time.monotonic_ns() // 1000

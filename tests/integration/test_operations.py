@@ -1,0 +1,87 @@
+"""Procedures of docs/operations.md that need no process of their own."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts
+from validator.stream import batch
+
+pytestmark = pytest.mark.timeout(900)
+_HOUR_NS = 3_600_000_000_000
+
+
+def test_a_step_of_the_clock_proves_no_loss(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An hour ahead while an answer is due, and back: nobody's answer is late for it."""
+    wall = time.time_ns
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11))
+    with pipeline.live("timing.overdue_after=600s", "timing.missing_after=600s") as live:
+        live.until(lambda report: report["cells"]["closed"] == 1)
+        for step in (_HOUR_NS, -_HOUR_NS):
+            monkeypatch.setattr(time, "time_ns", lambda step=step: wall() + step)
+            report = live.batches(3)
+            assert counts(report) == {"expected": 2, "pending": 2}
+        pipeline.answers(answer([1]))
+        report = live.until(lambda report: report["contributions"]["processed"] == 1)
+        assert report["violations"]["retracted"]["missing"] == 0
+    assert live.status == 0
+
+
+@pytest.mark.extended
+def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -> None:
+    """From an instant on: what was lost before it is not judged, and what came before it accuses nobody."""
+    pipeline.create()
+    # A window that is answered after the instant, a loss before it, and a window that it cuts in two.
+    pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 21))
+    pipeline.answers(answer([1]))
+    began = time.time()
+    time_of = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(began)) + f".{int(began % 1 * 1000) + 1:03d}Z"
+    while time.time() < began + 0.01:
+        continue
+    pipeline.answers(answer([3], 1), answer([4, 5], 2))
+    pipeline.clicks(click(5, 22), click(6, 31), click(7, 41), click(8, 42), click(9, 55))
+    pipeline.answers(answer([6], 3), answer([7], 4))
+    run = pipeline.once(f"start={time_of}", state="backfill", leave_open=True)
+    # Of the windows that begin at or after the first event shown (22 s): 3 is right, 4 lacks event 8, 5 is open.
+    assert run.counts("expected", "processed", "missing", "pending", "duplicate", "unknown_id", "misplaced") == {
+        "expected": 4,
+        "processed": 2,
+        "missing": 1,
+        "pending": 1,
+        "duplicate": 0,
+        "unknown_id": 0,
+        "misplaced": 0,
+    }
+    assert run.status == 1
+    # The same call again reads nothing twice.
+    assert pipeline.once(f"start={time_of}", state="backfill", leave_open=True).counts() == run.counts()
+
+
+@pytest.mark.extended
+def test_an_answer_that_became_due_while_the_brokers_were_away(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The outage itself is tested with a broker that is killed (test_sidecar_outage.py); here it lasts longer than
+    `missing_after`, which is what an hour is beside two minutes."""
+    pipeline.create()
+    pipeline.clicks(click(1, 1), click(2, 11))
+    outage = 6.0
+    with pipeline.live("timing.overdue_after=2s", "timing.missing_after=4s") as live:
+        live.until(lambda report: report["cells"]["closed"] == 1)
+        held: list[bool] = []
+
+        def reach(name: str) -> None:
+            if name == "after_publishing" and not held:
+                held.append(True)
+                live.ended.wait(outage)
+                pipeline.answers(answer([1]))
+
+        monkeypatch.setattr(batch, "reach", reach)
+        report = live.until(lambda report: report["contributions"]["processed"] == 1)
+        # What was answered by the time at which the sidecar looks again was never lost.
+        assert report["violations"]["retracted"]["missing"] == 0
+        assert report["violations"]["confirmed"]["missing"] == 0
+    assert live.status == 0

@@ -1,0 +1,79 @@
+"""The lines that `validate` writes to stderr: plain text for people, or a JSON object each for a log collector."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import uuid
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final
+
+from validator.model.terminal import plain
+from validator.publish.notices import to_stderr
+
+FORMATS: Final = ("text", "json")
+_OF_THE_JVM: Final = "STREAMPROOF_LOG_PATTERN"
+"""Environment variable from which `validator/stream/log4j2.properties` takes the layout of the JVM's lines."""
+
+
+class TextLines:
+    """Plain lines; an error names the program."""
+
+    def of(self, pipeline: str) -> None:
+        """A terminal shows one pipeline: its lines do not repeat the name."""
+
+    def say(self, line: str) -> None:
+        """Write one line."""
+        to_stderr(line)
+
+    def error(self, line: str) -> None:
+        """Write the line that ends the command."""
+        to_stderr(f"streamproof: {line}")
+
+
+@dataclass
+class JsonLines:
+    """JSON objects with `time`, `level`, `pipeline`, `run` and `message`. ``run`` is new in each process."""
+
+    pipeline: str | None = None
+    run: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    now: Callable[[], datetime] = lambda: datetime.now(UTC)
+
+    def of(self, pipeline: str) -> None:
+        """Name the pipeline in all further lines, those of the JVM included."""
+        self.pipeline = pipeline
+        labels = f'"pipeline":{json.dumps(pipeline)},"run":{json.dumps(self.run)}'
+        # log4j looks variables up, takes a backslash for an escape of its own, and a percent sign for a conversion.
+        for sign, escaped in (("$", "\\u0024"), ("\\", "\\\\"), ("%", "%%")):
+            labels = labels.replace(sign, escaped)
+        time = "%d{yyyy-MM-dd'T'HH:mm:ss.SSS'Z'}{UTC}"
+        of_record = f'"time":"{time}","level":"%level{{lowerCase=true}}"'
+        message = '"message":"%enc{%c{1}: %m}{JSON}"'
+        os.environ[_OF_THE_JVM] = f"{{{of_record},{labels},{message}}}%ex{{0}}%n"
+
+    def say(self, line: str) -> None:
+        """Write one line."""
+        self._write("info", line)
+
+    def error(self, line: str) -> None:
+        """Write the line that ends the command."""
+        self._write("error", line)
+
+    def _write(self, level: str, line: str) -> None:
+        time = self.now().isoformat(timespec="milliseconds").replace("+00:00", "Z")
+        fields = {"time": time, "level": level, "pipeline": self.pipeline, "run": self.run, "message": plain(line)}
+        # A reader that has gone, or a full disk, ends nothing.
+        with suppress(OSError):
+            print(json.dumps(fields), file=sys.stderr, flush=True)
+
+
+Lines = TextLines | JsonLines
+
+
+def lines_of(form: str | None) -> Lines:
+    """The lines of one command in the form that its `--log-format` names."""
+    return JsonLines() if form == "json" else TextLines()
