@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from argparse import Namespace
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -201,13 +202,23 @@ def test_validate_hands_the_configuration_to_the_sidecar(
     seen: list[tuple[Config, bool, bool, bool]] = []
     noticed: list[bool] = []
 
-    def run(config: Config, *, once: bool, leave_open: bool, at_rest: bool, notices: object) -> int:
+    def run(
+        config: Config,
+        *,
+        once: bool,
+        leave_open: bool,
+        at_rest: bool,
+        say: Callable[[str], None],
+        notices: object,
+    ) -> int:
+        say("a line of the sidecar")
         seen.append((config, once, leave_open, at_rest))
         noticed.append(notices is not None)
         return 3
 
     room(monkeypatch, "validator.stream.sidecar", run=run)
-    assert streamproof("validate", pipeline, "--once", "--at-rest", "--set", "metrics.port=0").status == 3
+    ran = streamproof("validate", pipeline, "--once", "--at-rest", "--set", "metrics.port=0")
+    assert (ran.status, ran.err) == (3, "a line of the sidecar\n")
     assert [(config.metrics.port, *options) for config, *options in seen] == [(0, True, False, True)]
     streamproof("validate", pipeline)
     streamproof("validate", pipeline, "--quiet")

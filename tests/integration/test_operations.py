@@ -13,8 +13,9 @@ pytestmark = pytest.mark.timeout(900)
 _HOUR_NS = 3_600_000_000_000
 
 
+@pytest.mark.extended  # the clock itself: tests/unit/test_clock_of_a_run.py
 def test_a_step_of_the_clock_proves_no_loss(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour ahead while an answer is due, and back: nobody's answer is late for it."""
+    """An hour ahead while an answer is due, and back: the answer is not overdue."""
     wall = time.time_ns
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
