@@ -22,9 +22,10 @@ from faults.backends.chaos_mesh import API, ChaosKind, collection
 from testbed.ports import free_port
 from tests.faults.chaos_controller import Object, after_a_pass, holds
 from tests.faults.chaos_mesh_schema import SPECS, STATUS
+from tests.kubernetes_tools import built
 
-API_SERVER: Final = os.environ.get("STREAMPROOF_KUBE_APISERVER", "")
-ETCD: Final = os.environ.get("STREAMPROOF_ETCD", "")
+API_SERVER: Final = os.environ.get("STREAMPROOF_KUBE_APISERVER") or built("kube-apiserver")
+ETCD: Final = os.environ.get("STREAMPROOF_ETCD") or built("etcd")
 DEFINITIONS: Final = os.environ.get("STREAMPROOF_CHAOS_MESH_CRDS", "")
 """A folder with Chaos Mesh's own definitions; ours, of the fields that we know, where it is empty."""
 START_SECONDS: Final = 90.0

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.extended,
     pytest.mark.timeout(300),
     pytest.mark.skipif(
-        not (API_SERVER and ETCD), reason="STREAMPROOF_KUBE_APISERVER and STREAMPROOF_ETCD name no programs to start"
+        not (API_SERVER and ETCD), reason="scripts/kubernetes-tools has built no kube-apiserver and etcd"
     ),
 ]
 

@@ -1,0 +1,266 @@
+"""What the chart `helm/streamproof` takes from the code: ``values.schema.json`` and what a secret option is called.
+
+``python scripts/lib/chart.py`` writes both; with `check` it only compares. The schema of ``config`` is that of
+`streamproof config schema`, less what the chart decides; the rest of the values is the models below.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any, Final, Literal
+
+from pydantic import Field, StringConstraints
+
+from validator.config.options import SECRET_WORDS
+from validator.config.schema import json_schema
+from validator.model.kafka_options import FILE_OPTIONS
+from validator.settings.fields import Frozen
+
+CHART: Final = Path(__file__).parents[2] / "helm" / "streamproof"
+SCHEMA: Final = CHART / "values.schema.json"
+SECRETS: Final = CHART / "files" / "secrets.json"
+SET_BY_THE_CHART: Final = {"State": ("path",), "Metrics": ("address", "port")}
+"""Part of the configuration -> the keys that the chart sets, which values may not have."""
+MASTERS: Final = r"^(local(\[([0-9]+|\*)\])?|spark://[^/]+|k8s://https?://[^/]+)$"
+
+Quantity = Annotated[str, StringConstraints(pattern=r"^[0-9]+(\.[0-9]+)?([kMGTPE]i?|m)?$")]
+Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+"""Name of an object of Kubernetes."""
+EnvironmentName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9_][-A-Za-z0-9._]*(/[A-Za-z0-9_][-A-Za-z0-9._]*)*$")]
+Texts = dict[str, str]
+
+
+class Image(Frozen):
+    """The container image of streamproof."""
+
+    repository: Annotated[str, StringConstraints(min_length=1)] = "streamproof"
+    tag: str = ""
+    digest: Annotated[str, StringConstraints(pattern="^(sha256:[0-9a-f]{64})?$")] = ""
+    pullPolicy: Literal["Always", "IfNotPresent", "Never"] = "IfNotPresent"  # noqa: N815
+    pullSecrets: tuple[Name, ...] = ()  # noqa: N815
+
+
+class SecretKey(Frozen):
+    """A key of a Secret in the release's namespace."""
+
+    secret: Name
+    key: Annotated[str, StringConstraints(pattern=r"^[-._a-zA-Z0-9]+$")]
+
+
+class Secrets(Frozen):
+    """What comes from Secrets; a value of one is never in the values."""
+
+    env: dict[EnvironmentName, SecretKey] = Field(default_factory=dict)
+    """Environment variables: `${NAME}` in the configuration."""
+    files: dict[FileName, SecretKey] = Field(default_factory=dict)
+    """Files beside the configuration, by the name that it uses for them."""
+
+
+class Resources(Frozen):
+    """Requests and limits of a container, as Kubernetes has them."""
+
+    requests: dict[str, Quantity | int | float] = Field(default_factory=dict)
+    limits: dict[str, Quantity | int | float] = Field(default_factory=dict)
+
+
+class Persistence(Frozen):
+    """The volume of the state."""
+
+    enabled: bool = True
+    size: Quantity = "20Gi"
+    storageClass: str = ""  # noqa: N815
+    accessMode: Literal["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"] = "ReadWriteOnce"  # noqa: N815
+    existingClaim: str = ""  # noqa: N815
+
+
+class Account(Frozen):
+    """The service account of the sidecar."""
+
+    create: bool = True
+    name: str = ""
+    annotations: Texts = Field(default_factory=dict)
+
+
+class Executors(Frozen):
+    """Spark's executors where `config.spark.master` is `k8s://`."""
+
+    image: str = ""
+    """An image with the same versions of Spark and of Python as the sidecar's; required then."""
+    instances: Annotated[int, Field(ge=1)] = 2
+    cores: Annotated[int, Field(ge=1)] = 1
+    memory: Annotated[str, StringConstraints(pattern="^[0-9]+[mg]$")] = "1g"
+    """Heap of an executor's JVM."""
+    memoryOverhead: Annotated[str, StringConstraints(pattern="^[0-9]+[mg]$")] = "2g"  # noqa: N815
+    """What its Python workers take."""
+
+
+class DisruptionBudget(Frozen):
+    """The PodDisruptionBudget."""
+
+    enabled: bool = True
+    maxUnavailable: Literal[0, 1] = 1  # noqa: N815
+    """0 stops every drain of the node until somebody deletes the pod."""
+
+
+class Network(Frozen):
+    """The NetworkPolicy."""
+
+    enabled: bool = False
+    readers: list[dict[str, Any]] = Field(default_factory=list)
+    """NetworkPolicyPeers that may read metrics and pages; none: the release's namespace."""
+    kafka: list[dict[str, Any]] = Field(default_factory=list)
+    """NetworkPolicyPeers of the brokers; none: any address, on `kafkaPorts`."""
+    kafkaPorts: list[Annotated[int, Field(gt=0, lt=65_536)]] = Field(default_factory=list)  # noqa: N815
+    """Ports that the brokers advertise; none: those of `config.kafka.bootstrap_servers`."""
+    egress: list[dict[str, Any]] = Field(default_factory=list)
+    """Further NetworkPolicyEgressRules, such as the token endpoint of OAUTHBEARER."""
+
+
+class ServiceMonitor(Frozen):
+    """The ServiceMonitor of prometheus-operator."""
+
+    enabled: bool = False
+    interval: Annotated[str, StringConstraints(pattern=r"^[0-9]+(ms|s|m)$")] = "15s"
+    labels: Texts = Field(default_factory=dict)
+    endpoint: dict[str, Any] = Field(default_factory=dict)
+    """Further keys of its endpoint: `tlsConfig` and `authorization` where `config.metrics` asks for them."""
+
+
+class Rules(Frozen):
+    """The PrometheusRule: alerts on every pipeline, so enable it in one release of a cluster."""
+
+    enabled: bool = False
+    labels: Texts = Field(default_factory=dict)
+    runbooks: str = ""
+    """Address under which docs/runbooks is published."""
+
+
+class Boards(Frozen):
+    """Grafana's dashboards as ConfigMaps, for every pipeline: enable them in one release of a cluster."""
+
+    enabled: bool = False
+    labels: Texts = Field(default_factory=lambda: {"grafana_dashboard": "1"})
+    """Labels by which Grafana's sidecar finds them."""
+    annotations: Texts = Field(default_factory=dict)
+
+
+class FaultRunner(Frozen):
+    """The fault runner, which breaks pods through Chaos Mesh: a suspended CronJob with rights of its own."""
+
+    enabled: bool = False
+    namespaces: list[Name] = Field(default_factory=list)
+    """The only namespaces in which it may break pods."""
+    config: dict[str, Any] = Field(default_factory=dict)
+    """The fault configuration (docs/faults.md), less `state`."""
+    secrets: Secrets = Secrets()
+    schedule: str = ""
+    """When it runs, as cron has it; empty: only by hand."""
+    timeZone: str = "Etc/UTC"  # noqa: N815
+    resources: Resources = Resources(requests={"cpu": "100m", "memory": "256Mi"}, limits={"memory": "512Mi"})
+    volume: Quantity = "1Gi"
+    """Size of the volume of its journal."""
+    terminationGracePeriodSeconds: Annotated[int, Field(ge=1)] = 120  # noqa: N815
+    """Above `limits.healed_within` of its configuration: a runner that is stopped heals first."""
+
+
+class Verification(Frozen):
+    """What `helm test` does."""
+
+    command: Literal["doctor", "once"] = "doctor"
+    """`doctor` reads the newest records of every topic; `once` verifies the topics whole, of a pipeline at rest."""
+
+
+class Values(Frozen):
+    """Values of the chart streamproof."""
+
+    fullnameOverride: Annotated[str, StringConstraints(pattern="^([a-z]([-a-z0-9]*[a-z0-9])?)?$", max_length=42)] = ""  # noqa: N815
+    image: Image = Image()
+    config: dict[str, Any]
+    """The configuration (docs/configuration.md), less `state.path`, `metrics.address` and `metrics.port`."""
+    secrets: Secrets = Secrets()
+    size: Literal["small", "medium", "large"] = "small"
+    """Row of files/sizes.yaml: cores and memory (docs/kubernetes.md)."""
+    resources: Resources = Resources()
+    """In the place of the row's requests and limits."""
+    persistence: Persistence = Persistence()
+    terminationGracePeriodSeconds: Annotated[int, Field(ge=35)] = 45  # noqa: N815
+    """A sidecar that is stopped ends within 30 s."""
+    serviceAccount: Account = Account()  # noqa: N815
+    podLabels: Texts = Field(default_factory=dict)  # noqa: N815
+    podAnnotations: Texts = Field(default_factory=dict)  # noqa: N815
+    nodeSelector: Texts = Field(default_factory=dict)  # noqa: N815
+    tolerations: list[dict[str, Any]] = Field(default_factory=list)
+    affinity: dict[str, Any] = Field(default_factory=dict)
+    priorityClassName: str = ""  # noqa: N815
+    executors: Executors = Executors()
+    podDisruptionBudget: DisruptionBudget = DisruptionBudget()  # noqa: N815
+    networkPolicy: Network = Network()  # noqa: N815
+    serviceMonitor: ServiceMonitor = ServiceMonitor()  # noqa: N815
+    rules: Rules = Rules()
+    dashboards: Boards = Boards()
+    faultRunner: FaultRunner = FaultRunner()  # noqa: N815
+    test: Verification = Verification()
+
+
+def values_schema() -> dict[str, Any]:
+    """JSON Schema (draft 2020-12) of the chart's values."""
+    schema, configuration = Values.model_json_schema(), json_schema()
+    definitions: dict[str, Any] = configuration.pop("$defs")
+    for part, keys in SET_BY_THE_CHART.items():
+        for key in keys:
+            del definitions[part]["properties"][key]
+        definitions[part]["required"] = [key for key in definitions[part].get("required", ()) if key not in keys]
+    configuration["required"].remove("state")
+    configuration["properties"]["oracle"] = _by_kind(configuration["properties"]["oracle"])
+    definitions["Spark"]["properties"]["master"]["pattern"] = MASTERS
+    del configuration["$schema"]
+    schema["properties"]["config"] = {"$ref": "#/$defs/Configuration"}
+    # Helm gives every chart this one.
+    schema["properties"]["global"] = {"type": "object"}
+    clash = definitions.keys() & schema["$defs"].keys()
+    assert not clash, clash
+    schema["$defs"] |= definitions | {"Configuration": configuration}
+    return {"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}
+
+
+def _by_kind(oracle: dict[str, Any]) -> dict[str, Any]:
+    """The same choice, so that a validator names what is wrong with the kind that is meant, and not with every kind."""
+    kinds = oracle["discriminator"]["mapping"]
+    return {
+        "type": "object",
+        "description": oracle["description"],
+        "required": ["kind"],
+        "properties": {"kind": {"enum": sorted(kinds)}},
+        "allOf": [
+            {"if": {"properties": {"kind": {"const": kind}}, "required": ["kind"]}, "then": {"$ref": part}}
+            for kind, part in sorted(kinds.items())
+        ],
+    }
+
+
+def files() -> dict[Path, str]:
+    """Path -> content."""
+    secrets = {"words": list(SECRET_WORDS), "paths": list(FILE_OPTIONS)}
+    return {
+        SCHEMA: json.dumps(values_schema(), indent=1, ensure_ascii=False) + "\n",
+        SECRETS: json.dumps(secrets, indent=1) + "\n",
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Write the files, or with `check` compare them; the exit status."""
+    if arguments != ["check"]:
+        for path, text in files().items():
+            path.write_text(text, encoding="utf-8")
+        return 0
+    found = [p for p, text in files().items() if not p.is_file() or p.read_text(encoding="utf-8") != text]
+    for path in found:
+        sys.stderr.write(f"{path} is not current; run `python scripts/lib/chart.py`.\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,189 @@
+"""What Helm makes of the chart: lint, strict schemas, its own unit tests, refusals."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+from contextlib import redirect_stdout
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.kubernetes_tools import CHART, VALUES, helm, needed, rendered
+from validator.cli.main import main
+from validator.config.load import loads
+
+RELEASES = ("1.29.0", "1.33.0", "1.37.0")
+CRDS = (
+    "monitoring.coreos.com_servicemonitors.yaml",
+    "monitoring.coreos.com_prometheusrules.yaml",
+    "chaos-mesh.org_podchaos.yaml",
+    "chaos-mesh.org_networkchaos.yaml",
+)
+MINIMAL = CHART / "ci" / "minimal-values.yaml"
+pytestmark = pytest.mark.timeout(400)
+FAULTS = ["faultRunner.enabled=true", "faultRunner.namespaces={shop}", "faultRunner.config.targets.w.type=pods"]
+
+
+def objects(manifests: str) -> list[dict[str, Any]]:
+    return [found for found in yaml.load_all(manifests, yaml.CSafeLoader) if found]
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Schemas as kubeconform looks for them: those of the releases, and those of the CRDs, where a key that they do not
+    name is an error."""
+    to = tmp_path_factory.mktemp("schemas")
+    [source] = needed("schemas").glob("lib/*/site-packages/kubernetes_validate/kubernetes-json-schema")
+    templates = "".join(path.read_text(encoding="utf-8") for path in (CHART / "templates").rglob("*.yaml"))
+    kinds = {"_definitions.json", *map(str.lower, re.findall(r"^kind: (\w+)", templates, re.MULTILINE))}
+    for release in RELEASES:
+        (to / f"v{release}").mkdir()
+        for path in (source / f"v{release}-local-strict").glob("*.json"):
+            if path.name.split("-")[0] in kinds:
+                # Their ids and references are addresses of a host; here they are files beside each other.
+                text = path.read_text(encoding="utf-8").replace('"/api/_definitions.json', '"_definitions.json')
+                text = text.replace('"$id": "https:', '"$comment": "https:')
+                (to / f"v{release}" / path.name).write_text(text, encoding="utf-8")
+    for path in (needed("crds") / name for name in CRDS):
+        [crd] = objects(path.read_text(encoding="utf-8"))
+        [version] = crd["spec"]["versions"]
+        schema = strict(version["schema"]["openAPIV3Schema"])
+        schema["properties"]["metadata"] = {"type": "object"}
+        kind, group = crd["spec"]["names"]["kind"].lower(), crd["spec"]["group"].split(".")[0]
+        for release in RELEASES:
+            text = json.dumps(schema)
+            (to / f"v{release}" / f"{kind}-{group}-{version['name']}.json").write_text(text, encoding="utf-8")
+    return to
+
+
+def strict(schema: Any) -> Any:
+    if isinstance(schema, list):
+        return [strict(part) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    made = {key: strict(part) for key, part in schema.items()}
+    if "properties" in made and "x-kubernetes-preserve-unknown-fields" not in made:
+        made.setdefault("additionalProperties", False)
+    return made
+
+
+def problems(manifests: str, release: str, schemas: Path) -> str:
+    place = f"{schemas}/v{release}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+    command = [needed("bin/kubeconform"), "-strict", "-kubernetes-version", release, "-schema-location", place]
+    return subprocess.run(command, check=False, input=manifests, capture_output=True, text=True, timeout=300).stdout
+
+
+# A release takes some seconds of a processor: the newest always, the others in `scripts/test extended`.
+@pytest.mark.parametrize(
+    "release", [*(pytest.param(r, marks=pytest.mark.extended) for r in RELEASES[:-1]), RELEASES[-1]]
+)
+def test_manifests_are_valid(release: str, schemas: Path) -> None:
+    assert problems("\n---\n".join(map(rendered, VALUES)), release, schemas) == ""
+
+
+def test_a_field_that_no_release_knows_is_found(schemas: Path) -> None:
+    broken = rendered(CHART / "ci" / "secured-values.yaml").replace("replicas: 1", "replicaz: 1")
+    found = problems(broken.replace("endpoints:", "endpointz:"), RELEASES[-1], schemas)
+    assert "replicaz" in found
+    assert "endpointz" in found
+
+
+@pytest.mark.parametrize("values", VALUES, ids=lambda file: file.stem)
+def test_lint_finds_nothing_and_the_sidecar_reads_its_file(values: Path, tmp_path: Path, schemas: Path) -> None:
+    linted = helm("lint", "--strict", CHART, "--values", values)
+    assert linted.returncode == 0, linted.stdout
+    given = yaml.safe_load(values.read_text(encoding="utf-8"))
+    [config] = [
+        found["data"]
+        for found in objects(rendered(values))
+        if found["kind"] == "ConfigMap" and "pipeline.yaml" in found["data"]
+    ]
+    variables = dict.fromkeys(given.get("secrets", {}).get("env", {}), "hunter2" * 4)
+    read = loads(config["pipeline.yaml"], tmp_path, environment=variables)
+    assert (read.pipeline, read.metrics.address) == (given["config"]["pipeline"], "0.0.0.0")
+    assert read.limits.records_per_batch == given["config"].get("limits", {}).get("records_per_batch", 2_000_000)
+    assert "hunter2" not in config["pipeline.yaml"]
+    if "executor.yaml" in config:
+        pod = yaml.safe_load(config["executor.yaml"])
+        assert (
+            problems(yaml.safe_dump(pod | {"metadata": {**pod["metadata"], "name": "a"}}), RELEASES[-1], schemas) == ""
+        )
+
+
+def test_dashboards_and_rules_are_those_that_are_generated() -> None:
+    manifests = objects(rendered(CHART / "ci" / "secured-values.yaml"))
+    boards = {name: text for found in manifests if found["kind"] == "ConfigMap" for name, text in found["data"].items()}
+    for path in (CHART / "files" / "dashboards").glob("*.json"):
+        assert json.loads(boards[path.name]) == json.loads(path.read_text(encoding="utf-8"))
+    [rule] = [found["spec"] for found in manifests if found["kind"] == "PrometheusRule"]
+    text = (CHART / "files" / "rules.yaml").read_text(encoding="utf-8")
+    assert rule == yaml.safe_load(text.replace("docs/runbooks/", "https://example.org/runbooks/"))
+    assert text.count("docs/runbooks/") > 5
+
+
+def test_what_the_fault_runner_makes_is_valid(tmp_path: Path, schemas: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    [config] = [
+        found["data"]["faults.yaml"]
+        for found in objects(rendered(CHART / "ci" / "secured-values.yaml"))
+        if found["kind"] == "ConfigMap" and "faults.yaml" in found["data"]
+    ]
+    (tmp_path / "faults.yaml").write_text(config, encoding="utf-8")
+    monkeypatch.setenv("KAFKA_PASSWORD", "hunter2")
+    with redirect_stdout(io.StringIO()) as printed:
+        assert main(["faults", "plan", str(tmp_path / "faults.yaml"), "--render"]) == 0
+    made = printed.getvalue()
+    assert {found["kind"] for found in objects(made)} == {"PodChaos", "NetworkChaos"}
+    assert problems(made, RELEASES[-1], schemas) == ""
+    assert "latencyy" in problems(made.replace("latency:", "latencyy:"), RELEASES[-1], schemas)
+
+
+def test_the_charts_own_unit_tests_pass() -> None:
+    command = [needed("bin/helm-unittest"), "--strict", "."]
+    done = subprocess.run(
+        command,
+        check=False,
+        cwd=CHART,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize(
+    ("assignments", "words"),
+    [
+        (["confg.pipeline=a"], "additional properties 'confg' not allowed"),
+        (["config.pipline=a"], "at '/config': additional properties 'pipline' not allowed"),
+        (["config.pipeline=null"], "at '/config/pipeline': got null, want string"),
+        (["config.guarantee=exactly-once"], "at '/config/guarantee': value must be one of"),
+        (["config.oracle.kind=tumbling"], "at '/config/oracle/kind': value must be one of 'distinct', 'filter'"),
+        (["config.oracle.slide=5s"], "at '/config/oracle': additional properties 'slide' not allowed"),
+        (["config.timing.idle_after=10"], "at '/config/timing/idle_after': got number, want string"),
+        (["config.state.path=/data"], "at '/config/state': additional properties 'path' not allowed"),
+        (["config.metrics.port=1"], "at '/config/metrics': additional properties 'port' not allowed"),
+        (["config.spark.master=yarn"], "at '/config/spark/master': 'yarn' does not match pattern"),
+        (["size=huge"], "at '/size': value must be one of 'small', 'medium', 'large'"),
+        (["persistence.accessMode=ReadOnlyMany"], "at '/persistence/accessMode': value must be one of"),
+        (["terminationGracePeriodSeconds=10"], "at '/terminationGracePeriodSeconds': minimum: got 10, want 35"),
+        (["replicas=2"], "additional properties 'replicas' not allowed"),
+        (["config.kafka.options.sasl\\.password=hunter2"], "write ${NAME} there and name the Secret as secrets.env"),
+        (["config.kafka.options.sasl\\.password=${PASSWORD}"], "add secrets.env.PASSWORD: {secret: NAME, key: KEY}"),
+        (["config.metrics.authorization.credentials=hunter2"], "authorization: credentials has its value"),
+        (["config.spark.master=k8s://https://kubernetes.default.svc"], "executors.image is empty"),
+        (["faultRunner.enabled=true"], "faultRunner.namespaces is empty"),
+        (FAULTS[:2], "faultRunner.config.targets is empty"),
+        ([*FAULTS, "faultRunner.config.targets.w.namespace=bank"], "bank is not in faultRunner.namespaces"),
+        ([*FAULTS, "faultRunner.config.targets.w.type=process"], "reaches pods and topics only"),
+    ],
+)  # fmt: skip
+def test_bad_values_are_refused_in_a_sentence(assignments: list[str], words: str) -> None:
+    done = helm("template", "trial", CHART, "--values", MINIMAL, *(f"--set={given}" for given in assignments))
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "hunter2" not in done.stderr
