@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple
+from typing import Any, Final
 
 import yaml
 
@@ -26,7 +26,64 @@ UPDATE_PERCENT: Final = 10.0
 """Updates among the events of MST, at the most that PGVal's scripts use: small windows must have some."""
 
 
-_UPDATES: Final[dict[str, object]] = {"workload": "mst", "update_percent": UPDATE_PERCENT}
+_CLICK_IDS: Final = ["clickIds", "updateIds"]
+_EVENT: Final = {"id": "id", "key": "page", "event_time": "timestamp"}
+_LATE: Final = {"id": "clickId", "key": "page", "event_time": "clickTimestamp"}
+_REPEATED_SHARE: Final = 0.1
+"""Of the clicks of `distinct`."""
+
+
+def operator_of(workload: Workload, window_ms: int) -> dict[str, Any]:
+    """What the reference engine and the mutant are set to, for windows, buckets or bursts of ``window_ms``."""
+    settings: dict[Workload, dict[str, Any]] = {
+        "mst": {"join": "inner"},
+        "sliding_window": {"operator": "sliding", "slide_ms": window_ms // 2},
+        # Clicks of several pages share a time: at the watermark each would be one that the engine must remember singly.
+        "session_window": {"operator": "session", "gap_ms": window_ms // 2, "max_disorder_ms": 100},
+        "passthrough": {"operator": "passthrough"},
+        "distinct": {"operator": "distinct"},
+        "running_aggregate": {"operator": "running_aggregate", "emission": "incremental"},
+    }
+    return settings.get(workload, {})
+
+
+def _oracle_of(workload: Workload, topics: Topics, window_ms: int) -> dict[str, object]:
+    """The oracle of what ``operator_of`` computes."""
+    size, half = f"{window_ms}ms", f"{window_ms // 2}ms"
+    parameters: dict[Workload, dict[str, object]] = {
+        "sst": {"kind": "tumbling_window", "size": size},
+        "mst": {
+            "kind": "windowed_join", "join": "inner", "left": topics.click, "right": topics.update, "size": size
+        },
+        "sliding_window": {"size": size, "slide": half},
+        "session_window": {"gap": half},
+        "passthrough": {"bucket": size},
+        "distinct": {"size": size},
+    }  # fmt: skip
+    return {"kind": workload, **parameters.get(workload, {})}
+
+
+def _output_of(workload: Workload, topics: Topics) -> dict[str, object]:
+    """What that engine's results hold."""
+    if workload == "passthrough":
+        return {"evidence": "id", "fields": _EVENT}
+    if workload == "running_aggregate":
+        return {"emission": "incremental", "fields": {"key": "page", "ids": "clickIds"}}
+    ids: list[object] = [*_CLICK_IDS]
+    if workload == "mst":
+        ids = [{"path": "clickIds", "input": topics.click}, {"path": "updateIds", "input": topics.update}]
+    return {"fields": {"key": "page", "window_start": "windowStart", "ids": ids}}
+
+
+def _load_of(workload: Workload, topics: Topics, window_ms: int, events_per_window: int) -> dict[str, object]:
+    """What the clicks need beside their rate: updates, repeats, or bursts of a window with pauses above the gap."""
+    if workload == "mst":
+        return {"workload": "mst", "update_percent": UPDATE_PERCENT, "update_topic": topics.update}
+    if workload == "distinct":
+        return {"duplicates": {"share": _REPEATED_SHARE}}
+    if workload == "session_window":
+        return {"sessions": {"events": events_per_window, "gap": f"{window_ms // 2}ms"}}
+    return {}
 
 
 @dataclass(frozen=True)
@@ -42,12 +99,12 @@ class Topics:
 
     def inputs(self, workload: Workload) -> tuple[str, ...]:
         """The topics that the load goes to."""
-        return (self.click,) if workload == "sst" else (self.click, self.update)
+        return (self.click, self.update) if workload == "mst" else (self.click,)
 
     def partitions(self, workload: Workload) -> dict[str, int]:
         """Name -> partitions of the topics that ``workload`` needs."""
         both = {self.click: 2, self.output: 2, self.late: 1, self.faults: 1}
-        return both if workload == "sst" else {**both, self.update: 2, self.late_updates: 1}
+        return {**both, self.update: 2, self.late_updates: 1} if workload == "mst" else both
 
 
 @dataclass(frozen=True)
@@ -72,23 +129,22 @@ class SidecarFile:
         """``pipeline.yaml`` in ``folder``: what a user would write for this pipeline, with short times."""
         entry = CATALOGUE.get(self.engine)
         drops_late = entry is not None and entry.drops_late
-        inputs, ids, late, oracle = self._joined() if self.workload == "mst" else self._counted()
-        fields = {"key": "page", "window_start": "windowStart", "ids": ids}
+        own = operator_of(self.workload, self.window_ms)
         return write_yaml(
             folder / "pipeline.yaml",
             {
                 "pipeline": self.pipeline,
                 "guarantee": self.guarantee,
                 "kafka": {"bootstrap_servers": bootstrap_servers},
-                "inputs": inputs,
-                "outputs": [{"topic": self.topics.output, "fields": fields}],
-                **({} if drops_late else {"late": late}),
+                "inputs": [{"topic": topic, "fields": _EVENT} for topic in self.topics.inputs(self.workload)],
+                "outputs": [{"topic": self.topics.output, **_output_of(self.workload, self.topics)}],
+                **({} if drops_late else {"late": self._late()}),
                 "faults": {"topic": self.topics.faults},
                 **({"engine": {"effective": f"./{self.effective}"}} if self.effective else {}),
-                "oracle": {**oracle, "size": f"{self.window_ms}ms"},
+                "oracle": _oracle_of(self.workload, self.topics, self.window_ms),
                 "timing": {
                     "idle_after": "2s",
-                    "max_disorder": f"{entry.slack_ms if entry else 0}ms",
+                    "max_disorder": f"{entry.slack_ms if entry else own.get('max_disorder_ms', 0)}ms",
                     "late_policy": "drop" if drops_late else "report",
                     "overdue_after": f"{self.overdue_after_ms}ms",
                     "missing_after": f"{self.missing_after_ms}ms",
@@ -103,42 +159,15 @@ class SidecarFile:
             },
         )
 
-    def _counted(self) -> _Sides:
-        """SST: clicks by page and window."""
-        late = {"id": "clickId", "key": "page", "event_time": "clickTimestamp"}
-        return _Sides(
-            [{"topic": self.topics.click, "fields": _EVENT}],
-            ["clickIds", "updateIds"],
-            [{"topic": self.topics.late, "fields": late}],
-            {"kind": "tumbling_window"},
-        )
-
-    def _joined(self) -> _Sides:
-        """MST: clicks and updates of a page and window, whose ids count apart."""
-        click, update = self.topics.click, self.topics.update
-        late = {"id": "clickId", "key": "page", "event_time": "clickTimestamp"}
+    def _late(self) -> list[dict[str, object]]:
+        """Late clicks and, joined, late updates."""
+        if self.workload != "mst":
+            return [{"topic": self.topics.late, "fields": _LATE}]
         late_update = {"id": "updateId", "key": "page", "event_time": "updateTimestamp"}
-        return _Sides(
-            [{"topic": click, "fields": _EVENT}, {"topic": update, "fields": _EVENT}],
-            [{"path": "clickIds", "input": click}, {"path": "updateIds", "input": update}],
-            [
-                {"topic": self.topics.late, "input": click, "fields": late},
-                {"topic": self.topics.late_updates, "input": update, "fields": late_update},
-            ],
-            {"kind": "windowed_join", "join": "inner", "left": click, "right": update},
-        )
-
-
-class _Sides(NamedTuple):
-    """The parts of a sidecar's configuration in which workloads differ."""
-
-    inputs: list[dict[str, object]]
-    ids: list[object]
-    late: list[dict[str, object]]
-    oracle: dict[str, object]
-
-
-_EVENT: Final = {"id": "id", "key": "page", "event_time": "timestamp"}
+        return [
+            {"topic": self.topics.late, "input": self.topics.click, "fields": _LATE},
+            {"topic": self.topics.late_updates, "input": self.topics.update, "fields": late_update},
+        ]
 
 
 def write_load(
@@ -153,15 +182,16 @@ def write_load(
     workload: Workload = "sst",
 ) -> Path:
     """The generator's configuration file; its journal and ``summary.json`` go to ``folder/journal``."""
+    events_per_window = per_second * window_ms // (PAGES * 1000)
     return write_yaml(
         folder / "load.yaml",
         {
             "kafka": {"bootstrap_servers": bootstrap_servers},
             "topic": topics.click,
-            **({} if workload == "sst" else _UPDATES | {"update_topic": topics.update}),
+            **_load_of(workload, topics, window_ms, events_per_window),
             "window": f"{window_ms}ms",
             "keys": {"pages": PAGES},
-            "events_per_window": per_second * window_ms // (PAGES * 1000),
+            "events_per_window": events_per_window,
             "start": "now",
             "rate": {"shape": "event_time", "speed": 1},
             "limit": {"duration": f"{seconds:g}s"},

@@ -11,9 +11,8 @@ from typing import Final
 
 from testbed.campaign.plan import REFERENCE, FaultName, Plan, PlanError
 from testbed.engines.catalogue import CATALOGUE
-from testbed.engines.settings import Guarantee, Workload
+from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 
-_REFERENCE_WORKLOADS: Final[tuple[Workload, ...]] = ("sst", "mst")
 _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")
 
 
@@ -63,7 +62,7 @@ def matrix(plan: Plan) -> Matrix:
     cells: list[Cell] = []
     left_out: list[str] = []
     for engine, workload in product(plan.engines, plan.workloads):
-        known = _REFERENCE_WORKLOADS if engine == REFERENCE else CATALOGUE[engine].workloads
+        known = WORKLOADS if engine == REFERENCE else CATALOGUE[engine].workloads
         if workload not in known:
             left_out.append(f"{engine} has no {workload} job yet; only {' and '.join(known)}.")
             continue

@@ -31,7 +31,7 @@ from testbed.engines.real import RealEngine, RealEngineSettings
 from testbed.engines.settings import EngineSettings
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
-from testbed.run_files import SidecarFile, Topics, write_load
+from testbed.run_files import SidecarFile, Topics, operator_of, write_load
 from validator.publish.report import REPORT_FILE
 
 SIDECAR_READY_SECONDS_MAX: Final = 180.0
@@ -149,8 +149,7 @@ class OneRun:
             settings = EngineSettings(
                 bootstrap_servers=servers, node=node,
                 output=topics.output, late=topics.late, late_updates=topics.late_updates,
-                inputs=(topics.click, topics.update) if cell.workload == "mst" else (topics.click,),
-                join="inner" if cell.workload == "mst" else None,
+                inputs=topics.inputs(cell.workload), **operator_of(cell.workload, plan.window_ms),
                 group=self._run.name, guarantee=cell.guarantee, window_ms=plan.window_ms, idle_after_seconds=2.0,
                 commit_interval_seconds=times.commit_interval_seconds,
                 transaction_timeout_seconds=times.transaction_timeout_seconds,

@@ -79,8 +79,8 @@ def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Eng
     """Those of the engine under test."""
     return EngineSettings(
         bootstrap_servers=bootstrap_servers,
-        inputs=("click", "update") if plan.workload == "mst" else ("click",),
-        join="inner" if plan.workload == "mst" else None,
+        inputs=Topics().inputs(plan.workload),
+        **run_files.operator_of(plan.workload, window_seconds(plan) * 1000),
         group=GROUP,
         guarantee=plan.guarantee,
         window_ms=window_seconds(plan) * 1000,

@@ -14,7 +14,7 @@ from testbed.demo.day import Day, day_of
 from testbed.demo.measures import least_seconds
 from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.mutations import Mutation
-from testbed.engines.settings import Guarantee, Workload
+from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 from testbed.run_files import Topics
 
 Fault = Literal["kill", "pause", "none"]
@@ -23,7 +23,6 @@ Fault = Literal["kill", "pause", "none"]
 SECONDS_DEFAULT: Final = 60
 SECONDS_MIN: Final = 10
 FAULTS: Final = ("kill", "pause", "none")
-WORKLOADS: Final = ("sst", "mst")
 GUARANTEES: Final = ("exactly_once", "at_least_once", "at_most_once")
 MUTATIONS_DEFAULT: Final[dict[Mutation, float]] = {
     Mutation.DROP: 0.0005,
@@ -85,7 +84,7 @@ class DemoPlan:
     @property
     def title(self) -> str:
         """The engine in words."""
-        kept = self.guarantee.replace("_", " ") + (", joins" if self.workload == "mst" else "")
+        kept = self.guarantee.replace("_", " ") + ("" if self.workload == "sst" else f", {self.workload}")
         if self.engine == "mutant":
             rates = ", ".join(f"{name}={rate:g}" for name, rate in self.mutations.items())
             return f"mutant ({kept}, then {rates})"
@@ -163,7 +162,7 @@ def _workload(name: str, workload: str) -> Workload:
         raise DemoRefused(f"demo: --workload {workload} is no workload of the demo; use one of {', '.join(WORKLOADS)}.")
     if name in CATALOGUE and known not in CATALOGUE[name].workloads:
         others = [other for other, entry in CATALOGUE.items() if known in entry.workloads]
-        raise DemoRefused(f"demo: --engine {name} has no job for {known}; use reference, {' or '.join(others)}.")
+        raise DemoRefused(f"demo: --engine {name} has no job for {known}; use {' or '.join(['reference', *others])}.")
     return known
 
 

@@ -1,7 +1,8 @@
 """The reference engine's core: an operator over partitions, event time, and recovery from progress. Pure, no I/O.
 
-`WindowCore` here has tumbling and sliding windows; `sessions`, `passthrough` and `join` have the other operators. All
-group by key, answer once with the ids, and set late events aside; time and recovery are those of `Core`.
+`WindowCore` here has tumbling and sliding windows; `distinct`, `join`, `passthrough`, `running` and `sessions` have the
+other operators. All group by key, answer once with the ids (but for `running`), and set late events aside; time and
+recovery are those of `Core`.
 
 Time. A partition's watermark is its newest event time less ``max_disorder_ms``; the operator's is the minimum over
 its partitions, those that are idle left out, and never falls. A window answers when the watermark reaches its end
@@ -38,7 +39,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-Operator = Literal["tumbling", "sliding", "session", "passthrough"]
+Operator = Literal["tumbling", "sliding", "session", "passthrough", "distinct", "running_aggregate"]
 PartitionId = tuple[str, int]
 """Topic and partition."""
 EventId = int | str

@@ -15,9 +15,11 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 
 from testbed.engines import wire
 from testbed.engines.core import Core, LateEvent, PartitionId, Record, Result, WindowCore
+from testbed.engines.distinct import DistinctCore
 from testbed.engines.join import JoinCore, is_right
 from testbed.engines.mutations import Emission
 from testbed.engines.passthrough import PassthroughCore
+from testbed.engines.running import CumulativeCore, RunningCore
 from testbed.engines.sessions import SessionCore
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_sink, produce, producer_options
@@ -54,6 +56,10 @@ def core_of(settings: EngineSettings) -> Core:
     bounds = (settings.max_disorder_ms, settings.allowed_lateness_ms)
     if settings.operator == "passthrough":
         return PassthroughCore(*bounds)
+    if settings.operator == "running_aggregate":
+        return (CumulativeCore if settings.emission == "cumulative" else RunningCore)(*bounds)
+    if settings.operator == "distinct":
+        return DistinctCore(settings.window_ms, *bounds)
     if settings.gap_ms is not None:
         return SessionCore(settings.gap_ms, *bounds)
     if settings.join is None or settings.right_prefix is None:
@@ -204,8 +210,10 @@ class Job:
         for planned in self._plan(answers):
             if isinstance(planned, LateEvent):
                 self._sink.accept(self._late(planned))
-            elif planned.aborted:
+            elif planned.is_aborted:
                 self._abort(self._results(planned.result))
+            elif planned.is_withdrawn:
+                self._sink.accept(self._withdrawal(planned.result))
             elif planned.delay_seconds > 0:
                 due = time.monotonic() + planned.delay_seconds
                 heapq.heappush(self._delayed, (due, next(self._serial), planned))
@@ -244,8 +252,14 @@ class Job:
                 )
                 for event_id, time_ms in zip(result.ids, result.times_ms, strict=True)
             ]
-        value = wire.result_bytes(result, settings.key_fields, settings.right_prefix)
-        return [Output(settings.output, wire.key_bytes(result.key), value)]
+        key = wire.key_bytes(result.key)
+        if settings.operator == "running_aggregate":
+            whole = Output(settings.output, key, wire.running_bytes(result, settings.key_fields))
+            return [self._withdrawal(result), whole] if settings.emission == "cumulative" else [whole]
+        return [Output(settings.output, key, wire.result_bytes(result, settings.key_fields, settings.right_prefix))]
+
+    def _withdrawal(self, result: Result) -> Output:
+        return Output(self._settings.output, wire.key_bytes(result.key), None)
 
     def _late(self, event: LateEvent) -> Output:
         settings = self._settings

@@ -7,10 +7,10 @@ alone. A late event of either side is set aside, whether it has a partner or not
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Literal
 
-from testbed.engines.core import EventId, Result, WindowCore
+from testbed.engines.core import EventId, Result
+from testbed.engines.distinct import DistinctCore
 
 Join = Literal["inner", "left"]
 
@@ -20,8 +20,8 @@ def side_prefix(right: str) -> str:
     return right + "/"
 
 
-class JoinCore(WindowCore):
-    """The windows of `WindowCore`, joined. ``right_prefix`` is that of the right input's ids."""
+class JoinCore(DistinctCore):
+    """The windows of `DistinctCore`, joined. ``right_prefix`` is that of the right input's ids."""
 
     def __init__(
         self, size_ms: int, max_disorder_ms: int, allowed_lateness_ms: int, *, join: Join, right_prefix: str
@@ -31,11 +31,10 @@ class JoinCore(WindowCore):
         self._right_prefix = right_prefix
 
     def _result(self, whole: Result) -> Result | None:
-        times = dict(zip(whole.ids, whole.times_ms, strict=True))
-        rights = sum(is_right(event_id, self._right_prefix) for event_id in times)
-        if rights == len(times) or (rights == 0 and self._join == "inner"):
+        rights = sum(is_right(event_id, self._right_prefix) for event_id in whole.ids)
+        if rights == len(whole.ids) or (rights == 0 and self._join == "inner"):
             return None
-        return replace(whole, ids=tuple(times), times_ms=tuple(times.values()))
+        return super()._result(whole)
 
 
 def is_right(event_id: EventId, right_prefix: str) -> bool:

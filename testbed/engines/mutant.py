@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 operator=settings.operator,
                 moved_ms=settings.window_ms,
             )
-            truth.write(outcome.deeds)
+            (truth.write_anew if settings.emission == "cumulative" else truth.write)(outcome.deeds)
             return outcome.emissions
 
         return reference.run(settings, parsed, dishonest)

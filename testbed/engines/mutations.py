@@ -18,6 +18,7 @@ another split of partitions, the mutant does the same to the same cell. Classes 
 | delay            | a result produced ``seconds`` later                     | none; with ``beyond`` suspected first |
 | abort            | a result produced in a transaction that is aborted      | missing under read_committed          |
 | abort_retry      | the same, then produced again                           | none                                  |
+| withdraw         | a cumulative result produced, then withdrawn            | missing                               |
 
 At most one mutation befalls a result, and an id only where none befell its result; so the classes add up. An id is
 misplaced into the next result of its window by key that no result mutation befell; where there is none, nothing is
@@ -25,8 +26,10 @@ done. In sliding windows an id has a cell in each window that holds it, and is m
 sessions have no cells in common: there an id is misplaced into the next session that is answered at the same time,
 which after a kill may be another one. A passthrough's result is one event, so that dropping its id is to produce
 nothing; misplaced, it is produced with another event time, ``moved_ms`` later. Second copies that a producer sends are
-results of their own there, alike to the last: all of them have the same fate, and the truth tells it once. Delays are
-kept in memory: an engine killed while it delays a result loses it.
+results of their own there, alike to the last: all of them have the same fate, and the truth tells it once. A running
+aggregate has no windows: there an id is misplaced into the result of the next key that is answered at the same time.
+Its cumulative results repeat what was done to their ids, and the truth is that of the last table. Delays are kept in
+memory: an engine killed while it delays a result loses it.
 """
 
 from __future__ import annotations
@@ -57,6 +60,7 @@ class Mutation(StrEnum):
     DELAY_BEYOND = "delay_beyond"
     ABORT = "abort"
     ABORT_RETRY = "abort_retry"
+    WITHDRAW = "withdraw"
 
 
 OF_A_RESULT: Final = (
@@ -66,6 +70,7 @@ OF_A_RESULT: Final = (
     Mutation.DELAY_BEYOND,
     Mutation.ABORT,
     Mutation.ABORT_RETRY,
+    Mutation.WITHDRAW,
 )
 OF_AN_ID: Final = (
     Mutation.DROP,
@@ -81,6 +86,7 @@ _CLASS_OF_ITS_IDS: Final = {
     Mutation.DROP_CELL: "missing",
     Mutation.DUPLICATE_RESULT: "duplicate",
     Mutation.ABORT: "missing",
+    Mutation.WITHDRAW: "missing",
     Mutation.DELAY: None,
     Mutation.DELAY_BEYOND: None,
     Mutation.ABORT_RETRY: None,
@@ -110,8 +116,10 @@ class Emission:
 
     result: Result
     delay_seconds: float = 0.0
-    aborted: bool = False
+    is_aborted: bool = False
     """Produced in a transaction of its own that is then aborted."""
+    is_withdrawn: bool = False
+    """Not the result, but a null value in its place."""
 
 
 @dataclass(frozen=True)
@@ -143,8 +151,8 @@ def mutate(
 
     ``moved_ms``: by how much event time a passthrough's results are misplaced.
     """
-    if operator == "session":
-        return _mutate_sessions(answers, rates, seed)
+    if operator in ("session", "running_aggregate"):
+        return _mutate_together(answers, rates, seed)
     if operator == "passthrough":
         return _mutate_events(answers, rates, seed, moved_ms)
     emissions: list[Emission | LateEvent] = []
@@ -162,7 +170,8 @@ def mutate(
     return Outcome(tuple(emissions), tuple(deeds))
 
 
-def _mutate_sessions(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Outcome:
+def _mutate_together(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Outcome:
+    """Results that are answered at the same time, as if they were of one window."""
     emissions: list[Emission | LateEvent] = [answer for answer in answers if isinstance(answer, LateEvent)]
     deeds: list[Deed] = []
     _mutate_window([answer for answer in answers if isinstance(answer, Result)], rates, seed, emissions, deeds)
@@ -237,9 +246,11 @@ def _fulfil(result: Result, fate: Mutation, rates: Rates) -> list[Emission]:
     if fate is Mutation.DELAY_BEYOND:
         return [Emission(result, delay_seconds=rates.delay_beyond_seconds)]
     if fate is Mutation.ABORT:
-        return [Emission(result, aborted=True)]
+        return [Emission(result, is_aborted=True)]
+    if fate is Mutation.WITHDRAW:
+        return [Emission(result), Emission(result, is_withdrawn=True)]
     assert fate is Mutation.ABORT_RETRY
-    return [Emission(result, aborted=True), Emission(result)]
+    return [Emission(result, is_aborted=True), Emission(result)]
 
 
 def _mutate_ids(

@@ -161,12 +161,12 @@ class RealEngineSettings(BaseModel):
     @property
     def inputs(self) -> tuple[str, ...]:
         """The input topics, that of the clicks first."""
-        return (self.input,) if self.workload == "sst" else (self.input, self.update_input)
+        return (self.input, self.update_input) if self.workload == "mst" else (self.input,)
 
     @property
     def late_topics(self) -> tuple[str, ...]:
         """The topic for late events of each of ``inputs``."""
-        return (self.late,) if self.workload == "sst" else (self.late, self.late_updates)
+        return (self.late, self.late_updates) if self.workload == "mst" else (self.late,)
 
 
 class RealEngine(ProcessEngine):

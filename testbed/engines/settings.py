@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Self
+from typing import Final, Literal, Self, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, StrictBool, StrictFloat, StrictInt, StrictStr, model_validator
 
@@ -14,8 +14,11 @@ from testbed.engines.join import Join, side_prefix
 from testbed.engines.mutations import Mutation, Rates
 
 Guarantee = Literal["exactly_once", "at_least_once", "at_most_once"]
-Workload = Literal["sst", "mst"]
-"""PGVal's: clicks counted per page and window, or joined there with the updates of the page."""
+Emission = Literal["final", "incremental", "cumulative"]
+Workload = Literal["sst", "mst", "sliding_window", "session_window", "passthrough", "distinct", "running_aggregate"]
+"""PGVal's, clicks counted per page and window (`sst`) or joined there with the updates of the page (`mst`), or clicks
+for the oracle of that name."""
+WORKLOADS: Final[tuple[Workload, ...]] = get_args(Workload)
 
 
 class Node(BaseModel):
@@ -90,8 +93,11 @@ class EngineSettings(BaseModel):
     """Fields that events are grouped by; results carry them under the same names."""
     operator: Operator = "tumbling"
     """What is done with events. A passthrough answers each by itself, with id, key and time; none is late."""
+    emission: Emission = "final"
+    """With operator `running_aggregate`: a result has the ids that are new, or all ids of its key so far
+    (`cumulative`). A cumulative result is withdrawn by a null value before the next one of its key."""
     window_ms: int = Field(default=60_000, gt=0)
-    """Length of a tumbling or sliding window. Operator `passthrough`: how far in event time the mutant misplaces."""
+    """Length of a window. Operator `passthrough`: how far in event time the mutant misplaces."""
     slide_ms: int | None = Field(default=None, gt=0)
     """With operator `sliding`: distance of the starts of neighbouring windows."""
     gap_ms: int | None = Field(default=None, gt=0)
@@ -139,6 +145,10 @@ class EngineSettings(BaseModel):
             raise ValueError("where goes with operator passthrough: leave it out")
         if self.join is not None and self.operator != "tumbling":
             raise ValueError("join goes with operator tumbling: leave one of the two out")
+        if self.emission != "final" and self.operator != "running_aggregate":
+            raise ValueError(f"emission {self.emission} goes with operator running_aggregate: leave it out")
+        if Mutation.WITHDRAW in self.mutations and self.emission != "cumulative":
+            raise ValueError("withdraw goes with emission cumulative: leave it out")
         if self.operator == "sliding" and Mutation.LATE_ROUTE in self.mutations:
             raise ValueError("a late event is late for all its windows: leave late_route out with operator sliding")
         return self

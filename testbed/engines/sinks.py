@@ -48,7 +48,7 @@ class Output:
 
     topic: str
     key: bytes | None
-    value: bytes
+    value: bytes | None
     timestamp_ms: int | None = None
     """The record's timestamp; None: when it is produced."""
 

@@ -3,7 +3,8 @@
 ``{"mutation": "drop", "window_start_ms": 0, "key": ["/help"], "page": "/help", "id": 7, "class": "missing",
 "transient_class": null, "count": 1}``
 
-A mutant that was killed and restarted repeats lines word for word; repeated lines are one deed. ``class`` null:
+A mutant that was killed and restarted repeats lines word for word; repeated lines are one deed. A line
+``{"anew": true}`` takes back all lines before it: cumulative results replace the earlier ones. ``class`` null:
 nothing may be found; ``transient_class``: what may be found and must be retracted.
 """
 
@@ -14,9 +15,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from testbed.engines.mutations import Deed, Mutation
+
+_ANEW: Final = b'{"anew":true}'
 
 
 class TruthWriter:
@@ -33,6 +36,10 @@ class TruthWriter:
         if text:
             self._file.write(text.encode())
 
+    def write_anew(self, deeds: Iterable[Deed]) -> None:
+        """Let ``deeds`` take the place of all before, in one write."""
+        self._file.write(_ANEW + b"\n" + "".join(_line(deed) for deed in deeds).encode())
+
     def __enter__(self) -> Self:
         return self
 
@@ -47,25 +54,24 @@ def read(path: Path) -> Iterator[Deed]:
 
     A torn line is skipped: its output was not produced.
     """
-    seen: set[bytes] = set()
+    lines: dict[bytes, None] = {}
     for file in sorted(path.glob("*.jsonl")) if path.is_dir() else [path]:
-        for line in file.read_bytes().splitlines():
-            if line in seen:
-                continue
-            seen.add(line)
-            try:
-                data = json.loads(line)
-            except ValueError:
-                continue
-            yield Deed(
-                Mutation(data["mutation"]),
-                data["window_start_ms"],
-                tuple(data["key"]),
-                data["id"],
-                data["class"],
-                data["transient_class"],
-                data["count"],
-            )
+        _, _, newest = (_ANEW + b"\n" + file.read_bytes()).rpartition(_ANEW + b"\n")
+        lines |= dict.fromkeys(newest.splitlines())
+    for line in lines:
+        try:
+            data = json.loads(line)
+        except ValueError:
+            continue
+        yield Deed(
+            Mutation(data["mutation"]),
+            data["window_start_ms"],
+            tuple(data["key"]),
+            data["id"],
+            data["class"],
+            data["transient_class"],
+            data["count"],
+        )
 
 
 def summarise(path: Path) -> dict[str, int]:

@@ -92,6 +92,11 @@ def result_bytes(result: Result, key_fields: Sequence[str], right_prefix: str | 
     )
 
 
+def running_bytes(result: Result, key_fields: Sequence[str]) -> bytes:
+    """A result without a window: its key and ids."""
+    return b'{%b,"clickIds":[%b]}' % (_fields(result.key, key_fields), _ids(result.ids))
+
+
 def event_bytes(event_id: EventId, key: tuple[str, ...], time_ms: int, key_fields: Sequence[str]) -> bytes:
     """What a passthrough makes of an event: its id, time and key, and nothing else."""
     return b'{"id":%b,"timestamp":"%b",%b}' % (

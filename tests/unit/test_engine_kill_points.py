@@ -18,7 +18,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from testbed.engines.core import BEGINNING_MS, Core, LateEvent, PartitionId, Progress, Record, Result, WindowCore
+from testbed.engines.distinct import DistinctCore
 from testbed.engines.passthrough import PassthroughCore
+from testbed.engines.running import CumulativeCore, RunningCore
 from testbed.engines.sessions import SessionCore
 from testbed.engines.sinks import from_offset, to_offsets
 
@@ -31,7 +33,10 @@ MAKERS: dict[str, Callable[[int, int], Core]] = {
     "sliding": lambda disorder, lateness: WindowCore(SIZE_MS, disorder, lateness, slide_ms=40),
     "session": lambda disorder, lateness: SessionCore(SIZE_MS // 2, disorder, lateness),
     "passthrough": PassthroughCore,
+    "running_aggregate": RunningCore,
 }
+MORE_MAKERS = MAKERS | {"cumulative": CumulativeCore, "distinct": lambda *bounds: DistinctCore(SIZE_MS, *bounds)}
+"""With those that do not answer each event once."""
 Cell = tuple[int, int, tuple[str, ...], tuple[int | str, ...]]
 
 
@@ -46,6 +51,7 @@ class Engine:
     progress: dict[PartitionId, Progress] = field(default_factory=dict)
     aside: Counter[int] = field(default_factory=Counter)
     cells: Counter[Cell] = field(default_factory=Counter)
+    newest: dict[tuple[str, ...], Counter[int]] = field(default_factory=dict)
     stragglers: int = 0
     core: Core = field(init=False)
     position: dict[PartitionId, int] = field(default_factory=dict)
@@ -91,7 +97,8 @@ class Engine:
                 self.produced[int(answer.id)] += 1
             else:
                 self.cells[cell(answer)] += 1
-                self.produced.update(int(i) for i in answer.ids)
+                self.newest[answer.key] = Counter(int(i) for i in answer.ids)
+                self.produced.update(self.newest[answer.key])
 
     def commit(self, *, dies_between: bool = False) -> None:
         if self.order == "exactly_once" and dies_between:
@@ -158,13 +165,19 @@ Todo = list[tuple[str, PartitionId, int]]
 
 
 def run(
-    order: str, made: Made, todo: Todo, disorder_ms: int, lateness_ms: int = 0, operator: str = "tumbling"
+    order: str,
+    made: Made,
+    todo: Todo,
+    disorder_ms: int,
+    lateness_ms: int = 0,
+    operator: str = "tumbling",
+    copies: int = 1,
 ) -> Engine:
     logs: dict[PartitionId, list[Record]] = {p: [] for p in PARTITIONS}
     for number, (partition, page, time_ms, gap) in enumerate(made):
         last = logs[partition][-1][0] if logs[partition] else -1
-        logs[partition].append((last + gap, (page,), time_ms, number))
-    engine = Engine(logs, order, lambda: MAKERS[operator](disorder_ms, lateness_ms))
+        logs[partition].append((last + gap, (page,), time_ms, number // copies))
+    engine = Engine(logs, order, lambda: MORE_MAKERS[operator](disorder_ms, lateness_ms))
     for verb, partition, count in todo:
         if verb == "read":
             engine.read(partition, count)
@@ -189,7 +202,7 @@ def windows(made: Made) -> set[tuple[int, int]]:
 anyhow = given(made=events, todo=steps, disorder_ms=st.sampled_from([0, 50]), lateness_ms=st.sampled_from([0, 0, 30]))
 
 
-@pytest.mark.parametrize("operator", ["tumbling", "session", "passthrough"])
+@pytest.mark.parametrize("operator", ["tumbling", "session", "passthrough", "running_aggregate"])
 @settings(max_examples=250, deadline=None)
 @anyhow
 def test_any_kill_points_exactly_once(operator, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
@@ -197,6 +210,26 @@ def test_any_kill_points_exactly_once(operator, made, todo, disorder_ms, latenes
     assert engine.produced == Counter(range(len(made)))
     if operator == "passthrough":
         assert engine.cells == Counter((t, t, (page,), (n,)) for n, (_, page, t, _) in enumerate(made))
+
+
+@pytest.mark.parametrize("order", ["exactly_once", "at_least_once"])
+@settings(max_examples=100, deadline=None)
+@anyhow
+def test_at_any_kill_points_the_newest_table_has_every_event_once(order, made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
+    engine = run(order, made, todo, disorder_ms, lateness_ms, "cumulative")
+    of_page = {(page,): Counter(n for n, event in enumerate(made) if event[1] == page) for _, page, *_ in made}
+    assert engine.newest == of_page
+
+
+@settings(max_examples=100, deadline=None)
+@anyhow
+def test_at_any_kill_points_repeats_are_answered_once_or_set_aside(made, todo, disorder_ms, lateness_ms) -> None:  # type: ignore[no-untyped-def]
+    """Every event is there twice, in the same partition: once in its window, and what came too late for it aside."""
+    twice = [event for event in made for _ in range(2)]
+    engine = run("exactly_once", twice, todo, disorder_ms, lateness_ms, "distinct", copies=2)
+    answered = engine.produced - engine.aside
+    assert set(answered.values()) <= {1}
+    assert set(answered) | set(engine.aside) == set(range(len(made)))
 
 
 def test_sessions_come_back_with_the_events_that_they_had() -> None:

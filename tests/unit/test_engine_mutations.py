@@ -75,7 +75,9 @@ def classified(
     for emission in emissions:
         if isinstance(emission, LateEvent):
             late.update(contributions(emission, operator))
-        elif not emission.aborted:
+        elif emission.is_withdrawn:
+            p.subtract(contributions(emission.result, operator))
+        elif not emission.is_aborted:
             p.update(contributions(emission.result, operator))
     classes: Counter[str] = Counter()
     for at in expected.keys() | p.keys() | late.keys():
@@ -197,3 +199,7 @@ def test_truth_file_roundtrip_repeats_and_torn_lines(tmp_path: Path) -> None:
     assert list(truth.read(tmp_path)) == list(deeds)
     assert truth.summarise(path) == dict(told(deeds))
     assert truth.summarise_transient(path)["missing"] == sum(d.transient_class is not None for d in deeds)
+    with truth.TruthWriter(path) as writer:
+        writer.write_anew(deeds[3:])
+        writer.write(deeds[:2])
+    assert list(truth.read(tmp_path)) == [*deeds[3:], *deeds[:2]]

@@ -173,6 +173,26 @@ def test_a_passthrough_answers_each_event_at_once_and_none_is_late() -> None:
     assert c.progress()[P0] == Progress(3, 3, 100)
 
 
+def test_a_running_aggregate_answers_with_what_is_new_and_a_cumulative_one_with_all_keys_anew() -> None:
+    for emission, answers in (
+        ("incremental", [[(0, 0, "/a", 1, 2), (0, 0, "/b", 3)], [], [(0, 0, "/a", 4)]]),
+        ("cumulative", [[(0, 0, "/a", 1, 2), (0, 0, "/b", 3)], [], [(0, 0, "/a", 1, 2, 4), (0, 0, "/b", 3)]]),
+    ):
+        c = core(operator="running_aggregate", emission=emission)
+        feed(c, (1, 100), (2, 0))
+        feed(c, (3, 7), key=B)
+        found = [brief(c), brief(c)]
+        feed(c, (4, 1))
+        assert [*found, brief(c)] == answers
+        assert c.progress()[P0] == Progress(5, 1 if emission == "cumulative" else 5, 100)
+
+
+def test_distinct_answers_with_each_id_once() -> None:
+    c = core(operator="distinct", window_ms=10)
+    feed(c, (1, 0), (2, 1), (1, 2), (3, 10), (1, 3))
+    assert brief(c) == [(0, 10, "/a", 1, 2), ("late", 1)]
+
+
 def test_the_operator_is_what_the_settings_say() -> None:
     assert isinstance(core(), WindowCore)
     assert isinstance(sessions(), SessionCore)
@@ -192,6 +212,8 @@ def test_the_operator_is_what_the_settings_say() -> None:
         ({"operator": "passthrough", "where": {"field": "page", "one_of": []}}, "at least 1"),
         ({"operator": "session", "gap_ms": 5, "join": "inner", "inputs": ["a", "b"]}, "join goes with operator tumbl"),
         ({"operator": "sliding", "slide_ms": 5, "mutations": {"late_route": 0.1}}, "leave late_route out"),
+        ({"emission": "cumulative"}, "emission cumulative goes with operator running_aggregate"),
+        ({"operator": "running_aggregate", "mutations": {"withdraw": 0.1}}, "withdraw goes with emission cumulative"),
     ],
 )
 def test_nonsense_is_refused(more: dict[str, Any], problem: str) -> None:

@@ -145,7 +145,9 @@ def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--engine", metavar="E", help=ENGINES_HELP)
     parser.add_argument(
-        "--workload", metavar="W", help="sst: clicks counted per page and window; mst: joined with updates"
+        "--workload",
+        metavar="W",
+        help="sst: clicks counted per page and window; mst: joined with updates; or the kind of another oracle",
     )
     parser.add_argument(
         "--fault", metavar="F", help="fault to inject: kill (default), pause, none, or a kind of `faults list`"

@@ -1,0 +1,123 @@
+"""Aggregates without a window of the reference engine: an answer per key over all of its events. Pure, no I/O.
+
+`RunningCore` answers with the ids that are new since the last answer, which add up; it keeps no other state. In
+`CumulativeCore` each answer is the whole table, one result per key with all ids so far, as in Spark's output mode
+``complete``: the newest result of a key replaces the earlier ones. No event is late for either.
+
+Recovery. The state of `CumulativeCore` is every event, so ``rebuild_from`` is the first offset of the partition that
+held one: all events below ``next_offset`` are put back, and they are all that was in the table.
+"""
+
+from __future__ import annotations
+
+from array import array
+from dataclasses import dataclass, field
+
+from testbed.engines.core import Core, EventId, Key, LateEvent, Partition, PartitionId, Progress, Record, Result
+
+
+@dataclass
+class _Rows:
+    ids: list[EventId] = field(default_factory=list)
+    times_ms: array[int] = field(default_factory=lambda: array("q"))
+
+
+class RunningCore(Core):
+    """Per key the ids that are new, at each call of `take`. A result has no window: its start and end are 0."""
+
+    def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
+        super().__init__(max_disorder_ms, allowed_lateness_ms)
+        self._rows: dict[PartitionId, dict[Key, _Rows]] = {}
+        self._has_changed = False
+
+    def take(self) -> list[Result | LateEvent]:
+        """The answers since the last call, by key; none while the state is incomplete."""
+        if self._recovering or not self._has_changed:
+            return super().take()
+        self._has_changed = False
+        merged: dict[Key, _Rows] = {}
+        for rows in self._rows.values():
+            for key, some in rows.items():
+                whole = merged.setdefault(key, _Rows())
+                whole.ids.extend(some.ids)
+                whole.times_ms.extend(some.times_ms)
+        self._answered()
+        return super().take() + [
+            Result(0, 0, key, tuple(whole.ids), tuple(whole.times_ms)) for key, whole in sorted(merged.items())
+        ]
+
+    def progress(self) -> dict[PartitionId, Progress]:
+        """As every core; what is new must have been taken."""
+        assert self._recovering or not self._has_changed, "progress without its answers would lose them"
+        return super().progress()
+
+    def reset(self) -> None:
+        """As every core."""
+        super().reset()
+        self._has_changed = False
+
+    def _answered(self) -> None:
+        """What was answered is not answered again."""
+        for rows in self._rows.values():
+            rows.clear()
+
+    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+        del offset
+        rows = self._rows[state.id].setdefault(key, _Rows())
+        rows.ids.append(event_id)
+        rows.times_ms.append(time_ms)
+        self._has_changed = True
+        return True
+
+    def _put_back(self, state: Partition, record: Record) -> None:
+        """All that was read before the commit has been answered."""
+
+    def _answer_closed(self) -> None:
+        """Time closes nothing."""
+
+    def _next_alarm(self, watermark: int) -> int:
+        # Nothing waits for it, but progress must not depend on when partitions were read.
+        return watermark + 1
+
+    def _last_end(self) -> int | None:
+        return None
+
+    def _first_offset(self, state: Partition) -> int:
+        return state.next_offset
+
+    def _assigned(self, state: Partition, progress: Progress) -> None:
+        del progress
+        self._rows[state.id] = {}
+
+    def _recovered(self) -> None:
+        """Events went into the rows of their keys as they came."""
+
+    def _forget(self, state: Partition) -> None:
+        del self._rows[state.id]
+
+
+class CumulativeCore(RunningCore):
+    """Per key all ids so far, of all keys as soon as one has a new one."""
+
+    def __init__(self, max_disorder_ms: int = 0, allowed_lateness_ms: int = 0) -> None:
+        super().__init__(max_disorder_ms, allowed_lateness_ms)
+        self._first_offsets: dict[PartitionId, int] = {}
+
+    def _answered(self) -> None:
+        """The next answer has it all again."""
+
+    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+        self._first_offsets.setdefault(state.id, offset)
+        return super()._put(state, offset, key, time_ms, event_id)
+
+    def _put_back(self, state: Partition, record: Record) -> None:
+        has_changed = self._has_changed
+        self._put(state, *record)
+        self._has_changed = has_changed
+
+    def _first_offset(self, state: Partition) -> int:
+        return self._first_offsets.get(state.id, state.next_offset)
+
+    def _forget(self, state: Partition) -> None:
+        super()._forget(state)
+        self._first_offsets.pop(state.id, None)
