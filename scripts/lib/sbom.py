@@ -1,0 +1,206 @@
+"""Prints the bill of materials, CycloneDX 1.6 as JSON: what an installation, the image and the demo are made of.
+
+Python packages and their hashes come from image/requirements.lock, jars from the two lock files, the jars inside of
+PySpark from the installed one, and JavaScript from the folder of the status page. Licences are those that packages and
+jars state themselves; `LICENCES` has the rest. The same commit gives the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import sys
+import tomllib
+import uuid
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from importlib import metadata
+from pathlib import Path
+from typing import Any, Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT), str(ROOT / "scripts" / "lib")]
+
+from wheel import committed  # noqa: E402  (the path comes first)
+
+from validator.stream.jars import SIDECAR_LOCK, LockedJar, read_lock, resolve  # noqa: E402
+
+Component = dict[str, Any]
+VENDORED: Final = ROOT / "validator" / "publish" / "vendor"
+LICENCES: Final = {
+    "HdrHistogram": "CC0-1.0 OR BSD-2-Clause",
+    "delta-spark_4.2_2.13": "Apache-2.0",
+    "delta-storage": "Apache-2.0",
+    "hash4j": "Apache-2.0",
+    "lz4-java": "Apache-2.0",
+    "metrics-core": "Apache-2.0",
+    "pcollections": "MIT",
+    "py4j": "BSD-3-Clause",
+    "re2j": "BSD-3-Clause",
+    "slf4j-api": "MIT",
+    "slf4j-simple": "MIT",
+}
+"""What an artifact does not state itself, or not by its identifier; from the pages of its project."""
+_STATED: Final = (
+    (r"apache", "Apache-2.0"),
+    (r"\bMIT\b|mit-license", "MIT"),
+    (r"BSD[- ]2", "BSD-2-Clause"),
+    (r"BSD", "BSD-3-Clause"),
+)
+"""How artifacts name a licence -> its identifier."""
+
+
+class Unlicensed(Exception):
+    """A locked package or jar states no licence that is known here."""
+
+
+def main() -> None:
+    """Print it."""
+    bill = document()
+    json.dump(bill, sys.stdout, indent=1, sort_keys=True)
+    print()
+
+
+def document() -> Component:
+    """The whole bill. Raises `Unlicensed`."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    components = [*packages(), *locked_jars(), *javascript()]
+    known = json.dumps(components, sort_keys=True)
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": "1.6",
+        "version": 1,
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, known)}",
+        "metadata": {
+            "timestamp": datetime.fromtimestamp(committed(), UTC).isoformat(),
+            "component": {
+                "type": "application",
+                "name": project["name"],
+                "version": project["version"],
+                "bom-ref": "streamproof",
+                "licenses": expression(project["license"]),
+            },
+        },
+        "components": components,
+    }
+
+
+def packages() -> Iterator[Component]:
+    """The Python packages of an installation; their hashes are those of every file that the lock admits."""
+    lock = (ROOT / "image" / "requirements.lock").read_text().replace("\\\n", " ")
+    for line in re.findall(r"^\w.*$", lock, re.MULTILINE):
+        name, version = re.match(r"([\w.-]+)==(\S+)", line).groups()  # type: ignore[union-attr]
+        installed = metadata.distribution(name)
+        if installed.version != version:
+            raise Unlicensed(f"{name} {installed.version} is installed and {version} is locked: run scripts/setup.")
+        component = library(name, version, f"pkg:pypi/{name}@{version}", re.findall(r"sha256:(\w+)", line))
+        component["licenses"] = expression(of_package(name, installed.metadata))
+        if name == "pyspark":
+            component["components"] = list(bundled(Path(str(installed.locate_file("pyspark/jars")))))
+        yield component
+
+
+def of_package(name: str, about: metadata.PackageMetadata) -> str:
+    """The licence that a package's metadata states."""
+    stated = [*(about.get_all("License-Expression") or []), LICENCES.get(name)]
+    for field in ("License", "Classifier"):
+        stated += [identifier(text) for text in about.get_all(field) or []]
+    return first(stated, name)
+
+
+def locked_jars() -> Iterator[Component]:
+    """The jars of the sidecar, and those of the demo's broker, which its first start fetches."""
+    for lock, scope in ((SIDECAR_LOCK, "required"), (ROOT / "testbed" / "jars.lock", "optional")):
+        for jar, path in zip(read_lock(lock), resolve(lock), strict=True):
+            yield {
+                **library(
+                    jar.artifact, jar.version, f"pkg:maven/{jar.group}/{jar.artifact}@{jar.version}", [jar.sha256]
+                ),
+                "bom-ref": f"{scope}:{jar.coordinates}",
+                "group": jar.group,
+                "scope": scope,
+                "licenses": expression(of_jar(jar, path)),
+            }
+
+
+def of_jar(jar: LockedJar, path: Path) -> str:
+    """The licence that a jar states."""
+    return first([LICENCES.get(jar.artifact), *map(identifier, stated_in(path))], jar.coordinates)
+
+
+def bundled(folder: Path) -> Iterator[Component]:
+    """The jars that PySpark brings; their licence where they state one (pyspark/licenses has the texts of all)."""
+    for path in sorted(folder.glob("*.jar")):
+        name, version = re.fullmatch(r"(.+?)-(\d[\w.-]*)\.jar", path.name).groups()  # type: ignore[union-attr]
+        component = library(
+            name, version, f"pkg:generic/{name}@{version}", [hashlib.sha256(path.read_bytes()).hexdigest()]
+        )
+        component["bom-ref"] = f"pyspark/jars/{path.name}"
+        stated = next(filter(None, map(identifier, stated_in(path))), None)
+        if stated is not None:
+            component["licenses"] = expression(stated)
+        yield component
+
+
+def stated_in(path: Path) -> Iterator[str]:
+    """What a jar's manifest, POM and licence file say of its licence."""
+    with zipfile.ZipFile(path) as jar:
+        names = jar.namelist()
+        for name in names:
+            if name == "META-INF/MANIFEST.MF":
+                unfolded = re.sub(r"\r?\n ", "", jar.read(name).decode(errors="replace"))
+                yield from re.findall(r"^Bundle-License: *(.*)$", unfolded, re.MULTILINE)
+            elif name.endswith("/pom.xml"):
+                yield from re.findall(
+                    r"<license>.*?<name>(.*?)</name>", jar.read(name).decode(errors="replace"), re.DOTALL
+                )
+        for name in names:
+            if re.fullmatch(r"(META-INF/)?LICENSE(\.txt)?", name):
+                yield jar.read(name)[:200].decode(errors="replace")
+
+
+def javascript() -> Iterator[Component]:
+    """What the status page brings."""
+    for path in sorted(VENDORED.glob("*.js")):
+        name, source = path.name.partition(".")[0], path.read_text()
+        version = re.search(r"v(\d+\.\d+\.\d+)", source[:300])
+        stated = identifier((VENDORED / f"{name}-LICENSE.md").read_text())
+        if version is None or stated is None:
+            raise Unlicensed(f"{path}: its head names no version, or the file beside it no licence.")
+        package = f"pkg:npm/{name.lower()}@{version[1]}"
+        component = library(name, version[1], package, [hashlib.sha256(path.read_bytes()).hexdigest()])
+        yield {**component, "licenses": expression(stated)}
+
+
+def library(name: str, version: str, package: str, hashes: list[str]) -> Component:
+    """A component with what each has."""
+    algorithm = [{"alg": "SHA-256", "content": content} for content in sorted(hashes)]
+    named = {"type": "library", "name": name, "version": version, "purl": package, "bom-ref": package}
+    return {**named, "hashes": algorithm}
+
+
+def expression(licence: str) -> list[Component]:
+    """CycloneDX's form of an SPDX expression."""
+    return [{"expression": licence}]
+
+
+def identifier(stated: str) -> str | None:
+    """The SPDX identifier of a licence, as packages and jars name it."""
+    return next((known for pattern, known in _STATED if re.search(pattern, stated, re.IGNORECASE)), None)
+
+
+def first(stated: list[str | None], name: str) -> str:
+    """The first that is known. Raises `Unlicensed`."""
+    found = next(filter(None, stated), None)
+    if found is None:
+        raise Unlicensed(f"{name} states no licence that is known here: add it to LICENCES in {Path(__file__).name}.")
+    return found
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Unlicensed as error:
+        sys.exit(str(error))

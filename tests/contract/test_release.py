@@ -1,0 +1,101 @@
+"""A release: built from its tag alone, the same bytes each time, with its parts and licences listed."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+
+from validator import __version__
+
+ROOT = Path(__file__).parents[2]
+TAG = f"v{__version__}"
+
+pytestmark = pytest.mark.timeout(300)
+
+
+def git(folder: Path, *arguments: str) -> None:
+    author = ["-c", "user.name=test", "-c", "user.email=test@example.org"]
+    subprocess.run(["git", "-C", folder, *author, *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A checkout with what is here now, committed under the tag, and the environment of this one."""
+    checkout = tmp_path_factory.mktemp("tagged") / "checkout"
+    git(ROOT, "clone", "--quiet", "--shared", str(ROOT), str(checkout))
+    listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    for name in filter(None, subprocess.run(listed, check=True, stdout=-1).stdout.decode().split("\0")):
+        (checkout / name).parent.mkdir(parents=True, exist_ok=True)
+        (checkout / name).unlink(missing_ok=True)
+        if os.path.lexists(ROOT / name):
+            shutil.copy(ROOT / name, checkout / name, follow_symlinks=False)
+    git(checkout, "add", "--all")
+    git(checkout, "commit", "--quiet", "--allow-empty", "-m", "release")
+    git(checkout, "tag", "--force", TAG)
+    (checkout / "README.md").write_text("not committed")
+    # The environment is made for its place: the one of this checkout does, as scripts/setup would make the same.
+    (checkout / "scripts" / "setup").write_text("exit 0\n")
+    (checkout / ".venv").symlink_to(ROOT / ".venv")
+    return checkout
+
+
+def released(checkout: Path, folder: Path, tag: str = TAG) -> subprocess.CompletedProcess[str]:
+    command: list[str | Path] = [checkout / "scripts" / "release", tag, folder]
+    return subprocess.run(command, check=False, capture_output=True, text=True)
+
+
+def test_a_tag_gives_the_same_bytes_twice(tagged: Path, tmp_path: Path) -> None:
+    made = []
+    for name in ("first", "second"):
+        done = released(tagged, tmp_path / name)
+        assert done.returncode == 0, done.stderr
+        made.append({file.name: file.read_bytes() for file in (tmp_path / name).iterdir()})
+    assert made[0] == made[1]
+    assert sorted(made[0]) == [
+        "SHA256SUMS", f"streamproof-{__version__}-py3-none-any.whl", f"streamproof-{__version__}-source.tar.gz",
+        f"streamproof-{__version__}.cdx.json",
+    ]  # fmt: skip
+    for line in made[0]["SHA256SUMS"].decode().splitlines():
+        digest, name = line.split()
+        assert hashlib.sha256(made[0][name]).hexdigest() == digest
+    with tarfile.open(tmp_path / "first" / f"streamproof-{__version__}-source.tar.gz") as source:
+        readme = source.extractfile(f"streamproof-{__version__}/README.md")
+        assert readme is not None
+        assert readme.read() == (ROOT / "README.md").read_bytes(), "the tag's, not the checkout's"
+
+    bill = json.loads(made[0][f"streamproof-{__version__}.cdx.json"])
+    parts = {part["purl"]: part for part in bill["components"]}
+    for lock, form in (
+        ("image/requirements.lock", "=="),
+        ("validator/stream/jars.lock", ":"),
+        ("testbed/jars.lock", ":"),
+    ):
+        names = [
+            line.split()[0] for line in (ROOT / lock).read_text().splitlines() if form in line and line[0].isalpha()
+        ]
+        for name in names:
+            purl = (
+                f"pkg:pypi/{name.replace('==', '@')}" if form == "==" else "pkg:maven/{}/{}@{}".format(*name.split(":"))
+            )
+            assert parts[purl]["hashes"], purl
+            assert parts[purl]["licenses"][0]["expression"], purl
+    assert any(purl.startswith("pkg:npm/uplot@") for purl in parts)
+
+
+def test_only_a_tag_of_the_version_is_released(tagged: Path, tmp_path: Path) -> None:
+    git(tagged, "tag", "--force", "v999")
+    for tag, said in (
+        ("v998", "there is no tag v998"),
+        ("v999", f"name it v{__version__}"),
+        ("main", "there is no tag"),
+    ):
+        done = released(tagged, tmp_path / tag, tag)
+        assert (done.returncode, said in done.stderr) == (2, True), done
+        assert not (tmp_path / tag).exists()
