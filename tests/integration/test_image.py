@@ -1,0 +1,164 @@
+"""The image's file tree, run as a container runs it: another user, nothing to write, nothing to reach but Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from confluent_kafka import Producer
+
+from testbed.broker import EmbeddedBroker
+from tests.integration import image_tree
+from tests.integration.image_tree import Container, beside, first_process
+from tests.integration.sidecar_fixtures import answer, click
+
+pytestmark = [
+    pytest.mark.extended,  # Debian and 16 packages are fetched and installed: minutes the first time
+    pytest.mark.timeout(1500),
+    pytest.mark.skipif(bool(image_tree.lacks()), reason=image_tree.lacks() or "-"),
+]
+GRACE_SECONDS: Final = 30.0
+SIZE_MOST: Final = 720_000_000
+PORT: Final = 9464
+CONFIG: Final = """\
+pipeline: clicks
+guarantee: exactly_once
+kafka: {{bootstrap_servers: "{servers}"}}
+inputs: [{{topic: in, fields: {{id: id, key: page, event_time: timestamp}}}}]
+outputs: [{{topic: out, fields: {{key: page, window_start: windowStart, ids: [clickIds]}}}}]
+oracle: {{kind: tumbling_window, size: 10s}}
+timing: {{idle_after: 2s, overdue_after: 2s, missing_after: 4s, tick: 300ms}}
+state: {{path: /var/lib/streamproof/clicks}}
+metrics: {{address: 127.0.0.1, port: {port}}}
+"""
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return image_tree.built(tmp_path_factory.mktemp("image"))
+
+
+@pytest.fixture
+def servers(tmp_path: Path) -> Iterator[str]:
+    """A broker that is all there is in a network."""
+    with image_tree.own_network(), EmbeddedBroker(folder=tmp_path / "broker") as broker:
+        broker.create_topics({"in": 1, "out": 1})
+        yield broker.bootstrap_servers
+
+
+@pytest.fixture
+def container(tree: Path, tmp_path: Path) -> Container:
+    return Container(tree, tmp_path / "container")
+
+
+def produce(servers: str, topic: str, *values: str) -> None:
+    producer = Producer({"bootstrap.servers": servers})
+    for value in values:
+        producer.produce(topic, value)
+    assert producer.flush(30) == 0
+
+
+def report(container: Container) -> dict[str, dict[str, int]]:
+    path = container.work / "state" / "clicks" / "report.json"
+    found: dict[str, dict[str, int]] = json.loads(path.read_text()) if path.exists() else {}
+    return found
+
+
+def until(process: subprocess.Popen[str], holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 240
+    while not holds():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.1)
+
+
+def test_the_tree_holds_what_runs_and_nothing_else(tree: Path, container: Container) -> None:
+    files = [path for path in tree.rglob("*") if path.is_file() and not path.is_symlink()]
+    names = [str(path.relative_to(tree)) for path in files]
+    size = sum(path.stat().st_size for path in files)
+    print(f"image tree: {size / 1e6:.0f} MB in {len(files)} files")
+    assert size < SIZE_MOST
+    # Nothing of the checkout but the one package, the commands and the licence.
+    assert {"/".join(name.split("/")[:3]) for name in names} == {
+        "opt/streamproof/LICENSE", "opt/streamproof/jars", "opt/streamproof/lib", "opt/streamproof/pyvenv.cfg",
+        "usr/local/bin",
+    }  # fmt: skip
+    own = [name for name in names if "/site-packages/streamproof/" in name]
+    assert [name for name in own if "/tests/" in name or "conftest" in name] == []
+    hidden = {".netrc", ".git", ".env", "pip.conf", "credentials", "direct_url.json"}
+    assert [name for name in names if hidden & set(name.split("/"))] == []
+    assert [path for path in files if path.stat().st_mode & 0o7022] == [], "nothing is set-uid or writable by others"
+    said = container.run(
+        "sh", "-c", "touch /x /opt/streamproof/x /etc/streamproof/x; grep Cap /proc/self/status; id -u"
+    )
+    assert said.stderr.count("Read-only file system") == 3, said
+    assert set(re.findall(r"Cap\w+:\s*(\w+)", said.stdout)) == {"0" * 16}
+    assert said.stdout.split()[-1] == str(image_tree.USER_ID)
+
+
+def test_once_in_a_network_that_has_only_kafka(servers: str, container: Container) -> None:
+    produce(servers, "in", *(click(number, number) for number in range(30)))
+    produce(servers, "out", answer(range(10), 0), answer(range(10, 20), 1), answer([*range(20, 29), "ghost"], 2))
+    (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers=servers, port=PORT))
+    done = container.run("streamproof", "validate", "/etc/streamproof/pipeline.yaml", "--once")
+    assert done.returncode == 1, done
+    found = report(container)["contributions"]
+    assert (found["expected"], found["missing"], found["unknown_id"]) == (30, 1, 1)
+    assert container.run("streamproof", "report", "/var/lib/streamproof/clicks").returncode == 1
+    told = container.run("streamproof", "explain", "/var/lib/streamproof/clicks", "--id", "ghost")
+    assert (told.returncode, "ghost" in told.stdout) == (0, True), told
+
+
+def test_live_until_sigterm(servers: str, container: Container) -> None:
+    (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers=servers, port=PORT))
+    with container.start("streamproof", "validate", "/etc/streamproof/pipeline.yaml") as process:
+        produce(servers, "in", *(click(number, number) for number in range(30)))
+        produce(servers, "out", answer(range(10), 0), answer(range(10, 20), 1))
+        until(process, lambda: report(container).get("contributions", {}).get("processed") == 20)
+        first = first_process(process)
+        assert beside(first, "streamproof-health").returncode == 0
+        inside = beside(
+            first, "sh", "-c", "cat /proc/1/comm; cat /proc/[0-9]*/status | grep ^Uid; ls /sys/class/net"
+        ).stdout
+        assert inside.startswith("tini\n")
+        assert set(re.findall(r"Uid:\s*(\d+)", inside)) == {str(image_tree.USER_ID)}
+        asked = time.monotonic()
+        # As a kubelet or a container engine does: SIGTERM to the first process.
+        os.kill(first, signal.SIGTERM)
+        _, said = process.communicate(timeout=2 * GRACE_SECONDS)
+        print(f"ended {time.monotonic() - asked:.1f} s after SIGTERM")
+        assert time.monotonic() - asked < GRACE_SECONDS
+    assert process.returncode == 0, said
+
+
+def test_a_signal_that_comes_at_the_very_start_ends_it(container: Container) -> None:
+    (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers="127.0.0.1:1", port=PORT))
+    with container.start("streamproof", "validate", "/etc/streamproof/pipeline.yaml") as process:
+        name = ""
+        while name != "tini":
+            assert process.poll() is None
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+            name = Path(f"/proc/{children[0]}/comm").read_text().strip() if children else ""
+        os.kill(int(children[0]), signal.SIGTERM)
+        process.communicate(timeout=GRACE_SECONDS)
+    assert process.returncode in {130, 143}
+
+
+def test_a_jar_that_is_not_the_locked_one_stops_the_start(servers: str, container: Container) -> None:
+    (container.work / "config" / "pipeline.yaml").write_text(CONFIG.format(servers=servers, port=PORT))
+    [jar] = (container.tree / "opt" / "streamproof" / "jars").rglob("kafka-clients-*.jar")
+    other = container.work / "other.jar"
+    other.write_bytes(jar.read_bytes()[:-1] + b"x")
+    over = [f"{other}=/{jar.relative_to(container.tree)}"]
+    done = container.run("streamproof", "validate", "/etc/streamproof/pipeline.yaml", "--once", over=over)
+    assert done.returncode == 3
+    assert re.search(r"kafka-clients-\S+\.jar is missing or is not the jar of the lock file", done.stderr), done
