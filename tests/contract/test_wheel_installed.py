@@ -67,8 +67,8 @@ def test_pip_installs_all_that_it_needs(pipeline: Pipeline, tmp_path: Path) -> N
     done = run(tmp_path, home / "bin" / "streamproof", "--version")
     assert (done.returncode, done.stdout.strip()) == (0, f"streamproof {__version__}")
 
-    (tmp_path / "types.py").write_text(USERS_TYPES)
-    done = run(tmp_path, sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "types.py")
+    (tmp_path / "users_types.py").write_text(USERS_TYPES)
+    done = run(tmp_path, sys.executable, "-m", "mypy", "--strict", "--python-executable", python, "users_types.py")
     assert 'Revealed type is "builtins.int"' in done.stdout, done
     assert done.returncode == 0, done
 

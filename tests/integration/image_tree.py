@@ -28,25 +28,25 @@ _NEEDED: Final = ("debootstrap", "unshare", "nsenter", "chroot", "setpriv", "ip"
 _CLONE_NEWNET: Final = 0x40000000
 _BUILD: Final = r"""
 mount --make-rprivate /
-mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$WORK/upper,workdir=$WORK/work" "$WORK/root"
-mount -t proc proc "$WORK/root/proc"
-mount --rbind /dev "$WORK/root/dev"
-mkdir -p "$WORK/root/source" "$WORK/root/tree" "$WORK/root/cache"
+mount -t overlay overlay -o "lowerdir=$BASE,upperdir=$WORK/upper,workdir=$WORK/work" "$WORK/merged"
+mount -t proc proc "$WORK/merged/proc"
+mount --rbind /dev "$WORK/merged/dev"
+mkdir -p "$WORK/merged/source" "$WORK/merged/tree" "$WORK/merged/cache"
 for file in /etc/resolv.conf /etc/hosts /etc/ssl/certs/ca-certificates.crt; do
-    touch "$WORK/root$file"; mount --bind "$file" "$WORK/root$file"
+    touch "$WORK/merged$file"; mount --bind "$file" "$WORK/merged$file"
 done
-mount --bind "$WORK/source" "$WORK/root/source"
-mount --bind "$WORK/tree" "$WORK/root/tree"
-mount --bind "$CACHE" "$WORK/root/cache"
+mount --bind "$WORK/source" "$WORK/merged/source"
+mount --bind "$WORK/tree" "$WORK/merged/tree"
+mount --bind "$CACHE" "$WORK/merged/cache"
 export XDG_CACHE_HOME=/cache HOME=/tmp DEBIAN_FRONTEND=noninteractive
-chroot "$WORK/root" sh -ec '
+chroot "$WORK/merged" sh -ec '
     apt-get update -q; apt-get install -y -q --no-install-recommends python3-venv
     /source/scripts/image-tree /tree'
 """
 _RUN: Final = r"""
 mount --make-rprivate /
-mount -t overlay overlay -o "lowerdir=$TREE:$BASE" "$WORK/root"
-root=$WORK/root
+mount -t overlay overlay -o "lowerdir=$TREE:$BASE" "$WORK/merged"
+root=$WORK/merged
 mount -t tmpfs -o size=1g,mode=1777,nosuid,nodev tmpfs "$root/tmp"
 mount --bind "$WORK/state" "$root/var/lib/streamproof"
 mount --bind "$WORK/config" "$root/etc/streamproof"; mount -o remount,bind,ro "$root/etc/streamproof"
@@ -95,7 +95,7 @@ def base() -> Path:
 
 def built(work: Path) -> Path:
     """The tree of scripts/image-tree, made where the Dockerfile makes it: in the base with python3-venv added."""
-    for name in ("upper", "work", "root", "source", "tree"):
+    for name in ("upper", "work", "merged", "source", "tree"):
         (work / name).mkdir(parents=True)
     listed = subprocess.run(
         ["git", "-C", ROOT, "ls-files", "-z", "--cached", "--others", "--exclude-standard"], check=True, stdout=-1
@@ -152,7 +152,7 @@ class Container:
     work: Path
 
     def __post_init__(self) -> None:
-        for name in ("root", "state", "config"):
+        for name in ("merged", "state", "config"):
             (self.work / name).mkdir(parents=True, exist_ok=True)
         os.chown(self.work / "state", USER_ID, USER_ID)
 

@@ -16,6 +16,7 @@ PAGES = (
     "docs/guide/README.md",
     "docs/operations.md",
     "docs/runbooks/*.md",
+    "docs/install.md",
     "docs/sizing.md",
 )
 FORBIDDEN = re.compile(
