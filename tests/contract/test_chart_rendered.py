@@ -97,6 +97,11 @@ def test_a_field_that_no_release_knows_is_found(schemas: Path) -> None:
 def test_lint_finds_nothing_and_the_sidecar_reads_its_file(values: Path, tmp_path: Path, schemas: Path) -> None:
     linted = helm("lint", "--strict", CHART, "--values", values)
     assert linted.returncode == 0, linted.stdout
+    named = [
+        (made["kind"], made["metadata"].get("namespace"), made["metadata"]["name"])
+        for made in objects(rendered(values))
+    ]
+    assert len(named) == len(set(named))
     given = yaml.safe_load(values.read_text(encoding="utf-8"))
     [config] = [
         found["data"]
