@@ -131,7 +131,7 @@ class FedRun:
         found = recover(tables, time_rules, self.config.oracle, saved)
         self.folded_from = found.folded_from
         before, lookups = found.books, self.logs.lookup(self.logs.ends)
-        opened_us = self.now_us + 1
+        opened_us = max(before.lookup_us, self.now_us) + 1
         if before.frontiers:
             books, lookups = opened(before, self.config, brokers, sources, self.logs.topics(self.sides), opened_us)
         else:
@@ -171,9 +171,11 @@ class FedRun:
             self._sent.append((PartitionId(one.topic, 0), self.logs.ends[one.topic], one))
             self.logs.ends[one.topic] += 1
 
-    def feed(self, records: Sequence[Fed], *, after_us: int = 1, but: Sequence[str] = ()) -> Snapshot:
+    def feed(
+        self, records: Sequence[Fed], *, after_us: int = 1, but: Sequence[str] = (), meanwhile: Sequence[Fed] = ()
+    ) -> Snapshot:
         """A batch, so long after the one before, with all visible records but those of the topics ``but``; what is
-        published of it."""
+        published of it. ``meanwhile``: what is appended once its ends are planned, and is not read."""
         self.now_us += after_us
         self.send(*records)
         runner = cast("_FedRunner", self.runner)
@@ -184,6 +186,7 @@ class FedRun:
             for place, offset, one in self._sent
             if known[place] <= offset < ends.get(place, 0)
         ]
+        self.send(*meanwhile)
         runner.advance(ends)
         if self.saves:
             runner.save()

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.unit.ended_run import MISSING_AFTER_US, RunsOfOneState, verdict
+from tests.unit.fed_run import Fed, FedRun
 from tests.unit.publish_snapshots import config
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from validator.config.model import Config
@@ -281,6 +282,34 @@ def test_a_pipeline_at_rest_is_read_to_ends_that_do_not_move(
     assert EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ()) == why
     assert EndOfRun(Rest.ALL, known, checked=False).unrest({PLACE: end}, ()) is None
     assert (EndOfRun(Rest.ALL, known).unrest({PLACE: end}, ["late"]) or "").startswith("topic late was created")
+
+
+@pytest.mark.parametrize("is_due", [False, True])
+def test_runs_beside_a_load_settle_what_earlier_ones_read(is_due: bool, tmp_path: Path) -> None:
+    """Each run reads to the ends that it finds at its start, and the topics grow meanwhile."""
+    run = FedRun(tmp_path)
+
+    def load(first: int) -> list[Fed]:
+        """Two windows; of the first one of all, one event of two is answered."""
+        ids = {window: (2 * window, 2 * window + 1) for window in (first, first + 1)}
+        events = [Fed("click", (number,), window * MINUTE_US) for window in ids for number in ids[window]]
+        given = {window: ids[window][: 2 if window else 1] for window in ids}
+        return [*events, *(Fed("output", given[window], window * MINUTE_US) for window in ids)]
+
+    found = []
+    for number in range(3):
+        run.send(*load(4 * number))
+        run.now_us += 10
+        run.restart()
+        begun = run.logs.lookup(run.logs.ends)
+        run.feed([], after_us=20 * MINUTE_US if is_due else 1, meanwhile=load(4 * number + 2))
+        run.now_us += 1
+        run.runner.conclude(begun, leave_open=True, at_rest=False)
+        sums = run.runner.judging.sums
+        found.append((sums.cells_settled, sums.counts["missing"], run.shown().verdicts[Guarantee.EXACTLY_ONCE]))
+    settled = [one[0] for one in found]
+    assert settled == [0, 1, 6 if is_due else 5]
+    assert [one[1:] for one in found] == [(0, UNKNOWN), (0, PASS), (1, Verdict.FAIL) if is_due else (0, PASS)]
 
 
 @pytest.mark.parametrize(

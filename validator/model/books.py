@@ -87,6 +87,20 @@ class Books:
                     frontiers[place] = _unprovable(frontiers[place])
         return replace(self, batch=batch, lookup_us=lookup_us, frontiers=frontiers, gap_met=False, holes=())
 
+    def asked(self, lookup_us: int, lookups: Mapping[PartitionId, Lookup]) -> Books:
+        """The books once the brokers were asked at ``lookup_us``, where nothing else changed.
+
+        A run with `--once` beside a load reaches the ends of no other lookup, since those of an earlier process are
+        forgotten.
+        """
+        if lookup_us <= self.lookup_us:
+            return self
+        frontiers = {
+            place: frontier.asked(lookup_us, lookups[place]) if place in lookups else frontier
+            for place, frontier in self.frontiers.items()
+        }
+        return replace(self, lookup_us=lookup_us, frontiers=frontiers)
+
     def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> Books:
         """The books once the `cleanup.policy` of some topics was looked up, after ``lookups``."""
         frontiers = {

@@ -177,6 +177,11 @@ class Frontier:
             unreached=tuple(unreached),
         )
 
+    def asked(self, at_us: int, lookup: Lookup) -> Frontier:
+        """The frontier once the broker was looked up, and no batch is planned yet: a batch that reads up to this end
+        reads through this instant."""
+        return replace(self, unreached=(*self.unreached, (at_us, lookup.high_watermark)))
+
     def with_data(self, at_us: int, read: PartitionSummary) -> Frontier:
         """The frontier after the batch of ``at_us`` brought what ``read`` says."""
         if read.unexamined:

@@ -148,6 +148,7 @@ class BatchRunner:
         committed: the next generation has to know which topics this one was about to read, and what was gone."""
         self.opened_batch, self._policies_us = before.batch, lookup_us
         if self.books == before:
+            self.books = self.books.asked(lookup_us, lookups)
             return
         books = self.books.looked_up(before.batch + 1, lookup_us, lookups, {})
         rows = [frontier_rows(books, before.watermark_us, self._retention)]
