@@ -185,6 +185,8 @@ class Values(Frozen):
     """Row of files/sizes.yaml: cores and memory (docs/kubernetes.md)."""
     resources: Resources = Resources()
     """In the place of the row's requests and limits."""
+    logFormat: Literal["text", "json"] = "text"  # noqa: N815
+    """Lines of the sidecar's log: for people, or JSON objects."""
     persistence: Persistence = Persistence()
     terminationGracePeriodSeconds: Annotated[int, Field(ge=35)] = 45  # noqa: N815
     """A sidecar that is stopped ends within 30 s."""
