@@ -92,7 +92,9 @@ def _same_as_undisturbed(sidecars: Sidecars, state: str) -> None:
 
 def _previous_release(folder: Path) -> list[str | Path]:
     """What runs a command with the code of the previous release."""
-    archive = subprocess.run(["git", "-C", ROOT, "archive", PREVIOUS, "validator"], check=False, capture_output=True)
+    # A link in the package leads to the runbooks.
+    wanted = ["validator", "docs/runbooks"]
+    archive = subprocess.run(["git", "-C", ROOT, "archive", PREVIOUS, *wanted], check=False, capture_output=True)
     if archive.returncode != 0:
         pytest.skip(f"commit {PREVIOUS} is not in this checkout: {archive.stderr.decode().strip()}")
     folder.mkdir()
