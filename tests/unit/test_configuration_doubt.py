@@ -118,6 +118,8 @@ def test_what_was_confirmed_is_taken_back_once_it_is_seen_that_nothing_or_nearly
     read = books("output", (1, 0, 0))
     assert withdrawn(read, counts | {"unknown_id": wrong}, wrong) == (ALL if taken else set())
     assert withdrawn(read, counts | {"unresolved": wrong}, wrong) == set(), "it may be resolved yet"
+    besides = {"unknown_id": wrong, "unresolved": wrong}
+    assert withdrawn(read, counts | besides, wrong) == (ALL if taken and processed else set()), "those of late records"
     assert withdrawn(books("output", (300, 299, 0)), counts, 0) == ALL
     assert withdrawn(books("output", (300, 300, 0)), counts, 0) == set(), "nothing of it was ever confirmed"
 

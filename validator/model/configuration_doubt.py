@@ -209,7 +209,11 @@ def withdrawn(
     What is not resolved yet does not count as wrong here, and what is not compared yet counts as right: these pass.
     """
     right, wrong = counts.get("processed", 0), min(_proven_wrong(counts), carried)
-    nearly_none = wrong > 0 if right == 0 else right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
+    if right:
+        nearly_none = right * NEARLY_NONE < min(counts.get("expected", 0), wrong)
+    else:
+        # Not by a late record alone, while what the results carry is not resolved.
+        nearly_none = min(wrong, carried - counts.get("unresolved", 0)) > 0
     if nearly_none or any(one.decoded for one in topics_in_doubt(books)):
         return _ALL
     of_one = _are_counted(inputs, counts) and any(
