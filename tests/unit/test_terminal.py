@@ -6,38 +6,61 @@ import io
 import json
 import subprocess
 import sys
+import unicodedata
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
+from prometheus_client import generate_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics
 
 from faults import command
 from faults.backends.impairment import Impairment, LinkStatus
-from tests.unit.publish_snapshots import NOON_US, broken, clean, violation
+from tests.unit.publish_snapshots import NOON_US, broken, clean, config, violation
 from validator.cli import doctor
 from validator.cli.diagnosis import problem
 from validator.cli.main import main
 from validator.model.snapshot import FaultWindow, Snapshot
 from validator.model.terminal import OBEYED, plain, plain_json, shell_word
-from validator.publish import junit, live, text
+from validator.publish import html, junit, live, notices, text
+from validator.publish.feed import event
+from validator.publish.history import History
+from validator.publish.metrics import SnapshotCollector, registry
+from validator.publish.publisher import Publisher
 from validator.publish.report import build, build_violations
+from validator.publish.server import json_answer
 
 ODD = "it's \x1b[2J\x1b]0;owned\x07 a\nb\r\x9b31m\x7f\u202ered\u2028'7"
 """Clears a screen, names a window, moves the cursor, turns the writing round."""
 LONG_STATE = "/var/lib/" + "a-folder-with-a-name/" * 6 + "state"
 
 
-def odd_run() -> Snapshot:
-    record = replace(violation(ODD, "missing", NOON_US, key=ODD), ids=(ODD,), fault=ODD, explanation=ODD)
-    fault = FaultWindow(ODD, ODD, ODD, ODD, NOON_US, None, None, None)
+DIRECTIONS = {"LRE", "RLE", "LRO", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI"}
+MARKS = {"ARABIC LETTER MARK", "LEFT-TO-RIGHT MARK", "RIGHT-TO-LEFT MARK"}
+
+
+def is_obeyed(one: str) -> bool:
+    """By Unicode's own tables: controls, halves of pairs, separators of lines, direction; and what XML cannot hold."""
+    return (
+        unicodedata.category(one) in {"Cc", "Cs", "Zl", "Zp"}
+        or unicodedata.bidirectional(one) in DIRECTIONS
+        or unicodedata.name(one, "") in MARKS
+        or one in "\ufffe\uffff"
+    )
+
+
+def odd_run(odd: str = ODD) -> Snapshot:
+    record = replace(violation(odd, "missing", NOON_US, key=odd), ids=(odd,), fault=odd, explanation=odd)
+    fault = FaultWindow(odd, odd, odd, odd, NOON_US, None, None, None)
     return replace(
         broken(),
-        pipeline=ODD,
-        reasons=(ODD,) * 3,
-        waiting_for=(ODD,),
+        pipeline=odd,
+        reasons=(odd,) * 3,
+        waiting_for=(odd,),
         faults=(fault,),
-        fault_violations={ODD: {"missing": 3}},
+        fault_violations={odd: {"missing": 3}},
         violations_latest=(record,),
     )
 
@@ -48,22 +71,49 @@ def obeyed(shown: str) -> list[str]:
 
 def test_each_character_that_is_obeyed_is_escaped() -> None:
     everything = [chr(code) for code in range(sys.maxunicode + 1)]
-    assert {one for one in everything if plain(one) != one} == {one for one in everything if OBEYED.match(one)}
+    wanted = {one for one in everything if is_obeyed(one)}
+    assert {one for one in everything if plain(one) != one} == wanted
+    assert {one for one in everything if OBEYED.match(one)} == wanted
+    assert all(plain(one).isprintable() and plain(one).isascii() for one in wanted)
 
 
-def test_no_form_that_a_terminal_shows_lets_records_command_it() -> None:
-    report, violations = build(odd_run()), build_violations(odd_run())
-    plain_text = text.render(report, violations, state=LONG_STATE)
-    for shown in (plain_text, live.render(report), junit.render(report, violations)):
-        assert "owned" in shown
-        assert "\x1b" not in shown
-        assert "\x9b" not in shown
-    assert obeyed(plain_text + live.render(report)) == []
-    assert "\\x1b[2J" in plain_text
+def test_no_form_lets_records_command_a_terminal_or_turn_a_sentence_round(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each character that is obeyed, in everything that others name, through everything that is published."""
+    everything = "owned " + " ".join(sorted(chr(code) for code in range(sys.maxunicode + 1) if is_obeyed(chr(code))))
+    # Of the halves of pairs the first and the last, else no name would be short.
+    odd = "".join(one for one in everything if not "\ud801" <= one <= "\udffe")
+    snapshot = odd_run(odd)
+    report, violations = build(snapshot), build_violations(snapshot)
+    publisher = Publisher(config(tmp_path), tmp_path)
+    publisher.publish(snapshot)
+    collector = SnapshotCollector(odd)
+    collector.update(snapshot)
     stream = io.StringIO()
-    live.LiveTable(stream, {}).note(ODD)
-    assert obeyed(stream.getvalue()) == []
-    assert stream.getvalue().count("\n") == 1
+    live.LiveTable(stream, {}).note(odd)
+    notices.Notices(notices.to_stderr).read(report)
+    shown = {
+        "text": text.render(report, violations, state=LONG_STATE),
+        "summary": text.summary(report, violations, History(), LONG_STATE),
+        "live": live.render(report),
+        "line": stream.getvalue() + capsys.readouterr().err,
+        "html": html.render(report, violations),
+        "junit": junit.render(report, violations),
+        "report.json": (tmp_path / "report.json").read_text(),
+        "violations.json": (tmp_path / "violations.json").read_text(),
+        "event": event("update", {"report": report}).decode(),
+        "answer": json_answer(violations).body.decode(),
+        "metrics": generate_latest(registry(collector)).decode(),
+        "openmetrics": openmetrics(registry(collector)).decode(),
+    }
+    for name, said in shown.items():
+        assert "owned" in said, name
+        assert obeyed(said) == [], name
+    ElementTree.fromstring(shown["junit"])
+    assert json.loads(shown["report.json"]) == report
+    assert json.loads(shown["answer"]) == violations
+    assert "\\x1b" in shown["junit"]
 
 
 def test_the_command_prints_json_that_reads_back_and_commands_no_terminal(
@@ -74,7 +124,7 @@ def test_the_command_prints_json_that_reads_back_and_commands_no_terminal(
     shown = capsys.readouterr().out
     assert obeyed(shown) == []
     assert json.loads(shown) == build(odd_run())
-    assert plain_json('{"é": "\u202e"}') == '{"é": "\\u202e"}'
+    assert plain_json({"é": "\u202e"}) == '{"é":"\\u202e"}'
 
 
 def test_an_error_repeats_no_control_characters(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -185,7 +185,7 @@ def _read_json(state: Path, name: str) -> dict[str, Any] | None:
 
 def _render(form: str, read: dict[str, Any], *beside: object) -> str:
     if form == "json":
-        return plain_json(json.dumps(read, indent=2, ensure_ascii=False)) + "\n"
+        return plain_json(read, indent=2) + "\n"
     renderer = importlib.import_module(f"validator.publish.{form}")
     return str(renderer.render(read, *beside))
 

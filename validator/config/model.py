@@ -49,6 +49,7 @@ __all__ = [
     "Measures",
     "Metrics",
     "Output",
+    "Publish",
     "ResultFields",
     "Spark",
     "Start",
@@ -272,6 +273,16 @@ class Metrics(Frozen):
     """A token without which nothing but `/healthz` and `/readyz` is served, if wanted (docs/security.md)."""
 
 
+class Publish(Frozen):
+    """How ids and keys of records are published: in the report, `violations.json`, the page, JUnit and logs. Metrics
+    have none, and the state keeps them plain."""
+
+    ids: Literal["plain", "hashed", "hidden"] = "plain"
+    """`hashed`: under a secret that is in the state folder; `explain STATE --id` takes a hashed id, too."""
+    keys: Literal["plain", "hashed", "hidden"] = "plain"
+    """As `ids`; `explain STATE --cell` takes a hashed key, too."""
+
+
 class Config(Frozen):
     """A pipeline and how it is checked."""
 
@@ -309,6 +320,8 @@ class Config(Frozen):
     """The Spark session that does the reading and counting."""
     metrics: Metrics = Metrics()
     """Where metrics, reports and the status page are served."""
+    publish: Publish = Publish()
+    """How ids and keys of records are published."""
     limits: Limits = Limits()
     """Bounds on what one step may take."""
     _secret_variables: frozenset[str] = PrivateAttr(default=frozenset())

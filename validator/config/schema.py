@@ -27,7 +27,8 @@ def json_schema() -> dict[str, Any]:
         definitions[name] = {"anyOf": [short, definitions[name]]}
     for definition in definitions.values():
         for name in LISTS_OF_ONE & set(definition.get("properties", ())):
-            _allow_single(definition["properties"][name])
+            if "enum" not in definition["properties"][name]:
+                _allow_single(definition["properties"][name])
     _allow_options(definitions)
     return schema
 

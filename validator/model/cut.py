@@ -12,7 +12,8 @@ from typing import Final, NamedTuple
 
 LONGEST: Final = 200
 """Characters of a text that is published as it is, and at most of one that is cut."""
-_KEPT: Final = 120
+KEPT: Final = 120
+"""Characters of a cut text that are published."""
 _DIGITS: Final = 16
 _MARK: Final = re.compile(rf"…\(([\d,]+) characters, sha256 ([0-9a-f]{{{_DIGITS}}})\)\Z")
 
@@ -29,7 +30,7 @@ def cut(text: str) -> str:
     if len(text) <= LONGEST:
         return text
     digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGITS]
-    return f"{text[:_KEPT]}…({len(text):,} characters, sha256 {digest})"
+    return f"{text[:KEPT]}…({len(text):,} characters, sha256 {digest})"
 
 
 def whole_of(text: str) -> Whole | None:

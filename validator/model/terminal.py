@@ -7,13 +7,14 @@ seen, and a command that must carry such a character carries it in a form that a
 
 from __future__ import annotations
 
+import json
 import re
 from shlex import quote
 from typing import Any, Final
 
-OBEYED: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+OBEYED: Final = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 """Control characters (C0, DEL, C1), ends of lines, marks that turn the direction of writing (Unicode's Bidi_Control),
-and halves of surrogate pairs, which no terminal's encoding can write."""
+halves of surrogate pairs, which no terminal's encoding can write, and the two others that XML cannot hold."""
 
 
 def plain(text: str) -> str:
@@ -23,8 +24,8 @@ def plain(text: str) -> str:
 
 
 def plain_lines(text: str) -> str:
-    """``text`` of several lines, as HTML is, each of them :func:`plain`; a tab stays."""
-    return OBEYED.sub(lambda found: found[0] if found[0] in "\n\r\t" else _escape(found), text)
+    """``text`` of several lines, as HTML is, each of them :func:`plain`."""
+    return OBEYED.sub(lambda found: found[0] if found[0] == "\n" else _escape(found), text)
 
 
 def plain_values(value: Any) -> Any:
@@ -38,12 +39,17 @@ def plain_values(value: Any) -> Any:
     return value
 
 
-def plain_json(text: str) -> str:
-    """The same JSON, with what a terminal obeys escaped: such a character stands only within a text there.
+def plain_json(value: object, indent: int | None = None) -> str:
+    """``value`` as JSON text that reads back to it, with what a terminal obeys escaped, and no end of line of its own.
 
-    ``text``: ends of lines between its values stay.
+    Not-a-number would be no JSON and is an error of ours (ValueError).
     """
-    return OBEYED.sub(lambda found: found[0] if found[0] in "\n\r\t" else f"\\u{ord(found[0]):04x}", text)
+    separators = (",", ":") if indent is None else None
+    text = json.dumps(value, indent=indent, ensure_ascii=False, allow_nan=False, separators=separators)
+    # Nearly all is ASCII, of which JSON escapes all but DEL itself.
+    if text.isascii() and "\x7f" not in text:
+        return text
+    return OBEYED.sub(lambda found: found[0] if found[0] == "\n" else f"\\u{ord(found[0]):04x}", text)
 
 
 def shell_word(text: str) -> str:

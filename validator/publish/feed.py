@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable
 from typing import Any, Final
+
+from validator.model.terminal import plain_json
 
 LISTENERS_MAX: Final = 64
 """Each holds a connection and what it was not sent yet; whoever comes later is told to poll."""
@@ -102,5 +103,4 @@ class Feed:
 
 def event(name: str, data: Data) -> bytes:
     """One event; JSON has no line ends of its own, so it is one line of data."""
-    text = json.dumps(data, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return f"event: {name}\ndata: {text}\n\n".encode()
+    return f"event: {name}\ndata: {plain_json(data)}\n\n".encode()

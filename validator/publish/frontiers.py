@@ -4,12 +4,11 @@ who asks. An update would have 0.6 MB with 2,000 partitions, of which the page s
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Mapping
 from typing import Any, Final
 
-from validator.model.terminal import plain_values
+from validator.model.terminal import plain_json, plain_values
 
 COLUMNS: Final = (
     "topic",
@@ -100,4 +99,4 @@ def by_topic(partitions: list[Data]) -> list[Data]:
 
 
 def _json(value: Data) -> bytes:
-    return (json.dumps(plain_values(value), ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n").encode()
+    return (plain_json(plain_values(value)) + "\n").encode()

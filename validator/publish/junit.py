@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from typing import Any, Final
 from xml.etree import ElementTree as ET
 
 from validator.model.classes import ViolationClass
+from validator.model.terminal import plain_values
 from validator.publish.sentences import breaks, headline, some_ids, what_broke
 
-NOT_XML: Final = re.compile(r"[^\t\n\r\u0020-\u007E\u00A0-\uD7FF\uE000-\uFFFD\U00010000-\U0010FFFF]")
-"""Characters that XML 1.0 cannot hold, and C1 controls, which it can and a terminal obeys; keys of records may have
-them."""
 EVIDENCE_SHOWN: Final = 20
 IDS_SHOWN: Final = 8
 
@@ -22,7 +19,8 @@ def render(report: dict[str, Any], violations: dict[str, Any] | None = None) -> 
     Only what breaks the declared guarantee is a failure; `unknown` is an error; a guarantee that is not declared and
     does not hold is skipped with its verdict, since it must not break a build.
     """
-    suite = ET.Element("testsuite", name=_clean(f"streamproof.{report['pipeline']}"))
+    report, violations = plain_values(report), plain_values(violations)
+    suite = ET.Element("testsuite", name=f"streamproof.{report['pipeline']}")
     if report.get("time"):
         suite.set("timestamp", report["time"][:19])
     for name, verdict in report["verdicts"].items():
@@ -45,8 +43,8 @@ def _guarantee(suite: ET.Element, report: dict[str, Any], name: str, verdict: st
     if name != report["guarantee"]:
         ET.SubElement(case, "skipped", message=f"{verdict}, and not the declared guarantee")
         return
-    found = ET.SubElement(case, "failure" if verdict == "fail" else "error", message=_clean(headline(report)))
-    found.text = _clean("\n".join([*report["reasons"], *what_broke(report)]))
+    found = ET.SubElement(case, "failure" if verdict == "fail" else "error", message=headline(report))
+    found.text = "\n".join([*report["reasons"], *what_broke(report)])
 
 
 def _violation(
@@ -61,10 +59,10 @@ def _violation(
     ][:EVIDENCE_SHOWN]
     if breaks(violation, report["guarantee"]):
         message = f"{confirmed} confirmed, which {report['guarantee']} does not allow"
-        ET.SubElement(case, "failure", message=message).text = _clean("\n".join(evidence))
+        ET.SubElement(case, "failure", message=message).text = "\n".join(evidence)
     else:
         text = f"{confirmed} confirmed, which {report['guarantee']} tolerates"
-        ET.SubElement(case, "system-out").text = _clean("\n".join([text, *evidence]))
+        ET.SubElement(case, "system-out").text = "\n".join([text, *evidence])
 
 
 def _evidence(record: dict[str, Any]) -> str:
@@ -72,7 +70,3 @@ def _evidence(record: dict[str, Any]) -> str:
     after = f" (fault {record['fault']})" if record["fault"] else ""
     ids = f" ids {some_ids(record, IDS_SHOWN)}" if record["ids"] else ""
     return f"{place}{after}: {record['explanation']}{ids}"
-
-
-def _clean(text: str) -> str:
-    return NOT_XML.sub("\N{REPLACEMENT CHARACTER}", text)

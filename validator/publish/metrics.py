@@ -14,6 +14,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.samples import Exemplar
 
 from validator.model.snapshot import Histogram, Snapshot
+from validator.model.terminal import plain
 from validator.publish.catalogue import BOUNDS_SECONDS, CATALOGUE, PREFIX
 from validator.publish.catalogue import Metric as Entry
 from validator.publish.samples import Labels, Samples, at_start, of
@@ -31,7 +32,7 @@ class SnapshotCollector(Collector):
 
     def __init__(self, pipeline: str, started_seconds: float = 0.0) -> None:
         """``started_seconds``: when this process began to serve, since the epoch."""
-        self._pipeline = pipeline
+        self._pipeline = plain(pipeline)
         self._lock = threading.Lock()
         start = at_start()
         self._plain: dict[str, dict[Labels, float]] = {name: dict(values) for name, values in start.plain.items()}
@@ -95,18 +96,18 @@ class SnapshotCollector(Collector):
             for labels, histogram in self._histograms[entry.name].items():
                 edges = [*(f"{bound:g}" for bound in histogram.bounds), "+Inf"]
                 buckets = list(zip(edges, (float(n) for n in accumulate(histogram.counts)), strict=True))
-                family.add_metric([self._pipeline, *labels], buckets, histogram.sum_seconds)
+                family.add_metric([self._pipeline, *map(plain, labels)], buckets, histogram.sum_seconds)
             return family
         values = self._plain.get(entry.name, {})
         if entry.kind == "counter":
             counter = CounterMetricFamily(full, entry.help, labels=names)
             told = self._exemplars if entry.name == EXEMPLIFIED else {}
             for labels, value in values.items():
-                counter.add_metric([self._pipeline, *labels], value, exemplar=told.get(labels))
+                counter.add_metric([self._pipeline, *map(plain, labels)], value, exemplar=told.get(labels))
             return counter
         gauge = GaugeMetricFamily(full, entry.help, labels=names)
         for labels, value in values.items():
-            gauge.add_metric([self._pipeline, *labels], value)
+            gauge.add_metric([self._pipeline, *map(plain, labels)], value)
         return gauge
 
 
@@ -121,7 +122,7 @@ def _exemplars(snapshot: Snapshot) -> dict[Labels, Exemplar]:
         known = found.get(place)
         seconds = violation.changed_us / 1e6
         if violation.state == "confirmed" and (known is None or float(known.timestamp or 0) < seconds):
-            found[place] = Exemplar({"violation": violation.id}, violation.count, seconds)
+            found[place] = Exemplar({"violation": plain(violation.id)}, violation.count, seconds)
     return found
 
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from validator.model.terminal import as_value, shell_word
 from validator.model.wording import plural
+from validator.publish.redaction import HIDDEN
 from validator.publish.runbook_pages import runbook_place
 from validator.publish.sentences import clock
 
@@ -58,6 +59,8 @@ def extent(records: Iterable[Record], count: int) -> str | None:
     starts = sorted({record["window_start"] for record in windowed})
     keys = {record["key"] for record in windowed}
     cells = {(record["window_start"], record["key"]) for record in windowed}
+    if HIDDEN in keys:
+        return f"{plural(len(starts), 'window')} from {clock(starts[0])} UTC on, keys are hidden"
     of = plural(len(keys), "key")
     if len(starts) == 1:
         said = f"the window that starts at {clock(starts[0])} UTC, {of}"

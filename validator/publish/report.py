@@ -5,7 +5,6 @@ Every key of the contract is always present; a measure that the snapshot does no
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, Final
 from validator import __version__
 from validator.model.classes import Contribution, Guarantee, Result, ViolationClass
 from validator.model.snapshot import FaultWindow, Histogram, PartitionCoverage, Phase, Snapshot, ViolationRecord
+from validator.model.terminal import plain_json
 from validator.publish.atomic import replace_file
 from validator.publish.times import rfc3339
 
@@ -112,8 +112,8 @@ def build_violations(snapshot: Snapshot) -> Report:
 
 
 def render_json(report: Report) -> str:
-    """``report`` as JSON text. Not-a-number would be no JSON and is an error of ours (ValueError)."""
-    return json.dumps(report, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    """``report`` as JSON text for people and scripts."""
+    return plain_json(report, indent=2) + "\n"
 
 
 def write(state: Path, snapshot: Snapshot, effective: Report | None = None) -> Report:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import hashlib
-import json
 import re
 import socket
 import sys
@@ -25,6 +24,7 @@ from time import monotonic
 from typing import Final
 from urllib.parse import parse_qs, urlsplit
 
+from validator.model.terminal import plain_json
 from validator.publish.access import CHALLENGE, Access, AccessError
 
 CONNECTIONS_MAX: Final = 256
@@ -83,7 +83,7 @@ class Answer:
 
 def json_answer(value: object, status: HTTPStatus = HTTPStatus.OK) -> Answer:
     """``value`` as a JSON answer."""
-    return Answer((json.dumps(value, ensure_ascii=False, allow_nan=False) + "\n").encode(), JSON, status)
+    return Answer((plain_json(value) + "\n").encode(), JSON, status)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,67 @@
+"""Ids and keys of records as they are published: plain, hashed, or not at all. The state keeps them plain.
+
+A hashed text is the start of SHA-256 over a secret of the state and the text as it would be published plain: equal
+texts stay equal, and a text cannot be guessed without the secret. Spark computes the same, so that `explain` finds it
+again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from validator.config.model import Publish
+from validator.model.snapshot import Snapshot, ViolationRecord
+
+SECRET_FILE: Final = "published.secret"  # noqa: S105 - the name of a file
+"""In the state folder, readable by its owner."""
+HIDDEN: Final = "(hidden)"
+DIGITS: Final = 16
+HASHED: Final = re.compile(rf"hashed:([0-9a-f]{{{DIGITS}}})")
+
+
+class Redaction:
+    """What a pipeline's `publish` says of ids and keys."""
+
+    def __init__(self, rules: Publish, state: Path) -> None:
+        """Raises OSError where the secret can be neither read nor made."""
+        secret = secret_of(state) if "hashed" in (rules.ids, rules.keys) else b""
+        shown: dict[str, Callable[[str], str]] = {
+            "plain": lambda text: text,
+            "hashed": lambda text: hashed(secret, text),
+            "hidden": lambda _: HIDDEN,
+        }
+        self._hides_ids = rules.ids == "hidden"
+        self._id, self._key = shown[rules.ids], shown[rules.keys]
+
+    def of(self, snapshot: Snapshot) -> Snapshot:
+        """``snapshot`` as it is published."""
+        return replace(snapshot, violations_latest=tuple(map(self._of_record, snapshot.violations_latest)))
+
+    def _of_record(self, record: ViolationRecord) -> ViolationRecord:
+        if record.violation_class == "undecodable":
+            return record  # its key is a topic, its ids are positions
+        ids = () if self._hides_ids else tuple(map(self._id, record.ids))
+        return replace(record, ids=ids, key=self._key(record.key))
+
+
+def secret_of(state: Path) -> bytes:
+    """The secret of a state, which is made where there is none. Raises OSError."""
+    path = state / SECRET_FILE
+    if not path.exists():
+        made = path.with_name(f".{SECRET_FILE}.{os.getpid()}")
+        with os.fdopen(os.open(made, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600), "w") as file:
+            file.write(secrets.token_hex(32))
+        made.replace(path)
+    return path.read_bytes()
+
+
+def hashed(secret: bytes, text: str) -> str:
+    """``text`` as it is published under ``secret``."""
+    return f"hashed:{hashlib.sha256(secret + text.encode('utf-8', 'surrogatepass')).hexdigest()[:DIGITS]}"
