@@ -27,7 +27,7 @@ def test_it_holds(streamproof):
     assert streamproof("{config}").verdict is api.Verdict.PASS
 
 def test_it_is_broken(streamproof):
-    with pytest.raises(api.GuaranteeBroken, match="was lost"):
+    with pytest.raises(api.GuaranteeBroken, match="10 events were lost"):
         streamproof("{config}", settings={{"outputs": '[{{topic: {late}, fields: '
             '{{key: page, window_start: windowStart, ids: [clickIds]}}}}]', "late": "[]"}})
 """
