@@ -6,7 +6,7 @@ once: a plain read of the topics, then `validate --once` on them, in one run. fl
 live: the live job at a constant rate, with losses and repeats to be found. keys: a million keys a window.
 shapes: as once, for each way in which topics write ids, times and names (``--shape``); ``--before CHECKOUT`` validates
 the same topics with another version, too.
-restart: what a start costs with so many settled cells (``--cells``, several times).
+restart: what a start costs with so many settled cells (``--cells``, several times); idle: a batch without records.
 disk: what an event costs on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
 ``scripts/bench campaign [NAME]`` is another thing: docs/campaigns.md.
@@ -29,7 +29,7 @@ from typing import Any, Final
 
 from bench import campaign, sizing, table
 from bench.measuring import Sampler
-from bench.restart import restart
+from bench.restart import idle, restart
 from bench.writer import Load
 from testbed.broker import EmbeddedBroker
 from testbed.checkout import commit_of, machine
@@ -71,7 +71,7 @@ def main() -> int:
     parser.add_argument("--batch", type=int, default=2_000_000)
     parser.add_argument("--shape", action="append", choices=list(SHAPES), help="one of them only; several times")
     parser.add_argument("--before", type=Path, metavar="CHECKOUT", help="validate the shapes with its code, too")
-    parser.add_argument("--cells", action="append", type=int, metavar="N", help="settled cells of `restart`")
+    parser.add_argument("--cells", action="append", type=int, metavar="N", help="settled cells of `restart` and `idle`")
     given = parser.parse_args()
     print(machine())
     for part in given.parts:
@@ -348,6 +348,7 @@ _PARTS: Final = {
     "restart": restart,
     "disk": disk,
     "many": many,
+    "idle": idle,
 }
 
 

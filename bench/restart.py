@@ -1,4 +1,4 @@
-"""What a start costs with many settled cells: ``scripts/bench restart``.
+"""What a start costs with many settled cells, and a batch without records: ``scripts/bench restart idle``.
 
 The state is made by the sidecar's own batches, of made-up records: neither Kafka nor Spark carries them. A batch is a
 window with a million keys, an event and a result each. Each start is timed in a process of its own, without Spark's.
@@ -47,6 +47,8 @@ from validator.stream.starting import first_frontier
 CELLS_OF_BATCH: Final = 1_000_000
 WINDOW_US: Final = 60_000_000
 BEGIN_US: Final = 1_700_000_040_000_000
+OPEN_CELLS: Final = 10_000
+TICKS: Final = 100
 FOLDED_MOST: Final = 3_000_000
 """Up to so many cells all facts are folded, too: it takes some 2 kB of memory for each."""
 
@@ -69,6 +71,22 @@ def restart(given: argparse.Namespace) -> list[dict[str, Any]]:
                 shutil.move(kept, state / FILE)
             rows.append(row)
             print(json.dumps(row, indent=1))
+    return rows
+
+
+def idle(given: argparse.Namespace) -> list[dict[str, Any]]:
+    """What a batch without records costs, with settled and open cells; tables and all but the page included."""
+    rows = []
+    for cells in sorted(given.cells or [5_000_000]):
+        with tempfile.TemporaryDirectory() as folder:
+            made = _Made(Path(folder, "state"))
+            made.up_to(cells // CELLS_OF_BATCH, open_cells=OPEN_CELLS)
+            made.tick()
+            seconds = sorted(made.tick() for _ in range(TICKS))
+            row: dict[str, Any] = {"settled_cells": made.settled, "cells_in_memory": made.in_memory, "ticks": TICKS}
+            row |= {"cpu_seconds_p50": round(seconds[TICKS // 2], 4), "cpu_seconds_max": round(seconds[-1], 4)}
+        rows.append(row)
+        print(json.dumps(row, indent=1))
     return rows
 
 
@@ -112,10 +130,11 @@ class _Runner(BatchRunner):
     """The sidecar's, with made-up records."""
 
     window: int = 0
+    size: int = CELLS_OF_BATCH
 
     def _facts(self, ranges: Sequence[Range], books: Books) -> pa.Table:
         del ranges
-        size, first = CELLS_OF_BATCH, self.window * CELLS_OF_BATCH
+        size, first = self.size, self.window * CELLS_OF_BATCH
         start_us = BEGIN_US + self.window * WINDOW_US
         keys = pa.array(np.char.add("page-", np.arange(size).astype("U7"))).dictionary_encode()
         ids = np.arange(first, first + size)
@@ -192,18 +211,25 @@ class _Made:
             saver=Saver(state, rules, time_rules),
         )
 
-    def up_to(self, batches: int) -> None:
+    def up_to(self, batches: int, open_cells: int = CELLS_OF_BATCH) -> None:
         """Read further windows, and save."""
         runner = self._runner
         for window in range(runner.window, batches + 1):
             # The last window stays open.
-            runner.window = window
+            runner.window, runner.size = window, CELLS_OF_BATCH if window < batches else open_cells
             self._now_us = BEGIN_US + (window + 1) * WINDOW_US
-            self._logs.ends = {source.topic: (window + 1) * CELLS_OF_BATCH for source in runner.sources}
+            self._logs.ends = {source.topic: window * CELLS_OF_BATCH + runner.size for source in runner.sources}
             ends = {PartitionId(name, 0): end for name, end in self._logs.ends.items()}
             runner.advance(ends)
         runner.window = batches + 1
         runner.save()
+
+    def tick(self) -> float:
+        """Let a second pass without records; the CPU seconds that its batch takes."""
+        self._now_us += 1_000_000
+        began = time.process_time()
+        self._runner.advance({})
+        return time.process_time() - began
 
     @property
     def settled(self) -> int:

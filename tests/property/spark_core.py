@@ -6,7 +6,7 @@ those of a state folder, from which another process goes on.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 from typing import Any, Final, cast
@@ -22,12 +22,15 @@ from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
 from validator.core.judging import Judging
+from validator.core.standing import Waits, sums_of
 from validator.core.suspicion import Suspicion
 from validator.core.totals import Sums
 from validator.model.arrays import ABSENT
 from validator.model.books import Books, TimeRules
 from validator.model.frontier import Lookup, PartitionId, Rest
-from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS
+from validator.reconcile.judge import CONTRIBUTIONS, RESULTS, STATES, VIOLATIONS, close
+from validator.reconcile.judge import Judged as CoreJudged
+from validator.reconcile.violations import moved
 from validator.state.known_facts import BYTES_KEPT, KnownFacts
 from validator.state.tables import StateTables
 from validator.stream.batch import BatchRunner
@@ -301,10 +304,42 @@ class Judged:
                 run.restart()
 
 
+def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
+    """The last batch judged some cells only. ``judged``: all of them, judged now: whatever it left would have said
+    nothing new, and the totals are those of a recount."""
+    cells, clock = judging.cells, judging._clock
+    assert clock is not None
+    kept, recount = judging.standing.sums(), sums_of(cells, judged, judged.on_record)
+    assert replace(kept, unconsumed_due_us=None, blocked_due_us=None) == replace(
+        recount, unconsumed_due_us=None, blocked_due_us=None
+    ), "totals"
+    in_memory = kept.beside(judging.retired.plus(judging.settled.sums))
+    assert (judging.sums.counts, judging.sums.cells_seen) == (in_memory.counts, in_memory.cells_seen)
+    assert (judging.sums.unconsumed_due_us, judging.sums.blocked_due_us) == (
+        recount.unconsumed_due_us,
+        recount.blocked_due_us,
+    ), "since when contributions are due"
+    said = np.zeros(len(cells), dtype=np.bool_)
+    said[judging.rows] = True
+    assert not (judged.changed & ~said).any(), "verdicts that changed"
+    asked = {"suspected": judging.suspected, "withdrawn": judging.withdrawn, "lookup_us": judging.lookup_us}
+    whole = moved(cells, np.arange(len(cells)), judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
+    assert judging.judged is not None
+    assert whole == moved(cells, judging.rows, judging.judged, judging.rules, judging.evidence, **asked)  # type: ignore[arg-type]
+    closed, ends_known = cells["closed_us"].copy(), cells["rest_us"].copy()
+    close(cells, clock)
+    assert closed.tolist() == cells["closed_us"].tolist(), "cells that the watermark passed"
+    assert ends_known.tolist() == cells["rest_us"].tolist()
+    # But for what a comparison leaves open until the verdict is stored.
+    left = judging.standing.waits[: len(cells)] != Waits.NOTHING
+    assert not (left & (judged.wants_expansion | judged.wants_evidence | judged.sampled)).any(), "ids to compare"
+
+
 def rows_of(judging: Judging) -> list[Row]:
     """The judged cells, one row each."""
-    judged, cells = judging.judged, judging.cells
-    assert judged is not None
+    cells = judging.cells
+    judged = judging.judged_of(np.arange(len(cells)))
+    as_if_all_were_judged(judging, judged)
     columns = {
         **{name: cells[name].tolist() for name in _OF_CELL},
         **{name: [None if value == ABSENT else value for value in cells[name].tolist()] for name in _TIMES},

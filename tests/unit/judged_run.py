@@ -73,7 +73,7 @@ class JudgedRun:
         cells = self.judging.cells
         for name in VIOLATIONS:
             cells[f"told_{name}"][:], cells[f"confirmed_{name}"][:], cells[f"began_{name}"][:] = 0, 0, ABSENT
-        self.judging.judged = None
+        self.judging = Judging(self.judging.known, RULES, cells=cells)
         _told_again(self.tables, cells)
         self.published()
 

@@ -43,12 +43,12 @@ def judged(round_: Round, results: list[bytes], *, collapse: bool = False) -> Ac
     newest_us = max(event["time"] for event in events)
     judging.absorb(facts(*rows), clock(1, newest_us), {})
     judging.absorb(None, clock(3 * SECOND, newest_us), {})
-    assert judging.judged is not None
     windows = np.full(len(CELLS), round_.window_start_us)
     found = judging.cells.rows_of(windows, pa.array([round_.key(cell) for cell in CELLS])).tolist()
     assert min(found) >= 0
+    judged = judging.judged_of(np.arange(len(judging.cells)))
     return {
-        cell: {name: int(judging.judged.on_record[name][row]) for name in VIOLATIONS}
+        cell: {name: int(judged.on_record[name][row]) for name in VIOLATIONS}
         for cell, row in zip(CELLS, found, strict=True)
     }
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -218,8 +219,7 @@ def test_what_turns_up_later_for_a_retired_cell_is_out_of_scope(run: Run) -> Non
     late = facts(fact("output", [3], batch=9, lookup_us=at, key="done"))
     now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
     run.judging.absorb(late, now, {})
-    judged = run.judging.judged
-    assert judged is not None
+    judged = run.judging.judged_of(np.arange(len(run.judging.cells)))
     row = run.judging.cells.keys().to_pylist().index("done")
     assert not judged.in_scope[row]
     assert not judged.violated[row]
@@ -282,8 +282,7 @@ def test_an_event_far_in_the_future_does_not_hide_what_comes_after_retention(tmp
     now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
     coming = facts(fact("input", [3], batch=9, lookup_us=at, window_us=MINUTE_US, key="coming"))
     run.judging.absorb(coming, now, {})
-    judged = run.judging.judged
-    assert judged is not None
+    judged = run.judging.judged_of(np.arange(len(run.judging.cells)))
     assert judged.in_scope[run.judging.cells.keys().to_pylist().index("coming")]
     # It stays, written again into an epoch that is kept.
     assert "far" in run.judging.cells.keys().to_pylist()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from tests.unit.reconcile_rows import MINUTE_US, fact, facts
 from tests.unit.test_retention import EPOCH_US, RETENTION_US, START_US, WATERMARK_US, Run, clock
 from validator.measure.latency import latency_buckets
@@ -27,8 +29,7 @@ def test_a_cell_that_only_the_end_of_a_run_closed_hides_nothing_after_retention(
     now = replace(clock(at), retired=tuple((r.at_us, r.horizon_us) for r in run.books.retirements))
     coming = facts(fact("input", [3], batch=9, lookup_us=at, window_us=MINUTE_US, key="coming"))
     run.judging.absorb(coming, now, {})
-    judged = run.judging.judged
-    assert judged is not None
+    judged = run.judging.judged_of(np.arange(len(run.judging.cells)))
     assert judged.in_scope[run.judging.cells.keys().to_pylist().index("coming")]
 
 

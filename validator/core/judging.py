@@ -1,5 +1,6 @@
-"""The state of a run's cells, and the one step that every batch makes them take: facts are folded, all cells are judged
-against the clock, those that disagree are compared id by id, and what changed is decided.
+"""The state of a run's cells, and the one step that every batch makes them take: facts are folded, the cells whose
+verdicts these or the clock can change are judged, those that disagree are compared id by id, and what changed is
+decided.
 
 Nothing here reads a clock, a file or a topic. What is in memory can be dropped and rebuilt from the facts table
 (`validator.stream.recovery`).
@@ -7,7 +8,7 @@ Nothing here reads a clock, a file or a topic. What is in memory can be dropped 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, Protocol, cast
@@ -17,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from validator.core.settled import SETTLED_AT_ONCE, SettledCells
+from validator.core.standing import Standing, earliest, moves_all, sums_of
 from validator.core.suspicion import Suspicion
 from validator.core.totals import Sums
-from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable, present
+from validator.model.arrays import ABSENT, NEVER, Bools, Ints, ints, nullable
 from validator.model.books import Books
-from validator.model.configuration_doubt import InputCounts
 from validator.model.frontier import Clock, Rest
 from validator.oracles.seam import Oracle
 from validator.reconcile.cell_index import CellIndex
@@ -30,14 +31,13 @@ from validator.reconcile.compare import AskedIds, Compared, Place, PlaceOffsets,
 from validator.reconcile.facts import Side
 from validator.reconcile.judge import (
     CONTRIBUTIONS,
-    EXCESS,
     RESULTS,
     STATES,
     VIOLATIONS,
     Judged,
     Rules,
     close,
-    due_base,
+    joined,
     judge,
     tell_verdicts,
 )
@@ -46,6 +46,8 @@ from validator.reconcile.violations import confirmed_of, moved, tell_violations
 
 SAMPLED_AT_ONCE: Final = 100_000
 """Contributions of cells that agree, at most, whose ids a batch compares; cells with more are left out."""
+JUDGED_AT_ONCE: Final = 131_072
+"""Cells whose verdicts are held in memory together; some 500 bytes each."""
 COMPARED_AT_ONCE: Final = 4_000_000
 """Contributions whose ids are held in memory together; some 300 bytes each."""
 
@@ -162,18 +164,21 @@ class Retiring:
 
 @dataclass
 class Judging:
-    """The cells of one state and their verdicts after the last batch. ``evidence``: the smallest ids of (cell's row,
-    class of violation), of the cells that the last batch compared. ``suspected``: the classes of violations that it
-    does not confirm; ``withdrawn``: those of which it takes back what was confirmed. ``lookup_us``: its
-    instant. ``sums``: of the cells that it judged; retention may have taken some of these since. ``settle_at``: so many
-    settled cells leave memory together; None: they stay. ``passed``: (watermark, instant at which it was reached),
-    rising; ``rests``: the ends of runs that found the pipeline at rest, and their instants. ``horizon_us``: what begins
-    before it is out of scope."""
+    """The cells of one state. ``judged``: verdicts after the last batch of the cells ``rows``, of which there may be
+    something to record; None where all that was said is recorded. ``standing``: what is known of all. ``evidence``: the
+    smallest ids of (cell's row, class of violation), of the cells that the last batch compared. ``suspected``: the
+    classes of violations that it does not confirm; ``withdrawn``: those of which it takes back what was confirmed.
+    ``lookup_us``: its instant. ``sums``: of the cells that it left; retention may have taken some of these since.
+    ``settle_at``: so many settled cells leave memory together; None: they stay. ``passed``: (watermark, instant at
+    which it was reached), rising; ``rests``: the ends of runs that found the pipeline at rest, and their instants.
+    ``horizon_us``: what begins before it is out of scope."""
 
     known: Facts
     rules: Rules
     cells: Cells = field(default=None)  # type: ignore[assignment]
     judged: Judged | None = None
+    rows: Ints = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    standing: Standing = field(default_factory=Standing)
     evidence: dict[tuple[int, str], tuple[str, ...]] = field(default_factory=dict)
     sums: Sums = field(default_factory=Sums.empty)
     retired: Sums = field(default_factory=Sums.empty)
@@ -183,9 +188,9 @@ class Judging:
     passed: list[tuple[int, int]] = field(default_factory=list)
     rests: list[tuple[int, Rest]] = field(default_factory=list)
     horizon_us: int | None = None
+    _clock: Clock | None = None
     _places: Mapping[Place, PlaceOffsets] = field(default_factory=dict)
     _unknown: UnknownIds = field(default_factory=UnknownIds)
-    _watermark_us: int | None = None
     settle_at: int | None = SETTLED_AT_ONCE
     settled: SettledCells = field(default_factory=SettledCells)
 
@@ -225,7 +230,7 @@ class Judging:
         suspects: Callable[[Sums], frozenset[str]] = _no_class,
         withdraws: Callable[[Sums], frozenset[str]] = _no_class,
     ) -> Sums:
-        """Fold ``facts`` of one batch into the cells and judge all of them by ``clock``.
+        """Fold ``facts`` of one batch into the cells and judge these by ``clock``.
 
         ``facts`` were appended to the facts table. ``places``: the input partitions of which an offset is known.
         ``suspects``: totals -> the classes of violations that what cannot be read may explain; ``withdraws``: totals ->
@@ -234,42 +239,113 @@ class Judging:
         cells = self.cells
         self._tell()
         self._settle()
-        self.horizon_us, self._watermark_us = clock.horizon_us, clock.watermark_us
+        self.horizon_us = clock.horizon_us
         self._note_times(clock)
         self.evidence, self.lookup_us = {}, clock.lookup_us
+        touched = [np.empty(0, dtype=np.int64)]
         if facts is not None:
+            inputs = len(cells.inputs)
             if not self.settled.is_empty:
                 self.recall(facts, clock, places, before_batch=int(ints(facts["batch"]).max(initial=0)))
             self.known.add(facts)
-            cells.absorb(facts)
-            cells["x_version"][self._unknown.read(facts)] = STALE
-            self._excuse(facts)
+            touched = [cells.absorb(facts), self._unknown.read(facts)]
+            cells["x_version"][touched[1]] = STALE
+            touched.append(self._excuse(facts))
+            if inputs != len(cells.inputs):
+                self._clock = None
         if _went_back(self._places, places):
             # What was consumed is not any more: what rests on it is compared again, as after a restart.
             cells["x_version"][cells["x_outstanding"] > 0] = ABSENT
+            self._clock = None
         self._places = places
-        close(cells, clock)
-        judged = judge(cells, clock, self.rules)
-        wanting = np.flatnonzero(judged.wants_expansion | judged.wants_evidence)
-        wanting = np.concatenate([wanting, self._sampled(judged)])
-        if len(wanting):
-            for rows in self._apart(wanting):
-                self._compare(rows, judged, places)
-            judged = judge(cells, clock, self.rules)
-        self.judged = judged
-        judged_now = self.sum_of(np.full(len(cells), True))
-        self.sums = judged_now.beside(self.retired.plus(self.settled.sums))
-        self.suspected, self.withdrawn = suspects(self.sums), withdraws(self.sums)
-        return self.sums
+        if self._clock is None or moves_all(self._clock, clock):
+            self.standing.forget()
+        self._clock = clock
+        self.standing.grow(len(cells))
+        due = self.standing.due(cells, clock, self.rules)
+        due[np.concatenate(touched)] = True
+        if cells.newest is not None:
+            # A result can change what other cells of its key say.
+            due[:] = True
+        sums = self._judge(np.flatnonzero(due), clock, places).beside(self.retired.plus(self.settled.sums))
+        suspected, withdrawn = suspects(sums), withdraws(sums)
+        if (suspected, withdrawn) != (self.suspected, self.withdrawn):
+            self._review(~due)
+        self.suspected, self.withdrawn, self.sums = suspected, withdrawn, sums
+        return sums
 
-    def _sampled(self, judged: Judged) -> Ints:
+    def _judge(self, rows: Ints, clock: Clock, places: Mapping[Place, PlaceOffsets]) -> Sums:
+        """Judge some cells, and compare those whose ids are asked for. The totals over all cells in memory."""
+        noted: list[tuple[Ints, Judged]] = []
+        wanting, versions = [], []
+        since, room = Sums.empty(), SAMPLED_AT_ONCE
+
+        def note(rows: Ints, judged: Judged) -> None:
+            nonlocal since
+            some = self.cells.some(rows)
+            self.standing.put(some, rows, judged, clock, self.rules, self._may_leave(judged))
+            since = earliest(since, some, judged)
+            says = judged.changed.copy()
+            for name in VIOLATIONS:
+                says |= (judged.on_record[name] > 0) | (some[f"told_{name}"] > 0) | (some[f"confirmed_{name}"] > 0)
+            noted.append((rows[says], judged.of(says)))
+
+        for part in self._parts(rows):
+            close(self.cells.some(part), clock)
+            judged = judge(self.cells.some(part), clock, self.rules)
+            asks = judged.wants_expansion | judged.wants_evidence
+            sampled, room = self._sampled(part, judged, room)
+            asks |= sampled
+            wanting.append(part[asks])
+            versions.append(judged.version[asks])
+            note(part[~asks], judged.of(~asks)) if asks.any() else note(part, judged)
+        wants = np.concatenate(wanting)
+        if len(wants):
+            self._compare(wants, np.concatenate(versions), places)
+            for part in self._parts(wants):
+                note(part, self.judged_of(part))
+        self._note(noted)
+        found = self.standing.sums().since(since.unconsumed_due_us, since.blocked_due_us)
+        return replace(found, changed=sum(int(np.count_nonzero(judged.changed)) for _, judged in noted))
+
+    def _parts(self, rows: Ints) -> Iterator[Ints]:
+        """Rows in parts whose verdicts fit into memory together; all of them where a verdict rests on other cells."""
+        size = max(1, len(rows)) if self.cells.newest is not None else JUDGED_AT_ONCE
+        return (rows[start : start + size] for start in range(0, max(1, len(rows)), size))
+
+    def _note(self, noted: Sequence[tuple[Ints, Judged]]) -> None:
+        rows = np.concatenate([rows for rows, _ in noted])
+        order = np.argsort(rows, kind="stable")
+        self.rows, self.judged = rows[order], joined([judged for _, judged in noted]).of(order)
+
+    def _review(self, others: Bools) -> None:
+        """Other classes are suspected, or withdrawn: what is on record of cells that were not judged may be of them."""
+        columns = [self.cells[f"{part}_{name}"] for name in VIOLATIONS for part in ("told", "confirmed")]
+        some = np.logical_or.reduce([column > 0 for column in columns])
+        rows = np.flatnonzero(others & some)
+        assert self.judged is not None, "cells are judged before they are reviewed"
+        if len(rows):
+            self._note([(self.rows, self.judged), (rows, self.judged_of(rows))])
+
+    def judged_of(self, rows: Ints) -> Judged:
+        """Verdicts of some cells, by the clock of the last batch; ``rows`` rise."""
+        assert self._clock is not None, "cells were judged before they are asked for"
+        if self.cells.newest is not None:
+            return judge(self.cells, self._clock, self.rules).of(rows)
+        return judge(self.cells.some(rows), self._clock, self.rules)
+
+    def _sampled(self, rows: Ints, judged: Judged, room: int) -> tuple[Bools, int]:
         """The cells whose fingerprints agree and whose ids are compared now, so that nobody need trust these: of those
-        that `Judged` draws the ones whose facts are at hand."""
-        cells = self.cells
-        rows = np.flatnonzero(judged.sampled & (cells["first_batch"] >= self.known.held_from))
-        sizes = cells["expected_count"][rows] + cells["processed_count"][rows]
-        rows = rows[sizes <= SAMPLED_AT_ONCE]
-        return rows[np.cumsum(sizes[sizes <= SAMPLED_AT_ONCE]) <= SAMPLED_AT_ONCE]
+        that `Judged` draws the ones whose facts are at hand, with no more contributions than ``room``. What is left of
+        that."""
+        cells, found = self.cells, np.zeros(len(rows), dtype=np.bool_)
+        at = np.flatnonzero(judged.sampled)
+        at = at[cells["first_batch"][rows[at]] >= self.known.held_from]
+        sizes = cells["expected_count"][rows[at]] + cells["processed_count"][rows[at]]
+        at, sizes = at[sizes <= SAMPLED_AT_ONCE], sizes[sizes <= SAMPLED_AT_ONCE]
+        fits = np.cumsum(sizes) <= room
+        found[at[fits]] = True
+        return found, room - int(sizes[fits].sum())
 
     def is_overtaken_by(self, horizon_us: int | None) -> bool:
         """Whether settled cells that left memory are out of scope by a new horizon: then all is to be folded again."""
@@ -283,19 +359,19 @@ class Judging:
         """
         if self.judged is None and (len(self.cells) or not self.settled.is_empty):
             self.absorb(None, books.clock(), places_of(books, tells_unconsumed=self.rules.tells_unconsumed))
-            self.judged = None
+            self.judged = self._clock = None
 
     def retire(self, goes: Bools, through_epoch: int, retired: Sums) -> None:
         """Let the cells for which ``goes`` holds leave for good, and settled cells of the epochs up to this one;
         ``retired`` are the totals of all that ever did."""
-        assert self.judged is not None, "cells were judged before they are retired"
+        assert self._clock is not None, "cells were judged before they are retired"
         self._tell()
         self.cells.lateness.forget(self.retiring(goes, through_epoch).asked_from_us)
         self.cells.drop(goes)
         self._unknown.drop(goes)
         self.settled.retire(through_epoch)
-        # What was judged is told; the next batch judges what stays.
-        self.judged = None
+        # The next batch judges all that stays.
+        self._clock = None
         self.retired = retired
 
     def retiring(self, goes: Bools, through_epoch: int) -> Retiring:
@@ -313,7 +389,6 @@ class Judging:
         derived tables say, less the settled cells. The effects of the last step are recorded."""
         self._tell()
         self._settle()
-        self.judged = None
         # The steps that closed a cell, and the last one: a cell that comes is first seen later than all of them, and
         # an event that moves an end is read later.
         marks = [mark_us for mark_us, _ in self.passed]
@@ -329,29 +404,37 @@ class Judging:
         if clock.rest.is_due:
             self.rests.append((clock.lookup_us, clock.rest))
 
+    def _may_leave(self, it: Judged) -> Bools:
+        """Which cells only new facts can change, once the verdict is stored."""
+        if self.settle_at is None or not self.rules.oracle.ends_are_known:
+            return np.zeros(len(it.settled), dtype=np.bool_)
+        # What the engine has not consumed can become consumed, which changes what is due of other ids in a join.
+        compared = it.compared & (it.outstanding == 0) & (not self.rules.tells_unconsumed)
+        found: Bools = it.settled & it.in_scope & it.resolved & (it.agrees | compared) & ~it.violated & ~it.provisional
+        found &= it.closed & ~it.wants_evidence
+        for name in VIOLATIONS:
+            found &= it.on_record[name] == 0
+        return found
+
     def _settle(self) -> None:
         """Let cells leave memory of which only new facts can change the verdict, which is stored."""
-        it, cells = self.judged, self.cells
-        oracle = self.rules.oracle
-        if it is None or self.settle_at is None or not oracle.ends_are_known or self._watermark_us is None:
+        if self.settle_at is None or self._clock is None or self._clock.watermark_us is None:
             return
-        # What the engine has not consumed can become consumed, which changes what is due of other ids in a join.
-        outstanding = sum(it.counts[name] for name in (*STATES, "dropped_late", "unconsumed"))
-        compared = it.compared & (outstanding == 0) & (not self.rules.tells_unconsumed)
-        goes = it.settled & it.in_scope & it.resolved & (it.agrees | compared) & ~it.violated & ~it.provisional
-        goes &= (cells["closed_us"] != ABSENT) & ~it.wants_evidence & (cells["told_digest"] == it.digest)
+        cells, size = self.cells, len(self.standing)
+        least = max(self.settle_at, size // _SETTLED_SHARE)
+        goes = self.standing.may_leave[:size]
+        if np.count_nonzero(goes) < least:
+            return
         # The end of a run closes cells whose end is not past: retention must not take these for a horizon.
-        goes &= cells["end_us"] <= self._watermark_us
-        for name in VIOLATIONS:
-            goes &= (cells[f"told_{name}"] == 0) & (cells[f"confirmed_{name}"] == 0)
-        if np.count_nonzero(goes) < max(self.settle_at, len(cells) // _SETTLED_SHARE):
+        goes = goes & (cells["end_us"] <= self._clock.watermark_us)
+        if np.count_nonzero(goes) < least:
             return
         for epoch in np.unique(cells["epoch"][goes]).tolist():
-            of_epoch = goes & (cells["epoch"] == epoch)
-            self.settled.add(cells, np.flatnonzero(of_epoch), self.sum_of(of_epoch))
+            of_epoch = np.flatnonzero(goes & (cells["epoch"] == epoch))
+            self.settled.add(cells, of_epoch, self.standing.sums(of_epoch))
         cells.drop(goes)
         self._unknown.drop(goes)
-        self.judged = None
+        self.standing.drop(goes)
 
     def recall(self, facts: pa.Table, clock: Clock, places: Mapping[Place, PlaceOffsets], *, before_batch: int) -> None:
         """Bring back the settled cells of which ``facts``, which are not folded yet, have more. ``before_batch``: the
@@ -385,16 +468,17 @@ class Judging:
         read = replace(clock, inputs_us=NEVER - 1, inputs_held=False, rest=Rest.NONE)
         judged = judge(self.cells, read, self.rules)
         wanting = np.flatnonzero(judged.wants_expansion)
-        for rows in self._apart(wanting) if len(wanting) else ():
-            self._compare(rows, judged, places)
-        self.judged = judge(self.cells, read, self.rules)
-        self.cells["told_digest"][:] = self.judged.digest
+        if len(wanting):
+            self._compare(wanting, judged.version[wanting], places)
+        self._clock = read
+        self.cells["told_digest"] = judge(self.cells, read, self.rules).digest
 
     def _effects(self) -> Effects:
         judged = self.judged
         assert judged is not None, "cells were judged"
         rows = moved(
             self.cells,
+            self.rows,
             judged,
             self.rules,
             self.evidence,
@@ -405,109 +489,64 @@ class Judging:
         return Effects(self.sums, rows, self._verdicts(judged) if self.sums.changed else None)
 
     def _verdicts(self, judged: Judged) -> pa.Table:
-        cells, rows = self.cells, np.flatnonzero(judged.changed)
+        rows, judged = self.rows[judged.changed], judged.of(judged.changed)
+        cells = self.cells
         columns: dict[str, pa.Array] = {
             "window_start_us": nullable(cells["window_start_us"][rows]),
             "key": cells.keys(rows).cast(pa.string()),
-            "state": pa.DictionaryArray.from_arrays(pa.array(judged.state[rows]), pa.array(STATES)).cast(pa.string()),
+            "state": pa.DictionaryArray.from_arrays(pa.array(judged.state), pa.array(STATES)).cast(pa.string()),
             "closed_us": nullable(cells["closed_us"][rows]),
-            **{name: pa.array(judged.counts[name][rows]) for name in (*CONTRIBUTIONS, *RESULTS)},
+            **{name: pa.array(judged.counts[name]) for name in (*CONTRIBUTIONS, *RESULTS)},
         }
         return pa.table(columns)
 
-    def _excuse(self, facts: pa.Table) -> None:
+    def _excuse(self, facts: pa.Table) -> Ints:
         """Cells that were compared, and have an event among ``facts`` that owes nothing, are compared again: a record
         that was set aside may be of it. No number of the cell says so."""
-        rows = self.cells.rows_of_facts(unowed(facts))
+        rows: Ints = self.cells.rows_of_facts(unowed(facts))
         rows = rows[rows >= 0]
-        self.cells["x_version"][rows[self.cells["x_version"][rows] != ABSENT]] = STALE
+        rows = rows[self.cells["x_version"][rows] != ABSENT]
+        self.cells["x_version"][rows] = STALE
+        return rows
 
     def _tell(self) -> None:
         if self.judged is not None:
-            tell_violations(
-                self.cells,
+            some = self.cells.some(self.rows)
+            changed = tell_violations(
+                some,
                 self.judged,
                 suspected=self.suspected,
                 withdrawn=self.withdrawn,
                 lookup_us=self.lookup_us,
             )
-            tell_verdicts(self.cells, self.judged)
+            tell_verdicts(some, self.judged)
+            # What is on record is part of what a verdict follows from.
+            self.standing.touch(self.rows[changed | self.judged.changed])
+            self.judged = None
 
     def sum_of(self, chosen: Bools, unprovable: frozenset[str] = frozenset()) -> Sums:
-        """Totals over some of the judged cells. ``unprovable``: the classes of violations of which what is not
-        confirmed in these cells is never to be."""
-        it, cells = self.judged, self.cells
-        assert it is not None, "cells were judged before they are summed"
-        scattered = 0
-        if cells.parts is not None:
-            if cells.newest is not None:
-                scattered = int(np.count_nonzero(chosen & cells.parts & cells.newest.scattered))
-            chosen = chosen & ~cells.parts
-
-        def count(condition: Bools) -> int:
-            return int(np.count_nonzero(condition & chosen))
-
-        def total(values: Ints, condition: Bools) -> int:
-            return int(values[condition & chosen].sum())
-
-        settled = it.settled & it.in_scope
-        closed = cells["closed_us"] != ABSENT
-        processed = it.counts["processed"]
-        observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
-        due = due_base(cells)
-        # On record: a new result makes a cell's excess unresolved for a while, and takes nothing back.
-        kept = {
-            name: confirmed_of(cells, it, name, self.suspected, self.withdrawn)
-            if name in unprovable
-            else it.on_record[name]
-            for name in VIOLATIONS
-        }
-
-        def parted(of_parts: Mapping[str, Mapping[str, Ints]]) -> dict[str, InputCounts]:
-            return {
-                part: InputCounts(**{name: total(values, chosen) for name, values in counts.items()})
-                for part, counts in of_parts.items()
+        """Totals over some of the cells. ``unprovable``: the classes of violations of which what is not confirmed in
+        these cells is never to be."""
+        found = Sums.empty()
+        for rows in self._parts(np.flatnonzero(chosen)):
+            some, it = self.cells.some(rows), self.judged_of(rows)
+            kept = {
+                name: confirmed_of(some, it, name, self.suspected, self.withdrawn)
+                if name in unprovable
+                else it.on_record[name]
+                for name in VIOLATIONS
             }
+            found = found.plus(sums_of(some, it, kept))
+        return found
 
-        def earliest(condition: Bools) -> int | None:
-            return present(due[condition & chosen].min(initial=NEVER))
-
-        return Sums(
-            counts={name: total(it.counts[name], chosen) for name in CONTRIBUTIONS},
-            results={name: total(it.counts[name], chosen) for name in RESULTS},
-            matched=total(it.matched, chosen),
-            carried=total(np.where(it.in_scope, cells["processed_count"], 0), chosen),
-            cells_seen=count(chosen),
-            cells_closed=count(closed),
-            cells_verified=count(settled & closed & ~it.violated),
-            cells_violated=count(it.violated),
-            on_record={name: total(kept[name], chosen) for name in VIOLATIONS},
-            unproven={name: total(np.maximum(it.counts[name] - kept[name], 0), chosen) for name in VIOLATIONS},
-            cells_in_excess=count(np.logical_or.reduce([kept[name] > 0 for name in EXCESS])),
-            cells_missing=count(kept["missing"] > 0),
-            cells_settled=count(it.settled),
-            cells_sampled=count(it.refuted | (it.agrees & it.compared)),
-            cells_refuted=count(it.refuted),
-            cells_estimated=count(it.provisional & (observed > 0) & it.in_scope),
-            doubtful=total(it.doubtful, chosen),
-            unconsumed_overdue=total(it.unconsumed_overdue, chosen),
-            unconsumed_due_us=earliest(it.unconsumed_overdue > 0),
-            blocked_overdue=total(it.blocked_overdue, chosen),
-            blocked_due_us=earliest(it.blocked_overdue > 0),
-            keys_scattered=scattered,
-            changed=count(it.changed),
-            settled_expected=total(it.counts["expected"], settled),
-            settled_handled=total(processed + it.counts["late"], settled),
-            settled_exact=total(np.maximum(processed - it.counts["duplicate"], 0), settled),
-            inputs=parted(it.of_inputs),
-            asides=parted(it.of_asides),
-        )
-
-    def _compare(self, rows: Ints, judged: Judged, places: Mapping[Place, PlaceOffsets]) -> None:
-        compared = self._compared(rows, places, self.known.inputs_with)
-        expanded(self.cells, compared, judged.version)
-        self._unknown.compared(rows, compared.unknown, compared.unknown_texts)
-        self.evidence.update(compared.evidence)
+    def _compare(self, wanting: Ints, versions: Ints, places: Mapping[Place, PlaceOffsets]) -> None:
+        """Compare the ids of some cells. ``versions``: what of each the comparison rests on."""
+        for chosen in self._apart(wanting):
+            rows = wanting[chosen]
+            compared = self._compared(rows, places, self.known.inputs_with)
+            expanded(self.cells, compared, versions[chosen])
+            self._unknown.compared(rows, compared.unknown, compared.unknown_texts)
+            self.evidence.update(compared.evidence)
 
     def _compared(
         self, rows: Ints, places: Mapping[Place, PlaceOffsets], known: Callable[[AskedIds], AskedIds]
@@ -529,9 +568,8 @@ class Judging:
     def foreign_ids(self, chosen: Bools) -> Iterator[AskedIds]:
         """The ids that answers of some of the judged cells carry and that these cells do not expect, of those cells of
         which an input is known to have some; in parts that fit into memory."""
-        it = self.judged
-        assert it is not None, "cells were judged before their ids are asked for"
-        rows = np.flatnonzero(chosen & ((it.on_record["misplaced"] > 0) | (self.cells["x_known"] > 0)))
+        rows = np.flatnonzero(chosen & ((self.cells["told_misplaced"] > 0) | (self.cells["x_known"] > 0)))
+        rows = rows[(self.judged_of(rows).on_record["misplaced"] > 0) | (self.cells["x_known"][rows] > 0)]
         asked: list[AskedIds] = []
 
         def taken(ids: AskedIds) -> AskedIds:
@@ -539,14 +577,16 @@ class Judging:
             return ids
 
         for part in self._apart(rows) if len(rows) else ():
-            self._compared(part, {}, taken)
+            self._compared(rows[part], {}, taken)
             yield from asked
             asked.clear()
 
     def _apart(self, wanting: Ints) -> Iterator[Ints]:
-        """The cells in parts whose contributions fit into memory, neighbouring windows together."""
+        """The places of cells in ``wanting``, in parts whose contributions fit into memory, neighbouring windows
+        together."""
         cells = self.cells
-        ordered = wanting[np.argsort(cells["window_start_us"][wanting], kind="stable")]
+        order = np.argsort(cells["window_start_us"][wanting], kind="stable")
+        ordered = wanting[order]
         sizes = sum(cells[f"{name}_count"][ordered] for name in ("expected", "processed", "late", "rejected"))
         part = np.cumsum(sizes) // COMPARED_AT_ONCE
-        yield from np.split(ordered, np.flatnonzero(np.diff(part)) + 1)
+        yield from np.split(order, np.flatnonzero(np.diff(part)) + 1)

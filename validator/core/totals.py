@@ -110,6 +110,14 @@ class Sums:
             **{name: getattr(self, name) + times * getattr(other, name) for name in (*whole, *others)},
         )
 
+    def since(self, unconsumed_us: int | None, blocked_us: int | None) -> Sums:
+        """The totals, where what waits for the engine, or a transaction, is also due since then."""
+        return replace(
+            self,
+            unconsumed_due_us=_earlier(self.unconsumed_due_us, unconsumed_us),
+            blocked_due_us=_earlier(self.blocked_due_us, blocked_us),
+        )
+
     def beside(self, retired: Sums) -> Sums:
         """The totals over cells in memory (this) and ``retired`` ones, which nothing can move any more: what waits for
         the engine or a transaction is that of the cells in memory."""

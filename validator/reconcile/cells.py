@@ -6,6 +6,7 @@ Spark's (`validator.reconcile.facts`); what is left per cell is arithmetic on ar
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Final
 
@@ -108,7 +109,112 @@ def unowed(facts: pa.Table) -> pa.Table:
     return facts.filter(found)
 
 
-class Cells:
+class Columns(ABC):
+    """Cells as columns of numbers, one entry per cell: all of them (`Cells`), or some (`SomeCells`)."""
+
+    def __init__(self, oracle: Oracle, inputs: list[str]) -> None:
+        self.oracle, self.inputs = oracle, inputs
+
+    @property
+    @abstractmethod
+    def newest(self) -> newest.Newest | None:
+        """The newest results of the keys, where these replace earlier ones."""
+
+    @abstractmethod
+    def __len__(self) -> int: ...
+
+    @abstractmethod
+    def __getitem__(self, name: str) -> Ints:
+        """The column ``name``."""
+
+    @abstractmethod
+    def __setitem__(self, name: str, values: Ints) -> None: ...
+
+    @property
+    @abstractmethod
+    def wholes_of_rows(self) -> tuple[Ints, Ints]:
+        """The row that each cell is part of, and its own."""
+
+    @property
+    def merges(self) -> bool:
+        """Whether cells become one."""
+        return self.oracle.merging_gap_us is not None
+
+    @property
+    def ends_move(self) -> bool:
+        """Whether events put off the end of their cell."""
+        return self.oracle.ends_after_us is not None
+
+    @property
+    def are_withdrawn(self) -> bool:
+        """Whether a result can replace an earlier one of its key."""
+        return self.oracle.reads.replaces
+
+    @property
+    def parts(self) -> Bools | None:
+        """The rows that are no cells: those that are part of another one by now, and those of keys. None where all
+        are."""
+        if self.oracle.by_id:
+            found: Bools = self["window_start_us"] == OF_KEY
+        elif self.merges:
+            wholes, own = self.wholes_of_rows
+            found = wholes != own
+        else:
+            return None
+        return found
+
+    @property
+    def begins_us(self) -> Ints:
+        """The first instant of each cell. Without windows that of its first event, and before all others where none is
+        known."""
+        if not self.oracle.by_id:
+            return self["window_start_us"]
+        first = self["first_event_us"]
+        return np.where(first == NEVER, ABSENT + 1, first)
+
+    @property
+    def begin_seen_us(self) -> Ints:
+        """The lookup instant of the first batch with a fact of where each cell begins: where an event puts off the
+        begin of a session to an earlier slot, that of this slot."""
+        return self[_SLOT_SEEN if self.merges else "first_seen_us"]
+
+    @property
+    def counted(self) -> Ints:
+        """A number of each cell that rises with each of its facts."""
+        given = self["expected_count"] + self["late_count"] + self["rejected_count"]
+        if self.newest is not None:
+            return given + self.newest.version
+        return given + self["processed_count"] + self["results"]
+
+
+class SomeCells(Columns):
+    """Some rows of cells."""
+
+    @property
+    def newest(self) -> None:
+        """None, where results do not replace each other."""
+        assert not self.are_withdrawn, "what is newest follows from all cells of a key"
+
+    def __init__(self, cells: Cells, rows: Ints) -> None:
+        self._cells, self._rows = cells, rows
+        super().__init__(cells.oracle, cells.inputs)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, name: str) -> Ints:
+        return self._cells[name][self._rows]
+
+    def __setitem__(self, name: str, values: Ints) -> None:
+        self._cells[name][self._rows] = values
+
+    @property
+    def wholes_of_rows(self) -> tuple[Ints, Ints]:
+        """The row that each cell is part of, and its own."""
+        return self._cells.wholes(self._rows), self._rows
+
+
+class Cells(Columns):
     """A table of cells that grows. Every array has one entry per cell; row numbers stay until `drop`.
 
     ``end_us``: the first instant that is not in the cell. Per side: count of contributions and two additive hashes.
@@ -128,8 +234,9 @@ class Cells:
         oracle: Oracle,
     ) -> None:
         """``told``: the classes of violations."""
-        self._oracle, self._gap_us = oracle, oracle.merging_gap_us
-        self.newest = newest.Newest(self) if oracle.reads.replaces else None
+        super().__init__(oracle, [])
+        self._gap_us = oracle.merging_gap_us
+        self._newest = newest.Newest(self) if oracle.reads.replaces else None
         self._wholes = np.empty(0, dtype=np.int64)
         self._size = 0
         self._index = CellIndex()
@@ -150,7 +257,6 @@ class Cells:
             name: np.empty(0, dtype=np.int64) for name in (*names, "told_digest", *of_told)
         }
         self.lateness = Lateness()
-        self.inputs: list[str] = []
 
     def __len__(self) -> int:
         return self._size
@@ -159,47 +265,22 @@ class Cells:
         """The column ``name``, as a view that may be written to."""
         return self._columns[name][: self._size]
 
-    @property
-    def merges(self) -> bool:
-        """Whether cells become one."""
-        return self._gap_us is not None
+    def __setitem__(self, name: str, values: Ints) -> None:
+        self[name][:] = values
 
     @property
-    def ends_move(self) -> bool:
-        """Whether events put off the end of their cell."""
-        return self._oracle.ends_after_us is not None
+    def wholes_of_rows(self) -> tuple[Ints, Ints]:
+        """The row that each cell is part of, and its own."""
+        return self._wholes, np.arange(self._size)
 
     @property
-    def parts(self) -> Bools | None:
-        """The rows that are no cells: those that are part of another one by now, and those of keys. None where all
-        are."""
-        if self._oracle.by_id:
-            of_keys: Bools = self["window_start_us"] == OF_KEY
-            return of_keys
-        return self._wholes != np.arange(self._size) if self.merges else None
+    def newest(self) -> newest.Newest | None:
+        """The newest results of the keys, where these replace earlier ones."""
+        return self._newest
 
-    @property
-    def begins_us(self) -> Ints:
-        """The first instant of each cell. Without windows that of its first event, and before all others where none is
-        known."""
-        if not self._oracle.by_id:
-            return self["window_start_us"]
-        first = self["first_event_us"]
-        return np.where(first == NEVER, ABSENT + 1, first)
-
-    @property
-    def begin_seen_us(self) -> Ints:
-        """The lookup instant of the first batch with a fact of where each cell begins: where an event puts off the
-        begin of a session to an earlier slot, that of this slot."""
-        return self[_SLOT_SEEN if self.merges else "first_seen_us"]
-
-    @property
-    def counted(self) -> Ints:
-        """A number of each cell that rises with each of its facts."""
-        given = self["expected_count"] + self["late_count"] + self["rejected_count"]
-        if self.newest is not None:
-            return given + self.newest.version
-        return given + self["processed_count"] + self["results"]
+    def some(self, rows: Ints) -> Columns:
+        """The cells of these rows, which rise."""
+        return self if len(rows) == self._size else SomeCells(self, rows)
 
     def leaving(self, goes: Bools) -> Bools:
         """Those of the rows for which ``goes`` holds that no other cell needs."""
@@ -220,7 +301,7 @@ class Cells:
         self._grow(len(self._index))
         new = found >= before
         self["window_start_us"][found[new]] = windows[new]
-        self["end_us"][found[new]] = self._oracle.ends_us(windows[new])
+        self["end_us"][found[new]] = self.oracle.ends_us(windows[new])
         return found
 
     def rows_of_facts(self, facts: pa.Table, *, adding: bool = False) -> Ints:
@@ -231,22 +312,26 @@ class Cells:
         """As `rows_of_facts`, and a part stays one."""
         return self.rows_of(ints(facts["window_start_us"]), facts["key"], adding=adding)
 
-    def absorb(self, facts: pa.Table) -> None:
-        """Fold fact rows in; of rows that are none, or did not decode, only what they say of lateness."""
+    def absorb(self, facts: pa.Table) -> Ints:
+        """Fold fact rows in; of rows that are none, or did not decode, only what they say of lateness. The rows of the
+        cells that changed, a row may come again."""
         self.lateness.absorb(facts)
-        self.fold(contributing(facts.select(FACT_COLUMNS)))
+        return self.fold(contributing(facts.select(FACT_COLUMNS)))
 
-    def fold(self, facts: pa.Table) -> None:
-        """Fold in fact rows that all say something of a cell."""
+    def fold(self, facts: pa.Table) -> Ints:
+        """Fold in fact rows that all say something of a cell; the rows of the cells that changed."""
         if not facts.num_rows:
-            return
-        rows = self.own_rows_of(facts, adding=True)
+            return np.empty(0, dtype=np.int64)
+        rows = changed = self.own_rows_of(facts, adding=True)
         if self.ends_move:
             self._put_off(rows, facts)
         batch, lookup_us = ints(facts["batch"]), ints(facts["lookup_us"])
         if self._gap_us is not None:
             np.minimum.at(self[_SLOT_SEEN], rows, lookup_us)
+            before = self._wholes.copy()
             rows = self._merged(rows, facts, self._gap_us)
+            joined = np.flatnonzero(before != self._wholes)
+            changed = np.concatenate([changed, rows, joined, before[joined], self._wholes[joined]])
         if self.newest is not None:
             self.newest.adopt(rows)
         np.minimum.at(self["first_batch"], rows, batch)
@@ -269,16 +354,17 @@ class Cells:
             np.maximum.at(self["expected_us" if side is Side.INPUT else "observed_us"], where, lookup_us[mine])
             if side is Side.OUTPUT and self.newest is None:
                 # What a result says of an id is a result of its own.
-                said = sums["count"] if self._oracle.by_id else ints(facts["records"], 0)
+                said = sums["count"] if self.oracle.by_id else ints(facts["records"], 0)
                 np.add.at(self["results"], where, said[mine])
             last = "last_input_time_us" if side is Side.INPUT else "last_answer_time_us"
             np.maximum.at(self[last], where, ints(facts["last_time_us"])[mine])
             if side in _TIMED:
                 np.minimum.at(self[f"first_{_TIMED[side]}_time_us"], where, ints(facts["first_time_us"], NEVER)[mine])
+        return changed
 
     def _put_off(self, rows: Ints, facts: pa.Table) -> None:
         """Take up the times of events, which put off the ends of their cells."""
-        after_us = self._oracle.ends_after_us
+        after_us = self.oracle.ends_after_us
         assert after_us is not None, "events put off ends"
         of_input = is_one_of(facts["side"], Side.INPUT.value)
         mine, latest = rows[of_input], ints(facts["latest_us"])[of_input]
@@ -289,7 +375,7 @@ class Cells:
     def _merged(self, rows: Ints, facts: pa.Table, gap_us: int) -> Ints:
         """Make one cell of those that events join. The wholes of ``rows``."""
         mine = np.unique(rows[is_one_of(facts["side"], Side.INPUT.value)])
-        first, last, grid_us = self["first_event_us"], self["last_event_us"], self._oracle.grid_us
+        first, last, grid_us = self["first_event_us"], self["last_event_us"], self.oracle.grid_us
         starts, keys = self["window_start_us"][mine], self.keys(mine)
         before = self._index.find(starts - grid_us, keys)
         after = self._index.find(starts + grid_us, keys)

@@ -151,8 +151,8 @@ _SUMMED: Final = (
 
 
 def expanded(cells: Cells, compared: Compared, version: Ints) -> None:
-    """Put what a comparison gave into the cells. ``version``: of all cells."""
-    cells["x_version"][compared.rows] = version[compared.rows]
+    """Put what a comparison gave into the cells. ``version``: of those that were compared."""
+    cells["x_version"][compared.rows] = version
     for name in EXPANSION_FIELDS:
         if name != "version":
             cells[f"x_{name}"][compared.rows] = compared.columns[name]

@@ -8,8 +8,9 @@ transactions of inputs may explain a cell's excess, which can last, its ids are 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -17,7 +18,7 @@ import pyarrow as pa
 from validator.model.arrays import ABSENT, Bools, Ints, ints
 from validator.model.frontier import Clock, Rest
 from validator.oracles.seam import Oracle
-from validator.reconcile.cells import EXPANSION_FIELDS, Cells
+from validator.reconcile.cells import EXPANSION_FIELDS, Columns
 
 CONTRIBUTIONS: Final = (
     "expected",
@@ -96,6 +97,9 @@ class Judged:
     the ids are to be compared all the same.
     ``doubtful``: how many are overdue, and would be missing but for what may have made them late.
     ``unconsumed_overdue``, ``blocked_overdue``: how many are unconsumed, blocked, and would be missing but for that.
+    ``outstanding``: all that is, whatever it is called. ``carried``: contributions in results, in scope.
+    ``scattered``: the results of its key are on several partitions, so that none is known to be the newest.
+    ``estimated``: the counts say something of answers that were not compared.
     ``of_inputs``: topic -> `OF_INPUT` and "open", how many of its events may yet turn out to match; of several inputs.
     ``of_asides``: side (late, rejected) -> ``given``, ``matched`` and ``open`` of `InputCounts`.
     """
@@ -119,18 +123,43 @@ class Judged:
     wants_evidence: Bools
     violated: Bools
     changed: Bools
+    closed: Bools
+    outstanding: Ints
+    carried: Ints
+    scattered: Bools
+    estimated: Bools
     of_inputs: dict[str, dict[str, Ints]]
     of_asides: dict[str, dict[str, Ints]]
     state: Ints
     version: Ints
     digest: Ints
 
+    def of(self, chosen: Ints | Bools) -> Judged:
+        """Some of them."""
+        return _each(lambda columns: columns[0][chosen], [self])
 
-def close(cells: Cells, clock: Clock) -> None:
+
+def joined(parts: Sequence[Judged]) -> Judged:
+    """Those of all ``parts``, one after the other."""
+    return _each(np.concatenate, parts) if len(parts) > 1 else parts[0]
+
+
+def _each(value: Callable[[Sequence[Any]], Any], parts: Sequence[Judged]) -> Judged:
+    """The value of the columns of the same name of all parts, for each column."""
+
+    def of(columns: Sequence[Any]) -> Any:
+        if isinstance(columns[0], dict):
+            return {name: of([column[name] for column in columns]) for name in columns[0]}
+        return value(columns)
+
+    return Judged(**{it.name: of([getattr(part, it.name) for part in parts]) for it in fields(Judged)})
+
+
+def close(cells: Columns, clock: Clock) -> None:
     """Give the cells that the watermark has passed their closing time, and rest its instant."""
     if cells.newest is not None:
         cells.newest.settle()
-    closed = cells["closed_us"]
+    closed = cells["closed_us"].copy()
     if clock.rest.closes_all:
         closed[closed == ABSENT] = clock.lookup_us
     elif clock.watermark_us is not None:
@@ -140,26 +169,24 @@ def close(cells: Cells, clock: Clock) -> None:
             closed[~passed & (closed != cells["rest_us"])] = ABSENT
         closed[passed & (closed == ABSENT)] = clock.lookup_us
     if clock.rest.is_due:
-        cells["rest_us"][:] = clock.lookup_us
-    closed_with_its_events(cells)
+        cells["rest_us"] = np.full(len(cells), clock.lookup_us)
+    cells["closed_us"] = closed_with_its_events(cells, closed)
 
 
-def closed_with_its_events(cells: Cells) -> None:
+def closed_with_its_events(cells: Columns, closed: Ints) -> Ints:
     """Where events put off ends, when the watermark passed the end that a cell had before its last event is not known
     after a restart; nothing that is due rests on it (`due_base`)."""
-    if cells.ends_move:
-        closed = cells["closed_us"]
-        closed[closed != ABSENT] = np.maximum(closed, cells["expected_us"])[closed != ABSENT]
+    return np.where(closed == ABSENT, closed, np.maximum(closed, cells["expected_us"])) if cells.ends_move else closed
 
 
-def due_base(cells: Cells) -> Ints:
+def due_base(cells: Columns) -> Ints:
     """Since when the outstanding contributions of each closed cell are due: its events were read, and it closed; and
     where a result that had them is withdrawn, since then."""
     due = np.maximum(cells["closed_us"], cells["expected_us"])
-    return due if cells.newest is None else np.maximum(due, cells["withdrawn_us"])
+    return np.maximum(due, cells["withdrawn_us"]) if cells.are_withdrawn else due
 
 
-def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
+def judge(cells: Columns, clock: Clock, rules: Rules) -> Judged:
     """The closed cells (`close`) with their verdicts."""
     observed = cells["processed_count"] + cells["late_count"] + cells["rejected_count"]
     # What a comparison of ids rests on, each term growing only: facts of the cell, which answers may be gone, and which
@@ -169,13 +196,9 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
     same = _same_fingerprints(cells, rules)
     refuted = same & compared & _differ(cells)
     agrees = same & ~refuted
-    rest_us, observed_us, expected_us = cells["rest_us"], cells["observed_us"], cells["expected_us"]
-    resting = (rest_us != ABSENT) & (rest_us >= np.maximum(expected_us, observed_us))
-    resolved = observed_us == ABSENT
-    if clock.inputs_us is not None:
-        resolved = resolved | (observed_us <= clock.inputs_us)
-    if not clock.inputs_held:
-        resolved = resolved | resting
+    observed_us = cells["observed_us"]
+    resting = is_resting(cells)
+    resolved = is_resolved(cells, clock)
     held = np.zeros_like(resolved)
     if clock.inputs_held and clock.unheld_inputs_us is not None:
         held = ~resolved & (observed_us <= clock.unheld_inputs_us)
@@ -198,6 +221,25 @@ def judge(cells: Cells, clock: Clock, rules: Rules) -> Judged:
     )
 
 
+def is_resting(cells: Columns) -> Bools:
+    """Which cells the end of a run found at rest, with all that is known of them."""
+    found: Bools = cells["rest_us"] >= np.maximum(np.maximum(cells["expected_us"], cells["observed_us"]), ABSENT + 1)
+    return found
+
+
+def is_read_through(cells: Columns, clock: Clock) -> Bools:
+    """The cells whose answers are explained by what was read: inputs were read through their instants."""
+    observed_us = cells["observed_us"]
+    found: Bools = observed_us <= (ABSENT if clock.inputs_us is None else clock.inputs_us)
+    return found
+
+
+def is_resolved(cells: Columns, clock: Clock) -> Bools:
+    """As `is_read_through`, or no more comes."""
+    found = is_read_through(cells, clock)
+    return found if clock.inputs_held else found | is_resting(cells)
+
+
 @dataclass(frozen=True)
 class _Decisions:
     observed: Ints
@@ -213,7 +255,7 @@ class _Decisions:
     state: Ints
 
 
-def _differ(cells: Cells) -> Bools:
+def _differ(cells: Columns) -> Bools:
     """The cells in whose ids a comparison found any difference."""
     answered = cells["x_processed"] + cells["x_late"] + cells["x_rejected"]
     excess = cells["x_duplicate"] + cells["x_known"] + cells["x_unknown"]
@@ -221,7 +263,7 @@ def _differ(cells: Cells) -> Bools:
     return found
 
 
-def _same_fingerprints(cells: Cells, rules: Rules) -> Bools:
+def _same_fingerprints(cells: Columns, rules: Rules) -> Bools:
     same = np.full(len(cells), not rules.compares_all)
     for part in ("count", "a", "b"):
         total = cells[f"processed_{part}"] + cells[f"late_{part}"] + cells[f"rejected_{part}"]
@@ -229,7 +271,7 @@ def _same_fingerprints(cells: Cells, rules: Rules) -> Bools:
     return same
 
 
-def _in_scope(cells: Cells, clock: Clock, margin_us: int) -> Bools:
+def _in_scope(cells: Columns, clock: Clock, margin_us: int) -> Bools:
     windows = cells.begins_us - margin_us
     # Which result of a key is the newest is not known where it has some on several partitions.
     scope = np.full(len(cells), True) if cells.newest is None else ~cells.newest.scattered
@@ -242,7 +284,7 @@ def _in_scope(cells: Cells, clock: Clock, margin_us: int) -> Bools:
     return scope
 
 
-def _outstanding_state(cells: Cells, clock: Clock, rules: Rules, resting: Bools) -> Ints:
+def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bools) -> Ints:
     """pending, overdue, blocked or missing: what outstanding contributions of the cell are (SEMANTICS section 3)."""
     due = due_base(cells)
 
@@ -260,7 +302,7 @@ def _outstanding_state(cells: Cells, clock: Clock, rules: Rules, resting: Bools)
     ).astype(np.int64)
 
 
-def _counts(cells: Cells, observed: Ints, agrees: Bools, provisional: Bools, resolved: Bools) -> dict[str, Ints]:
+def _counts(cells: Columns, observed: Ints, agrees: Bools, provisional: Bools, resolved: Bools) -> dict[str, Ints]:
     """Counts before time and scope are looked at: from agreement, from the expansion, or provisional."""
     expected, processed = cells["expected_count"], cells["processed_count"]
     late, rejected, results = cells["late_count"], cells["rejected_count"], cells["results"]
@@ -310,7 +352,7 @@ def _counts(cells: Cells, observed: Ints, agrees: Bools, provisional: Bools, res
     }
 
 
-def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it: _Decisions) -> Judged:
+def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], it: _Decisions) -> Judged:
     """Scope, and outstanding contributions by the state of their cell."""
     outstanding = found["outstanding"]
     is_missing = it.state == MISSING
@@ -357,6 +399,7 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         new |= clear & (counts[name] > cells[f"told_{name}"])
     wants_evidence = new & it.compared
     closed = cells["closed_us"] != ABSENT
+    parts = cells.parts
     settled = ~it.in_scope | (closed & it.resolved & (it.agrees | (outstanding == 0) | is_missing) & ~wants_expansion)
     violated = np.full(len(cells), False)
     for name in VIOLATIONS:
@@ -369,8 +412,8 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         # A cell of one id is its fingerprint.
         sampled[:] = False
     changed = (told | settled | (it.state != PENDING) | violated) & (said != cells["told_digest"])
-    if cells.parts is not None:
-        changed &= told | ~cells.parts
+    if parts is not None:
+        changed &= told | ~parts
     return Judged(
         counts=counts,
         on_record=_on_record(cells, counts, it),
@@ -391,6 +434,11 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
         wants_evidence=wants_evidence,
         violated=violated,
         changed=changed,
+        closed=closed,
+        outstanding=outstanding,
+        carried=np.where(it.in_scope, cells["processed_count"], 0),
+        scattered=np.zeros_like(seen) if cells.newest is None else cells.newest.scattered,
+        estimated=it.provisional & seen & it.in_scope,
         of_inputs=_of_inputs(cells, rules, it),
         of_asides=_of_asides(cells, it),
         state=it.state,
@@ -399,13 +447,13 @@ def _scoped(cells: Cells, clock: Clock, rules: Rules, found: dict[str, Ints], it
     )
 
 
-def _matched(cells: Cells, it: _Decisions) -> Ints:
+def _matched(cells: Columns, it: _Decisions) -> Ints:
     """Facts only grow, and so does what matches: an older comparison still proves what it found."""
     compared = np.where(cells["x_version"] == ABSENT, 0, cells["x_processed"])
     return np.where(it.agrees, cells["processed_count"], compared)
 
 
-def _of_asides(cells: Cells, it: _Decisions) -> dict[str, dict[str, Ints]]:
+def _of_asides(cells: Columns, it: _Decisions) -> dict[str, dict[str, Ints]]:
     """As `_matched`, of late and of rejected records."""
     found = {}
     for side in ("late", "rejected"):
@@ -417,7 +465,7 @@ def _of_asides(cells: Cells, it: _Decisions) -> dict[str, dict[str, Ints]]:
     return found
 
 
-def _of_unclear_inputs(cells: Cells, rules: Rules, it: _Decisions) -> Bools:
+def _of_unclear_inputs(cells: Columns, rules: Rules, it: _Decisions) -> Bools:
     """Which cells agree, though numbers do not tell of an input whether results or late records have its events."""
     set_aside = cells["late_count"] + cells["rejected_count"]
     unclear = np.full(len(cells), False)
@@ -427,7 +475,7 @@ def _of_unclear_inputs(cells: Cells, rules: Rules, it: _Decisions) -> Bools:
     return unclear & it.agrees & (cells["processed_count"] > 0)
 
 
-def _of_inputs(cells: Cells, rules: Rules, it: _Decisions) -> dict[str, dict[str, Ints]]:
+def _of_inputs(cells: Columns, rules: Rules, it: _Decisions) -> dict[str, dict[str, Ints]]:
     """Nothing matches before all inputs are read as far as an answer may be of them: another one may have the same id.
 
     Events out of scope are given, too: a wrong time may be what puts them there."""
@@ -474,7 +522,7 @@ def digest_of_rows(verdicts: pa.Table) -> Ints:
     return digest({name: ints(verdicts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS)})
 
 
-def _on_record(cells: Cells, counts: dict[str, Ints], it: _Decisions) -> dict[str, Ints]:
+def _on_record(cells: Columns, counts: dict[str, Ints], it: _Decisions) -> dict[str, Ints]:
     """How large each cell's violation of each class is on record after this batch.
 
     Only ids take a violation back. Provisional counts do not: whether an answer that came since explains it is not
@@ -494,6 +542,6 @@ def _on_record(cells: Cells, counts: dict[str, Ints], it: _Decisions) -> dict[st
     return found
 
 
-def tell_verdicts(cells: Cells, judged: Judged) -> None:
+def tell_verdicts(cells: Columns, judged: Judged) -> None:
     """Note in the cells which verdicts the derived tables were told of them."""
-    cells["told_digest"][judged.changed] = judged.digest[judged.changed]
+    cells["told_digest"] = np.where(judged.changed, judged.digest, cells["told_digest"])

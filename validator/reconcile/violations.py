@@ -15,9 +15,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from validator.model.arrays import ABSENT, Ints, present
+from validator.model.arrays import ABSENT, Bools, Ints, present
 from validator.model.wording import plural
-from validator.reconcile.cells import Cells
+from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.judge import VIOLATIONS, Judged, Rules, due_base
 
 _SAID: Final = {
@@ -52,6 +52,7 @@ def violation_id(name: str, window_start_us: int, key: str | None) -> str:
 
 def moved(
     cells: Cells,
+    judged_rows: Ints,
     judged: Judged,
     rules: Rules,
     evidence: Mapping[tuple[int, str], tuple[str, ...]],
@@ -60,7 +61,8 @@ def moved(
     lookup_us: int,
     withdrawn: frozenset[str] = frozenset(),
 ) -> list[dict[str, Any]]:
-    """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded.
+    """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded, of the cells
+    ``judged_rows``, whose verdicts are ``judged``.
 
     Columns of the violations table, but for batch, phase and fault; ``at_us``, the instant that those two are told of,
     ``first_us``, since when it is on record; and ``stands``, how much of it is confirmed now.
@@ -69,23 +71,27 @@ def moved(
     ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more.
     """
     found: list[dict[str, Any]] = []
+    some = cells.some(judged_rows)
     for name in VIOLATIONS:
-        now, before = judged.on_record[name], cells[f"told_{name}"]
-        sure = confirmed_of(cells, judged, name, suspected, withdrawn)
-        sure_before = cells[f"confirmed_{name}"]
-        rows = np.flatnonzero((now != before) | (sure != sure_before))
-        if not len(rows):
+        now, before = judged.on_record[name], some[f"told_{name}"]
+        sure = confirmed_of(some, judged, name, suspected, withdrawn)
+        sure_before = some[f"confirmed_{name}"]
+        differs = (now != before) | (sure != sure_before)
+        if not differs.any():
             continue
-        provable = _provable_us(cells, rows, name, rules)
+        rows = judged_rows[differs]
+        now, before, sure, sure_before = (column[differs] for column in (now, before, sure, sure_before))
+        those = cells.some(rows)
+        provable = _provable_us(those, name, rules)
         # While anything unreadable might have explained it, it could not be proven.
-        provable = np.where(before[rows] > sure_before[rows], lookup_us, provable)
-        at = _happened_us(cells, rows, name)
-        first = np.where(before[rows] > 0, cells[f"began_{name}"][rows], lookup_us)
-        keys = cells.keys(rows).to_pylist()
+        provable = np.where(before > sure_before, lookup_us, provable)
+        at = _happened_us(those, name)
+        first = np.where(before > 0, those[f"began_{name}"], lookup_us)
+        keys, windows, counted = cells.keys(rows).to_pylist(), those["window_start_us"], those["expected_count"]
         for i, row in enumerate(rows.tolist()):
-            count, change = int(now[row]), int(sure[row]) - int(sure_before[row])
-            window, key = int(cells["window_start_us"][row]), keys[i]
-            expected = plural(int(cells["expected_count"][row]), "expected contribution")
+            count, change = int(now[i]), int(sure[i]) - int(sure_before[i])
+            window, key = int(windows[i]), keys[i]
+            expected = plural(int(counted[i]), "expected contribution")
             said = _SAID[name][count != 1].format(n=count, expected=expected)
             found.append(
                 {
@@ -93,14 +99,14 @@ def moved(
                     "class": name,
                     "window_start_us": None if window == ABSENT else window,
                     "key": key,
-                    "state": "retracted" if count == 0 else "confirmed" if sure[row] else "suspected",
+                    "state": "retracted" if count == 0 else "confirmed" if sure[i] else "suspected",
                     "count": count,
                     "confirmed": max(0, change),
                     "retracted": max(0, -change),
                     "provable_us": present(provable[i]),
                     "at_us": present(at[i]),
                     "first_us": present(first[i]),
-                    "stands": int(sure[row]),
+                    "stands": int(sure[i]),
                     "ids": list(evidence.get((row, name), ())),
                     "explanation": said if count else "explained by records that were read later",
                 }
@@ -109,24 +115,29 @@ def moved(
 
 
 def tell_violations(
-    cells: Cells,
+    cells: Columns,
     judged: Judged,
     *,
     suspected: frozenset[str],
     lookup_us: int,
     withdrawn: frozenset[str] = frozenset(),
-) -> None:
-    """Note in the cells what the rows of `moved` told the violations table of them."""
+) -> Bools:
+    """Note in the cells what the rows of `moved` told the violations table of them. Which cells that changed."""
     sure = {name: confirmed_of(cells, judged, name, suspected, withdrawn) for name in VIOLATIONS}
+    changed = np.zeros(len(cells), dtype=np.bool_)
     for name in VIOLATIONS:
-        now, told, began = judged.on_record[name], cells[f"told_{name}"], cells[f"began_{name}"]
-        cells[f"confirmed_{name}"][:] = sure[name]
-        began[(now > 0) & (told == 0)] = lookup_us
+        now, told, confirmed = judged.on_record[name], cells[f"told_{name}"], cells[f"confirmed_{name}"]
+        changed |= (now != told) | (sure[name] != confirmed)
+        cells[f"began_{name}"] = np.where((now > 0) & (told == 0), lookup_us, cells[f"began_{name}"])
+        cells[f"confirmed_{name}"] = sure[name]
         # Also where the verdict says nothing new: what was held may be taken back then.
-        told[:] = now
+        cells[f"told_{name}"] = now
+    return changed
 
 
-def confirmed_of(cells: Cells, judged: Judged, name: str, suspected: frozenset[str], withdrawn: frozenset[str]) -> Ints:
+def confirmed_of(
+    cells: Columns, judged: Judged, name: str, suspected: frozenset[str], withdrawn: frozenset[str]
+) -> Ints:
     """How much of each cell's violation of class ``name`` is confirmed.
 
     Of what was only suspected, no more than what is proven by now: what ended the suspicion may not be read yet. Where
@@ -146,24 +157,24 @@ def confirmed_of(cells: Cells, judged: Judged, name: str, suspected: frozenset[s
     return np.minimum(judged.on_record[name], proven)
 
 
-def _provable_us(cells: Cells, rows: Ints, name: str, rules: Rules) -> Ints:
+def _provable_us(cells: Columns, name: str, rules: Rules) -> Ints:
     """When a violation of each of these cells could first be proven."""
-    closed, rest = cells["closed_us"][rows], cells["rest_us"][rows]
-    provable = due_base(cells)[rows] + rules.missing_after_us if name == "missing" else cells["observed_us"][rows]
+    closed, rest = cells["closed_us"], cells["rest_us"]
+    provable = due_base(cells) + rules.missing_after_us if name == "missing" else cells["observed_us"]
     # A run with --once proves at its end, not after a delay.
     return np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
 
 
-def _happened_us(cells: Cells, rows: Ints, name: str) -> Ints:
+def _happened_us(cells: Columns, name: str) -> Ints:
     """When a violation of each of these cells happened, as far as is known."""
-    closed = cells["closed_us"][rows]
+    closed = cells["closed_us"]
     if name == "missing":
         # It was lost between its input and its closing, which is read as late as the rest.
-        known, last_us = closed, cells["last_input_time_us"][rows]
-        after_us = cells["end_us"][rows] - cells.begins_us[rows]
+        known, last_us = closed, cells["last_input_time_us"]
+        after_us = cells["end_us"] - cells.begins_us
     else:
-        observed = cells["observed_us"][rows]
+        observed = cells["observed_us"]
         # Late records too: an engine that reads again what it has answered calls it late.
-        known, last_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"][rows]
+        known, last_us = np.where(observed == ABSENT, closed, observed), cells["last_answer_time_us"]
         after_us = np.zeros_like(known)
     return np.where(last_us == ABSENT, known, np.minimum(known, last_us + after_us))

@@ -241,10 +241,10 @@ class CanaryWatch:
 
     def _on_record(self) -> dict[int, dict[str, dict[str, int]]]:
         """Round's number -> cell -> class -> contributions on record, of all that wait for their verdict."""
-        judged, cells = self._judging.judged, self._judging.cells
-        waiting = self._recall.waiting
-        if judged is None or not waiting:
+        cells, waiting = self._judging.cells, self._recall.waiting
+        if self._judging.judged is None or not waiting:
             return {}
+        judged = self._judging.judged_of(np.arange(len(cells)))
         asked = [(round_, cell) for round_ in waiting for cell in CELLS]
         windows = np.array([round_.window_start_us for round_, _ in asked], dtype=np.int64)
         rows = cells.rows_of(windows, pa.array([round_.key(cell) for round_, cell in asked], pa.string())).tolist()

@@ -281,8 +281,7 @@ def _closed_again(cells: Cells, steps: list[tuple[int, int]], rests: list[tuple[
             cells["rest_us"][seen] = instant
         if rest.closes_all:
             closed[seen & ((closed == ABSENT) | (closed > instant))] = instant
-    cells["closed_us"][:] = closed
-    closed_with_its_events(cells)
+    cells["closed_us"] = closed_with_its_events(cells, closed)
 
 
 def _rests(marks: Iterable[Mark], rereads: Rereads) -> list[tuple[int, Rest]]:

@@ -30,7 +30,7 @@ from validator.model.books import Books, Retirement
 from validator.model.frontier import read_but_for_open_transactions_us
 from validator.reconcile.cells import of_cells, unowed
 from validator.reconcile.facts import Kind
-from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base
+from validator.reconcile.judge import EXCESS, VIOLATIONS, due_base, is_resolved
 from validator.reconcile.lateness import kept
 from validator.state.positions import ANEW, MARK, Positions, Stretch, joined
 from validator.state.tables import SCHEMAS, StateTables, Table, rows_of
@@ -310,10 +310,10 @@ def _decided(judging: Judging, books: Books) -> Bools:
 
     A cell can close in the batch that would retire it, where the inputs paused for longer than the retention.
     """
-    proof_us, judged = books.clock().outputs_us, judging.judged
-    if proof_us is None or judged is None:
-        return np.zeros(len(judging.cells), dtype=np.bool_)
-    decided: Bools = (due_base(judging.cells) <= proof_us - judging.rules.missing_after_us) & judged.resolved
+    clock, cells = books.clock(), judging.cells
+    if clock.outputs_us is None:
+        return np.zeros(len(cells), dtype=np.bool_)
+    decided: Bools = (due_base(cells) <= clock.outputs_us - judging.rules.missing_after_us) & is_resolved(cells, clock)
     return decided
 
 
