@@ -9,7 +9,7 @@ import pytest
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, iso
 from validator.model.cut import cut
 from validator.model.terminal import OBEYED
-from validator.publish import explain
+from validator.publish import explain, redaction
 
 LONG = "long " * 200
 ODD = "it's \x1b[2J\n\x9b31m\u202e'7"
@@ -44,6 +44,13 @@ def test_the_story_of_an_event_and_of_a_cell(pipeline: Pipeline, capsys: pytest.
     assert status == 0
     assert odd.startswith("Event it's \\x1b[2J\\x0a\\x9b31m\\u202e'7\n")
     assert OBEYED.findall(odd.replace("\n", "")) == []
+
+    secret = redaction.secret_of(pipeline.state())
+    for text in ("1", ODD, cut(LONG)):
+        status, again, _ = told(redaction.hashed(secret, text))
+        assert (status, again) == told(text)[:2]
+    hashed_key = redaction.hashed(secret, cut(LONG))
+    assert told((f"{iso(0)}Z", hashed_key)) == told((f"{iso(0)}Z", cut(LONG)))
 
     status, nothing, complaint = told("\x1b[2J")
     assert (status, nothing) == (3, "")

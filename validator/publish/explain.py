@@ -6,15 +6,17 @@ Reads only; the sidecar may run meanwhile.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 
 from validator.codecs.columns import UNOWED
-from validator.model.cut import cut, whole_of
+from validator.model.cut import KEPT, LONGEST, cut, whole_of
 from validator.model.terminal import plain
+from validator.publish.redaction import DIGITS, HASHED, SECRET_FILE, secret_of
 from validator.publish.times import rfc3339
 from validator.reconcile.facts import Kind, Side
 from validator.reconcile.judge import CONTRIBUTIONS
@@ -35,7 +37,10 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
     """Print the story of the id ``wanted``, or of the cell ``(window start, key)``; the window start is RFC 3339,
     microseconds or `NO_WINDOW`. Exit status 0, or 3 where the state knows nothing of it.
     """
-    story = _of_id(spark, state, wanted) if isinstance(wanted, str) else _of_cell(spark, state, wanted)
+    if isinstance(wanted, str):
+        story = _of_id(spark, state, _unhashed(spark, state, wanted, _ids))
+    else:
+        story = _of_cell(spark, state, (wanted[0], _unhashed(spark, state, wanted[1], _keys)))
     for line in story:
         print(plain(line))
     if not story:
@@ -43,6 +48,43 @@ def run(spark: SparkSession, state: Path, wanted: str | tuple[str, ...]) -> int:
         print(plain(f"{state}: nothing that was read carries {what} (or retention has dropped it)"), file=sys.stderr)
         return 3
     return 0
+
+
+def _unhashed(spark: SparkSession, state: Path, text: str, texts: Callable[[DataFrame], DataFrame]) -> str:
+    """The text of the state that is published as ``text``; ``text`` itself where it is not hashed, or nothing fits."""
+    wanted = HASHED.fullmatch(text)
+    if wanted is None or not (state / SECRET_FILE).exists():
+        return text
+    facts = read(spark, state, Table.FACTS).where(F.col("kind") == Kind.FACT.value)
+    given = texts(facts).distinct().withColumn("published", _as_published(F.col("text")))
+    # Bytes, so that half a character in a text is hashed as Python does.
+    whole = F.concat(F.lit(secret_of(state)), F.col("published").cast("binary"))
+    digest = F.substring(F.sha2(whole, 256), 1, DIGITS)
+    found = given.where(digest == wanted[1]).limit(1).collect()
+    return str(found[0]["text"]) if found else text
+
+
+def _as_published(column: Column) -> Column:
+    """As `validator.model.cut` has it."""
+    length, digest = F.length(column), F.substring(F.sha2(column.cast("binary"), 256), 1, 16)
+    mark = F.concat(F.lit("…("), F.format_number(length, 0), F.lit(" characters, sha256 "), digest, F.lit(")"))
+    return F.when(length <= LONGEST, column).otherwise(F.concat(F.substring(column, 1, KEPT), mark))
+
+
+def _ids(facts: DataFrame) -> DataFrame:
+    events = (
+        _events(facts, name).select(F.col("item.id").cast("string").alias("text")) for name in ("ids", "text_ids")
+    )
+    results = _results(facts)
+    carried = (
+        results.select(F.explode(f"item.{name}").alias("text")).select(F.col("text").cast("string"))
+        for name in ("ids", "text_ids")
+    )
+    return reduce(DataFrame.union, (*events, *carried))
+
+
+def _keys(facts: DataFrame) -> DataFrame:
+    return facts.select(F.col("key").alias("text"))
 
 
 def _of_id(spark: SparkSession, state: Path, text: str) -> list[str]:
