@@ -6,17 +6,19 @@ from __future__ import annotations
 import itertools
 import json
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import Consumer, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from testbed.broker import EmbeddedBroker
 from validator.codecs.one_record import TOO_LARGE
+from validator.codecs.times import FARTHEST_US
 from validator.config.examples import EXAMPLES
 from validator.config.load import loads
 from validator.config.model import Config
@@ -27,7 +29,8 @@ from validator.stream.sources import readers_of, reading_of, sources_of
 
 pytestmark = pytest.mark.timeout(300)
 NAMES = itertools.count()
-Told = tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]
+Headers = list[tuple[str, bytes | None]]
+Told = tuple[int, bytes | None, bytes | None, Headers]
 
 
 @pytest.fixture(scope="module")
@@ -52,43 +55,76 @@ def read(reading: Reading, reader: Reader, wanted: Range) -> pa.Table:
     return pa.Table.from_batches(batches) if batches else pa.table({"offset": pa.array([], pa.int64())})
 
 
-def written(broker: EmbeddedBroker, topic: str, chance: random.Random) -> list[Told]:
-    """A log with transactions that were committed and aborted, in every compression; what of it is visible."""
-    broker.create_topics({topic: 1})
-    visible: list[Told] = []
-    at = 0
-    for number in range(12):
-        codec = chance.choice(["none", "gzip", "snappy", "lz4", "zstd"])
-        transactional = chance.random() < 0.6
-        options: dict[str, Any] = {"bootstrap.servers": broker.bootstrap_servers, "compression.type": codec}
-        producer = Producer({**options, **({"transactional.id": f"{topic}-{number}"} if transactional else {})})
-        if transactional:
-            producer.init_transactions(30)
-            producer.begin_transaction()
-        batch: list[Told] = []
-        for _ in range(chance.choice([0, 1, 7, 300])):
-            one = record(chance, at + len(batch))
-            batch.append(one)
-            _, value, key, headers = one
-            producer.produce(topic, value, key, headers=headers, partition=0)  # type: ignore[arg-type]
-        aborted = transactional and chance.random() < 0.5
-        if transactional:
-            producer.flush(30)
-            producer.abort_transaction(30) if aborted else producer.commit_transaction(30)
-        assert producer.flush(30) == 0
-        at += len(batch) + (1 if transactional and batch else 0)
-        visible += [] if aborted else batch
-    return visible
+Log = dict[tuple[str, int], list[tuple[Told, bool]]]
+"""Partition -> what was written to it, in order, and whether it was committed."""
 
 
-def record(chance: random.Random, offset: int) -> Told:
-    value = chance.choice([None, b"", b"\x00too large: 5", b"v" * 2001, json.dumps({"n": offset}).encode()])
+def written(broker: EmbeddedBroker, topics: list[str], chance: random.Random) -> Log:
+    """Logs of two partitions each, in every compression, with transactions that were committed and aborted, several at
+    a time. Some end with markers, some with records of an aborted transaction."""
+    broker.create_topics(dict.fromkeys(topics, 2))
+    log: Log = {(topic, partition): [] for topic in topics for partition in (0, 1)}
+    under_way: list[Writer] = []
+    for number in range(24):
+        under_way.append(Writer(broker, f"{topics[0]}-{number}", chance))
+        for writer in chance.sample(under_way, min(2, len(under_way))):
+            writer.write(log, chance)
+        while len(under_way) > (0 if number == 23 else chance.choice([1, 3])):
+            under_way.pop(chance.randrange(len(under_way))).end(log)
+    for place, held in log.items():
+        log[place] = sorted(held, key=lambda item: item[0][0])
+    return log
+
+
+class Writer:
+    """A producer with or without a transaction."""
+
+    def __init__(self, broker: EmbeddedBroker, name: str, chance: random.Random) -> None:
+        options: dict[str, Any] = {
+            "bootstrap.servers": broker.bootstrap_servers,
+            "compression.type": chance.choice(["none", "gzip", "snappy", "lz4", "zstd"]),
+        }
+        self._in_transaction = chance.random() < 0.7
+        self._commits = not self._in_transaction or chance.random() < 0.5
+        self._producer = Producer({**options, **({"transactional.id": name} if self._in_transaction else {})})
+        self._written: list[tuple[tuple[str, int], Told]] = []
+        if self._in_transaction:
+            self._producer.init_transactions(30)
+            self._producer.begin_transaction()
+
+    def write(self, log: Log, chance: random.Random) -> None:
+        topic, partition = chance.choice(list(log))
+        for _ in range(chance.choice([1, 7, 150])):
+            value, key, headers = record(chance)
+
+            def told(
+                error: object,
+                message: Message,
+                value: bytes | None = value,
+                key: bytes | None = key,
+                headers: Headers = headers,
+            ) -> None:
+                assert error is None
+                self._written.append(((topic, partition), (int(message.offset() or 0), value, key, headers)))
+
+            self._producer.produce(topic, value, key, headers=headers, partition=partition, on_delivery=told)  # type: ignore[arg-type]
+        assert self._producer.flush(30) == 0
+
+    def end(self, log: Log) -> None:
+        if self._in_transaction:
+            (self._producer.commit_transaction if self._commits else self._producer.abort_transaction)(30)
+        for place, told in self._written:
+            log[place].append((told, self._commits))
+
+
+def record(chance: random.Random) -> tuple[bytes | None, bytes | None, Headers]:
+    value = chance.choice([None, b"", b"\x00too large: 5", b"v" * 2001, json.dumps({"n": chance.random()}).encode()])
     key = chance.choice([None, b"", b"\xff", b"k" * 20, b"k" * 21])
     headers = [(chance.choice(["id", "other"]), chance.choice([None, b"", b"i", b"i" * 5000])) for _ in range(3)]
-    return offset, value, key, headers[: chance.randrange(4)]
+    return value, key, headers[: chance.randrange(4)]
 
 
-def expected(told: Told) -> dict[str, Any]:
+def expected(told: Told, partition: int) -> dict[str, Any]:
     offset, value, key, headers = told
     if value is not None and len(value) > 2000:
         value = TOO_LARGE + b"2001"
@@ -97,7 +133,7 @@ def expected(told: Told) -> dict[str, Any]:
     ids = [found for name, found in headers if name == "id"][-1:]
     return {
         "offset": offset,
-        "partition": 0,
+        "partition": partition,
         "value": value,
         "key": key if key is not None and len(key) <= 20 else None,
         "key_size": None if key is None else len(key),
@@ -112,35 +148,99 @@ def expected(told: Told) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("isolation", ["read_committed", "read_uncommitted"])
 def test_every_visible_record_of_a_range_is_read_once(
-    broker: EmbeddedBroker, seed: int, monkeypatch: pytest.MonkeyPatch
+    broker: EmbeddedBroker, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    chance, topic = random.Random(seed), f"log-{next(NAMES)}"
-    monkeypatch.setattr(kafka_reading, "_RECORDS_AT_MOST", chance.choice([1, 100, 16_384]))
-    visible = written(broker, topic, chance)
-    assert len({told[1] for told in visible}) > 4
-    config = configured(broker)
+    """Random ranges of several partitions one after the other, as a worker reads them with its one consumer."""
+    chance, topics = random.Random(isolation), [f"log-{next(NAMES)}" for _ in range(2)]
+    log = written(broker, topics, chance)
+    config = configured(broker, f"kafka.isolation_level={isolation}")
     reader, reading = reader_of(config), reading_of(config)
-    end = offset_after(broker, topic)
-    cuts = sorted({0, end, *(chance.randrange(end + 1) for _ in range(6))})
-    found: list[dict[str, Any]] = []
-    for sparing in (False, True):
-        how = reading.spared() if sparing else reading
-        parts = [read(how, reader, Range(0, topic, 0, *cut)) for cut in itertools.pairwise(cuts)]
-        found = pa.concat_tables([part for part in parts if part.num_rows]).to_pylist()
+    ends = {(topic, number): offset_after(broker, topic, number) for topic, number in log}
+    seen: Counter[str] = Counter()
+    for _ in range(150):
+        monkeypatch.setattr(kafka_reading, "_RECORDS_AT_MOST", chance.choice([1, 100, 16_384]))
+        topic, number = place = chance.choice(list(log))
+        end = chance.choice([ends[place], chance.randrange(ends[place] + 1)])
+        start = chance.choice([0, chance.randrange(end + 1), max(0, end - chance.randrange(4))])
+        how = reading.spared() if chance.random() < 0.05 else reading
+        found = read(how, reader, Range(0, topic, number, start, end)).to_pylist()
         assert all(one.pop("time_us") > 10**15 for one in found)
-        assert found == [expected(told) for told in visible]
+        shown = [told for told, commits in log[place] if commits or isolation == "read_uncommitted"]
+        wanted = [expected(told, number) for told in shown if start <= told[0] < end]
+        assert found == wanted, (place, start, end)
+        seen["to a gap"] += end > start and (not wanted or wanted[-1]["offset"] < end - 1)
+        seen["records"] += len(wanted)
+    assert seen["to a gap"] > 20
+    assert seen["records"] > 2_000
 
 
-def offset_after(broker: EmbeddedBroker, topic: str) -> int:
-    from confluent_kafka import Consumer
-
+def offset_after(broker: EmbeddedBroker, topic: str, partition: int = 0) -> int:
     consumer = Consumer({"bootstrap.servers": broker.bootstrap_servers, "group.id": "ends"})
-    _, high = consumer.get_watermark_offsets(TopicPartition(topic, 0), timeout=30)
+    _, high = consumer.get_watermark_offsets(TopicPartition(topic, partition), timeout=30)
     consumer.close()
     assert isinstance(high, int)
     return high
+
+
+def test_what_happens_to_a_topic_within_a_range_shortens_it_never(broker: EmbeddedBroker) -> None:
+    """Records are deleted, the broker is killed, the topic is recreated or deleted, while a range of it is read."""
+    admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
+
+    def delete_records(topic: str) -> None:
+        for future in admin.delete_records([TopicPartition(topic, 0, 9_000)]).values():
+            future.result()
+
+    def kill(topic: str) -> None:
+        broker.kill()
+        broker.restart()
+
+    def recreate(topic: str) -> None:
+        broker.delete_topic(topic)
+        broker.create_topics({topic: 1})
+
+    config = configured(broker)
+    reader = reader_of(config)
+    reading = replace(reading_of(config), memory_bytes=None, silence_seconds=20.0).spared()
+    for happens, why in (
+        (delete_records, "gone before they could be read"),
+        (kill, None),
+        (recreate, "UnknownTopicOrPartition|gone before they could be read|did not answer in time"),
+    ):
+        topic = f"log-{next(NAMES)}"
+        broker.create_topics({topic: 1})
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
+        for _ in range(10_000):
+            # More than is fetched ahead.
+            producer.produce(topic, random.randbytes(500).hex().encode(), partition=0)
+            producer.poll(0)
+        assert producer.flush(60) == 0
+        batches = reading.records(Range(0, topic, 0, 0, 10_000), reader.decoder)
+        found: list[int] = next(batches)["offset"].to_pylist()
+        assert len(found) < 9_000
+        happens(topic)
+        if why is None:
+            found += [offset for batch in batches for offset in batch["offset"].to_pylist()]
+            assert found == list(range(10_000))
+        else:
+            with pytest.raises(ReadFailed, match=why):
+                list(batches)
+
+
+def test_a_time_that_a_producer_wrote_is_kept_or_beyond_all_times(broker: EmbeddedBroker) -> None:
+    topic = f"log-{next(NAMES)}"
+    any_time = {f"message.timestamp.{side}.max.ms": str(2**63 - 1) for side in ("before", "after")}
+    broker.create_topics({topic: 1}, {"message.timestamp.type": "CreateTime", **any_time})
+    producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
+    stamps = [1, FARTHEST_US // 1000, FARTHEST_US // 1000 + 1, 2**62, 2**63 - 1]
+    for stamp in stamps:
+        producer.produce(topic, b"{}", partition=0, timestamp=stamp)
+    assert producer.flush(30) == 0
+    config = configured(broker)
+    found = read(reading_of(config), reader_of(config), Range(0, topic, 0, 0, 5))["time_us"].to_pylist()
+    assert found[:2] == [stamp * 1000 for stamp in stamps[:2]]
+    assert all(time > FARTHEST_US for time in found[2:])
 
 
 def test_a_range_ends_before_an_open_transaction(broker: EmbeddedBroker) -> None:
@@ -163,9 +263,7 @@ def test_a_range_ends_before_an_open_transaction(broker: EmbeddedBroker) -> None
         held.abort_transaction(30)
 
 
-def test_what_is_gone_fails_the_range_and_the_next_one_is_read(
-    broker: EmbeddedBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_gone_fails_the_range_and_the_next_one_is_read(broker: EmbeddedBroker) -> None:
     """Records that retention took, offsets that never were, and a topic that does not exist."""
     topic = f"log-{next(NAMES)}"
     broker.create_topics({topic: 1})
@@ -177,9 +275,8 @@ def test_what_is_gone_fails_the_range_and_the_next_one_is_read(
     for future in admin.delete_records([TopicPartition(topic, 0, 4)]).values():
         future.result()
     config = configured(broker)
-    reader, reading = reader_of(config), reading_of(config)
+    reader, reading = reader_of(config), replace(reading_of(config), silence_seconds=8.0)
     lenient = replace(reading, may_miss=frozenset({topic, "no-such"}))
-    monkeypatch.setattr(kafka_reading, "_SILENCE_SECONDS", 8.0)
     for wanted, why in (
         (Range(0, topic, 0, 2, 10), "gone before they could be read"),
         (Range(0, topic, 0, 20, 30), "gone before they could be read"),

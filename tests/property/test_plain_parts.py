@@ -28,6 +28,7 @@ RAW: list[bytes | None] = [None, b"", b"7", b"-0", b"007", b"a", b"\xff", "ä".e
                            b"2026-01-01T00:00:00.1234567+02:00", b"12345678901234567890", b"[1]"]  # fmt: skip
 TEXTS = ['"019b-11"', '"019b-12"', '"\\u0061b"', '"a\\nb"', '"9223372036854775808"', '"12"', '"[1]"', '"\\ud800"', "5"]
 LIMITS = Limits(value_bytes=150, key_bytes=9, id_bytes=10)
+STAMPS = [-1_000, 2**62, 2**62 + 1, -(2**62), -(2**62) - 1, 2**63 - 1, -(2**63)]
 EVENTS: list[dict[str, Any]] = [
     {"id": "id", "key": "page", "event_time": "at"},
     {"id": "$header.id", "key": ["$key", "page"], "event_time": "at"},
@@ -61,7 +62,7 @@ def records(chance: random.Random, number: int, *, texts: bool, numbers: bool) -
         pa.array(values, pa.binary()),
         pa.array([at % 2 for at in range(number)], pa.int32()),
         pa.array(range(number), pa.int64()),
-        pa.array([at * 1000 for at in range(number)], pa.int64()),
+        pa.array([chance.choice(STAMPS) if chance.random() < 0.1 else at * 1000 for at in range(number)], pa.int64()),
         pa.array([part["key"] for part in parts], pa.binary()),
         pa.array([part["key_size"] for part in parts], pa.int32()),
         pa.array(headers, HEADERS),

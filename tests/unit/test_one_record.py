@@ -212,6 +212,8 @@ def test_parts_of_the_record() -> None:
         "no header": record._replace(headers=[("ID", b"1")]),
         "a null header": record._replace(headers=[("id", b"1"), ("id", None)]),
         "bytes that are no text": record._replace(key=b"\xff"),
+        "no timestamp": record._replace(timestamp_us=-1_000),
+        "a timestamp after all times": record._replace(timestamp_us=FARTHEST_US + 1),
     }
     reasons = {name: parts.decode(changed) for name, changed in undecodable.items()}
     assert reasons == {
@@ -221,6 +223,10 @@ def test_parts_of_the_record() -> None:
         "no header": Undecodable("id", "$header.id", "is absent"),
         "a null header": Undecodable("id", "$header.id", "is null"),
         "bytes that are no text": Undecodable("key", "$key", "is not UTF-8 text, at byte 0"),
+        "no timestamp": Undecodable("event_time", "$timestamp", "is absent"),
+        "a timestamp after all times": Undecodable(
+            "event_time", "$timestamp", "is a number too far from the epoch to be a time"
+        ),
     }
     placed = RecordDecoder(entry(id="$offset", key="$partition", event_time={"path": "$key", "unit": "ms"}))
     assert placed.decode(Record(b"x", b"12.5", (), 0, 3, 4)) == Event(4, "3", 12_500)

@@ -16,7 +16,15 @@ from decimal import Decimal, InvalidOperation
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, NoReturn, cast
 
 from validator.codecs.conditions import Condition
-from validator.codecs.times import Rounding, instant_of_decimal, instant_of_integer, instant_of_text, is_zero
+from validator.codecs.times import (
+    FARTHEST_US,
+    NO_TIMESTAMP_US,
+    Rounding,
+    instant_of_decimal,
+    instant_of_integer,
+    instant_of_text,
+    is_zero,
+)
 
 if TYPE_CHECKING:
     # Spark's workers decode, and start faster without the configuration's models.
@@ -364,6 +372,10 @@ class _Field:
     def instant(self, record: Record, root: Json, rounding: Rounding) -> int:
         """The field as microseconds since the epoch."""
         if self.part == "$timestamp":
+            if record.timestamp_us == NO_TIMESTAMP_US:
+                raise _Refused("is absent")
+            if not -FARTHEST_US <= record.timestamp_us <= FARTHEST_US:
+                raise _Refused("is a number too far from the epoch to be a time")
             return record.timestamp_us
         return _instant(self.of(record, root), self.unit, rounding)
 

@@ -20,7 +20,7 @@ from validator.codecs.one_record import joined
 from validator.codecs.plain_json import Bools, Path, columns, leaf, raw, regular
 from validator.codecs.plain_lists import cut
 from validator.codecs.plain_times import instants_of_texts
-from validator.codecs.times import FARTHEST_US, MICROSECONDS, Rounding
+from validator.codecs.times import FARTHEST_US, MICROSECONDS, NO_TIMESTAMP_US, Rounding
 from validator.model.id_spaces import IdSpace
 
 _INTEGER: Final = r"\A(?:0|-?[1-9][0-9]{0,18})\z"
@@ -295,7 +295,8 @@ def instants(of: Read, place: Path, unit: Unit | None, rounding: Rounding) -> tu
     """Microseconds since the epoch, and where they are certain."""
     column = of.at(place)
     if place == ("$timestamp",):
-        return numbers(column)
+        found, known = numbers(column)
+        return found, known & (found != NO_TIMESTAMP_US) & (found >= -FARTHEST_US) & (found <= FARTHEST_US)
     if unit is None:
         if column.type != pa.string():
             return np.zeros(len(column), dtype=np.int64), np.zeros(len(column), dtype=np.bool_)

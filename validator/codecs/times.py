@@ -16,6 +16,8 @@ on it; windows that hold their start need `down`."""
 FARTHEST_US: Final = 2**62
 """Instants farther than that from the epoch (146,000 years) are refused: a window less than them would leave 64 bits,
 and an event of long ago would close every cell."""
+NO_TIMESTAMP_US: Final = -1_000
+"""What Kafka's clients have as the timestamp of a record without one."""
 
 MICROSECONDS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1}
 """Factor from a unit of time to microseconds; nanoseconds divide."""

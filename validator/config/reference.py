@@ -88,7 +88,7 @@ down, with `closed: right` those of events up | boolean; text with white space, 
 leading zeros; more than 2^62 microseconds from 1970 |
 | `where.path` of a filter | as a key; with `at_least` or `below` a number, or text of a JSON number | absent, \
 null, array, object; with bounds any other text, boolean |
-| `$timestamp` as a time | the record's timestamp | |
+| `$timestamp` as a time | the record's timestamp | none (-1); more than 2^62 microseconds from 1970 |
 | time without a unit | text in one of the forms below, in the proleptic Gregorian calendar, years 0000 to 9999 \
 | number, \
 boolean; any other text |

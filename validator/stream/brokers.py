@@ -81,7 +81,7 @@ class Brokers:
         self._group = config.engine.consumer_group
         self._config = config
         self._heard = Heard()
-        options = for_librdkafka(config, {"client.id": "streamproof", "socket.timeout.ms": 10_000})
+        options = for_librdkafka(config, {"socket.timeout.ms": 10_000})
         self._admin = made(AdminClient, options | self._heard.options())
 
     def topics(self, names: Iterable[str], optional: Collection[str] = ()) -> dict[str, Topic]:

@@ -33,7 +33,7 @@ _BY_VERIFICATION: Final = {9: "not_yet", 10: "expired", 62: "host", 64: "host"}
 
 def for_librdkafka(config: Config, ours: Mapping[str, Any]) -> ClientOptions:
     """Options of a client of librdkafka on the cluster of ``config``; ``ours`` win. Raises OptionsRefused."""
-    options = librdkafka_options(config.kafka.options)
+    options = {"client.id": "streamproof", **librdkafka_options(config.kafka.options)}
     return {**options, "bootstrap.servers": config.kafka.bootstrap_servers, **ours}
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
@@ -28,6 +29,7 @@ from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 from validator.codecs.batches import columns_of
 from validator.codecs.one_record import TOO_LARGE, RecordDecoder
 from validator.codecs.plain_events import TAKEN
+from validator.codecs.times import FARTHEST_US
 from validator.model.kafka_refusals import Heard
 
 _MESSAGES_AT_ONCE: Final = 1_000
@@ -39,11 +41,12 @@ _HELD_BYTES_MOST: Final = 32 * 2**20
 """A batch of Arrow has no more records, and no more bytes of them than this and those of one call."""
 _POLL_SECONDS: Final = 0.1
 _SILENCE_SECONDS: Final = 30.0
-"""A range of which nothing came for so long fails; the sidecar then begins again at the committed frontiers."""
+"""The sidecar then begins again at the committed frontiers."""
 _QUEUED_KBYTES: Final = 16 * 1024
 """What librdkafka fetches ahead, decompressed. It does not know where a range ends."""
 _SPARING_KBYTES: Final = 1024
 _SPARING_FETCH_BYTES: Final = 64 * 1024
+_FARTHEST_MS: Final = FARTHEST_US // 1000 + 1
 _STARTED_ANEW: Final = (
     KafkaError._AUTO_OFFSET_RESET,  # noqa: SLF001 - its public name
     KafkaError.OFFSET_OUT_OF_RANGE,
@@ -56,6 +59,11 @@ _UNKNOWN: Final = (
 
 _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()), ("size", pa.int32())]))
 _TYPES: Final = {**{f.name: f.type for f in TAKEN}, "key": pa.binary(), "key_size": pa.int32(), "headers": _HEADERS}
+
+
+Offsets = npt.NDArray[np.int64]
+Read = tuple[Sequence[Message], Offsets]
+"""Messages of one partition and their offsets."""
 
 
 class ReadFailed(Exception):
@@ -82,13 +90,15 @@ class Reading:
 
     ``options``: of librdkafka, with how to reach and to be let into the cluster, and the isolation level.
     ``may_miss``: topics of which records may be gone. ``sparing``: memory was short, so that little is fetched at once.
-    ``memory_bytes``: the most that a worker's heap may have; None leaves it unbounded.
+    ``memory_bytes``: the most that a worker's heap may have; None leaves it unbounded. ``silence_seconds``: a range
+    that does not move on for so long fails.
     """
 
     options: Mapping[str, Any]
     may_miss: frozenset[str] = frozenset()
     sparing: bool = False
     memory_bytes: int | None = None
+    silence_seconds: float = _SILENCE_SECONDS
 
     def spared(self) -> Reading:
         """The same, with little fetched at once."""
@@ -97,30 +107,33 @@ class Reading:
     def records(self, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
         """The visible records of a range, in order: batches with the columns that `columns_of` names.
 
-        Raises `ReadFailed`, and `MemoryError` where librdkafka could not decompress a record.
+        Raises as `messages` does.
         """
-        if self.memory_bytes is not None:
-            _bound(self.memory_bytes)
         columns = _Columns(wanted.partition, decoder)
         most = _HELD_BYTES_MOST // (8 if self.sparing else 1)
-        for messages in self._messages(wanted):
-            columns.take(messages)
+        for messages, offsets in self.messages(wanted):
+            columns.take(messages, offsets)
             if columns.held_records >= _RECORDS_AT_MOST or columns.held_bytes >= most:
                 yield columns.batch()
         if columns.held_records:
             yield columns.batch()
 
-    def _messages(self, wanted: Range) -> Iterator[list[Message]]:
-        """The messages of a range, some at a time."""
-        with _consumer(self._client_options(alone=wanted.end - wanted.start == 1)) as (consumer, heard):
+    def messages(self, wanted: Range) -> Iterator[Read]:
+        """The visible messages of a range in order, some at a time.
+
+        Raises `ReadFailed`, and `MemoryError` where librdkafka could not decompress a record.
+        """
+        if self.memory_bytes is not None:
+            _bound(self.memory_bytes)
+        try:
             # Nothing here makes cycles, and looking for them would cost a third of the reading.
-            with _no_collector():
-                try:
-                    yield from _until_end(consumer, heard, wanted, sparing=self.sparing)
-                except _NotThere as error:
-                    if wanted.topic not in self.may_miss:
-                        raise ReadFailed(*error.args) from None
-            consumer.unassign()
+            with _consumer(self._client_options(alone=wanted.end - wanted.start == 1)) as (consumer, heard):
+                with _no_collector():
+                    yield from _until_end(consumer, heard, wanted, self.silence_seconds, sparing=self.sparing)
+                consumer.unassign()
+        except _NotThere as error:
+            if wanted.topic not in self.may_miss:
+                raise ReadFailed(*error.args) from None
 
     def _client_options(self, *, alone: bool) -> dict[str, Any]:
         """``alone``: for one record, and where memory was short nothing that follows its batch."""
@@ -152,55 +165,82 @@ class Reading:
         return {**self.options, **ours}
 
 
-def _until_end(consumer: Consumer, heard: Heard, wanted: Range, *, sparing: bool) -> Iterator[list[Message]]:
+def _until_end(
+    consumer: Consumer, heard: Heard, wanted: Range, silence_seconds: float, *, sparing: bool
+) -> Iterator[Read]:
     """The messages of a range, up to its end. Raises `ReadFailed`."""
     heard.texts.clear()
     consumer.assign([TopicPartition(wanted.topic, wanted.partition, wanted.start)])
     asked = 1 if sparing else _MESSAGES_AT_ONCE
     reached = wanted.start
-    silent_since = time.monotonic()
+    moved = time.monotonic()
     while reached < wanted.end:
         messages: list[Message] = consumer.consume(asked, _POLL_SECONDS)
-        if not messages:
-            # Of a topic that is not there no message tells.
-            if any("Unknown topic or partition" in text for text in heard.texts):
-                raise _unknown(wanted)
-            if time.monotonic() - silent_since > _SILENCE_SECONDS:
-                raise ReadFailed(_silence(wanted, reached, heard))
-            continue
-        silent_since = time.monotonic()
         errors: list[Message] = []
         if any(map(Message.error, messages)):
             errors = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
+        before = reached
         if messages:
-            reached = int(messages[-1].offset() or 0) + 1
+            offsets = _checked(messages, wanted, reached)
+            reached = int(offsets[-1]) + 1
             if reached > wanted.end:
-                messages = [message for message in messages if int(message.offset() or 0) < wanted.end]
+                count = int(np.searchsorted(offsets, wanted.end))
+                messages, offsets = messages[:count], offsets[:count]
         if messages:
             # Some of them tell the size of all; what librdkafka holds is bounded by bytes as well.
             size = max(map(len, messages[:: max(1, len(messages) // 8)]))
             asked = max(1, min(_MESSAGES_AT_ONCE, _BYTES_AT_ONCE // max(1, size)))
-            yield messages
+            yield messages, offsets
         # After the records that came before them.
         for error in errors:
-            if (at := _after(error, wanted)) is not None:
-                reached = max(reached, at)
+            reached = max(reached, _after(error, wanted, reached))
+        if reached > before:
+            moved = time.monotonic()
+        # Of a topic that does not exist librdkafka delivers no message.
+        elif any("Unknown topic or partition" in text and wanted.topic in text for text in heard.texts):
+            raise _unknown(wanted)
+        elif time.monotonic() - moved > silence_seconds:
+            raise ReadFailed(_silence(wanted, reached, heard, silence_seconds))
 
 
-def _after(message: Message, wanted: Range) -> int | None:
-    """The offset that a message with an error shows to be reached; None where it tells nothing of the range."""
+def _checked(messages: Sequence[Message], wanted: Range, reached: int) -> Offsets:
+    """The offsets of ``messages``. Raises `ReadFailed` where they do not continue the range: whatever librdkafka still
+    held of another assignment must not be counted."""
+    offsets = np.fromiter(map(Message.offset, messages), np.int64, len(messages))
+    if (
+        offsets[0] < reached
+        or (np.diff(offsets) <= 0).any()
+        or any(
+            message.topic() != wanted.topic or message.partition() != wanted.partition
+            for message in (messages[0], messages[-1])
+        )
+    ):
+        first = messages[0]
+        raise ReadFailed(
+            f"the client delivered {first.topic()}-{first.partition()} from offset {first.offset()} where "
+            f"{wanted.topic}-{wanted.partition} is read from offset {reached}"
+        )
+    return offsets
+
+
+def _after(message: Message, wanted: Range, reached: int) -> int:
+    """The offset that is reached after an event of librdkafka.
+
+    Raises `ReadFailed` for each error of the partition: librdkafka goes on behind what it cannot read.
+    """
     error = message.error()
     assert error is not None
+    if message.topic() != wanted.topic or message.partition() != wanted.partition:
+        # Of the group, whose rights are not needed, of the connections, or of what was assigned before.
+        return reached
     code = error.code()
     if code == KafkaError._PARTITION_EOF:  # noqa: SLF001
         # Not the end that was planned where a broker that leads anew does not know yet how far all replicas are.
         return int(message.offset() or 0)
     place = f"{wanted.topic}-{wanted.partition}"
     if code in _STARTED_ANEW:
-        raise _NotThere(
-            f"records were gone before they could be read: {place} has none at offset {wanted.start} any more"
-        )
+        raise _NotThere(f"records were gone before they could be read: {place} has none at offset {reached} any more")
     if code in _UNKNOWN:
         raise _unknown(wanted)
     if code == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -209,8 +249,7 @@ def _after(message: Message, wanted: Range) -> int | None:
         raise MemoryError(f"a record of {place} was not decompressed")
     if code == KafkaError._BAD_MSG:  # noqa: SLF001
         raise ReadFailed(f"a record of {place} is damaged on the broker: {error.str()}")
-    # librdkafka mends all others by itself, or nothing more comes. No right on the group is needed.
-    return None
+    raise ReadFailed(f"{place} cannot be read from offset {reached} on: {error.str()}")
 
 
 class _Columns:
@@ -225,13 +264,13 @@ class _Columns:
         self._chunks: list[list[pa.Array]] = []
         self.held_records = self.held_bytes = 0
 
-    def take(self, messages: Sequence[Message]) -> None:
+    def take(self, messages: Sequence[Message], offsets: Offsets) -> None:
         """Copy what is looked at of ``messages``."""
         values = _within(pa.array(map(Message.value, messages), pa.binary()), self._most_of_value)
         found: dict[str, pa.Array] = {
             "value": values,
             "partition": pa.array(np.full(len(messages), self._partition, dtype=np.int32)),
-            "offset": _offsets(messages),
+            "offset": pa.array(offsets),
             "time_us": _times(messages),
         }
         if self._most_of_key is not None:
@@ -269,18 +308,11 @@ def _within(values: pa.Array, most: int) -> pa.Array:
     return pa.array([cut(value.as_py()) for value in values], pa.binary())
 
 
-def _offsets(messages: Sequence[Message]) -> pa.Array:
-    first, last = int(messages[0].offset() or 0), int(messages[-1].offset() or 0)
-    if last - first + 1 == len(messages):
-        # They rise within a partition, so that none is left out.
-        return pa.array(np.arange(first, last + 1, dtype=np.int64))
-    return pa.array(map(Message.offset, messages), pa.int64())
-
-
 def _times(messages: Sequence[Message]) -> pa.Array:
-    """The records' timestamps in microseconds; as in the Java client, one that has none has -1 ms."""
+    """The records' timestamps in microseconds; as in the Java client, one that has none has -1 ms. A producer may have
+    written any number: what is no time stays beyond all times."""
     stamps = np.fromiter(map(itemgetter(1), map(Message.timestamp, messages)), dtype=np.int64, count=len(messages))
-    return pa.array(stamps * 1000)
+    return pa.array(np.clip(stamps, -_FARTHEST_MS, _FARTHEST_MS) * 1000)
 
 
 def _headers(messages: Sequence[Message], most_of: Mapping[str, int]) -> pa.Array:
@@ -353,11 +385,11 @@ def _unknown(wanted: Range) -> _NotThere:
     return _NotThere(f"the brokers did not know {place} for a moment (UnknownTopicOrPartition)")
 
 
-def _silence(wanted: Range, reached: int, heard: Heard) -> str:
+def _silence(wanted: Range, reached: int, heard: Heard, seconds: float) -> str:
     said = f" ({heard.texts[-1]})" if heard.texts else ""
     return (
         f"the brokers did not answer in time: nothing of {wanted.topic}-{wanted.partition} from offset {reached} on "
-        f"came within {_SILENCE_SECONDS:g} s{said}"
+        f"came within {seconds:g} s{said}"
     )
 
 

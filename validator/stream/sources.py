@@ -61,9 +61,8 @@ def readers_of(config: Config, sources: Sequence[Source], canary: Sequence[Sourc
 def reading_of(config: Config, canary: Sequence[Source] = ()) -> Reading:
     """How the workers read. What happens to the ``canary``'s topics is no failure of the pipeline's query: the canary
     shows it."""
-    ours = {"client.id": "streamproof", "isolation.level": config.kafka.isolation_level}
     return Reading(
-        for_librdkafka(config, ours),
+        for_librdkafka(config, {"isolation.level": config.kafka.isolation_level}),
         may_miss=frozenset(source.topic for source in canary),
         memory_bytes=config.limits.worker_bytes,
     )

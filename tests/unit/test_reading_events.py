@@ -1,0 +1,105 @@
+"""A range is read whole or fails, whatever events librdkafka delivers between its records."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Final, cast
+
+import pytest
+from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
+
+from validator.model.kafka_refusals import Heard
+from validator.stream import kafka_reading
+from validator.stream.kafka_reading import Range, ReadFailed, _until_end
+
+HISTORIES: Final = 3_000
+SKIPPED: Final = (
+    KafkaError._BAD_MSG,
+    KafkaError._BAD_COMPRESSION,
+    KafkaError._NOT_IMPLEMENTED,
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.UNKNOWN,
+    KafkaError._AUTO_OFFSET_RESET,
+)
+"""Errors of a partition; librdkafka goes on behind the batch of records that it could not read."""
+
+
+class Deliveries:
+    """A consumer that delivers ``events``, some at a time."""
+
+    def __init__(self, events: list[Message], chance: random.Random) -> None:
+        self._events, self._chance = events, chance
+
+    def assign(self, partitions: list[TopicPartition]) -> None:
+        """They are delivered whatever is assigned."""
+
+    def consume(self, most: int, timeout: float) -> list[Message]:
+        """The next ones."""
+        count = min(most, self._chance.choice([0, 1, 1, 2, 5, 1_000]))
+        taken, self._events = self._events[:count], self._events[count:]
+        return taken
+
+
+def one(offset: int, topic: str = "t", partition: int = 0) -> Message:
+    return Message(topic=topic, partition=partition, offset=offset, value=b"v")
+
+
+def event(code: int, offset: int = -1001, topic: str | None = "t", partition: int = 0) -> Message:
+    where = {} if topic is None else {"topic": topic, "partition": partition, "offset": offset}
+    return Message(error=KafkaError(code, "said"), **where)  # type: ignore[arg-type]
+
+
+def history(chance: random.Random, visible: list[int], end_of_log: int, start: int) -> tuple[list[Message], str | None]:
+    """Events of a log read from ``start``, and what of them must fail the range or must not end it, if anything."""
+    events = [one(offset) for offset in visible if offset >= start] + [event(KafkaError._PARTITION_EOF, end_of_log)]
+    at = chance.randrange(len(events))
+    kind = chance.choice(
+        [None, "other", "group", "early end", "skipped", "stale end", "stale", "repeated", "backwards"]
+    )
+    offset = int(events[at].offset() or 0)
+    if kind == "other":
+        events.insert(at, event(chance.choice(SKIPPED), offset, *chance.choice([("u", 0), ("t", 1)])))
+    elif kind == "group":
+        events.insert(at, event(KafkaError.GROUP_AUTHORIZATION_FAILED, topic=None))
+    elif kind == "early end":
+        events.insert(at, event(KafkaError._PARTITION_EOF, offset))
+    elif kind == "skipped":
+        events[at : at + chance.choice([1, 3])] = [event(chance.choice(SKIPPED), offset)]
+    elif kind == "stale end":
+        events.insert(at, event(KafkaError._PARTITION_EOF, 10_000, *chance.choice([("u", 0), ("t", 1)])))
+    elif kind == "stale":
+        topic, partition = chance.choice([("u", 0), ("t", 1)])
+        events[:0] = [one(offset + number, topic, partition) for number in range(chance.choice([1, 3]))]
+    elif kind == "repeated" and at < len(events) - 1:
+        events.insert(at, events[at])
+    elif kind == "backwards" and start:
+        events.insert(at, one(chance.randrange(start)))
+    return events, kind
+
+
+def test_a_range_is_read_whole_or_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kafka_reading, "_MESSAGES_AT_ONCE", 7)
+    outcomes = Counter[tuple[str | None, bool]]()
+    for seed in range(HISTORIES):
+        chance = random.Random(seed)
+        end_of_log = chance.randrange(1, 30)
+        visible = sorted(chance.sample(range(end_of_log), chance.randrange(end_of_log + 1)))
+        end = chance.choice([end_of_log, chance.randrange(1, end_of_log + 1)])
+        wanted = Range(0, "t", 0, chance.randrange(end), end)
+        events, kind = history(chance, visible, end_of_log, wanted.start)
+        consumer = cast("Consumer", Deliveries(events, chance))
+        found: list[int] = []
+        try:
+            for messages, offsets in _until_end(consumer, Heard(), wanted, 0.02, sparing=chance.random() < 0.2):
+                assert [message.offset() for message in messages] == offsets.tolist()
+                assert {(message.topic(), message.partition()) for message in messages} <= {("t", 0)}
+                found += offsets.tolist()
+        except (ReadFailed, MemoryError):
+            outcomes[kind, False] += 1
+            assert kind in ("skipped", "stale", "repeated", "backwards"), (seed, kind)
+            continue
+        outcomes[kind, True] += 1
+        assert found == [offset for offset in visible if wanted.start <= offset < wanted.end], (seed, kind)
+    # What comes after the end of the range is not looked at.
+    assert all(outcomes[kind, False] > 50 for kind in ("skipped", "stale", "repeated", "backwards")), outcomes
