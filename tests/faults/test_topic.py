@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from threading import Event
 from typing import Any
@@ -23,6 +23,7 @@ from validator.config.load import load
 from validator.model.snapshot import FaultWindow
 from validator.stream.fault_records import FaultRecords
 from validator.stream.faults_topic import FaultsTopic as SidecarsReader
+from validator.stream.sources import reading_of
 
 
 @pytest.fixture(scope="module")
@@ -44,15 +45,16 @@ def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -
     file.write_text(EXAMPLES["clickstream"])
     config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
     told = FaultRecords()
-    with closing(SidecarsReader(config, print)) as reader:
+    # The worker of this test is this process.
+    reader, reading = SidecarsReader(config, print), replace(reading_of(config), memory_bytes=None)
 
-        def are_whole() -> bool:
-            told.take(reader.poll())
-            return len(told.windows()) == count and all(w.healed_us is not None for w in told.windows())
+    def are_whole() -> bool:
+        told.take(reader.poll(reading))
+        return len(told.windows()) == count and all(w.healed_us is not None for w in told.windows())
 
-        wait_until(are_whole, "the windows are on the topic")
-        assert reader.undecodable == 0
-        return told.windows()
+    wait_until(are_whole, "the windows are on the topic")
+    assert reader.undecodable == 0
+    return told.windows()
 
 
 def run_one(stage: Stage, fault: dict[str, Any], kafka: dict[str, Any], say: Callable[[str], None]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ from confluent_kafka import Producer
 
 from validator.config.load import loads
 from validator.stream.faults_topic import FaultsTopic
+from validator.stream.sources import reading_of
 
 if TYPE_CHECKING:
     from testbed.broker import EmbeddedBroker
@@ -31,7 +33,9 @@ def test_each_poll_takes_all_that_is_there(
     broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:
     topic = topic_names("faults")
-    faults = FaultsTopic(loads(_CONFIG.format(servers=broker.bootstrap_servers, topic=topic), tmp_path, (), {}), print)
+    config = loads(_CONFIG.format(servers=broker.bootstrap_servers, topic=topic), tmp_path, (), {})
+    # The worker of this test is this process.
+    faults, reading = FaultsTopic(config, print), replace(reading_of(config), memory_bytes=None)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 
     def tell(state: str, second: int) -> None:
@@ -39,14 +43,15 @@ def test_each_poll_takes_all_that_is_there(
         producer.produce(topic, json.dumps({**record, "time": f"2026-01-01T00:00:{second:02}Z"}), key="1")
         assert producer.flush(10) == 0
 
-    try:
-        assert faults.poll() == []
-        broker.create_topics({topic: 2})
-        tell("injected", 1)
-        tell("verified", 2)
-        assert [row["state"] for row in faults.poll()] == ["injected", "verified"]
-        assert faults.poll() == []
-        tell("healed", 3)
-        assert [row["state"] for row in faults.poll()] == ["healed"]
-    finally:
-        faults.close()
+    assert faults.poll(reading) == []
+    broker.create_topics({topic: 2})
+    tell("injected", 1)
+    tell("verified", 2)
+    assert [row["state"] for row in faults.poll(reading)] == ["injected", "verified"]
+    assert faults.poll(reading) == []
+    tell("healed", 3)
+    assert [row["state"] for row in faults.poll(reading)] == ["healed"]
+    broker.delete_topic(topic)
+    broker.create_topics({topic: 2})
+    tell("healed", 4)
+    assert [int(str(row["time_us"])) % 60_000_000 for row in faults.poll(reading)] == [4_000_000]

@@ -55,8 +55,15 @@ def test_what_exceeds_a_limit_is_not_examined_and_accuses_no_engine(pipeline: Pi
 def test_a_record_that_does_not_fit_into_memory_is_skipped_and_the_sidecar_goes_on(pipeline: Pipeline) -> None:
     """It takes more than a worker has before its size can be looked at. Its neighbours are judged."""
     fill(pipeline)
-    status, summary, said = validated(pipeline)
+    faults = f"{pipeline.input}-faults"
+    report_fault(pipeline, faults)
+    status, summary, said = validated(pipeline, f"faults.topic={faults}")
     assert f"the record at offset 4 of {pipeline.input}-0 does not fit into the memory" in said
+    assert f"the faults topic {faults}-0 is not read from offset 1 to 1: a record there does not fit" in said
+    report = read_report(pipeline.state())
+    assert report is not None
+    (fault,) = report["faults"]
+    assert fault["healed"] is not None
     assert status == 3
     check_report(pipeline)
     verdict, _, rest = summary.partition("\n")
@@ -74,6 +81,15 @@ def fill(pipeline: Pipeline) -> None:
     pipeline.clicks(*[click(i, 1) for i in range(5, 8)])
     pipeline.clicks(*[click(i, 1) for i in range(8, 12)], partition=1)
     pipeline.answers(answer([*range(4), *range(5, 12)]))
+
+
+def report_fault(pipeline: Pipeline, topic: str) -> None:
+    """A fault that was healed, and between its records a huge one."""
+    pipeline.broker.create_topics({topic: 1})
+    fault = {"id": "1", "kind": "process_kill", "target": "e"}
+    pipeline.put(topic, json.dumps({**fault, "state": "injected", "time": "2026-01-01T00:00:01Z"}))
+    put_compressed(pipeline, topic, '{"id": "%s"}' % ("x" * HUGE_BYTES))
+    pipeline.put(topic, json.dumps({**fault, "state": "healed", "time": "2026-01-01T00:00:02Z"}))
 
 
 def check_report(pipeline: Pipeline) -> None:
@@ -96,11 +112,11 @@ def put_compressed(pipeline: Pipeline, topic: str, value: str) -> None:
     assert producer.flush(120) == 0
 
 
-def validated(pipeline: Pipeline) -> tuple[int, str, str]:
+def validated(pipeline: Pipeline, *settings: str) -> tuple[int, str, str]:
     """`validate --once` in a process of its own, whose workers have as little memory as is accepted: its status, and
     what it printed on stdout and stderr."""
     file = pipeline.folder / "pipeline.yaml"
-    config = pipeline.config("spark.master=local[2]", "limits.worker_bytes=402653184")
+    config = pipeline.config("spark.master=local[2]", "limits.worker_bytes=402653184", *settings)
     file.write_text(json.dumps(config.model_dump(mode="json")))
     command = [sys.executable, "-m", "validator.cli.main", "validate", str(file), "--once"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)

@@ -22,7 +22,7 @@ from faults.kinds.base import for_each
 from faults.runner import run
 from faults.schedule import timeline
 from faults.topic import FaultsTopic, tell_again
-from validator.stream.faults_topic import _row
+from validator.stream.fault_rows import decoded
 
 FACTS = Facts(processes=(KnownProcess(target="link", pid=5, started="77"),))
 
@@ -88,7 +88,9 @@ def test_why_a_fault_was_over_early_is_told_with_its_healing(tmp_path: Path) -> 
         journal.reach(entry, "heal_started")
         journal.end_early(entry, "stopped")
     (again,) = read(tmp_path).values()
-    rows = [_row(again.fault.record(state, again.states["injected"], again.over_because).encode()) for state in STATES]
+    rows = [
+        decoded(again.fault.record(state, again.states["injected"], again.over_because).encode()) for state in STATES
+    ]
     said = [row is not None and json.loads(str(row["parameters"])).get("over_because") for row in rows]
     assert said == [None, None, "no proxy answers", "no proxy answers"]
 
@@ -119,7 +121,7 @@ def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
         entry = journal.begin(fault(), Facts())
         for state in STATES:
             instant = journal.reach(entry, state)
-            row = _row(entry.fault.record(state, instant).encode())
+            row = decoded(entry.fault.record(state, instant).encode())
             assert row is not None
             assert row["time_us"] == round(instant.timestamp() * 1e6)
             told = {key: row[key] for key in ("id", "name", "kind", "target", "state", "plan", "seed", "parameters")}

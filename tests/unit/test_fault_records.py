@@ -11,14 +11,14 @@ import pytest
 
 from validator.state.tables import StateTables, Table, rows_of
 from validator.stream.fault_records import _window, record
-from validator.stream.faults_topic import _row
+from validator.stream.fault_rows import decoded
 
 RUNBOOK = Path(__file__).parents[2] / "docs" / "runbooks" / "StreamproofFaultNotHealed.md"
 RECORD = {"id": "1", "kind": "kill", "target": "a", "state": "injected", "time": "2026-01-01T00:00:00Z", "seed": 7}
 
 
 def test_a_record_becomes_a_row_that_the_table_holds() -> None:
-    row = _row(json.dumps(RECORD).encode())
+    row = decoded(json.dumps(RECORD).encode())
     assert row is not None
     assert (row["name"], row["seed"], row["time_us"]) == ("kill", 7, 1_767_225_600_000_000)
     assert rows_of(Table.FAULTS, [row]).num_rows == 1
@@ -38,13 +38,13 @@ def test_a_record_becomes_a_row_that_the_table_holds() -> None:
     ids=lambda value: str(sorted(value)) if isinstance(value, set) else str(value),
 )
 def test_a_window_expects_the_classes_that_its_record_names(told: object, expects: set[str]) -> None:
-    row = _row(json.dumps({**RECORD, "expects": told}).encode())
+    row = decoded(json.dumps({**RECORD, "expects": told}).encode())
     assert row is not None
     assert _window([row]).expects == expects
 
 
 def test_a_record_of_another_tool_expects_nothing() -> None:
-    row = _row(json.dumps(RECORD).encode())
+    row = decoded(json.dumps(RECORD).encode())
     assert row is not None
     assert _window([row]).expects == frozenset()
 
@@ -58,19 +58,19 @@ def test_a_record_of_another_tool_expects_nothing() -> None:
     ids=str,
 )
 def test_a_record_that_the_table_cannot_hold_is_none(odd: dict[str, object]) -> None:
-    assert _row(json.dumps({**RECORD, **odd}).encode()) is None
+    assert decoded(json.dumps({**RECORD, **odd}).encode()) is None
 
 
 @pytest.mark.parametrize(
     "value", [b"", b"[]", b"5", b"null", b"\xff", b"[" * 100_000], ids=lambda value: repr(value[:9])
 )
 def test_what_is_no_record_is_none(value: bytes) -> None:
-    assert _row(value) is None
+    assert decoded(value) is None
 
 
 def test_a_start_that_reads_the_topic_again_adds_nothing_twice(tmp_path: Path) -> None:
     def read(upto: int) -> list[dict[str, object]]:
-        rows = [_row(json.dumps({**RECORD, "id": str(offset)}).encode()) for offset in range(upto)]
+        rows = [decoded(json.dumps({**RECORD, "id": str(offset)}).encode()) for offset in range(upto)]
         return [{**row, "topic": "faults", "partition": 0, "offset": at} for at, row in enumerate(rows) if row]
 
     for batch, upto in enumerate((2, 2, 3, 3)):
@@ -89,7 +89,7 @@ def test_the_record_that_the_runbook_gives_ends_a_fault() -> None:
     [command] = re.findall(r"\$ (printf .*) > healed\.txt", RUNBOOK.read_text(encoding="utf-8"))
     written = subprocess.run(["sh", "-c", command], capture_output=True, text=True, check=True).stdout
     key, value = written.removesuffix("\n").split("\t")
-    row = _row(value.encode())
+    row = decoded(value.encode())
     assert row is not None
     assert (row["id"], row["kind"], row["target"], row["state"]) == (key, "KIND", "TARGET", "healed")
     assert rows_of(Table.FAULTS, [row]).num_rows == 1

@@ -89,7 +89,6 @@ class Generations:
         self._publisher = publisher
         self._faults = faults
         self._faults_read: list[dict[str, object]] = []
-        self._faults_topics: frozenset[str] = frozenset()
         self._once = once
         self._leave_open = leave_open
         self._at_rest = at_rest
@@ -436,13 +435,10 @@ class Generations:
     def _read_faults(self) -> None:
         """Take what was told by now: what a batch is about to record is tied to it."""
         assert self._runner is not None
-        if self._faults is None:
+        if self._faults is None or self._runner.workers is None:
             return
-        if self._runner.books.faults_topics - self._faults_topics:
-            self._faults_topics = self._runner.books.faults_topics
-            self._faults.begin_anew()
         # Kept until they are in the table: an append may fail, and no poll brings them again.
-        self._faults_read += self._faults.poll()
+        self._faults_read += self._faults.poll(self._runner.workers)
         if self._faults_read:
             self._runner.record.faults_told(self._faults_read)
             self._runner.record_faults(self._faults_read)

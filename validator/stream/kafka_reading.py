@@ -13,12 +13,12 @@ from __future__ import annotations
 import gc
 import resource
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -61,6 +61,7 @@ _HEADERS: Final = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary(
 _TYPES: Final = {**{f.name: f.type for f in TAKEN}, "key": pa.binary(), "key_size": pa.int32(), "headers": _HEADERS}
 
 
+_Item = TypeVar("_Item")
 Offsets = npt.NDArray[np.int64]
 Read = tuple[Sequence[Message], Offsets]
 """Messages of one partition and their offsets."""
@@ -117,6 +118,10 @@ class Reading:
                 yield columns.batch()
         if columns.held_records:
             yield columns.batch()
+
+    def each(self, taken: Callable[[Message], _Item], ranges: Iterable[Range]) -> Iterator[_Item]:
+        """What ``taken`` makes of each visible message of ``ranges``. Raises as `messages` does."""
+        return (taken(message) for one in ranges for messages, _ in self.messages(one) for message in messages)
 
     def messages(self, wanted: Range) -> Iterator[Read]:
         """The visible messages of a range in order, some at a time.

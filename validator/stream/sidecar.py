@@ -171,8 +171,6 @@ class Sidecar:
         finally:
             generations.close()
             publisher.stop()
-            if faults is not None:
-                faults.close()
             if spark is not None and self._borrowed is None:
                 _stop_spark(spark)
         if generations.cut_short and verdict is not Verdict.FAIL:

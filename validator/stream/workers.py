@@ -11,13 +11,14 @@ import heapq
 import os
 import re
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Final
+from typing import Final, Generic, TypeVar
 
 import pyarrow as pa
+from confluent_kafka import Message
 from pyspark.sql import SparkSession
 
 from validator.reconcile.facts import GROUPED
@@ -29,7 +30,11 @@ _INLINE_BYTES: Final = 2**18
 """So many bytes of fact rows of a task go through the JVM; it copies them several times, and keeps them meanwhile."""
 _OFFSETS_LEAST: Final = 10_000
 """A task has no fewer offsets where they could be spread over more: starting one takes some ten milliseconds."""
+_BESIDE_SECONDS: Final = 5.0
+"""A batch waits no longer for what is read beside it."""
 _FAILED: Final = re.compile(rf"(?:^|\.){ReadFailed.__name__}: (.*)$", re.MULTILINE)
+
+_Item = TypeVar("_Item")
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,17 @@ class _Task:
             yield _in_file(rows, self.folder)
 
 
+@dataclass(frozen=True)
+class _Each(Generic[_Item]):
+    """What a worker does with ranges whose messages are few."""
+
+    taken: Callable[[Message], _Item]
+    reading: Reading
+
+    def __call__(self, lists: Iterable[Sequence[Range]]) -> Iterator[_Item]:
+        return (item for ranges in lists for item in self.reading.each(self.taken, ranges))
+
+
 class Workers:
     """The workers of one Spark session. ``folder``: for what they leave there on their way to the driver; it is made
     when it is needed, and whoever names it removes it."""
@@ -72,15 +88,26 @@ class Workers:
         if self._folder is not None:
             self._folder.mkdir(mode=0o700, exist_ok=True)
         task = _Task(stage, self._reading, None if self._folder is None else str(self._folder))
+        return pa.concat_tables([GROUPED.empty_table(), *map(_received, self._collected(task, lists))])
+
+    def each(self, taken: Callable[[Message], _Item], ranges: Sequence[Range]) -> list[_Item]:
+        """What ``taken``, a function of a module, makes of each visible message of a few ``ranges``, which are read
+        beside a batch. Raises as `facts` does."""
+        task = _Each(taken, replace(self._reading.spared(), silence_seconds=_BESIDE_SECONDS))
+        return self._collected(task, [list(ranges)])
+
+    def _collected(
+        self, task: Callable[[Iterable[Sequence[Range]]], Iterator[_Item]], lists: Sequence[Sequence[Range]]
+    ) -> list[_Item]:
         try:
-            found = self._context.parallelize(lists, len(lists)).mapPartitions(task).collect()
+            found: list[_Item] = self._context.parallelize(lists, len(lists)).mapPartitions(task).collect()
         except Exception as error:
             # Spark hands back text only, with the worker's trace.
             said = _FAILED.findall(text_of(error))
             if said:
                 raise ReadFailed(said[-1]) from error
             raise
-        return pa.concat_tables([GROUPED.empty_table(), *map(_received, found)])
+        return found
 
 
 def spread(ranges: Sequence[Range], cores: int) -> list[list[Range]]:

@@ -1,0 +1,93 @@
+"""Records of the faults topic that do not fit into a worker's memory: each alone is left out, in a bounded time."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from confluent_kafka import Message
+
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
+from validator.model.frontier import Lookup, PartitionId
+from validator.stream import faults_topic
+from validator.stream.brokers import Topic
+from validator.stream.fault_rows import BYTES_MOST
+from validator.stream.faults_topic import FaultsTopic
+from validator.stream.kafka_reading import Range, ReadFailed
+
+
+class Log:
+    """A faults topic of one partition, its brokers and what reads it. ``huge``: offsets that end a worker."""
+
+    def __init__(self, records: int, huge: set[int]) -> None:
+        self.records, self.huge, self.failures, self.topic_id, self.answers = records, huge, 0, "1", True
+
+    def __call__(self, *_: object) -> Log:
+        return self
+
+    def seen(self, names: Sequence[str]) -> dict[str, Topic | None]:
+        return {"faults": Topic("faults", self.topic_id, (0,))}
+
+    def lookup(self, topics: object) -> dict[PartitionId, Lookup]:
+        return {PartitionId("faults", 0): Lookup(self.topic_id, 0, self.records, self.records)}
+
+    def each(self, taken: Callable[[Message], Any], ranges: Sequence[Range]) -> Iterator[Any]:
+        if not self.answers:
+            raise ReadFailed("the brokers did not answer in time")
+        for one in ranges:
+            for offset in range(one.start, one.end):
+                if offset in self.huge:
+                    self.failures += 1
+                    raise RuntimeError("Python worker exited unexpectedly (crashed)")
+                yield taken(Message(topic=one.topic, partition=0, offset=offset, value=fault(offset)))
+
+
+def fault(offset: int) -> bytes:
+    record = {"id": str(offset), "kind": "k", "target": "e", "state": "healed", "time": "2026-01-01T00:00:00Z"}
+    return json.dumps(record).encode() + b" " * (BYTES_MOST if offset % 1_000 == 999 else 0)
+
+
+def polled(monkeypatch: pytest.MonkeyPatch, log: Log, said: list[str]) -> Callable[[], list[int]]:
+    monkeypatch.setattr(faults_topic, "Brokers", log)
+    topic = FaultsTopic(loads(EXAMPLES["clickstream"], Path("/etc"), ["faults.topic=faults"], {}), said.append)
+    return lambda: [int(str(row["offset"])) for row in topic.poll(log)]
+
+
+def test_only_a_huge_record_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seed in range(60):
+        chance = random.Random(seed)
+        count = chance.choice([1, 2, 50, 1_500])
+        log, said = Log(count, {chance.randrange(count)}), list[str]()
+        poll = polled(monkeypatch, log, said)
+        assert poll() == [offset for offset in range(count) if offset not in log.huge and offset % 1_000 != 999]
+        assert len(said) == 1
+        assert poll() == []
+        log.records += 1
+        assert poll() == [count]
+        log.topic_id, log.records, log.huge = "2", 3, set()
+        assert poll() == [0, 1, 2]
+
+
+def test_a_topic_full_of_them_takes_a_bounded_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, said = Log(9_000, set(range(0, 8_000, 2))), list[str]()
+    poll = polled(monkeypatch, log, said)
+    assert not log.huge & set(poll())
+    assert log.failures < 50
+    assert len(said) < 50
+    assert poll() == []
+
+
+def test_what_was_not_answered_comes_with_a_later_poll(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, said = Log(12_000, set()), list[str]()
+    poll = polled(monkeypatch, log, said)
+    log.answers = False
+    assert poll() == []
+    log.answers = True
+    found = poll() + poll()
+    assert found == [offset for offset in range(12_000) if offset % 1_000 != 999]
+    assert not said

@@ -1,0 +1,58 @@
+"""Records of the faults topic as rows of the faults table, in Spark's workers: a record may decompress to any size."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Final
+
+from confluent_kafka import Message
+
+from validator.model.classes import EXPECTABLE
+from validator.model.cut import cut
+
+BYTES_MOST: Final = 2**20
+"""A larger value is not parsed."""
+
+Row = dict[str, object]
+"""Columns of the faults table, without ``batch``."""
+
+
+def row_of(message: Message) -> Row | bool:
+    """The row of a record. Without one: whether the record does not decode, and is not just a null."""
+    value = message.value()
+    row = None if value is None or len(value) > BYTES_MOST else decoded(value)
+    if row is None:
+        return value is not None
+    return {**row, "topic": message.topic(), "partition": message.partition(), "offset": message.offset()}
+
+
+def decoded(value: bytes) -> Row | None:
+    """A record as columns of the faults table; None for one that is none, or that the table cannot hold."""
+    try:
+        record = json.loads(value)
+        time = datetime.fromisoformat(record["time"])
+        if time.tzinfo is None or record["state"] not in ("injected", "verified", "heal_started", "healed"):
+            return None
+        row: Row = {
+            "id": cut(str(record["id"])),
+            "name": cut(str(record.get("name") or record["kind"])),
+            "kind": cut(str(record["kind"])),
+            "target": cut(str(record["target"])),
+            "state": str(record["state"]),
+            "time_us": int(time.timestamp() * 1_000_000),
+            "plan": cut(str(record.get("plan", ""))),
+            "seed": int(record.get("seed") or 0),
+            "parameters": json.dumps(record.get("parameters", {}), sort_keys=True),
+            "expects": json.dumps(_expects(record.get("expects"))),
+        }
+        # A text may be half a character (a lone surrogate), and no column holds that.
+        "".join(value for value in row.values() if isinstance(value, str)).encode()
+        return row if -(2**63) <= int(str(row["seed"])) < 2**63 else None
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
+        return None
+
+
+def _expects(told: object) -> list[str]:
+    """The classes that a record names; another word mutes nothing."""
+    return sorted(name for name in EXPECTABLE if name in told) if isinstance(told, list) else []
