@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Final, cast
 
 import pytest
 from confluent_kafka import Consumer, KafkaError, Message, TopicPartition
 
+from validator.config.examples import EXAMPLES
+from validator.config.load import loads
 from validator.model.kafka_refusals import Heard
 from validator.stream import kafka_reading
 from validator.stream.kafka_reading import Range, ReadFailed, _until_end
+from validator.stream.sources import reading_of
 
 HISTORIES: Final = 3_000
 SKIPPED: Final = (
@@ -26,16 +31,18 @@ SKIPPED: Final = (
 
 
 class Deliveries:
-    """A consumer that delivers ``events``, some at a time."""
+    """A consumer that delivers ``events``, some at a time. Time passes only where none are left."""
 
     def __init__(self, events: list[Message], chance: random.Random) -> None:
         self._events, self._chance = events, chance
+        self.seconds = 0.0
 
     def assign(self, partitions: list[TopicPartition]) -> None:
         """They are delivered whatever is assigned."""
 
     def consume(self, most: int, timeout: float) -> list[Message]:
         """The next ones."""
+        self.seconds += not self._events
         count = min(most, self._chance.choice([0, 1, 1, 2, 5, 1_000]))
         taken, self._events = self._events[:count], self._events[count:]
         return taken
@@ -88,10 +95,12 @@ def test_a_range_is_read_whole_or_fails(monkeypatch: pytest.MonkeyPatch) -> None
         end = chance.choice([end_of_log, chance.randrange(1, end_of_log + 1)])
         wanted = Range(0, "t", 0, chance.randrange(end), end)
         events, kind = history(chance, visible, end_of_log, wanted.start)
-        consumer = cast("Consumer", Deliveries(events, chance))
+        deliveries = Deliveries(events, chance)
+        monkeypatch.setattr(kafka_reading, "time", SimpleNamespace(monotonic=lambda said=deliveries: said.seconds))
         found: list[int] = []
         try:
-            for messages, offsets in _until_end(consumer, Heard(), wanted, 0.02, sparing=chance.random() < 0.2):
+            reads = _until_end(cast("Consumer", deliveries), Heard(), wanted, 2.0, sparing=chance.random() < 0.2)
+            for messages, offsets in reads:
                 assert [message.offset() for message in messages] == offsets.tolist()
                 assert {(message.topic(), message.partition()) for message in messages} <= {("t", 0)}
                 found += offsets.tolist()
@@ -103,3 +112,25 @@ def test_a_range_is_read_whole_or_fails(monkeypatch: pytest.MonkeyPatch) -> None
         assert found == [offset for offset in visible if wanted.start <= offset < wanted.end], (seed, kind)
     # What comes after the end of the range is not looked at.
     assert all(outcomes[kind, False] > 50 for kind in ("skipped", "stale", "repeated", "backwards")), outcomes
+
+
+@pytest.mark.parametrize("given", [{}, {"client.id": "mine"}])
+def test_clients_have_the_name_that_the_user_gives_them(given: dict[str, str]) -> None:
+    config = loads(EXAMPLES["clickstream"], Path("/etc"), (), {})
+    config = config.model_copy(update={"kafka": config.kafka.model_copy(update={"options": given})})
+    assert reading_of(config)._client_options(alone=False)["client.id"] == given.get("client.id", "streamproof")
+
+
+def test_events_that_repeat_keep_no_range_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    said = event(KafkaError.GROUP_AUTHORIZATION_FAILED, topic=None)
+    deliveries = Deliveries([], random.Random(1))
+    monkeypatch.setattr(kafka_reading, "time", SimpleNamespace(monotonic=lambda: deliveries.seconds))
+
+    def consume(most: int, timeout: float) -> list[Message]:
+        deliveries.seconds += 1
+        assert deliveries.seconds < 20, "the range waits without an end"
+        return [said]
+
+    monkeypatch.setattr(deliveries, "consume", consume)
+    with pytest.raises(ReadFailed, match="did not answer in time: nothing of t-0 from offset 3 on"):
+        list(_until_end(cast("Consumer", deliveries), Heard(), Range(0, "t", 0, 3, 9), 5.0, sparing=False))

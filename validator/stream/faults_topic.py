@@ -6,6 +6,7 @@ process of the sidecar reads none of them itself: a record may decompress to any
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
@@ -22,6 +23,8 @@ _ANSWER_SECONDS: Final = 5.0
 """The batch waits no longer for the brokers."""
 _OFFSETS_MOST: Final = 10_000
 """So many offsets of a partition are read at once; what follows comes with the next poll."""
+_PAUSE_SECONDS: Final = 10.0
+"""After a failure nothing is read for so long: no batch waits for each of many failures."""
 _FAILURES_MOST: Final = 24
 """So often reading may fail for want of memory in one poll: enough to find one record among all of them."""
 
@@ -47,10 +50,13 @@ class FaultsTopic:
         self._complained = False
         self._topic_id = ""
         self._next: Mapping[int, int] = {}
+        self._not_before = 0.0
         self.undecodable = 0
 
     def poll(self, reader: Reader) -> list[Row]:
         """All new records as rows of the faults table (without ``batch``); an absent topic has none."""
+        if time.monotonic() < self._not_before:
+            return []
         reached = dict(self._next)
         rows: list[Row] = []
         left, failures = self._unread(reached), 0
@@ -61,6 +67,7 @@ class FaultsTopic:
             except ReadFailed as error:
                 if "Not authorized" in str(error):
                     self._complain()
+                self._not_before = time.monotonic() + _PAUSE_SECONDS
                 break
             except Exception as error:
                 if not is_exhausted(error):
