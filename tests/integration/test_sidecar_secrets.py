@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import signal
 import socket
@@ -11,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,7 @@ SECRETS = {
     "PLANTED_KAFKA": "planted-4711-kafka",
     "PLANTED_SPARK": "planted-4711 spark=\\ü",
     "PLANTED_JAVA": "planted-4711-java",
+    "PLANTED_TOKEN": "planted-4711-token",
 }
 PLANTED = b"planted-4711"
 CONFIG = """\
@@ -39,8 +43,45 @@ spark:
     spark.driver.memory: 1g
     spark.hadoop.fs.s3a.secret.key: "${{PLANTED_SPARK}}"
     spark.driver.extraJavaOptions: -Djavax.net.ssl.trustStorePassword=${{PLANTED_JAVA}}
-metrics: {{port: 0}}
+    spark.local.dir: "{spark}"
+metrics: {{port: 0, authorization: {{credentials: "${{PLANTED_TOKEN}}"}}}}
 """
+
+
+ROUTES = (
+    "/",
+    "/metrics",
+    "/report.json",
+    "/violations.json",
+    "/history.json",
+    "/partitions.json",
+    "/readyz",
+    "/nothing",
+)
+
+
+def answers(port: int, token: str | None) -> list[tuple[int, bytes]]:
+    """Status, and headers and body, of every route."""
+    found = []
+    for path in ROUTES:
+        with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
+            connection.request("GET", path, headers={} if token is None else {"Authorization": f"Bearer {token}"})
+            response = connection.getresponse()
+            found.append((response.status, str(response.headers).encode() + response.read()))
+    return found
+
+
+def command_lines() -> list[bytes]:
+    """Of all processes of this host."""
+    return [seen(int(folder.name), "cmdline") for folder in Path("/proc").iterdir() if folder.name.isdigit()]
+
+
+def files_below(*folders: Path) -> Iterator[Path]:
+    """Of what may change while it is looked at."""
+    for folder in folders:
+        for path in folder.rglob("*"):
+            if path.is_file() and not path.is_symlink():
+                yield path
 
 
 def until(condition: Callable[[], object], seconds: float = 120) -> None:
@@ -89,12 +130,29 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))
     file, log = pipeline.folder / "pipeline.yaml", pipeline.folder / "log"
-    file.write_text(CONFIG.format(name=pipeline.name, servers=pipeline.servers))
+    spark, temporary = pipeline.folder / "spark", pipeline.folder / "temporary"
+    spark.mkdir()
+    temporary.mkdir()
+    file.write_text(CONFIG.format(name=pipeline.name, servers=pipeline.servers, spark=spark))
     state = pipeline.folder / "a state"
+    environment = {
+        **os.environ,
+        **SECRETS,
+        "STREAMPROOF__KAFKA__OPTIONS__SASL__PASSWORD": SECRETS["PLANTED_KAFKA"],
+        "TMPDIR": str(temporary),
+    }
+
+    def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
+        """The command, to its end; what it says is searched."""
+        command = [sys.executable, "-m", "validator.cli.main", *arguments]
+        done = subprocess.run(command, env={**environment, **more}, capture_output=True, check=False, timeout=200)
+        assert PLANTED not in done.stdout + done.stderr, arguments
+        return done
+
     with log.open("wb") as said:
         sidecar = subprocess.Popen(
             [sys.executable, "-m", "validator.cli.main", "validate", str(file)],
-            env={**os.environ, **SECRETS, "STREAMPROOF__KAFKA__OPTIONS__SASL__PASSWORD": SECRETS["PLANTED_KAFKA"]},
+            env=environment,
             stdout=said,
             stderr=said,
         )
@@ -112,11 +170,23 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
         (java,) = jvm()
         others = [java, *below(java)]
         assert len(others) > 1, "no Python worker was seen"
-        for pid in (sidecar.pid, *others):
-            assert PLANTED not in seen(pid, "cmdline")
+        assert b"SparkSubmit" in b"".join(command_lines())
+        assert [line for line in command_lines() if PLANTED in line] == []
         assert seen(java, "environ")
         for pid in others:
             assert PLANTED not in seen(pid, "environ")
+
+        port = int(json.loads((state / "endpoint.json").read_text())["port"])
+        for status, said_there in answers(port, SECRETS["PLANTED_TOKEN"]):
+            assert status in (200, 404)
+            assert PLANTED not in said_there
+        assert [status for status, _ in answers(port, None)] == [401] * 6 + [200, 401]
+        # Refused: the state is held, the token is too short, the key's file is absent; each with a traceback, too.
+        assert run("--debug", "validate", str(file)).returncode == 2
+        assert run("--debug", "validate", str(file), PLANTED_TOKEN="planted-4711").returncode == 2
+        wrong = "kafka.options.ssl.key.location=absent.pem"
+        assert run("--debug", "validate", str(file), "--set", wrong).returncode == 2
+        assert run("config", "check", str(file)).returncode == 0
 
         url = str((state / "endpoint.json").read_text())
         ports = {port for port in listening(sidecar.pid) if f":{port}" not in url}
@@ -144,6 +214,13 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
         sidecar.wait()
     crashes = list(state.glob("hs_err_pid*.log"))
     assert len(crashes) == 1
+    # Killed in the middle of a batch: what it leaves behind stays.
+    pipeline.clicks(click(2, 2))
+    killed = run("validate", str(file), "--once", STREAMPROOF_FAILPOINT="after_facts")
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    left = [path for path in files_below(spark, temporary) if path.stat().st_size]
+    assert [path for path in left if PLANTED in path.read_bytes()] == []
+    assert run("report", str(state), "--format", "junit").returncode in (1, 3)
     assert PLANTED not in log.read_bytes()
     for path in (state, *state.rglob("*")):
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, f"{path} has rights for others"
