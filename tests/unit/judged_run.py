@@ -34,6 +34,7 @@ class JudgedRun:
         self.record = RunRecord()
         self.judging = Judging(KnownFacts(self.tables, first_batch=0), RULES)
         self._journal = Journal(state)
+        self._books = read_through(0)
 
     def after(
         self,
@@ -57,7 +58,8 @@ class JudgedRun:
         outputs_us: int | None = None,
     ) -> None:
         """The same, with the batch's facts as a table."""
-        effects = self.judging.step(table, read_through(at_us, outputs_us=outputs_us), Suspected(classes=suspected))
+        self._books = read_through(at_us, outputs_us=outputs_us)
+        effects = self.judging.step(table, self._books, Suspected(classes=suspected))
         moment = Moment(self.tables, "test", at_us, at_us)
         record(effects, moment, self.record, lambda: at_us, unreadable=unreadable)
         self.published()
@@ -75,6 +77,7 @@ class JudgedRun:
             cells[f"told_{name}"][:], cells[f"confirmed_{name}"][:], cells[f"began_{name}"][:] = 0, 0, ABSENT
         self.judging = Judging(self.judging.known, RULES, cells=cells)
         _told_again(self.tables, cells)
+        self.judging.judge_recovered(self._books)
         self.published()
 
     def open(self, name: str) -> int:
