@@ -184,7 +184,7 @@ def offset_after(broker: EmbeddedBroker, topic: str, partition: int = 0) -> int:
     return high
 
 
-def test_what_happens_to_a_topic_within_a_range_shortens_it_never(broker: EmbeddedBroker) -> None:
+def test_nothing_that_happens_to_a_topic_shortens_a_range(broker: EmbeddedBroker) -> None:
     """Records are deleted, the broker is killed, the topic is recreated or deleted, while a range of it is read."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
@@ -210,7 +210,7 @@ def test_what_happens_to_a_topic_within_a_range_shortens_it_never(broker: Embedd
     ):
         topic = f"log-{next(NAMES)}"
         broker.create_topics({topic: 1})
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5})
+        producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5, "log_level": 0})
         for _ in range(10_000):
             # More than is fetched ahead.
             producer.produce(topic, random.randbytes(500).hex().encode(), partition=0)

@@ -180,7 +180,8 @@ def _until_end(
     reached = wanted.start
     moved = time.monotonic()
     while reached < wanted.end:
-        messages: list[Message] = consumer.consume(asked, _POLL_SECONDS)
+        # It waits until it has as many.
+        messages: list[Message] = consumer.consume(min(asked, wanted.end - reached), _POLL_SECONDS)
         errors: list[Message] = []
         if any(map(Message.error, messages)):
             errors = [message for message in messages if message.error() is not None]
