@@ -26,8 +26,8 @@ BUDGET_SECONDS = {
     "crash": 480,
     "integration": 1200,
     "e2e": 660,
-    "faults": 480,
-    "engines": 420,
+    "faults": 900,
+    "engines": 720,
     "pages": 720,
 }
 # Parts in two processes, each with a file at a time: those that keep a processor busy, and the one whose tests mostly
