@@ -10,7 +10,8 @@ import pytest
 pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
-PAGES = ("README.md", 
+PAGES = (
+    "README.md",
     "docs/alerts.md",
     "docs/faults.md",
     "docs/guide/README.md",
