@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark import SparkContext
 
 from testbed.broker import EmbeddedBroker
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, counts, read_report
@@ -27,11 +26,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.timeout(900)
-
-
-@pytest.mark.usefixtures("spark")
-def test_spark_does_not_take_the_signals_of_the_sidecar() -> None:
-    assert getattr(signal.getsignal(signal.SIGINT), "__module__", None) != SparkContext.__module__
 
 
 def test_once_stopped_before_the_ends_is_no_pass(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,6 @@ import signal
 import sys
 import tempfile
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final
 
@@ -136,9 +135,6 @@ def start(
     conf = SparkConf()
     for key, value in settings.items():
         conf.set(key, value)
-    # In a thread of its own: in the main one PySpark takes SIGINT for itself, and Ctrl-C would end a start at once.
-    with ThreadPoolExecutor(1, "spark") as starting:
-        starting.submit(SparkContext.getOrCreate, conf).result()
     return SparkSession.builder.config(conf=conf).getOrCreate()
 
 

@@ -165,6 +165,8 @@ class Sidecar:
                 withheld=config.secret_variables,
                 crash_folder=self._state.absolute(),
             )
+            # A new session takes SIGINT for itself, and would cut a batch short with a KeyboardInterrupt.
+            self._take_signals()
             verdict = generations.run(spark)
         finally:
             generations.close()
