@@ -28,7 +28,7 @@ def test_tables_that_delta_spark_made_are_read_and_gone_on_with(
         return fact("input", [batch, batch + 1], batch=batch, lookup_us=batch, epoch=batch // 2)
 
     for batch in range(3):
-        frame = spark.createDataFrame(facts(row(batch)).to_pandas(), TYPES[Table.FACTS])
+        frame = spark.createDataFrame(facts(row(batch)).to_pylist(), TYPES[Table.FACTS])
         writer = frame.write.format("delta").mode("append").partitionBy("epoch")
         once = {"txnAppId": "facts-generation-1", "txnVersion": str(batch)}
         writer.options(**once).save(path_of(tmp_path, Table.FACTS))
