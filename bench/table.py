@@ -10,25 +10,43 @@ from typing import Any, Final
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "bench"
 PAGE: Final = FOLDER / "README.md"
 WHAT: Final = {
-    "once": "A plain Spark read of the same topics, then `validate --once` on them, in one run.",
-    "flat": "The same from 3 M to 30 M events.",
-    "live": "The live job at a constant rate, with losses and repeats to be found.",
-    "keys": "A million cells a window.",
-    "restart": "A start with settled cells, from the file of saved cells and without it; Spark's start is not in it.",
-    "disk": "Bytes of an event and its place in an answer in the table facts, by kind of id and size of batch.",
-    "many": "Sidecars that read 100 events a second each: memory (PSS) at the end, CPU over 40 s.",
+    "once": "One run: a plain Spark read of the topics, then `validate --once` on the same topics.",
+    "flat": "As `once`, from 3 M to 30 M events.",
+    "live": "The live sidecar at a constant rate, with lost and repeated events that it must find.",
+    "keys": "As `once`, with a million cells per window.",
+    "restart": "A start with settled cells, with the file of saved cells and without it; without Spark's own start.",
+    "disk": "Bytes in the table facts per event and its id in a result, by kind of id and size of batch.",
+    "many": "Several sidecars at 100 events/s each: memory (PSS) at the end, CPU over 40 s.",
     "idle": "A batch without records, with settled cells and 10,000 open ones: CPU seconds, all tables included.",
-    "shapes": "As `once`, for each way in which topics write ids, times and names.",
+    "shapes": "As `once`, for each encoding of ids, times and names in the topics.",
 }
+
+
+HEAD: Final = """\
+# Benchmarks: throughput, memory and disk of the sidecar
+
+<!-- Written by `python -m bench.table` from the JSON files of `scripts/bench`. -->
+
+Each table is one part of `scripts/bench`, measured on the machine that it names, with the broker on the same machine.
+The suffix of a row is its unit. These rows need an explanation:
+
+| row | meaning |
+|---|---|
+| `plain_read_events_per_second` | Spark reads the same topics and counts the records |
+| `validate_events_per_second` | events over the time of the sidecar's query, without its start |
+| `whole_events_per_second` | events over the time of the whole command |
+| `ratio_to_plain_read` | `validate_events_per_second` over `plain_read_events_per_second` |
+| `before_...`, `ratio_to_before` | the same run of the previous version, and `validate_events_per_second` over its rate |
+| `jvm_...`, `driver_...`, `all_...` | the JVM, the sidecar's own process, and all processes with the Python workers |"""
 
 
 def page() -> str:
     """The page, from the JSON files beside it."""
-    parts = ["# Measured", "", "<!-- Written by `python -m bench.table` from the JSON files of `scripts/bench`. -->"]
+    parts = [HEAD]
     for name, what in WHAT.items():
         path = FOLDER / f"{name}.json"
         if not path.exists():
-            parts += ["", f"## {name}", "", f"{what} **Not measured to its end yet.**"]
+            parts += ["", f"## {name}", "", f"{what} **Not measured yet.**"]
             continue
         kept = json.loads(path.read_text())
         parts += ["", f"## {name}", "", f"{what} Machine: {kept['machine']}.", "", *_table(kept["rows"])]

@@ -72,18 +72,18 @@ VERDICTS: Final[Mapping[Mutation, tuple[str, str, str]]] = {
     Mutation.WITHDRAW: (PASS, FAIL, FAIL),
 }
 DEEDS: Final[Mapping[Mutation, str]] = {
-    Mutation.DROP: "leaves ids out of their results",
+    Mutation.DROP: "omits ids from their results",
     Mutation.DROP_CELL: "never produces some results",
     Mutation.ABORT: "produces some results in transactions that it aborts",
     Mutation.DUPLICATE: "puts ids twice into their results",
     Mutation.DUPLICATE_RESULT: "produces some results twice",
-    Mutation.ALTER: "replaces ids by ones that no input has",
+    Mutation.ALTER: "replaces ids by unknown ones",
     Mutation.MISPLACE: "moves ids to another cell",
-    Mutation.MISPLACE_COPY: "puts ids into another cell as well",
-    Mutation.INVENT: "adds ids that no input has",
-    Mutation.LATE_ROUTE: "sends ids to the late topic in place of the result",
+    Mutation.MISPLACE_COPY: "adds ids to another cell as well",
+    Mutation.INVENT: "adds unknown ids",
+    Mutation.LATE_ROUTE: "sends ids to the late topic instead of the result",
     Mutation.DELAY: "produces some results later",
-    Mutation.DELAY_BEYOND: "produces some results much later, last of all",
+    Mutation.DELAY_BEYOND: "produces some results after all others",
     Mutation.ABORT_RETRY: "aborts some results and produces them again",
     Mutation.WITHDRAW: "withdraws the newest results of some keys",
 }
@@ -177,8 +177,8 @@ TRIALS: Final = {
     ),
     "sliding": Trial(
         title="Sliding windows",
-        told="Windows of 10 s every 5 s, disorder, late events, second copies. An event that comes too late for one\n"
-        "of its windows only is dropped from that (`late_policy: drop`). What is done to an id is done in one cell.",
+        told="Windows of 10 s every 5 s, disorder, late events, second copies. An event that is late for one of its\n"
+        "windows only is dropped from that window (`late_policy: drop`). A defect affects an id in one cell.",
         oracle="{kind: sliding_window, size: 10s, slide: 5s}",
         load={
             "events_per_window": 50,
@@ -195,9 +195,9 @@ TRIALS: Final = {
     ),
     "session": Trial(
         title="Sessions",
-        told="A gap of 1.5 s, clicks that are 1 s apart: one that is held back leaves two sessions, and makes one of\n"
-        "them when it comes. By then the first may have been answered: then the session is answered in parts.\n"
-        "Late events and second copies, too.",
+        told="A gap of 1.5 s, and clicks that are 1 s apart: without a delayed click there are two sessions, which merge\n"
+        "when the click is read. If the first session has been answered by then, the merged session has several\n"
+        "results. Also late events and second copies.",
         oracle="{kind: session_window, gap: 1500ms}",
         load={
             "events_per_window": 10,
@@ -215,7 +215,7 @@ TRIALS: Final = {
     ),
     "passthrough": Trial(
         title="Passthrough",
-        told="Each event is answered by itself, with disorder. Misplaced is what is produced with another event time.",
+        told="One result per event, with disorder. A misplaced result has another event time.",
         oracle="{kind: passthrough, bucket: 10s}",
         load={"events_per_window": 50, "disorder": {"share": 0.1, "within": "1s"}, "limit": {"events": 600}},
         engine={"operator": "passthrough", "window_ms": 10_000},
@@ -224,7 +224,7 @@ TRIALS: Final = {
     ),
     "filter": Trial(
         title="Filter",
-        told="As passthrough, where three of five pages are answered.",
+        told="As passthrough; the filter passes three of five pages.",
         oracle=f"{{kind: filter, bucket: 10s, where: {{path: page, one_of: [{', '.join(LET_THROUGH)}]}}}}",
         load={"events_per_window": 50, "disorder": {"share": 0.1, "within": "1s"}, "limit": {"events": 600}},
         engine={
@@ -238,15 +238,15 @@ TRIALS: Final = {
     ),
     "distinct": Trial(
         title="Distinct",
-        told="Windows of 10 s in which each id passes once. Every fourth event is sent twice.",
+        told="Windows of 10 s in which each id passes once. A quarter of the events is sent twice.",
         oracle="{kind: distinct, size: 10s}",
         load={"events_per_window": 50, "duplicates": {"share": 0.25}, "limit": {"events": 600}},
         engine={"operator": "distinct", "window_ms": 10_000},
         owes_repeats=False,
     ),
     "running": Trial(
-        title="Running aggregate, results that add up",
-        told="A result per key with the ids that are new (`emission: incremental`), disorder, second copies.",
+        title="Running aggregate, incremental",
+        told="Results per key with the new ids (`emission: incremental`), disorder, second copies.",
         oracle="{kind: running_aggregate}",
         load=WITHOUT_WINDOWS | {"duplicates": {"share": 0.02}},
         engine={"operator": "running_aggregate", "emission": "incremental", "max_disorder_ms": 1_000},
@@ -258,9 +258,9 @@ TRIALS: Final = {
         cell_of=id_of_key,
     ),
     "running-cumulative": Trial(
-        title="Running aggregate, results that replace each other",
-        told="A result per key with all ids so far (`emission: cumulative`). A null value withdraws it before the\n"
-        "next one. Disorder, second copies.",
+        title="Running aggregate, cumulative",
+        told="Results per key with all ids so far (`emission: cumulative`). A null value withdraws each result before\n"
+        "the next one. Disorder, second copies.",
         oracle="{kind: running_aggregate}",
         load=WITHOUT_WINDOWS | {"keys": {"pages": 20}, "events_per_window": 20, "duplicates": {"share": 0.02}},
         engine={"operator": "running_aggregate", "emission": "cumulative", "max_disorder_ms": 1_000},
@@ -274,8 +274,8 @@ TRIALS: Final = {
         cell_of=id_of_kafka_key,
     ),
     "running-id": Trial(
-        title="Running aggregate, a result per event",
-        told="Each event is answered by itself, with its id (`evidence: id`) and without a time.",
+        title="Running aggregate, one result per event",
+        told="One result per event, with its id (`evidence: id`) and without a time.",
         oracle="{kind: running_aggregate}",
         load=WITHOUT_WINDOWS,
         engine={"operator": "passthrough"},
@@ -564,10 +564,12 @@ def _without_numbers(text: str) -> str:
 HEAD: Final = """\
 # What the sidecar finds when an engine misbehaves
 
-Written by the test run: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`. Each row is a real engine
-on a real broker that does something wrong with a share of its results or ids, notes what it did before it does it, and
-is then judged by `validate --once`. *Done* are contributions by the engine's own notes, *found* what the sidecar
-confirmed: missing / duplicate / misplaced / unknown id. They are equal, in every cell and for every id.
+In every row below the sidecar found exactly the defects that the engine recorded, in every cell and for every id. Each
+row is the mutant engine on a real broker. It damages a share of its results or ids, records each defect before it
+causes it, and is then judged by `validate --once`. *Done* and *found* are contributions: missing / duplicate /
+misplaced / unknown id, as recorded by the engine and as confirmed by the sidecar.
+
+The test writes this page: `STREAMPROOF_WRITE=1 python -m pytest tests/e2e/test_mutations.py`.
 
 """
 
@@ -581,7 +583,7 @@ def render(trial: Trial, cases: Mapping[Deeds, Judged]) -> str:
         f"`oracle: {trial.oracle}`",
         "",
         *trial.told.splitlines(),
-        f"All read the same {sends} events.",
+        f"Load: {sends} events, the same for all rows.",
         "",
         "| mutation | the engine | done | found | at most once | at least once | exactly once |",
         "|---|---|---|---|---|---|---|",
@@ -590,6 +592,6 @@ def render(trial: Trial, cases: Mapping[Deeds, Judged]) -> str:
         done = " / ".join(str(count) for count in case.due_by_class().values())
         found = " / ".join(str(count) for count in case.run.counts(*CLASSES).values())
         label = ", ".join(f"`{mutation}`" for mutation in deeds) or "none"
-        does = "; ".join(DEEDS[mutation] for mutation in deeds) or "does nothing wrong"
+        does = "; ".join(DEEDS[mutation] for mutation in deeds) or "causes no defect"
         lines.append("| " + " | ".join((label, does, done, found, *case.run.verdicts)) + " |")
     return "\n".join(lines) + "\n\n"
