@@ -32,7 +32,7 @@ The suffix of a row is its unit. These rows need an explanation:
 
 | row | meaning |
 |---|---|
-| `plain_read_events_per_second` | Spark reads the same topics and counts the records |
+| `plain_read_events_per_second` | Spark's Kafka source reads the same topics and only sums the lengths of values |
 | `validate_events_per_second` | events over the time of the sidecar's query, without its start |
 | `whole_events_per_second` | events over the time of the whole command |
 | `ratio_to_plain_read` | `validate_events_per_second` over `plain_read_events_per_second` |
