@@ -11,14 +11,30 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
+    "CONTRIBUTING.md",
     "README.md",
+    "docs/ARCHITECTURE.md",
     "docs/alerts.md",
+    "docs/bench/README.md",
+    "docs/campaigns.md",
+    "docs/chaos-toolkit/README.md",
+    "docs/engines.md",
     "docs/faults.md",
+    "docs/generator.md",
     "docs/guide/README.md",
-    "docs/operations.md",
-    "docs/runbooks/*.md",
     "docs/install.md",
+    "docs/kubernetes.md",
+    "docs/mutations.md",
+    "docs/operations.md",
+    "docs/oracles/*.md",
+    "docs/python.md",
+    "docs/report.md",
+    "docs/results/README.md",
+    "docs/runbooks/*.md",
+    "docs/security.md",
     "docs/sizing.md",
+    "docs/spark-cluster.md",
+    "docs/threat-model.md",
 )
 FORBIDDEN = re.compile(
     r"\b(mend(s|ed|ing)?|told|tells|nobody|of before|on the average|so long as|comes? again|came again|(was|were) gone"
