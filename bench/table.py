@@ -36,8 +36,8 @@ The suffix of a row is its unit. These rows need an explanation:
 | `validate_events_per_second` | events over the time of the sidecar's query, without its start |
 | `whole_events_per_second` | events over the time of the whole command |
 | `ratio_to_plain_read` | `validate_events_per_second` over `plain_read_events_per_second` |
-| `before_...`, `ratio_to_before` | the same run of the previous version, and `validate_events_per_second` over its rate |
-| `jvm_...`, `driver_...`, `all_...` | the JVM, the sidecar's own process, and all processes with the Python workers |"""
+| `before_...`, `ratio_to_before` | the same run of the previous version, and the ratio of the rates |
+| `jvm_...`, `driver_...`, `all_...` | the JVM, the sidecar's Python process, and all its processes |"""
 
 
 def page() -> str:

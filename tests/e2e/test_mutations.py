@@ -195,9 +195,9 @@ TRIALS: Final = {
     ),
     "session": Trial(
         title="Sessions",
-        told="A gap of 1.5 s, and clicks that are 1 s apart: without a delayed click there are two sessions, which merge\n"
-        "when the click is read. If the first session has been answered by then, the merged session has several\n"
-        "results. Also late events and second copies.",
+        told="A gap of 1.5 s, and clicks that are 1 s apart: without a delayed click there are two sessions, which\n"
+        "merge when the click is read. If the first session has been answered by then, the merged session has\n"
+        "several results. Also late events and second copies.",
         oracle="{kind: session_window, gap: 1500ms}",
         load={
             "events_per_window": 10,
