@@ -18,6 +18,7 @@ PAGES = (
     "docs/bench/README.md",
     "docs/campaigns.md",
     "docs/chaos-toolkit/README.md",
+    "docs/decisions/*.md",
     "docs/engines.md",
     "docs/faults.md",
     "docs/generator.md",
