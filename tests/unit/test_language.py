@@ -11,6 +11,7 @@ pytestmark = pytest.mark.unit
 
 ROOT = Path(__file__).parents[2]
 PAGES = (
+    "CHANGELOG.md",
     "CONTRIBUTING.md",
     "README.md",
     "docs/ARCHITECTURE.md",
