@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from testbed.campaign import forms
-from testbed.campaign.command import made
+from testbed.campaign import formats
+from testbed.campaign.command import build_table
 from testbed.campaign.journal import FILE
 from testbed.campaign.plan import PlanError, load
 from testbed.checkout import ROOT, python_path, streamproof
@@ -32,7 +32,7 @@ def check() -> list[str]:
         plan = load(path)
         if not (plan.results / FILE).exists():
             continue
-        for name, text in forms.rendered(made(plan)).items():
+        for name, text in formats.rendered(build_table(plan)).items():
             kept = plan.results / name
             if not kept.exists() or kept.read_text(encoding="utf-8") != text:
                 shown = kept.resolve().relative_to(ROOT)
@@ -45,7 +45,7 @@ def write() -> None:
     for path in PLANS.glob("*.yaml"):
         plan = load(path)
         if (plan.results / FILE).exists():
-            forms.write(plan.results, made(plan))
+            formats.write(plan.results, build_table(plan))
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -49,7 +49,7 @@ WINDOW_US: Final = 60_000_000
 BEGIN_US: Final = 1_700_000_040_000_000
 OPEN_CELLS: Final = 10_000
 TICKS: Final = 100
-FOLDED_MOST: Final = 3_000_000
+FOLDED_CELLS_MAX: Final = 3_000_000
 """Up to so many cells all facts are folded, too: it takes some 2 kB of memory for each."""
 
 
@@ -57,7 +57,7 @@ def restart(given: argparse.Namespace) -> list[dict[str, Any]]:
     """The rows of the table: one per size."""
     rows = []
     with tempfile.TemporaryDirectory() as folder:
-        state, made, begun = Path(folder, "state"), _Made(Path(folder, "state")), time.monotonic()
+        state, made, begun = Path(folder, "state"), _SyntheticSidecar(Path(folder, "state")), time.monotonic()
         for cells in sorted(given.cells or [1_000_000, 10_000_000]):
             made.up_to(cells // CELLS_OF_BATCH)
             row: dict[str, Any] = {"settled_cells": made.settled, "cells_in_memory": made.in_memory}
@@ -65,7 +65,7 @@ def restart(given: argparse.Namespace) -> list[dict[str, Any]]:
             row["state_gigabytes"] = round(sum(TableSizes(state).recent().values()) / 1e9, 2)
             row["saved_megabytes"] = round((state / FILE).stat().st_size / 1e6, 3)
             row |= {f"saved_{name}": value for name, value in _started(state).items()}
-            if cells <= FOLDED_MOST:
+            if cells <= FOLDED_CELLS_MAX:
                 kept = shutil.move(state / FILE, Path(folder, "kept"))
                 row |= {f"folded_{name}": value for name, value in _started(state).items()}
                 shutil.move(kept, state / FILE)
@@ -79,7 +79,7 @@ def idle(given: argparse.Namespace) -> list[dict[str, Any]]:
     rows = []
     for cells in sorted(given.cells or [5_000_000]):
         with tempfile.TemporaryDirectory() as folder:
-            made = _Made(Path(folder, "state"))
+            made = _SyntheticSidecar(Path(folder, "state"))
             made.up_to(cells // CELLS_OF_BATCH, open_cells=OPEN_CELLS)
             made.tick()
             seconds = sorted(made.tick() for _ in range(TICKS))
@@ -108,7 +108,7 @@ def _rules(config: Config) -> tuple[Rules, TimeRules]:
     return rules, TimeRules(timing.max_disorder, timing.idle_after)
 
 
-class _Logs:
+class _SyntheticBrokers:
     """The brokers of two topics, of which all is read."""
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _Logs:
         return dict.fromkeys(topics, "delete")
 
 
-class _Runner(BatchRunner):
+class _SyntheticRunner(BatchRunner):
     """The sidecar's, with made-up records."""
 
     window: int = 0
@@ -150,9 +150,9 @@ class _Runner(BatchRunner):
         results = {"window_start_us": pa.array(np.full(size, start_us)), "ids": lists}
         timing, oracle = self.config.timing, self.config.oracle
         grouped = [
-            facts_of_results(_filled(position | results, RESULTS), self._index(Side.OUTPUT), oracle),
+            facts_of_results(_filled_state(position | results, RESULTS), self._index(Side.OUTPUT), oracle),
             facts_of_events(
-                _filled(position | events, EVENTS),
+                _filled_state(position | events, EVENTS),
                 self._index(Side.INPUT),
                 oracle,
                 timing.max_disorder + timing.allowed_lateness,
@@ -172,7 +172,7 @@ class _Runner(BatchRunner):
         return next(number for number, source in enumerate(self.sources) if source.side is side)
 
 
-def _filled(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+def _filled_state(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
     size = len(columns["offset"])
     lists = pa.ListArray.from_arrays(pa.array(np.zeros(size + 1, dtype=np.int32)), pa.array([], pa.string()))
     given = {"text_ids": lists, **columns}
@@ -180,12 +180,12 @@ def _filled(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
     return pa.table([column.cast(one.type) for column, one in zip(found, schema, strict=True)], schema=schema)
 
 
-class _Made:
+class _SyntheticSidecar:
     """A state with more and more settled cells."""
 
     def __init__(self, state: Path) -> None:
         state.mkdir()
-        config, self._logs, self._now_us = _config(state), _Logs(), BEGIN_US
+        config, self._logs, self._now_us = _config(state), _SyntheticBrokers(), BEGIN_US
         sources = [source for source in sources_of(config) if source.side in (Side.INPUT, Side.OUTPUT)][:2]
         sides = {source.topic: source.side for source in sources}
         rules, time_rules = _rules(config)
@@ -194,7 +194,7 @@ class _Made:
             place: first_frontier(sides[place.topic], place, lookup, 0, BEGIN_US - 1)
             for place, lookup in self._logs.lookup(sides).items()
         }
-        self._runner = _Runner(
+        self._runner = _SyntheticRunner(
             config=config,
             sources=sources,
             brokers=cast("Brokers", self._logs),

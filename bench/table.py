@@ -9,7 +9,7 @@ from typing import Any, Final
 
 FOLDER: Final = Path(__file__).resolve().parent.parent / "docs" / "bench"
 PAGE: Final = FOLDER / "README.md"
-WHAT: Final = {
+DESCRIPTIONS: Final = {
     "once": "One run: a plain Spark read of the topics, then `validate --once` on the same topics.",
     "flat": "As `once`, from 3 M to 30 M events.",
     "live": "The live sidecar at a constant rate, with lost and repeated events that it must find.",
@@ -43,7 +43,7 @@ The suffix of a row is its unit. These rows need an explanation:
 def page() -> str:
     """The page, from the JSON files beside it."""
     parts = [HEAD]
-    for name, what in WHAT.items():
+    for name, what in DESCRIPTIONS.items():
         path = FOLDER / f"{name}.json"
         if not path.exists():
             parts += ["", f"## {name}", "", f"{what} **Not measured yet.**"]

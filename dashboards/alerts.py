@@ -6,7 +6,7 @@ from typing import Final
 
 from dashboards.canary import canary
 from dashboards.promql import breaking, error_ratio, select
-from dashboards.rules import Alert, Group, Recording, by_number, seconds_of
+from dashboards.rules import Alert, Group, Recording, plural, seconds_of
 from dashboards.settings import Settings
 from validator.measure.expected import MINUTE_US, UNHEALED_US
 
@@ -70,14 +70,14 @@ def _guarantee(settings: Settings) -> tuple[Alert, ...]:
             f"{OPEN} > 0",
             "{{ .Labels.pipeline }} breaks its guarantee: {{ .Labels.class }}",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }} confirmed"
-            f" {by_number('violation', 'violations')} of class {{{{ .Labels.class }}}} that"
-            f" {by_number('is', 'are')} not acknowledged and that no planned fault explains; the guarantee that the"
-            f" pipeline declares does not tolerate {by_number('it', 'them')}.",
-            waits="0s",
-            keeps="5m",  # a sidecar that restarts serves nothing for a minute: the alert must not come and go with it
+            f" {plural('violation', 'violations')} of class {{{{ .Labels.class }}}} that"
+            f" {plural('is', 'are')} not acknowledged and that no planned fault explains; the guarantee that the"
+            f" pipeline declares does not tolerate {plural('it', 'them')}.",
+            pending_for="0s",
+            keep_firing_for="5m",  # a sidecar that restarts serves nothing for a minute: the alert must not come and go with it
         ),
-        _burn(settings, "fast", "critical", 14.4, ("1h", "5m"), waits="2m", keeps="5m"),
-        _burn(settings, "slow", "warning", 6, ("6h", "30m"), waits="15m", keeps="15m"),
+        _burn(settings, "fast", "critical", 14.4, ("1h", "5m"), pending_for="2m", keep_firing_for="5m"),
+        _burn(settings, "slow", "warning", 6, ("6h", "30m"), pending_for="15m", keep_firing_for="15m"),
     )
 
 
@@ -88,8 +88,8 @@ def _burn(
     rate: float,
     windows: tuple[str, str],
     *,
-    waits: str,
-    keeps: str,
+    pending_for: str,
+    keep_firing_for: str,
 ) -> Alert:
     """Burn rates and windows are those of the SRE workbook, chapter 5, table 5-8 (30 days)."""
     limit = f"{rate:g} * {settings.budget_ratio:.12g}"
@@ -104,8 +104,8 @@ def _burn(
         f" than {rate:g} times what its objective of {settings.objective_ratio:.12g} allows. By class, including what"
         " plans of faults expect:"
         f" sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
-        waits=waits,
-        keeps=keeps,
+        pending_for=pending_for,
+        keep_firing_for=keep_firing_for,
         labels={"window": long, "speed": speed},
     )
 
@@ -122,12 +122,12 @@ def _pipeline() -> tuple[Alert, ...]:
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "{{ .Labels.pipeline }} has a growing number of late results",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
-            f" {by_number('contribution', 'contributions')} of class overdue, and the number is growing."
+            f" {plural('contribution', 'contributions')} of class overdue, and the number is growing."
             " They become missing when timing.missing_after has passed, unless an unreadable record may have made the"
             " event late, or output expired.",
             # Before missing_after (120 s unless set) has passed too: later it would warn of nothing.
-            waits="30s",
-            keeps="10m",
+            pending_for="30s",
+            keep_firing_for="10m",
         ),
         Alert(
             "StreamproofInputUnconsumed",
@@ -136,11 +136,11 @@ def _pipeline() -> tuple[Alert, ...]:
             f"unless on (pipeline)\n{select('fault_expects', {'class': 'overdue'})} == 1",
             "the engine of {{ .Labels.pipeline }} is down or behind",
             "Pipeline {{ .Labels.pipeline }} has {{ .Value | humanize }}"
-            f" {by_number('contribution', 'contributions')} of class unconsumed for longer than timing.missing_after:"
+            f" {plural('contribution', 'contributions')} of class unconsumed for longer than timing.missing_after:"
             " the engine's consumer group has not read the input that far. No loss is proven, and at-least-once and"
             " exactly-once cannot be judged.",
-            waits="5m",
-            keeps="5m",
+            pending_for="5m",
+            keep_firing_for="5m",
         ),
         Alert(
             "StreamproofVerdictUnknown",
@@ -150,8 +150,8 @@ def _pipeline() -> tuple[Alert, ...]:
             "{{ .Labels.pipeline }} has no verdict: {{ .Labels.guarantee }} is unknown",
             "The verdict on {{ .Labels.guarantee }} of pipeline {{ .Labels.pipeline }} is unknown: the sidecar cannot"
             " exclude unseen violations of any class. Its report has the reasons.",
-            waits="30m",
-            keeps="10m",
+            pending_for="30m",
+            keep_firing_for="10m",
         ),
         *_not_healed(),
     )
@@ -179,7 +179,7 @@ def _not_healed() -> tuple[Alert, ...]:
             f"{injected}. Meanwhile plans of faults on this pipeline mute the classes that streamproof_fault_expects"
             " names: their violations do not alert. If the fault is never healed, the mute ends after about"
             f" {UNHEALED_US // (60 * MINUTE_US)} hours.",
-            waits="30m",
+            pending_for="30m",
             labels={"effect": "mute"},
         ),
         Alert(
@@ -188,7 +188,7 @@ def _not_healed() -> tuple[Alert, ...]:
             active,
             summary,
             f"{injected}: violations of every class are still attributed to it.",
-            waits="30m",
+            pending_for="30m",
         ),
     )
 
@@ -205,7 +205,7 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
             "{{ .Labels.pipeline }} is not monitored",
             "The sidecar of pipeline {{ .Labels.pipeline }} serves no metrics, but had some within the last day or is"
             " expected by name: no violation of any class would be found.",
-            waits="5m",
+            pending_for="5m",
             labels={"scope": "pipeline"},
         ),
         Alert(
@@ -214,7 +214,7 @@ def _silence(settings: Settings) -> tuple[Alert, ...]:
             f"absent({alive})",
             "no sidecar serves metrics",
             "No streamproof sidecar of any pipeline serves metrics: no violation of any class would be found.",
-            waits="10m",
+            pending_for="10m",
             labels={"scope": "fleet"},
         ),
     )
@@ -239,7 +239,7 @@ def _sidecar() -> tuple[Alert, ...]:
             f"The sidecar of pipeline {{{{ .Labels.pipeline }}}} was started {{{{ .Value | humanize }}}} times"
             f" within {STARTS_WITHIN}. Between two starts no event is judged, and violations of any class are found"
             " late or never.",
-            waits="0s",
+            pending_for="0s",
         ),
         Alert(
             "StreamproofSidecarTwice",
@@ -249,7 +249,7 @@ def _sidecar() -> tuple[Alert, ...]:
             "{{ .Value | humanize }} sidecars use the pipeline name {{ .Labels.pipeline }}, or one is scraped more than"
             " once. Alerts and dashboards cannot distinguish them: no alert fires when one of them falls silent or"
             " stalls, and violations of every class are added up.",
-            waits="10m",  # a sidecar that replaces another is seen beside it for a minute or so
+            pending_for="10m",  # a sidecar that replaces another is seen beside it for a minute or so
         ),
         Alert(
             "StreamproofSidecarStalled",
@@ -258,7 +258,7 @@ def _sidecar() -> tuple[Alert, ...]:
             "the sidecar of {{ .Labels.pipeline }} has stalled",
             "The sidecar of pipeline {{ .Labels.pipeline }} serves metrics and has committed no batch for"
             " {{ .Value | humanizeDuration }}: its verdicts are stale, and no violation of any class is found.",
-            waits="2m",
+            pending_for="2m",
         ),
         Alert(
             "StreamproofSidecarBehind",
@@ -268,8 +268,8 @@ def _sidecar() -> tuple[Alert, ...]:
             "The sidecar of pipeline {{ .Labels.pipeline }} is {{ .Value | humanizeDuration }} behind on topic"
             f" {{{{ .Labels.topic }}}}, more than {BEHIND_SECONDS // 60}m: violations of any class are found that much"
             " later.",
-            waits="5m",
-            keeps="5m",
+            pending_for="5m",
+            keep_firing_for="5m",
         ),
         Alert(
             "StreamproofSidecarBlind",
@@ -278,7 +278,7 @@ def _sidecar() -> tuple[Alert, ...]:
             "the sidecar of {{ .Labels.pipeline }} cannot read {{ .Labels.topic }}",
             "The sidecar of pipeline {{ .Labels.pipeline }} has never read topic {{ .Labels.topic }} through to its"
             " end. Until then no violation of class missing can be proven.",
-            waits="10m",
+            pending_for="10m",
             labels={"cause": "unread_topic"},
         ),
         Alert(
@@ -287,7 +287,7 @@ def _sidecar() -> tuple[Alert, ...]:
             f"count by (pipeline) ({recent} != {recent})",
             "the sidecar of {{ .Labels.pipeline }} has committed no batch yet",
             "The sidecar of pipeline {{ .Labels.pipeline }} runs but has committed no batch yet: no class is judged.",
-            waits="10m",
+            pending_for="10m",
             labels={"cause": "no_batch"},
         ),
         Alert(
@@ -298,7 +298,7 @@ def _sidecar() -> tuple[Alert, ...]:
             "the coverage of {{ .Labels.pipeline }} is incomplete",
             "The sidecar of pipeline {{ .Labels.pipeline }} cannot account for every record: some expired before it"
             " read them, or its coverage sums do not balance. Counts of every class may be too low.",
-            waits="1m",
-            keeps="5m",
+            pending_for="1m",
+            keep_firing_for="5m",
         ),
     )

@@ -6,7 +6,7 @@ A pipeline without a canary has none of its series, so none of these fires for i
 from __future__ import annotations
 
 from dashboards.promql import select
-from dashboards.rules import Alert, by_number
+from dashboards.rules import Alert, plural
 from validator.publish.canary import RECALL_LEAST
 
 
@@ -22,8 +22,8 @@ def canary() -> tuple[Alert, ...]:
             "the sidecar of {{ .Labels.pipeline }} does not find planted violations",
             "The sidecar of pipeline {{ .Labels.pipeline }} found only {{ .Value | humanizePercentage }} of the"
             " violations that its canary planted. It may miss violations of any class in the pipeline, too.",
-            waits="1m",
-            keeps="5m",
+            pending_for="1m",
+            keep_firing_for="5m",
             labels={"cause": "missed"},
         ),
         Alert(
@@ -32,10 +32,10 @@ def canary() -> tuple[Alert, ...]:
             f"max by (pipeline) ({wrong}) > 0",
             "the sidecar of {{ .Labels.pipeline }} reports false violations",
             "The sidecar of pipeline {{ .Labels.pipeline }} reported {{ .Value | humanize }} correct"
-            f" {by_number('contribution', 'contributions')} of its canary as"
-            f" {by_number('a violation', 'violations')}. Violations of any class in the pipeline may be false, too.",
-            waits="1m",
-            keeps="5m",
+            f" {plural('contribution', 'contributions')} of its canary as"
+            f" {plural('a violation', 'violations')}. Violations of any class in the pipeline may be false, too.",
+            pending_for="1m",
+            keep_firing_for="5m",
             labels={"cause": "false_alarm"},
         ),
         Alert(
@@ -46,7 +46,7 @@ def canary() -> tuple[Alert, ...]:
             "the canary of {{ .Labels.pipeline }} is silent",
             "The canary of pipeline {{ .Labels.pipeline }} is configured, but no round was judged for"
             " {{ .Value | humanizeDuration }}: whether the sidecar finds violations of any class is unknown.",
-            waits="5m",
+            pending_for="5m",
             labels={"cause": "silent"},
         ),
     )

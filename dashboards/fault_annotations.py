@@ -12,7 +12,7 @@ from typing import Any, Final
 import requests
 
 from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal
-from dashboards.push import Change, Step, is_within
+from dashboards.push import Change, PushedItem, is_within
 from dashboards.queries import FAULT_TAG, TAG_MOST
 from validator.publish.report import REPORT_FILE, SCHEMA
 from validator.publish.sentences import clock, of_faults
@@ -22,7 +22,7 @@ TIMEOUT_SECONDS: Final = 15.0
 Json = dict[str, Any]
 
 
-def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[Step]:
+def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[PushedItem]:
     """Each fault that ``source`` (a state folder, or the address of a sidecar) tells, as it is written.
 
     A fault that was written before is changed only where it says something else now. A dry run sends nothing but GET.
@@ -41,7 +41,7 @@ def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[Step]:
             grafana.create_annotation(body)
         elif not dry and change == "updated":
             grafana.update_annotation(int(there[0]["id"]), body)
-        yield Step(
+        yield PushedItem(
             f"annotation {fault['name'] or fault['kind']} of {report['pipeline']} at {clock(fault['start'])}", change
         )
 
@@ -79,7 +79,7 @@ def _change(ours: Json, theirs: Json | None) -> Change:
 
 def _report(source: str) -> Json:
     try:
-        text = _asked(source) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
+        text = _get(source) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
         told = json.loads(text)
     except requests.RequestException as error:
         raise GrafanaError(f"--faults: no sidecar answers at {source}; see that it runs, or name its state.") from error
@@ -100,5 +100,5 @@ def _another_form(source: str, said: object) -> GrafanaRefusal:
     return GrafanaRefusal(f"--faults: {source} tells no report of this version ({said}).")
 
 
-def _asked(source: str) -> str:
+def _get(source: str) -> str:
     return requests.get(f"{source.rstrip('/')}/{REPORT_FILE}", timeout=TIMEOUT_SECONDS).text

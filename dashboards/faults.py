@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.panels import GREEN_THEN_RED, PLAIN, Cells, Dashboard, Panel, Query, Row, Step
+from dashboards.panels import GREEN_THEN_RED, PLAIN, Cells, Dashboard, Panel, Query, Row, Threshold
 from dashboards.pipeline import DEFINITION, OF_DEFINITION
 from dashboards.queries import (
     DATASOURCE,
@@ -62,7 +62,7 @@ def _windows() -> Panel:
         (Query(by("fault, kind, target", of("fault_active"), "max"), "{{fault}} ({{kind}} on {{target}})"),),
         width=24,
         height=6,
-        steps=(Step(None, "transparent"), Step(1, "red")),
+        steps=(Threshold(None, "transparent"), Threshold(1, "red")),
         mappings={"0": ("healed", "green"), "1": ("active", "red")},
     )
 

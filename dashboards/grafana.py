@@ -5,8 +5,8 @@ tried again; a redirect (a login page, http for https) is an error instead of a 
 
     GrafanaError(Exception)         the text is the sentence; ``exit_status`` 3: could not be done now
       GrafanaRefusal                Grafana says no, and would again; ``exit_status`` 2
-        NotThere                    404
-        Taken                       409 and 412
+        GrafanaNotFound                    404
+        GrafanaConflict                       409 and 412
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from urllib.parse import SplitResult, quote, urlencode, urlsplit
 import requests
 from grafana_api.grafana_face import GrafanaFace
 
-from dashboards.settings import ADDRESS_ALONE, holds_more
+from dashboards.settings import ADDRESS_ALONE, has_secret_parts
 
 ATTEMPTS: Final = 4
 FIRST_WAIT_SECONDS: Final = 0.5
 TIMEOUT_SECONDS: Final = 30.0
-PASSING: Final = frozenset({429, 500, 502, 503, 504})
+TRANSIENT_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
 """Statuses that may pass; all we send can be sent twice."""
 
 Json = dict[str, Any]
@@ -45,15 +45,15 @@ class GrafanaRefusal(GrafanaError):
     exit_status = 2
 
 
-class NotThere(GrafanaRefusal):
+class GrafanaNotFound(GrafanaRefusal):
     """What was asked for does not exist."""
 
 
-class Taken(GrafanaRefusal):
+class GrafanaConflict(GrafanaRefusal):
     """Something of this name is there already, or is not as it was taken for."""
 
 
-class _Passing(Exception):
+class _TransientError(Exception):
     """An answer that may be another one if asked again."""
 
 
@@ -79,11 +79,11 @@ class Grafana:
         )
         self._face = face
         # The package tells an error by its text and hides the status: we look at the answer before it does.
-        face.api.s.hooks["response"].append(self._judge)
+        face.api.s.hooks["response"].append(self._raise_for_status)
 
     def organization(self) -> int:
         """Number of the organization that the credentials belong to."""
-        told = self._ask(self._face.organization.get_current_organization)
+        told = self._request(self._face.organization.get_current_organization)
         if not isinstance(told, dict) or not isinstance(told.get("id"), int):
             raise self._no_grafana()
         return int(told["id"])
@@ -100,8 +100,8 @@ class Grafana:
     def create_folder(self, uid: str, title: str) -> None:
         """Make the folder."""
         try:
-            self._ask(lambda: self._face.folder.create_folder(title, uid))
-        except Taken as error:
+            self._request(lambda: self._face.folder.create_folder(title, uid))
+        except GrafanaConflict as error:
             # The answer to a first attempt may have been lost: what it made is then refused as a double.
             if self.folder(uid) is not None:
                 return
@@ -120,7 +120,7 @@ class Grafana:
     def save_dashboard(self, model: Json, folder_uid: str, message: str) -> None:
         """Make the dashboard, or replace the one of the same uid."""
         body = {"dashboard": model, "folderUid": folder_uid, "message": message, "overwrite": True}
-        self._ask(lambda: self._face.dashboard.update_dashboard(body))
+        self._request(lambda: self._face.dashboard.update_dashboard(body))
 
     def rule_group(self, folder_uid: str, name: str) -> Json | None:
         """The group of alert rules, or None."""
@@ -129,7 +129,7 @@ class Grafana:
     def save_rule_group(self, folder_uid: str, name: str, body: Json) -> Json | None:
         """Make the group of alert rules, or replace it whole; it stays editable in Grafana. What is kept of it now."""
         headers = {"X-Disable-Provenance": "true"}
-        told = self._ask(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
+        told = self._request(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
         return told if isinstance(told, dict) else None
 
     def annotations(self, tags: Sequence[str]) -> list[Json]:
@@ -139,11 +139,11 @@ class Grafana:
     def create_annotation(self, body: Json) -> None:
         """Make the annotation, unless one with all of its `tags` is there."""
         # Grafana makes a second one of a second try. So each try looks first: the answer to the one before may be lost.
-        self._ask(lambda: self._tagged(body["tags"]) or self._face.api.POST("/annotations", json=body))
+        self._request(lambda: self._tagged(body["tags"]) or self._face.api.POST("/annotations", json=body))
 
     def update_annotation(self, number: int, body: Json) -> None:
         """Change annotation ``number`` to ``body``."""
-        self._ask(lambda: self._face.api.PATCH(f"/annotations/{number}", json=body))
+        self._request(lambda: self._face.api.PATCH(f"/annotations/{number}", json=body))
 
     def _tagged(self, tags: Sequence[str]) -> Any:
         # The package's own method fails on a type, and sends tags unescaped.
@@ -153,15 +153,15 @@ class Grafana:
     def _find(self, request: Callable[[], Any], holds: Mapping[str, type]) -> Json | None:
         """What is told, which ``holds`` these, or None."""
         try:
-            found = self._ask(request)
-        except NotThere:
+            found = self._request(request)
+        except GrafanaNotFound:
             return None
         if not isinstance(found, dict) or not all(isinstance(found.get(name), kind) for name, kind in holds.items()):
             raise self._no_grafana()
         return found
 
     def _list(self, request: Callable[[], Any]) -> list[Json]:
-        found = self._ask(request)
+        found = self._request(request)
         if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
             raise self._no_grafana()
         return found
@@ -169,7 +169,7 @@ class Grafana:
     def _no_grafana(self) -> GrafanaRefusal:
         return GrafanaRefusal(f"{self.url}: it does not answer as a Grafana; check the address.")
 
-    def _ask(self, request: Callable[[], Any]) -> Any:
+    def _request(self, request: Callable[[], Any]) -> Any:
         said = ""
         for attempt in range(ATTEMPTS):
             if attempt:
@@ -186,11 +186,11 @@ class Grafana:
                 raise self._no_grafana() from error
             except requests.ConnectionError as error:
                 said = f"no connection ({_short(error)})"
-            except _Passing as error:
+            except _TransientError as error:
                 said = str(error)
         raise GrafanaError(f"{self.url}: {said}, {ATTEMPTS} times; see that Grafana runs there and try again.")
 
-    def _judge(self, answer: requests.Response, **_: object) -> None:
+    def _raise_for_status(self, answer: requests.Response, **_: object) -> None:
         """Raise for each answer that is no success."""
         if answer.is_redirect:
             place = answer.headers.get("Location", "elsewhere")
@@ -199,21 +199,21 @@ class Grafana:
         if status < 400:
             return
         said = _message(answer)
-        if status in PASSING:
-            raise _Passing(f"Grafana answered {status} ({said})")
+        if status in TRANSIENT_STATUSES:
+            raise _TransientError(f"Grafana answered {status} ({said})")
         if status == 404:
-            raise NotThere(f"{self.url}: {said}; check the address.")
+            raise GrafanaNotFound(f"{self.url}: {said}; check the address.")
         if status == 401:
             raise GrafanaRefusal(f"{self.url}: it does not know these credentials; check GRAFANA_TOKEN.")
         if status == 403:
             what = f"{answer.request.method} {urlsplit(answer.url).path}"
             raise GrafanaRefusal(f"{self.url}: the account may not {what}; give it the role Admin, or this permission.")
-        kind = Taken if status in {409, 412} else GrafanaRefusal
+        kind = GrafanaConflict if status in {409, 412} else GrafanaRefusal
         raise kind(f"{self.url}: Grafana refused with {status} ({said}); this version may not fit ours.")
 
 
 def _address(url: str) -> tuple[SplitResult, int | None]:
-    if holds_more(url):
+    if has_secret_parts(url):
         raise GrafanaRefusal(ADDRESS_ALONE)
     with contextlib.suppress(ValueError):  # a port that is none
         parts = urlsplit(url if "://" in url else f"http://{url}")

@@ -20,13 +20,13 @@ QUERY, SEEN, THRESHOLD = "query", "seen", "threshold"
 LOOKBACK_SECONDS: Final = 600
 ORGANIZATION: Final = 1
 FOLDER_TITLE: Final = "streamproof"
-KEEPS: Final = "keep_firing_for"
+KEEP_FIRING_FIELD: Final = "keep_firing_for"
 """Of a rule, since Grafana 12.0; in provisioning files `keepFiringFor`, since 12.1.2. Older ones leave both out."""
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Place:
+class RuleDestination:
     """Where rules go in a Grafana: its organization's number, the folder, and the data source they ask."""
 
     organization: int
@@ -40,7 +40,7 @@ def alert_groups(settings: Settings) -> tuple[tuple[Group, tuple[Alert, ...]], .
     return tuple((group, alerts) for group, alerts in found if alerts)
 
 
-def written_out(expression: str) -> str:
+def inline_recordings(expression: str) -> str:
     """``expression`` with each recorded series replaced by what it records."""
     for recording in recordings():
         expression = expression.replace(recording.name, f"(\n{recording.expression}\n)")
@@ -53,7 +53,7 @@ def uid_of(alert: Alert) -> str:
     return "-".join(["streamproof", words, *alert.labels.values()])
 
 
-def api_group(group: Group, alerts: tuple[Alert, ...], settings: Settings, place: Place) -> Json:
+def api_group(group: Group, alerts: tuple[Alert, ...], settings: Settings, place: RuleDestination) -> Json:
     """The body of `PUT /api/v1/provisioning/folder/{uid}/rule-groups/{group}`."""
     rules = [
         {
@@ -61,7 +61,7 @@ def api_group(group: Group, alerts: tuple[Alert, ...], settings: Settings, place
             "orgID": place.organization,
             "folderUID": place.folder_uid,
             "ruleGroup": group.name,
-            **({KEEPS: alert.keeps} if alert.keeps else {}),
+            **({KEEP_FIRING_FIELD: alert.keep_firing_for} if alert.keep_firing_for else {}),
         }
         for alert in alerts
     ]
@@ -79,7 +79,7 @@ def provisioning_file(settings: Settings, datasource_uid: str) -> str:
             "rules": [
                 {
                     **_rule(alert, settings, datasource_uid),
-                    **({"keepFiringFor": alert.keeps} if alert.keeps else {}),
+                    **({"keepFiringFor": alert.keep_firing_for} if alert.keep_firing_for else {}),
                 }
                 for alert in alerts
             ],
@@ -98,10 +98,10 @@ def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
         "uid": uid_of(alert),
         "title": alert.title,
         "condition": THRESHOLD,
-        "data": _steps(written_out(alert.expression), datasource_uid),
+        "data": _steps(inline_recordings(alert.expression), datasource_uid),
         "noDataState": "OK",  # no series is what a Prometheus alert calls "all is well"
         "execErrState": "Error",
-        "for": alert.waits,
+        "for": alert.pending_for,
         "annotations": told,
         "labels": {"severity": alert.severity, **alert.labels},
         "isPaused": False,

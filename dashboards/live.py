@@ -9,7 +9,7 @@ from typing import Any, Final
 import requests
 
 from dashboards.alerts import alerts, recordings
-from dashboards.grafana_rules import written_out
+from dashboards.grafana_rules import inline_recordings
 from dashboards.queries import expressions, label_values, substituted
 from dashboards.settings import Settings
 from dashboards.site import dashboards
@@ -24,7 +24,7 @@ class PrometheusError(Exception):
 
 
 @dataclass(frozen=True)
-class Answer:
+class QueryResult:
     """What a Prometheus said to one expression: how many ``series``, or the ``problem`` that it has with it.
 
     For a variable of a dashboard they are its values.
@@ -41,13 +41,13 @@ def all_expressions(settings: Settings) -> list[tuple[str, str]]:
     variables are given values. What the variables ask for is no PromQL: ``check`` asks that too.
     """
     found = [(f"recording rule {rule.name}", rule.expression) for rule in recordings()]
-    found += [(f"alert {alert.title}", written_out(alert.expression)) for alert in alerts(settings)]
+    found += [(f"alert {alert.title}", inline_recordings(alert.expression)) for alert in alerts(settings)]
     for board in dashboards(settings):
         found += [(where, substituted(expression)) for where, expression in expressions(board)]
     return found
 
 
-def check(url: str, settings: Settings) -> Iterator[Answer]:
+def check(url: str, settings: Settings) -> Iterator[QueryResult]:
     """Ask the Prometheus at ``url`` each expression, as of now, and the values of variables. Raises PrometheusError."""
     for where, expression in all_expressions(settings):
         told = _get(url, "query", {"query": expression})
@@ -59,10 +59,10 @@ def check(url: str, settings: Settings) -> Iterator[Answer]:
             yield _answer(where, f"label_values({asked}, {label})", told, lambda data: data or ())
 
 
-def _answer(where: str, expression: str, told: dict[str, Any], found: Callable[[Any], Sized]) -> Answer:
+def _answer(where: str, expression: str, told: dict[str, Any], found: Callable[[Any], Sized]) -> QueryResult:
     if told.get("status") == "success":
-        return Answer(where, expression, len(found(told["data"])))
-    return Answer(where, expression, 0, str(told.get("error", "no reason was given")))
+        return QueryResult(where, expression, len(found(told["data"])))
+    return QueryResult(where, expression, 0, str(told.get("error", "no reason was given")))
 
 
 def not_loaded(url: str, settings: Settings) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.alerts import SEEN_WITHIN
-from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Cells, Dashboard, Link, Panel, Query, Row, Step
+from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Cells, Dashboard, Link, Panel, Query, Row, Threshold
 from dashboards.promql import breaking, error_ratio
 from dashboards.queries import (
     CHOSEN,
@@ -26,14 +26,14 @@ UID: Final = "streamproof-overview"
 RUNBOOKS: Final = ("StreamproofGuaranteeViolated", "StreamproofErrorBudgetBurn", "StreamproofSidecarSilent")
 TO_PIPELINE: Final = Link("pipeline", "/d/streamproof-pipeline?var-pipeline=${__data.fields.pipeline:percentencode}")
 
-SOME: Final = (Step(None, "green"), Step(1, "orange"))
+SOME: Final = (Threshold(None, "green"), Threshold(1, "orange"))
 CELLS: Final = {
     "watched": Cells(RED_THEN_GREEN, {"0": ("SILENT", "red"), "1": ("yes", "green")}),
     "failed in 1 h": Cells(GREEN_THEN_RED, {"0": ("no", "green"), "1": ("BROKEN", "red")}),
     "unknown in 1 h": Cells(SOME, {"0": ("no", "green"), "1": ("unknown", "orange")}),
     "open violations": Cells(GREEN_THEN_RED),
     "overdue": Cells(SOME),
-    "lag (s)": Cells((Step(None, "green"), Step(30, "orange"), Step(300, "red")), unit="s"),
+    "lag (s)": Cells((Threshold(None, "green"), Threshold(30, "orange"), Threshold(300, "red")), unit="s"),
     "books balance": Cells(RED_THEN_GREEN, {"0": ("NO", "red"), "1": ("yes", "green")}),
 }
 

@@ -41,16 +41,16 @@ class Query:
 
 
 @dataclass(frozen=True)
-class Step:
+class Threshold:
     """``colour`` from ``value`` on; None: from below."""
 
     value: float | None
     colour: str
 
 
-GREEN_THEN_RED: Final = (Step(None, "green"), Step(1, "red"))
-RED_THEN_GREEN: Final = (Step(None, "red"), Step(1, "green"))
-PLAIN: Final = (Step(None, "blue"),)
+GREEN_THEN_RED: Final = (Threshold(None, "green"), Threshold(1, "red"))
+RED_THEN_GREEN: Final = (Threshold(None, "red"), Threshold(1, "green"))
+PLAIN: Final = (Threshold(None, "blue"),)
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class Link:
 class Cells:
     """How the cells of one column of a table are shown: ``steps`` colour them, ``mappings`` put words for values."""
 
-    steps: tuple[Step, ...]
+    steps: tuple[Threshold, ...]
     mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     unit: str = "short"
 
@@ -95,7 +95,7 @@ class Panel:
     unit: str = "short"
     width: int = 12
     height: int = 8
-    steps: tuple[Step, ...] = PLAIN
+    steps: tuple[Threshold, ...] = PLAIN
     mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     links: tuple[Link, ...] = ()
     columns: Mapping[str, str] = field(default_factory=dict)
@@ -209,7 +209,7 @@ class Dashboard:
         }
 
 
-def _thresholds(steps: Iterable[Step]) -> Json:
+def _thresholds(steps: Iterable[Threshold]) -> Json:
     return {"mode": "absolute", "steps": [{"value": step.value, "color": step.colour} for step in steps]}
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.panels import Dashboard, Panel, Query, Row, Step
+from dashboards.panels import Dashboard, Panel, Query, Row, Threshold
 from dashboards.queries import (
     DATASOURCE,
     FAULTS,
@@ -66,7 +66,7 @@ def _verdict(over: str) -> str:
 
 
 def _verdicts() -> tuple[Panel, ...]:
-    steps = (Step(None, "green"), Step(1, "orange"), Step(2, "red"))
+    steps = (Threshold(None, "green"), Threshold(1, "orange"), Threshold(2, "red"))
     stats = [
         Panel(
             "stat",

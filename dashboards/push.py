@@ -7,20 +7,18 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from dashboards.grafana import Grafana, GrafanaRefusal
-from dashboards.grafana_rules import FOLDER_TITLE, KEEPS, Place, alert_groups, api_group
+from dashboards.grafana_rules import FOLDER_TITLE, KEEP_FIRING_FIELD, RuleDestination, alert_groups, api_group
 from dashboards.settings import Settings
 from dashboards.site import FOLDER_UID, dashboards
 from validator import __version__
 
 MESSAGE: Final = f"streamproof {__version__}"
 Change = Literal["created", "updated", "unchanged"]
-FORGETFUL: Final = (
-    f"this Grafana does not keep an alert that may flap ({KEEPS} came with Grafana 12.0): it may resolve and come again"
-)
+NO_KEEP_FIRING: Final = f"this Grafana does not keep an alert that may flap ({KEEP_FIRING_FIELD} came with Grafana 12.0): it may resolve and come again"
 
 
 @dataclass(frozen=True)
-class Step:
+class PushedItem:
     """One thing of the Grafana and what became of it (or would, in a dry run); ``note`` is what it cannot do."""
 
     what: str
@@ -28,17 +26,17 @@ class Step:
     note: str = ""
 
 
-def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dry: bool) -> Iterator[Step]:
+def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dry: bool) -> Iterator[PushedItem]:
     """Each step as it is done. ``datasource_uid``: the Prometheus that alerts ask; None where there is only one.
 
     A dry run sends nothing but GET. Raises GrafanaError; what was done before stays, and a second push goes on.
     What came from a provisioning file and is not as here is a GrafanaRefusal.
     """
-    place = Place(grafana.organization(), FOLDER_UID, _datasource(grafana, datasource_uid))
+    place = RuleDestination(grafana.organization(), FOLDER_UID, _datasource(grafana, datasource_uid))
     there = grafana.folder(FOLDER_UID)
     if there is None and not dry:
         grafana.create_folder(FOLDER_UID, FOLDER_TITLE)
-    yield Step(f"folder {FOLDER_TITLE}", "unchanged" if there else "created")
+    yield PushedItem(f"folder {FOLDER_TITLE}", "unchanged" if there else "created")
     for board in dashboards(settings):
         model = board.build()
         kept = grafana.dashboard(board.uid)
@@ -52,26 +50,26 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
             raise _of_file(grafana, f"dashboard {board.uid}")
         if change != "unchanged" and not dry:
             grafana.save_dashboard(model, FOLDER_UID, MESSAGE)
-        yield Step(f"dashboard {board.uid}", change)
+        yield PushedItem(f"dashboard {board.uid}", change)
     for group, alerts in alert_groups(settings):
         body = api_group(group, alerts, settings, place)
         rules = grafana.rule_group(FOLDER_UID, group.name) if there else None
-        change = _change(_without_keeps(body) if _is_forgetful(rules) else body, rules)
+        change = _change(_without_keep_firing(body) if _lacks_keep_firing(rules) else body, rules)
         if change == "updated" and any(rule.get("provenance") == "file" for rule in (rules or {}).get("rules", ())):
             raise _of_file(grafana, f"alert rules {group.name}")
         if change != "unchanged" and not dry:
             rules = grafana.save_rule_group(FOLDER_UID, group.name, body)
-        yield Step(f"alert rules {group.name}", change, FORGETFUL if _is_forgetful(rules) else "")
+        yield PushedItem(f"alert rules {group.name}", change, NO_KEEP_FIRING if _lacks_keep_firing(rules) else "")
 
 
-def _is_forgetful(group: Mapping[str, Any] | None) -> bool:
+def _lacks_keep_firing(group: Mapping[str, Any] | None) -> bool:
     """Whether a Grafana that tells ``group`` knows of no keeping; others say `0s` where an alert is not kept."""
     rules = (group or {}).get("rules") or ()
-    return bool(rules) and not any(KEEPS in rule for rule in rules)
+    return bool(rules) and not any(KEEP_FIRING_FIELD in rule for rule in rules)
 
 
-def _without_keeps(body: Mapping[str, Any]) -> dict[str, Any]:
-    rules = [{name: value for name, value in rule.items() if name != KEEPS} for rule in body["rules"]]
+def _without_keep_firing(body: Mapping[str, Any]) -> dict[str, Any]:
+    rules = [{name: value for name, value in rule.items() if name != KEEP_FIRING_FIELD} for rule in body["rules"]]
     return {**body, "rules": rules}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from dashboards.alerts import alerts, recordings
-from dashboards.rules import NUMBERED, VALUE, Alert
+from dashboards.rules import PLURAL, VALUE, Alert
 from dashboards.settings import Settings
 
 HEAD: Final = """\
@@ -84,5 +84,5 @@ LIMITS: Final = """\
 def _row(alert: Alert) -> str:
     # Labels of the rule itself tell apart rules of one name; those of the series stay as they are.
     page = f"[{alert.title.removeprefix('Streamproof')}](runbooks/{alert.name}.md)"
-    text = VALUE.sub("*n*", NUMBERED.sub(r"\2", alert.description)).replace("{{ .Labels.", "*").replace(" }}", "*")
-    return f"| {page} | {alert.severity} | {text} | {alert.waits} | {alert.keeps or 'no'} |"
+    text = VALUE.sub("*n*", PLURAL.sub(r"\2", alert.description)).replace("{{ .Labels.", "*").replace(" }}", "*")
+    return f"| {page} | {alert.severity} | {text} | {alert.pending_for} | {alert.keep_firing_for or 'no'} |"

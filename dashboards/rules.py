@@ -31,11 +31,11 @@ _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 VALUE: Final = re.compile(r"{{ \.Value \| (humanize\w*) }}")
 """The number in a text, and the function that writes it: `1.235M`, `2%`, `7m 29s`; as it is, `1.234567e+06`."""
-NUMBERED: Final = re.compile(r"{{ if eq \.Value 1\.0 }}(.*?){{ else }}(.*?){{ end }}")
-"""Words that depend on whether the number is 1: :func:`by_number`."""
+PLURAL: Final = re.compile(r"{{ if eq \.Value 1\.0 }}(.*?){{ else }}(.*?){{ end }}")
+"""Words that depend on whether the number is 1: :func:`plural`."""
 
 
-def by_number(one: str, several: str) -> str:
+def plural(one: str, several: str) -> str:
     """A template of ``one`` where the alert's value is 1, and of ``several`` elsewhere."""
     return f"{{{{ if eq .Value 1.0 }}}}{one}{{{{ else }}}}{several}{{{{ end }}}}"
 
@@ -53,8 +53,8 @@ class Recording:
 class Alert:
     """An alert rule.
 
-    ``severity``: `critical` pages somebody, `warning` is for working hours. ``waits`` is how long the condition must
-    hold, ``keeps`` how long the alert outlives it where it may flap. ``labels`` tell apart rules of one name.
+    ``severity``: `critical` pages somebody, `warning` is for working hours. ``pending_for`` is how long the condition must
+    hold, ``keep_firing_for`` how long the alert outlives it where it may flap. ``labels`` tell apart rules of one name.
     ``summary`` and ``description`` are Prometheus templates that use `.Labels` and `.Value` only, the value through a
     function that Grafana has too (`humanize` and its like): a `$` would be taken for a variable by its provisioning.
     The summary names every label in which alerts of one pipeline may differ.
@@ -65,8 +65,8 @@ class Alert:
     expression: str
     summary: str
     description: str
-    waits: str
-    keeps: str = ""
+    pending_for: str
+    keep_firing_for: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -121,12 +121,12 @@ def prometheus(groups: Iterable[Group], settings: Settings, faster: int = 1) -> 
 def _rule(rule: Recording | Alert, settings: Settings, faster: int) -> dict[str, object]:
     if isinstance(rule, Recording):
         return {"record": rule.name, "expr": rule.expression}
-    keeps = {"keep_firing_for": _divided(rule.keeps, faster)} if rule.keeps else {}
+    keep_firing_for = {"keep_firing_for": _divided(rule.keep_firing_for, faster)} if rule.keep_firing_for else {}
     return {
         "alert": rule.name,
         "expr": rule.expression,
-        "for": _divided(rule.waits, faster),
-        **keeps,
+        "for": _divided(rule.pending_for, faster),
+        **keep_firing_for,
         "labels": {"severity": rule.severity, **rule.labels},
         "annotations": {
             **annotations_of(rule, settings),

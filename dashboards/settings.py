@@ -13,7 +13,7 @@ ADDRESS_ALONE: Final = (
     "--grafana: give the address alone, such as http://localhost:3000, without user and password (an @), ? or #: it"
     " goes into every alert; `push` takes credentials from GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
 )
-"""What is said of an address that :func:`holds_more` is true of; the address is not, for a password may be in it."""
+"""What is said of an address that :func:`has_secret_parts` is true of; the address is not, for a password may be in it."""
 
 
 class SettingsError(Exception):
@@ -43,7 +43,7 @@ class Settings:
                 f"--objective: {self.objective_ratio:g} leaves no error budget to burn; give a ratio between 0 and 1,"
                 f" such as {OBJECTIVE}."
             )
-        if holds_more(self.grafana):
+        if has_secret_parts(self.grafana):
             raise SettingsError(ADDRESS_ALONE)
         if self.grafana and not re.match(r"https?://\S+$", self.grafana):
             raise SettingsError(f"--grafana: {self.grafana} is no address; give one such as http://localhost:3000.")
@@ -72,7 +72,7 @@ class Settings:
         return f"{self.grafana.rstrip('/')}/d/{uid}?var-pipeline={{{{ .Labels.pipeline | urlquery }}}}"
 
 
-def holds_more(address: str) -> bool:
+def has_secret_parts(address: str) -> bool:
     """Whether ``address`` has user information, a query or a fragment, read as a person does: a password may hold any
     of the three signs, and then a parser finds another host in it.
     """

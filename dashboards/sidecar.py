@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Dashboard, Panel, Query, Row, Step
+from dashboards.panels import GREEN_THEN_RED, RED_THEN_GREEN, Dashboard, Panel, Query, Row, Threshold
 from dashboards.queries import (
     CHOSEN,
     DATASOURCE,
@@ -75,7 +75,7 @@ def _health() -> tuple[Panel, ...]:
             (_age("last_batch_timestamp_seconds"),),
             unit="s",
             width=6,
-            steps=(Step(None, "green"), Step(30, "orange"), Step(120, "red")),
+            steps=(Threshold(None, "green"), Threshold(30, "orange"), Threshold(120, "red")),
         ),
         Panel(
             "stat",
@@ -173,7 +173,7 @@ def _canary() -> tuple[Panel, ...]:
             (_each("canary_recall_ratio", "min"),),
             unit="percentunit",
             width=6,
-            steps=(Step(None, "red"), Step(RECALL_LEAST, "orange"), Step(1, "green")),
+            steps=(Threshold(None, "red"), Threshold(RECALL_LEAST, "orange"), Threshold(1, "green")),
         ),
         Panel(
             "stat",

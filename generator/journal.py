@@ -79,7 +79,7 @@ class Send:
     offset: int | None
 
 
-class Writer:
+class JournalWriter:
     """Writes one producer's journal. Use as a context manager; ``close`` with totals ends it."""
 
     def __init__(self, path: Path, header: Mapping[str, object]) -> None:
@@ -118,7 +118,7 @@ class Writer:
         self._file.close()
 
 
-class Journal:
+class JournalReader:
     """One producer's journal, opened for reading. Raises JournalError where the file is none."""
 
     def __init__(self, path: Path) -> None:
@@ -174,10 +174,10 @@ class Journal:
                 yield tag, rows, payload
 
 
-def journals(path: Path) -> list[Journal]:
+def journals(path: Path) -> list[JournalReader]:
     """The journals in a folder, or the one in a file, by name."""
     files = sorted(path.glob("*" + SUFFIX)) if path.is_dir() else [path]
-    return [Journal(file) for file in files]
+    return [JournalReader(file) for file in files]
 
 
 def read(path: Path) -> Iterator[Send]:

@@ -43,9 +43,11 @@ class Ledger:
     ``number_in`` finds an id number in a value; ``acknowledges`` False (acks=0) makes successes indeterminate.
     """
 
-    def __init__(self, number_in: Callable[[bytes], int], *, acknowledges: bool, writer: journal.Writer | None) -> None:
+    def __init__(
+        self, number_in: Callable[[bytes], int], *, acknowledges: bool, writer: journal.JournalWriter | None
+    ) -> None:
         self._writer = writer
-        self._open: deque[tuple[sst.Batch, list[int]]] = deque()
+        self._open: deque[tuple[sst.SendBatch, list[int]]] = deque()
         self._reported: tuple[dict[int, int], dict[int, int]] = ({}, {})
         self.errors: Counter[str] = Counter()
         self.outcomes = [0, 0, 0]
@@ -53,7 +55,7 @@ class Ledger:
         self.report_first = self._report_into(self._reported[0], number_in, acknowledges=acknowledges)
         self.report_second = self._report_into(self._reported[1], number_in, acknowledges=acknowledges)
 
-    def add(self, batch: sst.Batch, partitions: list[int]) -> None:
+    def add(self, batch: sst.SendBatch, partitions: list[int]) -> None:
         """The next sends, before their reports can come in."""
         self._open.append((batch, partitions))
 
@@ -108,17 +110,17 @@ class Ledger:
 
         return report
 
-    def _codes(self, batch: sst.Batch) -> list[int]:
+    def _codes(self, batch: sst.SendBatch) -> list[int]:
         first, second = self._reported
         if sst.SECOND_COPY not in batch.kinds:
             return [first[number] for number in batch.numbers]
         return [self._of(batch, i, first, second) for i in range(len(batch))]
 
     @staticmethod
-    def _of(batch: sst.Batch, i: int, first: dict[int, int], second: dict[int, int]) -> int:
+    def _of(batch: sst.SendBatch, i: int, first: dict[int, int], second: dict[int, int]) -> int:
         return (second if batch.kinds[i] == sst.SECOND_COPY else first)[batch.numbers[i]]
 
-    def _close(self, batch: sst.Batch, partitions: list[int], codes: list[int]) -> None:
+    def _close(self, batch: sst.SendBatch, partitions: list[int], codes: list[int]) -> None:
         first, second = self._reported
         for number in batch.numbers:
             first.pop(number, None)

@@ -52,10 +52,10 @@ class Counters:
     acknowledged: int = 0
 
 
-def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.Plan:
+def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.ClickPlan:
     """What producer ``producer`` is to make; ``start_ms`` is event time zero."""
     keys = config.keys.pages * max(1, config.keys.regions)
-    plan = sst.Plan(
+    plan = sst.ClickPlan(
         producer=producer,
         producers=config.producers,
         keys=keys,
@@ -108,19 +108,19 @@ def produce(
     name = f"producer-{producer:04d}"
     with ExitStack() as journals:
 
-        def writer(of: Target, name: str) -> journal.Writer | None:
+        def writer(of: Target, name: str) -> journal.JournalWriter | None:
             if config.journal is None:
                 return None
             path = config.journal / f"{name}{journal.SUFFIX}"
-            return journals.enter_context(journal.Writer(path, journal_header(config, of, producer)))
+            return journals.enter_context(journal.JournalWriter(path, journal_header(config, of, producer)))
 
         sender = Sender(config, target, clock, writer(target, name))
         updates = None
         if target.updates is not None:
             per_window = mst.updates_per_window(config.events_per_window, config.update_percent)
             following = Sender(config, target.updates, clock, writer(target.updates, f"{name}-updates"))
-            updates = _UpdateStream(mst.Updates(mst.Plan(plan, config.window, per_window)), following)
-        totals = _produce(config, producer, sst.Sequence(plan), sender, clock, stopped, counters, updates)
+            updates = _UpdateStream(mst.Updates(mst.UpdatePlan(plan, config.window, per_window)), following)
+        totals = _produce(config, producer, sst.ClickSequence(plan), sender, clock, stopped, counters, updates)
         sender.finish(asdict(totals))
         return totals if updates is None else updates.added_to(totals)
 
@@ -133,7 +133,7 @@ class _UpdateStream:
         self._sender = sender
         self._tally = _Tally()
 
-    def follow(self, clicks: sst.Batch) -> None:
+    def follow(self, clicks: sst.SendBatch) -> None:
         """Send what is due once ``clicks`` were sent."""
         if len(clicks):
             self._send(self._updates.after(max(clicks.times_ms)))
@@ -164,7 +164,7 @@ class _UpdateStream:
             next_update_number=own.next_number,
         )
 
-    def _send(self, batch: sst.Batch) -> None:
+    def _send(self, batch: sst.SendBatch) -> None:
         self._tally.add(batch)
         self._sender.send(batch)
 
@@ -172,7 +172,7 @@ class _UpdateStream:
 def _produce(
     config: GeneratorConfig,
     producer: int,
-    sequence: sst.Sequence,
+    sequence: sst.ClickSequence,
     sender: Sender,
     clock: Clock,
     stopped: Callable[[], bool],
@@ -222,7 +222,7 @@ class _Tally:
         self.newest_time_ms = -1
         self.kinds = [0] * len(sst.KIND_NAMES)
 
-    def add(self, batch: sst.Batch) -> None:
+    def add(self, batch: sst.SendBatch) -> None:
         self.sends += len(batch)
         self.newest_time_ms = max([self.newest_time_ms, *batch.times_ms])
         for kind in range(len(self.kinds)):
@@ -253,21 +253,21 @@ def flush_windows(
     if config.sessions is not None:
         time_ms += config.sessions.gap
     count = len(target.all_keys)
-    batch = sst.Batch(
+    batch = sst.SendBatch(
         list(range(first_number, first_number + count)), list(range(count)), [time_ms] * count, [sst.FLUSH] * count
     )
     name = "flush-updates" if target.is_updates else "flush"
     path: Path | None = None if config.journal is None else config.journal / f"{name}{journal.SUFFIX}"
     if path is None:
         return _flush(config, target, clock, batch, None)
-    with journal.Writer(path, journal_header(config, target, None)) as writer:
+    with journal.JournalWriter(path, journal_header(config, target, None)) as writer:
         totals = _flush(config, target, clock, batch, writer)
         writer.finish(asdict(totals))
         return totals
 
 
 def _flush(
-    config: GeneratorConfig, target: Target, clock: Clock, batch: sst.Batch, writer: journal.Writer | None
+    config: GeneratorConfig, target: Target, clock: Clock, batch: sst.SendBatch, writer: journal.JournalWriter | None
 ) -> Totals:
     sender, tally, fatal = Sender(config, target, clock, writer), _Tally(), None
     tally.add(batch)

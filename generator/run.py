@@ -34,7 +34,7 @@ class GeneratorRunError(Exception):
 
 
 @dataclass(frozen=True)
-class Progress:
+class GenerationProgress:
     """Where a run stands. Counts are of sends, copies included, all producers together."""
 
     seconds: float
@@ -68,7 +68,7 @@ class GenerationSummary:
     """Why clients refused to go on; empty in a run that went well."""
 
 
-OnProgress = Callable[[Progress], None]
+OnProgress = Callable[[GenerationProgress], None]
 
 
 def generate(
@@ -181,7 +181,7 @@ def _in_threads(
     def show() -> None:
         if on_progress is not None:
             sent, acknowledged = sum(c.sent for c in counters), sum(c.acknowledged for c in counters)
-            on_progress(Progress(clock.monotonic_seconds() - started, sent, acknowledged))
+            on_progress(GenerationProgress(clock.monotonic_seconds() - started, sent, acknowledged))
 
     return _threads(config, range(config.producers), start_ms, target, clock, stop.is_set, counters, show)
 
@@ -247,7 +247,7 @@ def _in_processes(
                     stop_all.set()
                 if on_progress is not None:
                     sent, acknowledged = (sum(pair[side].value for pair in shown) for side in (0, 1))
-                    on_progress(Progress(clock.monotonic_seconds() - started, sent, acknowledged))
+                    on_progress(GenerationProgress(clock.monotonic_seconds() - started, sent, acknowledged))
             try:
                 totals.extend(pipe.recv())
             except EOFError as error:

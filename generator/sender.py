@@ -68,7 +68,9 @@ def client_options(config: GeneratorConfig) -> dict[str, str | int | float | boo
 class Sender:
     """Sends batches through one client and keeps the ledger of their outcomes."""
 
-    def __init__(self, config: GeneratorConfig, target: Target, clock: Clock, writer: journal.Writer | None) -> None:
+    def __init__(
+        self, config: GeneratorConfig, target: Target, clock: Clock, writer: journal.JournalWriter | None
+    ) -> None:
         self._config = config
         self._target = target
         self._clock = clock
@@ -78,7 +80,7 @@ class Sender:
         self._writer = writer
         self.ledger = Ledger(self._wire.number_in, acknowledges=config.delivery.acks != "0", writer=writer)
 
-    def send(self, batch: sst.Batch) -> None:
+    def send(self, batch: sst.SendBatch) -> None:
         """Queue all of ``batch``, waiting while the client's queue is full. Raises KafkaException when it is dead."""
         event_time = self._config.creation_timestamp == "event_time"
         created_ms = -1 if event_time else self._clock.now_ms()

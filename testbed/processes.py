@@ -57,7 +57,7 @@ class _Guardian:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
-    def tell(self, message: str) -> None:
+    def send(self, message: str) -> None:
         """Send one line; starts the guardian before the first one."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
@@ -107,7 +107,7 @@ class OwnedProcess:
         self.log = log
         self.name = name or Path(command[0]).name
         self._popen = _spawner.submit(self._start, [str(part) for part in command], environment, folder).result()
-        _guardian.tell(f"+{self.pid}")
+        _guardian.send(f"+{self.pid}")
 
     def _start(
         self, command: list[str], environment: Mapping[str, str] | None, folder: Path | None
@@ -172,7 +172,7 @@ class OwnedProcess:
         self.send_signal(signal.SIGKILL)
         status = self._popen.wait()
         self._await_empty_group()
-        _guardian.tell(f"-{self.pid}")
+        _guardian.send(f"-{self.pid}")
         return status
 
     def _await_empty_group(self) -> None:

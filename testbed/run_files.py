@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import yaml
 
-from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee, Workload
 
 PAGES: Final = 6
@@ -127,7 +127,7 @@ class SidecarFile:
 
     def write(self, bootstrap_servers: str, folder: Path) -> Path:
         """``pipeline.yaml`` in ``folder``: what a user would write for this pipeline, with short times."""
-        entry = CATALOGUE.get(self.engine)
+        entry = REGISTRY.get(self.engine)
         drops_late = entry is not None and entry.drops_late
         own = operator_of(self.workload, self.window_ms)
         return write_yaml(

@@ -75,7 +75,7 @@ class SecuredBroker(EmbeddedBroker):
             done.result(30)
         self._await_right(_acl(AclBindingFilter, user, operation, kind, name), held=True)
 
-    def take_away(self, user: str, operation: str, kind: str, name: str) -> None:
+    def revoke(self, user: str, operation: str, kind: str, name: str) -> None:
         """Take a right away that was given so."""
         admin, right = self._admin(), _acl(AclBindingFilter, user, operation, kind, name)
         for done in admin.delete_acls([right]).values():

@@ -26,10 +26,10 @@ def updates_per_window(events_per_window: int, update_percent: float) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class UpdatePlan:
     """What one producer's updates are to be; ``clicks`` is the plan of its clicks. Times are milliseconds."""
 
-    clicks: sst.Plan
+    clicks: sst.ClickPlan
     window_ms: int
     per_window: int
 
@@ -37,7 +37,7 @@ class Plan:
 class Updates:
     """The updates that follow a producer's clicks, in order; the same for the same plan however clicks are batched."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: UpdatePlan) -> None:
         self.plan = plan
         self._window = 0
         self._made = 0
@@ -50,9 +50,9 @@ class Updates:
         """The id number of the next update that would be made."""
         return 1 + self.plan.clicks.producer + self.plan.clicks.producers * self._made
 
-    def after(self, newest_ms: int) -> sst.Batch:
+    def after(self, newest_ms: int) -> sst.SendBatch:
         """The updates that are due once clicks up to the event time ``newest_ms`` have been sent."""
-        batch = sst.Batch([], [], [], [])
+        batch = sst.SendBatch([], [], [], [])
         self._newest_ms = max(newest_ms, self._newest_ms)
         while (time_ms := self._burst_ms()) <= newest_ms:
             self._release(batch, time_ms)
@@ -61,9 +61,9 @@ class Updates:
         self._release(batch, newest_ms)
         return batch
 
-    def drain(self) -> sst.Batch:
+    def drain(self) -> sst.SendBatch:
         """End here: what is held back, in the order of being due."""
-        batch = sst.Batch([], [], [], [])
+        batch = sst.SendBatch([], [], [], [])
         self._release(batch, None)
         return batch
 
@@ -74,7 +74,7 @@ class Updates:
         rounds = max(0, -(-(half - 1) // clicks.step_ms))
         return clicks.start_ms + 1 + rounds * clicks.step_ms
 
-    def _burst(self, batch: sst.Batch, time_ms: int) -> None:
+    def _burst(self, batch: sst.SendBatch, time_ms: int) -> None:
         clicks = self.plan.clicks
         for _ in range(self.plan.per_window):
             for key in range(clicks.keys):
@@ -85,14 +85,14 @@ class Updates:
                 else:
                     self._send(batch, number, key, time_ms, sst.PLAIN)
 
-    def _release(self, batch: sst.Batch, newest_ms: int | None) -> None:
+    def _release(self, batch: sst.SendBatch, newest_ms: int | None) -> None:
         while self._held and (newest_ms is None or self._held[0][0] <= newest_ms):
             _, number, key, time_ms = heapq.heappop(self._held)
             delay_ms = self._newest_ms - time_ms
             kind = sst.LATE if delay_ms > self.plan.clicks.disorder_ms else sst.DELAYED if delay_ms > 0 else sst.PLAIN
             self._send(batch, number, key, time_ms, kind)
 
-    def _send(self, batch: sst.Batch, number: int, key: int, time_ms: int, kind: int) -> None:
+    def _send(self, batch: sst.SendBatch, number: int, key: int, time_ms: int, kind: int) -> None:
         batch.add(number, key, time_ms, kind)
         clicks = self.plan.clicks
         if clicks.duplicate_share and self._fates.random() < clicks.duplicate_share:

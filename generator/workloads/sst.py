@@ -49,7 +49,7 @@ def rounds_before(window_ms: int, windows: int, step: int) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class ClickPlan:
     """What one producer is to make. Times are milliseconds; ``events`` None means without an end."""
 
     producer: int
@@ -84,7 +84,7 @@ class Plan:
         ]
 
 
-def events_before(plan: Plan, rounds: int) -> int:
+def events_before(plan: ClickPlan, rounds: int) -> int:
     """How many events the first ``rounds`` rounds have."""
     periods, rest = divmod(rounds, plan.period_rounds)
     clicks = plan.clicks()
@@ -92,7 +92,7 @@ def events_before(plan: Plan, rounds: int) -> int:
 
 
 @dataclass
-class Batch:
+class SendBatch:
     """Consecutive sends as columns: id number, index of the key, event time (ms since the epoch), kind."""
 
     numbers: list[int]
@@ -111,10 +111,10 @@ class Batch:
         self.kinds.append(kind)
 
 
-class Sequence:
+class ClickSequence:
     """The sends of one producer, in order; the same for the same plan however it is cut into batches."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: ClickPlan) -> None:
         assert plan.step_ms > 0
         assert plan.keys > 0
         self.plan = plan
@@ -122,7 +122,7 @@ class Sequence:
         self._clicks = plan.clicks()
         self._in_round = Counter(number for number, _ in self._clicks)
         self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share or plan.silent_rounds)
-        self._ready = Batch([], [], [], [])
+        self._ready = SendBatch([], [], [], [])
         self._taken = 0
         self._held: list[tuple[int, int]] = []  # a heap of (round after which to send, at the latest, event)
         self._held_late: list[tuple[int, int]] = []  # likewise, at the earliest
@@ -135,11 +135,11 @@ class Sequence:
         """The id number of the next event that would be made."""
         return self._number(self._made)
 
-    def take(self, n: int) -> Batch:
+    def take(self, n: int) -> SendBatch:
         """The next ``n`` sends; fewer, in the end none, where the plan ends."""
         return self._take_regular(n) if self._regular else self._take_irregular(n)
 
-    def drain(self) -> Batch:
+    def drain(self) -> SendBatch:
         """End here: what is ready or held back and not yet sent, in the order of being due."""
         rest = self._cut(len(self._ready))
         held, self._held, self._held_late = sorted(self._held + self._held_late), [], []
@@ -154,32 +154,34 @@ class Sequence:
         periods, place = divmod(event, len(self._clicks))
         return periods * self.plan.period_rounds + self._clicks[place][0]
 
-    def _take_regular(self, n: int) -> Batch:
+    def _take_regular(self, n: int) -> SendBatch:
         plan, first = self.plan, self._made
         end = first + n if plan.events is None else min(first + n, plan.events)
         self._made = max(first, end)
         events = range(first, end)
         count, step, origin = plan.keys, plan.step_ms, plan.start_ms + 1
         low, stride = 1 + plan.producer, plan.producers
-        return Batch(
+        return SendBatch(
             list(range(low + stride * first, low + stride * end, stride)),
             [e % count for e in events],
             [origin + e // count * step for e in events],
             [PLAIN] * len(events),
         )
 
-    def _take_irregular(self, n: int) -> Batch:
+    def _take_irregular(self, n: int) -> SendBatch:
         while len(self._ready) - self._taken < n and self._make_round():
             pass
         return self._cut(min(self._taken + n, len(self._ready)))
 
-    def _cut(self, high: int) -> Batch:
+    def _cut(self, high: int) -> SendBatch:
         """The ready sends up to index ``high``, which are thereby taken."""
         ready, low = self._ready, self._taken
         self._taken = high
-        taken = Batch(ready.numbers[low:high], ready.keys[low:high], ready.times_ms[low:high], ready.kinds[low:high])
+        taken = SendBatch(
+            ready.numbers[low:high], ready.keys[low:high], ready.times_ms[low:high], ready.kinds[low:high]
+        )
         if high == len(ready):
-            self._ready, self._taken = Batch([], [], [], []), 0
+            self._ready, self._taken = SendBatch([], [], [], []), 0
         return taken
 
     def _make_round(self) -> bool:
@@ -222,7 +224,7 @@ class Sequence:
             _, event = heapq.heappop(min(due))
             self._send(self._ready, event, self._round(event))
 
-    def _send(self, to: Batch, event: int, event_round: int) -> None:
+    def _send(self, to: SendBatch, event: int, event_round: int) -> None:
         plan = self.plan
         delay_ms = (self._newest_round - event_round) * plan.step_ms
         kind = LATE if delay_ms > plan.disorder_ms else DELAYED if delay_ms > 0 else PLAIN

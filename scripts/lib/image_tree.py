@@ -26,7 +26,7 @@ USER_ID: Final = 10001
 COMMANDS: Final = ("streamproof", "streamproof-health")
 
 
-class NothingLeftOut(Exception):
+class UnusedPattern(Exception):
     """A pattern of image/left-out fits nothing: the packages changed."""
 
 
@@ -35,13 +35,13 @@ def main(dest: Path, site: Path) -> None:
     home = dest / "opt" / "streamproof"
     sys.path.insert(0, str(site))  # the Ivy that fetches the jars is PySpark's
     copy_jars(home / "jars")
-    for path in left_out(site):
+    for path in remove_excluded(site):
         (shutil.rmtree if path.is_dir() else Path.unlink)(path)
     shutil.rmtree(site / "bin", ignore_errors=True)
     environment(home)
     for name in COMMANDS:
-        place(ROOT / "image" / name, dest / "usr" / "local" / "bin" / name)
-    place(ROOT / "LICENSE", home / "LICENSE")
+        copy_with_mode(ROOT / "image" / name, dest / "usr" / "local" / "bin" / name)
+    copy_with_mode(ROOT / "LICENSE", home / "LICENSE")
     for folder in ("etc/streamproof", OWNED_BY_THE_USER):
         (dest / folder).mkdir(parents=True, exist_ok=True)
     compile_all(site)
@@ -53,17 +53,17 @@ def copy_jars(folder: Path) -> None:
     for jar in read_lock(SIDECAR_LOCK):
         known = default_cache() / jar.relative_path
         if known.is_file():
-            place(known, folder / jar.relative_path)
+            copy_with_mode(known, folder / jar.relative_path)
     resolve(SIDECAR_LOCK, cache=folder)
 
 
-def left_out(site: Path) -> Iterator[Path]:
-    """What image/left-out names. Raises `NothingLeftOut`."""
+def remove_excluded(site: Path) -> Iterator[Path]:
+    """What image/left-out names. Raises `UnusedPattern`."""
     for line in (ROOT / "image" / "left-out").read_text().splitlines():
         if pattern := line.partition("#")[0].strip():
             found = sorted(site.glob(pattern))
             if not found:
-                raise NothingLeftOut(f"image/left-out: {pattern} fits no file of the installed packages: correct it.")
+                raise UnusedPattern(f"image/left-out: {pattern} fits no file of the installed packages: correct it.")
             yield from found
 
 
@@ -76,7 +76,7 @@ def environment(home: Path) -> None:
     (home / "pyvenv.cfg").write_text("home = /usr/bin\ninclude-system-site-packages = false\n")
 
 
-def place(source: Path, target: Path) -> None:
+def copy_with_mode(source: Path, target: Path) -> None:
     """A copy with the source's rights."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
@@ -111,5 +111,5 @@ def seal(dest: Path) -> None:
 if __name__ == "__main__":
     try:
         main(Path(sys.argv[1]), Path(sys.argv[2]))
-    except (PrerequisiteError, NothingLeftOut) as error:
+    except (PrerequisiteError, UnusedPattern) as error:
         sys.exit(str(error))

@@ -12,16 +12,16 @@ from typing import Final
 from faults.section import text_of
 from testbed import node
 from testbed.broker import JARS_LOCK
-from testbed.campaign import forms, journal, result
-from testbed.campaign.journal import Failure, Heading, Journal
+from testbed.campaign import formats, journal, result
+from testbed.campaign.environment import CampaignEnvironment
+from testbed.campaign.journal import CampaignJournal, Failure, Heading
 from testbed.campaign.matrix import Matrix, Run, matrix, only, runs
-from testbed.campaign.plan import DELAYS, REFERENCE, Plan, PlanError, load
+from testbed.campaign.plan import DELAYS, REFERENCE, CampaignPlan, PlanError, load
 from testbed.campaign.result import RunResult
-from testbed.campaign.stage import Stage
 from testbed.campaign.table import Table, table
 from testbed.checkout import machine, version
 from testbed.demo.stop import Stop, stop_on_signals
-from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.registry import REGISTRY
 from validator.model.terminal import plain
 from validator.stream.jars import SIDECAR_LOCK, resolve
 
@@ -40,20 +40,20 @@ def run(given: argparse.Namespace) -> int:
     whole = matrix(plan)
     chosen = only(runs(whole.cells, plan), given.only)
     folder = plan.results
-    print(shown(plan, whole, chosen), flush=True)
+    print(describe(plan, whole, chosen), flush=True)
     if given.dry_run:
         return _PASS
-    with stop_on_signals() as stop, Journal(folder, plan).open(resumes=given.resume) as kept:
+    with stop_on_signals() as stop, CampaignJournal(folder, plan).open(resumes=given.resume) as kept:
         with stop.at_once():
             _prepare(chosen)
         kept.begin(Heading(machine(), version()))
-        _do(plan, chosen, kept, stop)
-    found = made(plan)
-    print(f"{found.first_line}\nThe table: {plain(', '.join(str(folder / name) for name in forms.FILES))}")
+        _run_missing(plan, chosen, kept, stop)
+    found = build_table(plan)
+    print(f"{found.first_line}\nThe table: {plain(', '.join(str(folder / name) for name in formats.FILES))}")
     return _PASS if all(result.read(folder, one) is not None for one in chosen) else _NOT_COMPLETE
 
 
-def _do(plan: Plan, chosen: Sequence[Run], kept: Journal, stop: Stop) -> None:
+def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> None:
     """Do what has no result, and tell and write the table after each."""
     folder = plan.results
     left = [one for one in chosen if result.read(folder, one) is None]
@@ -63,27 +63,29 @@ def _do(plan: Plan, chosen: Sequence[Run], kept: Journal, stop: Stop) -> None:
         print(plain(f"{time.monotonic() - began:8.1f} s  {line}"), flush=True)
 
     def one_run(one: Run) -> RunResult:
-        say(f"{done + 1} of {len(left)}: {one.name}, {_left(plan, chosen, len(left) - done)}")
-        return stage.run(one)
+        say(f"{done + 1} of {len(left)}: {one.name}, {_remaining_time(plan, chosen, len(left) - done)}")
+        return environment.run(one)
 
     def told(one: Run, end: RunResult | Failure) -> None:
         nonlocal done
         done += 1
-        forms.write(folder, made(plan))
+        formats.write(folder, build_table(plan))
         say(f"{done} of {len(left)}: {one.name}: {_end(end)}")
 
-    forms.write(folder, made(plan))
+    formats.write(folder, build_table(plan))
     try:
-        with Stage(plan, stop, say, needs_relay=any(one.cell.fault in DELAYS for one in left)) as stage:
+        with CampaignEnvironment(
+            plan, stop, say, needs_relay=any(one.cell.fault in DELAYS for one in left)
+        ) as environment:
             journal.work(kept, folder, left, one_run, told)
     finally:
-        forms.write(folder, made(plan))  # an interruption is a failure too, and a row
+        formats.write(folder, build_table(plan))  # an interruption is a failure too, and a row
 
 
-def shown(plan: Plan, whole: Matrix, chosen: Sequence[Run]) -> str:
+def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
     """The matrix, what is done of it, and how long the rest may take."""
     done = {one.name for one in chosen if result.read(plan.results, one) is not None}
-    lines = [f"{len(chosen)} runs, {len(done)} done; {_left(plan, chosen, len(chosen) - len(done))}"]
+    lines = [f"{len(chosen)} runs, {len(done)} done; {_remaining_time(plan, chosen, len(chosen) - len(done))}"]
     lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
     width = max(len(one.cell.name) for one in chosen)
     for cell in dict.fromkeys(one.cell for one in chosen):
@@ -92,7 +94,7 @@ def shown(plan: Plan, whole: Matrix, chosen: Sequence[Run]) -> str:
     return "\n".join(lines)
 
 
-def made(plan: Plan) -> Table:
+def build_table(plan: CampaignPlan) -> Table:
     """The table of all that the plan wants, from what is in its folder. Raises PlanError."""
     whole = matrix(plan)
     everything = runs(whole.cells, plan)
@@ -104,7 +106,7 @@ def made(plan: Plan) -> Table:
     )  # fmt: skip
 
 
-def _left(plan: Plan, of: Sequence[Run], count: int) -> str:
+def _remaining_time(plan: CampaignPlan, of: Sequence[Run], count: int) -> str:
     """The expected time of ``count`` runs, from those that are done where there are some."""
     seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
     each = median(seconds) if seconds else plan.phases.seconds + AROUND_SECONDS
@@ -129,5 +131,5 @@ def _prepare(chosen: Sequence[Run]) -> None:
     resolve(SIDECAR_LOCK)
     for engine in dict.fromkeys(one.cell.engine for one in chosen):
         if engine != REFERENCE:
-            CATALOGUE[engine].require()
-            CATALOGUE[engine].prepare()
+            REGISTRY[engine].require()
+            REGISTRY[engine].prepare()

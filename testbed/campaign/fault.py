@@ -86,30 +86,30 @@ class RunFault:
 
     def _sham(self) -> None:
         """The window of a fault, and nothing done."""
-        self._tell("injected")
-        self._tell("verified")
+        self._publish("injected")
+        self._publish("verified")
         self._stop.wait(self._lasts)
         if not self._stop.is_set():
-            self._tell("heal_started")
-            self._tell("healed")
+            self._publish("heal_started")
+            self._publish("healed")
 
     def _crash(self) -> None:
         """Kill the worker, and what would bring it back at once, for the whole failure phase."""
         numbers = (_WORKER, *(i.number for i in self._engine.instances if i.role == "supervisor"))
         pids = [i.pid for i in self._engine.instances if i.number in numbers and i.pid is not None]
-        self._tell("injected")
+        self._publish("injected")
         for number in reversed(numbers):
             self._engine.kill(number)
         self._await(lambda: not any(see(pid) for pid in pids), "was killed and is still there")
-        self._tell("verified")
+        self._publish("verified")
         self._stop.wait(self._lasts)
         if self._stop.is_set():
             return
-        self._tell("heal_started")
+        self._publish("heal_started")
         for number in numbers:
             self._engine.restart(number)
         self._engine.ready(READY_SECONDS_MAX)
-        self._tell("healed")
+        self._publish("healed")
 
     def _delay(self, seconds: float) -> None:
         assert self._relay is not None
@@ -119,7 +119,7 @@ class RunFault:
             seed=self._run.seed, stop=self._stop, say=self._say,
         )  # fmt: skip
         if not self._stop.is_set():
-            self._mend()
+            self._restore_worker()
 
     @property
     def _name(self) -> str:
@@ -128,10 +128,10 @@ class RunFault:
     def _pause(self, stopped_seconds: float, between_seconds: float) -> None:
         """Stop the worker for ``stopped_seconds``, let it run ``between_seconds``, and again while the phase lasts."""
         until = time.monotonic() + self._lasts
-        self._tell("injected")
+        self._publish("injected")
         try:
             pid = self._stop_worker()
-            self._tell("verified")
+            self._publish("verified")
             while not self._stop.wait(stopped_seconds):
                 if time.monotonic() + between_seconds + stopped_seconds > until:
                     break
@@ -139,15 +139,15 @@ class RunFault:
                 self._stop.wait(between_seconds)
                 pid = self._stop_worker()
             if not self._stop.is_set():
-                self._tell("heal_started")
+                self._publish("heal_started")
         finally:
             self._engine.send_signal(_WORKER, signal.SIGCONT)
         if self._stop.is_set():
             return
         self._await(lambda: not _is_stopped(pid), "did not go on when it was told to")
         # As for a delay: the fault is gone, and what the engine takes to be whole again is its recovery.
-        self._tell("healed")
-        self._mend()
+        self._publish("healed")
+        self._restore_worker()
 
     def _stop_worker(self) -> int:
         pid = self._engine.instances[_WORKER].pid
@@ -157,7 +157,7 @@ class RunFault:
         self._await(lambda: _is_stopped(pid), "did not stop when it was told to")
         return pid
 
-    def _mend(self) -> None:
+    def _restore_worker(self) -> None:
         """Start the worker again where it gave up, since it had been replaced; wait until the engine is whole."""
         try:
             self._engine.ready(READY_SECONDS_MAX)
@@ -175,7 +175,7 @@ class RunFault:
                 raise FaultFailed(f"The worker of {self._engine.name} {complaint}.")
             self._stop.wait(_POLL_SECONDS)
 
-    def _tell(self, state: State) -> None:
+    def _publish(self, state: State) -> None:
         cell = self._run.cell
         name, target = self._name, f"{self._engine.name}-{_WORKER}"
         told = record(

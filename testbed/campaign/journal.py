@@ -17,7 +17,7 @@ from typing import Any, Final, Self
 
 from testbed.campaign import result
 from testbed.campaign.matrix import Run
-from testbed.campaign.plan import Plan, PlanError
+from testbed.campaign.plan import CampaignPlan, PlanError
 from testbed.campaign.result import RunResult
 
 FILE: Final = "journal.jsonl"
@@ -50,10 +50,10 @@ class Heading:
     version: str
 
 
-class Journal:
+class CampaignJournal:
     """A context manager; inside, no other campaign can use the folder."""
 
-    def __init__(self, folder: Path, plan: Plan) -> None:
+    def __init__(self, folder: Path, plan: CampaignPlan) -> None:
         self._folder = folder
         self._plan = plan
         self._descriptor = -1
@@ -178,7 +178,7 @@ def headings(lines: Sequence[dict[str, Any]]) -> tuple[Heading, ...]:
 
 
 def work(
-    journal: Journal,
+    journal: CampaignJournal,
     folder: Path,
     wanted: Sequence[Run],
     run_one: Callable[[Run], RunResult],

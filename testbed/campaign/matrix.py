@@ -9,8 +9,8 @@ from itertools import product
 from random import Random
 from typing import Final
 
-from testbed.campaign.plan import REFERENCE, FaultName, Plan, PlanError
-from testbed.engines.catalogue import CATALOGUE
+from testbed.campaign.plan import REFERENCE, CampaignPlan, FaultName, PlanError
+from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 
 _ONLY_KEYS: Final = ("engine", "workload", "guarantee", "fault", "repetition")
@@ -57,12 +57,12 @@ class Matrix:
     left_out: tuple[str, ...]
 
 
-def matrix(plan: Plan) -> Matrix:
+def matrix(plan: CampaignPlan) -> Matrix:
     """The cells of ``plan`` in the order of its lists. Raises PlanError where one of its values has no cell at all."""
     cells: list[Cell] = []
     left_out: list[str] = []
     for engine, workload in product(plan.engines, plan.workloads):
-        known = WORKLOADS if engine == REFERENCE else CATALOGUE[engine].workloads
+        known = WORKLOADS if engine == REFERENCE else REGISTRY[engine].workloads
         if workload not in known:
             left_out.append(f"{engine} has no {workload} job yet; only {' and '.join(known)}.")
             continue
@@ -79,7 +79,7 @@ def matrix(plan: Plan) -> Matrix:
     return Matrix(tuple(cells), tuple(dict.fromkeys(left_out)))
 
 
-def runs(cells: Sequence[Cell], plan: Plan) -> tuple[Run, ...]:
+def runs(cells: Sequence[Cell], plan: CampaignPlan) -> tuple[Run, ...]:
     """All repetitions; every cell's first comes before any second one, so that an early end has something of all."""
     return tuple(
         Run(cell, repetition, _seed(plan, cell, repetition))
@@ -111,10 +111,10 @@ def _value(run: Run, key: str) -> str:
 
 
 def _cannot(engine: str, guarantee: Guarantee) -> str | None:
-    if engine == REFERENCE or guarantee in CATALOGUE[engine].guarantees:
+    if engine == REFERENCE or guarantee in REGISTRY[engine].guarantees:
         return None
-    return f"{engine} cannot be asked for {guarantee}, only for {' or '.join(CATALOGUE[engine].guarantees)}."
+    return f"{engine} cannot be asked for {guarantee}, only for {' or '.join(REGISTRY[engine].guarantees)}."
 
 
-def _seed(plan: Plan, cell: Cell, repetition: int) -> int:
+def _seed(plan: CampaignPlan, cell: Cell, repetition: int) -> int:
     return zlib.crc32(f"{plan.seed}/{cell.name}/{repetition}".encode())

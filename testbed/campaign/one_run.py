@@ -19,15 +19,15 @@ from typing import Any, Final
 from testbed.broker import EmbeddedBroker
 from testbed.campaign.fault import READY_SECONDS_MAX, RunFault
 from testbed.campaign.matrix import Run
-from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, Plan
+from testbed.campaign.plan import RATE_WINDOWS, REFERENCE, CampaignPlan
 from testbed.campaign.result import ReadBack, RunResult, result_of
 from testbed.checkout import python_path, streamproof
 from testbed.demo.files import EFFECTIVE_FILE
 from testbed.demo.sidecar import DemoSidecar, is_settled
 from testbed.demo.stop import Stop
 from testbed.engines.base import ProcessEngine, ReferenceEngine
-from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine, RealEngineSettings
+from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import EngineSettings
 from testbed.node import NodeRelay
 from testbed.processes import OwnedProcess
@@ -56,7 +56,7 @@ class OneRun:
     """A run in its folder, which is removed at the end. Its processes have ended when `do` returns or raises."""
 
     def __init__(
-        self, run: Run, plan: Plan, broker: EmbeddedBroker, folder: Path, stop: Stop, say: Callable[[str], None],
+        self, run: Run, plan: CampaignPlan, broker: EmbeddedBroker, folder: Path, stop: Stop, say: Callable[[str], None],
         relay: NodeRelay | None = None,
     ) -> None:  # fmt: skip
         """``relay``: what the worker is behind that is to be delayed; the broker listens there as well."""
@@ -113,7 +113,7 @@ class OneRun:
             topics=self._topics,
             workload=cell.workload,
             trigger_ms=TRIGGER_MS,
-            effective=EFFECTIVE_FILE if cell.engine in CATALOGUE else None,
+            effective=EFFECTIVE_FILE if cell.engine in REGISTRY else None,
             measures={
                 "warm_up": f"{plan.phases.warm_up:g}s",
                 "control_least": f"{max(1.0, plan.phases.control / 2):g}s",
@@ -160,7 +160,7 @@ class OneRun:
             bootstrap_servers=servers, node=node, input=topics.click, output=topics.output, late=topics.late,
             workload=cell.workload, update_input=topics.update, late_updates=topics.late_updates,
             group=self._run.name, guarantee=cell.guarantee, parallelism=plan.parallelism, window_ms=plan.window_ms,
-            max_disorder_ms=CATALOGUE[cell.engine].slack_ms, timeouts=times,
+            max_disorder_ms=REGISTRY[cell.engine].slack_ms, timeouts=times,
         )  # fmt: skip
         return make_engine(cell.engine, real, folder)
 
@@ -239,7 +239,7 @@ class OneRun:
         return sent, False
 
     def _end_sidecar(self, sidecar: DemoSidecar) -> str:
-        sidecar.ask_to_end()
+        sidecar.request_stop()
         deadline = time.monotonic() + SIDECAR_END_SECONDS_MAX
         while sidecar.process.is_running:
             if time.monotonic() > deadline:

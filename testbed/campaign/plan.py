@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final, Literal, Self, TypeVar
 from pydantic import AfterValidator, Field, ValidationError, model_validator
 
 from faults.section import Seconds, Section, problems_of
-from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import PROFILES, EngineRefused, Timeouts, timeouts
+from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee, Workload
 from testbed.run_files import PAGES, UPDATE_PERCENT
 from validator.model import documents
@@ -25,7 +25,7 @@ FaultName = Literal[
 DELAYS: Final = ("delay_below_timeout", "delay_above_timeout")
 
 REFERENCE: Final = "reference"
-ENGINES: Final = (REFERENCE, *CATALOGUE)
+ENGINES: Final = (REFERENCE, *REGISTRY)
 ABOVE_TIMEOUT_LEAST: Final = 1.5
 """What is above the timeout must last so many timeouts, or a slow look at it decides whether it was seen."""
 
@@ -74,7 +74,7 @@ class Phases(Section):
         return self.warm_up + self.control + self.failure + self.recovery
 
 
-class Plan(Section):
+class CampaignPlan(Section):
     """A matrix of runs, and what all of them have in common."""
 
     engines: Annotated[tuple[str, ...], Field(min_length=1), OnceEach, AfterValidator(_known_engines)]
@@ -146,7 +146,7 @@ class Plan(Section):
         return self
 
 
-def load(path: Path) -> Plan:
+def load(path: Path) -> CampaignPlan:
     """Read the YAML file at ``path``. Raises PlanError."""
     try:
         data = documents.parse(documents.read(path))
@@ -161,10 +161,10 @@ def load(path: Path) -> Plan:
     return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
 
 
-def parse(data: Mapping[str, object], source: str = "plan") -> Plan:
+def parse(data: Mapping[str, object], source: str = "plan") -> CampaignPlan:
     """The plan in ``data``; ``source`` names it in errors. Raises PlanError."""
     try:
-        return Plan.model_validate(data)
+        return CampaignPlan.model_validate(data)
     except ValidationError as error:
         problems = problems_of(error)
         first = problems[0]

@@ -37,7 +37,7 @@ def run(given: argparse.Namespace) -> int:
     with stop_on_signals() as stop:
         with stop.at_once():
             engine.require(plan)
-            if plan.day is not None and plan.day.needs_disk:
+            if plan.scenario is not None and plan.scenario.needs_disk:
                 disk.enter_own_mounts()
             resolve(JARS_LOCK)
             resolve(SIDECAR_LOCK)

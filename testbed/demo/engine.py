@@ -9,8 +9,8 @@ from testbed.demo.files import EFFECTIVE_FILE, engine_settings, real_settings
 from testbed.demo.options import DemoPlan
 from testbed.demo.targets import ENGINE_FOLDER, roles
 from testbed.engines.base import MutantEngine, ProcessEngine, ReferenceEngine
-from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.real import RealEngine
+from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import Node
 from validator.stream.jars import find_java
 
@@ -19,13 +19,13 @@ def require(plan: DemoPlan) -> None:
     """Raise a PrerequisiteError where this machine lacks what broker, sidecar and engine need. Fetches nothing."""
     find_java()
     if plan.is_real:
-        CATALOGUE[plan.engine].require()
+        REGISTRY[plan.engine].require()
 
 
 def prepare(plan: DemoPlan, say: Callable[[str], None]) -> None:
     """Fetch and compile what a real engine needs. Raises PrerequisiteError."""
     say(f"preparing {plan.engine}: fetched and compiled the first time, then kept")
-    CATALOGUE[plan.engine].prepare()
+    REGISTRY[plan.engine].prepare()
 
 
 def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None = None) -> ProcessEngine:
@@ -35,13 +35,13 @@ def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None
         settings = real_settings(plan, bootstrap_servers).model_copy(update=own)
         return make_engine(plan.engine, settings, folder / ENGINE_FOLDER)
     kind = MutantEngine if plan.engine == "mutant" else ReferenceEngine
-    # One alone shows best what a kill breaks; on a chaos day the others go on, as in a real pipeline.
-    instances = 1 if plan.day is None else roles(plan.engine, plan.day.workers).count("worker")
+    # One alone shows best what a kill targets_type; on a chaos day the others go on, as in a real pipeline.
+    instances = 1 if plan.scenario is None else roles(plan.engine, plan.scenario.workers).count("worker")
     ours = engine_settings(plan, bootstrap_servers, folder).model_copy(update=own)
     return kind(ours, folder / ENGINE_FOLDER, instances=instances)
 
 
-def tell_effective(engine: RealEngine, folder: Path, say: Callable[[str], None]) -> None:
+def report_effective(engine: RealEngine, folder: Path, say: Callable[[str], None]) -> None:
     """Say what the running engine guarantees, to the reader and to the sidecar. Raises EngineError."""
     effective = engine.effective()
     effective.write(folder / EFFECTIVE_FILE)

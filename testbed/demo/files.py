@@ -14,8 +14,8 @@ from testbed import run_files
 from testbed.demo import measures
 from testbed.demo.options import DemoPlan
 from testbed.demo.targets import WORKERS
-from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.real import LOCAL, RealEngineSettings, Timeouts
+from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import EngineSettings
 from testbed.ports import free_port
 from testbed.processes import OwnedProcess
@@ -34,11 +34,11 @@ REAL_MISSING_AFTER_SECONDS: Final = 45
 """A real engine answers again 5 to 20 s after a kill; what it owes until then is late, not lost."""
 TRANSACTION_SECONDS: Final = 10.0
 """A transaction of the reference engine: a worker that a dead broker caught in one waits so long, and starts anew."""
-ANSWER_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
+RESULT_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
 """Real engines that answer as soon as a window closes, whenever they commit."""
-FIRST_ANSWER_SECONDS: Final = 20.0
+FIRST_RESULT_SECONDS: Final = 20.0
 """More than a real engine needs for it, under load; the clock of its demo runs from then on."""
-DAY_COMMIT_SECONDS: Final = 5.0
+SCENARIO_COMMIT_SECONDS: Final = 5.0
 """On a chaos day, of an engine set to at least once: more than two windows, so that most kills repeat answers."""
 HEARTBEATS: Final = 3
 """In the timeout of a plan, as PGVal has them: one a second, and 3 s without is too long."""
@@ -56,23 +56,23 @@ def topics(plan: DemoPlan) -> dict[str, int]:
 
 
 def _workers(plan: DemoPlan) -> int:
-    return WORKERS if plan.day is None else plan.day.workers
+    return WORKERS if plan.scenario is None else plan.scenario.workers
 
 
 def window_seconds(plan: DemoPlan) -> int:
     """Of the windows of event time."""
-    return measures.window_seconds(plan.seconds, is_day=plan.day is not None)
+    return measures.window_seconds(plan.seconds, is_scenario=plan.scenario is not None)
 
 
 def commit_seconds(plan: DemoPlan) -> float:
     """How often the engine commits.
 
-    At least once breaks visibly where results were produced since the last commit: seldom commits, and a kill right
+    At least once targets_type visibly where results were produced since the last commit: seldom commits, and a kill right
     after an answer, leave some for certain.
     """
     if plan.guarantee != "at_least_once":
         return 0.5
-    return max(4.0, 0.4 * plan.seconds) if plan.day is None else DAY_COMMIT_SECONDS
+    return max(4.0, 0.4 * plan.seconds) if plan.scenario is None else SCENARIO_COMMIT_SECONDS
 
 
 def engine_settings(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> EngineSettings:
@@ -98,16 +98,16 @@ def real_timeouts(plan: DemoPlan) -> Timeouts:
     """The local ones; where repeats are allowed they shall show: no commit before the kill, so that all that was
     answered until then is answered again."""
     changed: dict[str, float] = {}
-    if plan.engine in ANSWER_BEFORE_COMMIT and plan.guarantee == "at_least_once":
-        until_fault = plan.seconds + FIRST_ANSWER_SECONDS
-        changed["commit_interval_seconds"] = until_fault if plan.day is None else DAY_COMMIT_SECONDS
+    if plan.engine in RESULT_BEFORE_COMMIT and plan.guarantee == "at_least_once":
+        until_fault = plan.seconds + FIRST_RESULT_SECONDS
+        changed["commit_interval_seconds"] = until_fault if plan.scenario is None else SCENARIO_COMMIT_SECONDS
     if (timeout := _timeout_seconds(plan)) is not None:
         changed |= {"session_timeout_seconds": timeout, "heartbeat_interval_seconds": timeout / HEARTBEATS}
     return LOCAL.model_copy(update=changed)
 
 
 def _timeout_seconds(plan: DemoPlan) -> float | None:
-    return None if plan.day is None else plan.day.timeout_seconds
+    return None if plan.scenario is None else plan.scenario.timeout_seconds
 
 
 def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
@@ -119,7 +119,7 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
         guarantee=plan.guarantee,
         parallelism=_workers(plan),
         window_ms=window_seconds(plan) * 1000,
-        max_disorder_ms=CATALOGUE[plan.engine].slack_ms,
+        max_disorder_ms=REGISTRY[plan.engine].slack_ms,
         timeouts=real_timeouts(plan),
     )
 
@@ -127,9 +127,9 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
 def missing_after_seconds(plan: DemoPlan) -> int:
     """How long the sidecar waits for an answer before it calls it lost."""
     # A worker that a dead broker caught in a transaction hangs until that one has timed out, and starts anew.
-    is_slow = plan.is_real or (plan.day is not None and "broker" in plan.day.kinds)
+    is_slow = plan.is_real or (plan.scenario is not None and "broker" in plan.scenario.kinds)
     patience = REAL_MISSING_AFTER_SECONDS if is_slow else MISSING_AFTER_SECONDS
-    return patience if plan.day is None else patience + math.ceil(plan.day.longest_seconds)
+    return patience if plan.scenario is None else patience + math.ceil(plan.scenario.longest_seconds)
 
 
 def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
@@ -162,9 +162,9 @@ def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
 
 
 def _control_seconds(plan: DemoPlan) -> float:
-    if plan.day is not None:
-        return plan.day.control_seconds
-    return measures.control_seconds(plan.seconds, is_day=False)
+    if plan.scenario is not None:
+        return plan.scenario.control_seconds
+    return measures.control_seconds(plan.seconds, is_scenario=False)
 
 
 def start_prometheus(url: str, folder: Path) -> tuple[OwnedProcess, str]:

@@ -16,7 +16,7 @@ from generator.run import generate
 from validator.model.signals import set_from_handler
 
 
-def load_until_asked(config: Path) -> list[str | Path]:
+def load_until_stopped(config: Path) -> list[str | Path]:
     """The command line of this module."""
     return [sys.executable, "-m", "testbed.demo.load", config]
 

@@ -12,20 +12,20 @@ _LONG_SECONDS: Final = 60
 _LEAST_SECONDS: Final = range(10, 3600)
 
 
-def window_seconds(seconds: float, *, is_day: bool) -> int:
+def window_seconds(seconds: float, *, is_scenario: bool) -> int:
     """Five seconds; one in a short demo and on a chaos day, so that a rate is over several windows: each is answered in
     a burst, and one that comes a second late must be no change."""
-    return 5 if seconds >= _LONG_SECONDS and not is_day else 1
+    return 5 if seconds >= _LONG_SECONDS and not is_scenario else 1
 
 
-def control_seconds(seconds: float, *, is_day: bool) -> float:
+def control_seconds(seconds: float, *, is_scenario: bool) -> float:
     """Before the fault of a demo of so many seconds; on a day, that of one kind."""
-    return seconds / 3 if is_day else seconds / 2
+    return seconds / 3 if is_scenario else seconds / 2
 
 
-def least_seconds(*, is_day: bool) -> int:
+def least_seconds(*, is_scenario: bool) -> int:
     """The shortest demo whose control phase holds what a fault is compared with: two rates."""
-    return next(seconds for seconds in _LEAST_SECONDS if _has_baseline(seconds, is_day=is_day))
+    return next(seconds for seconds in _LEAST_SECONDS if _has_baseline(seconds, is_scenario=is_scenario))
 
 
 def measures(control: float, window: int) -> dict[str, object]:
@@ -40,9 +40,12 @@ def measures(control: float, window: int) -> dict[str, object]:
     }
 
 
-def _has_baseline(seconds: int, *, is_day: bool) -> bool:
+def _has_baseline(seconds: int, *, is_scenario: bool) -> bool:
     """Whether two rates fit."""
-    control, window = control_seconds(seconds, is_day=is_day), window_seconds(seconds, is_day=is_day)
+    control, window = (
+        control_seconds(seconds, is_scenario=is_scenario),
+        window_seconds(seconds, is_scenario=is_scenario),
+    )
     return _usable_seconds(control) > 2 * _rate_seconds(control, window)
 
 

@@ -18,7 +18,7 @@ _EVERY_SECONDS: Final = 1.0
 
 
 @dataclass(frozen=True)
-class Taken:
+class MemoryUsage:
     """What all processes of a tree took at one time; ``pss`` is false where one of them told its resident size only."""
 
     bytes: int
@@ -30,7 +30,7 @@ class MemoryPeak:
     """A context manager: a thread looks meanwhile; ``peak`` is the most that it saw, None without /proc."""
 
     def __init__(self) -> None:
-        self.peak: Taken | None = None
+        self.peak: MemoryUsage | None = None
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
@@ -55,12 +55,12 @@ class MemoryPeak:
 
     def _watch(self) -> None:
         while not self._ended.wait(_EVERY_SECONDS):
-            taken = taken_by(os.getpid())
+            taken = memory_usage_of(os.getpid())
             if self.peak is None or taken.bytes > self.peak.bytes:
                 self.peak = taken
 
 
-def taken_by(root: int) -> Taken:
+def memory_usage_of(root: int) -> MemoryUsage:
     """The process ``root`` and all that descend from it, now."""
     parents: dict[int, int] = {}
     for folder in _PROC.glob("[0-9]*"):
@@ -72,7 +72,7 @@ def taken_by(root: int) -> Taken:
         newest = {pid for pid, parent in parents.items() if parent in newest} - tree
         tree |= newest
     found = [size for pid in tree if (size := _size(pid)) is not None]
-    return Taken(sum(size for size, _ in found), len(found), all(is_pss for _, is_pss in found))
+    return MemoryUsage(sum(size for size, _ in found), len(found), all(is_pss for _, is_pss in found))
 
 
 def _size(pid: int) -> tuple[int, bool] | None:

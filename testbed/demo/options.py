@@ -9,11 +9,11 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final, Literal, cast
 
-from testbed.demo.asked import named, one, read
-from testbed.demo.day import Day, day_of
 from testbed.demo.measures import least_seconds
-from testbed.engines.catalogue import CATALOGUE
+from testbed.demo.scenario import Scenario, scenario_of
+from testbed.demo.scenario_config import named, one, read
 from testbed.engines.mutations import Mutation
+from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 from testbed.run_files import Topics
 
@@ -52,27 +52,27 @@ class DemoPlan:
     seed: int = 1
     opens_page: bool = False
     mutations: dict[Mutation, float] = field(default_factory=dict)
-    day: Day | None = None
+    scenario: Scenario | None = None
     """A chaos day instead of one fault; ``seconds`` is then what it plans, and the load lasts until it is over."""
 
     @property
     def faults(self) -> str:
         """What is broken, in words."""
-        if self.day is None:
+        if self.scenario is None:
             return f"fault {self.fault}"
-        count = sum(len(step.parts) for step in self.day.timeline.steps)
-        return f"faults of {self.day.source} ({count} fault{'' if count == 1 else 's'}, seed {self.day.seed})"
+        count = sum(len(step.parts) for step in self.scenario.timeline.steps)
+        return f"faults of {self.scenario.source} ({count} fault{'' if count == 1 else 's'}, seed {self.scenario.seed})"
 
     @property
     def is_real(self) -> bool:
         """Whether the engine is a production engine and not a stand-in of ours."""
-        return self.engine in CATALOGUE
+        return self.engine in REGISTRY
 
     @property
     def ends_load(self) -> bool:
         """Whether the load lasts until the demo ends it: ``seconds`` and as long as healing takes, on a day and with a
         real engine, of which also the first answer comes late."""
-        return self.day is not None or self.is_real
+        return self.scenario is not None or self.is_real
 
     @property
     def further_time(self) -> str:
@@ -94,13 +94,13 @@ class DemoPlan:
 def plan_of(given: argparse.Namespace) -> DemoPlan:
     """The plan in the arguments of ``streamproof demo``. Raises DemoRefused."""
     name, _, details = (given.engine or "reference").partition(":")
-    others = ", ".join(CATALOGUE)
-    if name not in ("reference", "mutant", *CATALOGUE):
+    others = ", ".join(REGISTRY)
+    if name not in ("reference", "mutant", *REGISTRY):
         raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference, mutant or one of {others}.")
-    # A mutant needs no fault to break; what it breaks would look like the fault's doing.
+    # A mutant needs no fault to break; what it targets_type would look like the fault's doing.
     fault = given.fault or ("none" if name == "mutant" else "kill")
     if given.faults is not None or given.plan is not None:
-        return _chaos_day(given, name, details)
+        return _run_scenario(given, name, details)
     if given.faster is not None:
         raise DemoRefused("demo: --faster shortens a plan; name one with --plan, or leave it out.")
     seconds = SECONDS_DEFAULT if given.seconds is None else given.seconds
@@ -110,14 +110,14 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
         )
     plan = _plan(given, name, details, fault=fault if fault in FAULTS else "none", seconds=seconds)
     if plan.is_real and fault != "none":
-        _check_baseline(plan, seconds, is_day=fault not in FAULTS)
+        _check_baseline(plan, seconds, is_scenario=fault not in FAULTS)
     if fault in FAULTS:
         return plan
-    return _on_a_day(plan, f"--fault {fault}", one(fault, seconds, name, Topics().inputs(plan.workload)))
+    return _with_scenario(plan, f"--fault {fault}", one(fault, seconds, name, Topics().inputs(plan.workload)))
 
 
-def _check_baseline(plan: DemoPlan, seconds: int, *, is_day: bool) -> None:
-    least = least_seconds(is_day=is_day)
+def _check_baseline(plan: DemoPlan, seconds: int, *, is_scenario: bool) -> None:
+    least = least_seconds(is_scenario=is_scenario)
     if seconds < least:
         raise DemoRefused(
             f"demo: --seconds {seconds} leaves too little output of {plan.engine} before the fault to compare it with; "
@@ -127,7 +127,7 @@ def _check_baseline(plan: DemoPlan, seconds: int, *, is_day: bool) -> None:
 
 def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> DemoPlan:
     shared |= {"seed": given.seed, "opens_page": given.open, "workload": _workload(name, given.workload or "sst")}
-    if name in CATALOGUE:
+    if name in REGISTRY:
         return DemoPlan(engine=name, guarantee=_real_guarantee(name, details), **shared)
     if name == "mutant":
         mutations = _mutations(details) if details else dict(MUTATIONS_DEFAULT)
@@ -137,7 +137,7 @@ def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> 
     return DemoPlan(guarantee=cast("Guarantee", details or "at_least_once"), **shared)
 
 
-def _chaos_day(given: argparse.Namespace, name: str, details: str) -> DemoPlan:
+def _run_scenario(given: argparse.Namespace, name: str, details: str) -> DemoPlan:
     """The demo with the faults of a file or of a named plan. Raises also FaultConfigError, FaultRefused."""
     for option, value in (("--fault", given.fault), ("--seconds", given.seconds)):
         if value is not None:
@@ -146,29 +146,29 @@ def _chaos_day(given: argparse.Namespace, name: str, details: str) -> DemoPlan:
         raise DemoRefused("demo: --plan and --faster do not go with --faults; write plan: {name, faster} in the file.")
     plan = _plan(given, name, details, fault="none", seconds=SECONDS_DEFAULT)
     if given.faults is not None:
-        return _on_a_day(plan, given.faults, read(Path(given.faults)))
-    asked = named(given.plan, given.faster, name, Topics().inputs(plan.workload))
-    return _on_a_day(plan, f"--plan {given.plan}", asked)
+        return _with_scenario(plan, given.faults, read(Path(given.faults)))
+    base_config = named(given.plan, given.faster, name, Topics().inputs(plan.workload))
+    return _with_scenario(plan, f"--plan {given.plan}", base_config)
 
 
-def _on_a_day(plan: DemoPlan, source: str, asked: Mapping[str, Any]) -> DemoPlan:
-    day = day_of(plan.engine, Topics().inputs(plan.workload), plan.seed, source, asked)
-    return replace(plan, day=day, seconds=math.ceil(day.timeline.seconds))
+def _with_scenario(plan: DemoPlan, source: str, base_config: Mapping[str, Any]) -> DemoPlan:
+    scenario = scenario_of(plan.engine, Topics().inputs(plan.workload), plan.seed, source, base_config)
+    return replace(plan, scenario=scenario, seconds=math.ceil(scenario.timeline.seconds))
 
 
 def _workload(name: str, workload: str) -> Workload:
     known = next((w for w in WORKLOADS if w == workload), None)
     if known is None:
         raise DemoRefused(f"demo: --workload {workload} is no workload of the demo; use one of {', '.join(WORKLOADS)}.")
-    if name in CATALOGUE and known not in CATALOGUE[name].workloads:
-        others = [other for other, entry in CATALOGUE.items() if known in entry.workloads]
+    if name in REGISTRY and known not in REGISTRY[name].workloads:
+        others = [other for other, entry in REGISTRY.items() if known in entry.workloads]
         raise DemoRefused(f"demo: --engine {name} has no job for {known}; use {' or '.join(['reference', *others])}.")
     return known
 
 
 def _real_guarantee(name: str, details: str) -> Guarantee:
     """What a real engine is set to: the most that it can, unless it was said."""
-    guarantees = CATALOGUE[name].guarantees
+    guarantees = REGISTRY[name].guarantees
     if details and details not in guarantees:
         raise DemoRefused(f"demo: --engine {name}:{details} cannot be had; use one of {', '.join(guarantees)}.")
     return next((g for g in guarantees if g == details), guarantees[0])
@@ -179,7 +179,7 @@ def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
     broken = report["outcome"] == "fail"
     lines: tuple[str, ...] = ()
     if plan.engine == "mutant":
-        lines = ("This engine breaks its answers on purpose, whether or not a fault strikes.",)
+        lines = ("This engine targets_type its answers on purpose, whether or not a fault strikes.",)
     elif broken and plan.fault == "kill" and plan.guarantee == "at_least_once" and not plan.is_real:
         lines = (
             "Why: this engine sends its answers at once and commits its progress only now and then. Killed in",
@@ -196,7 +196,7 @@ def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
         lines += ("STATE above is the state folder of a pipeline of yours: the demo's own is removed at its end.",)
     if report["contributions"]["pending"]:
         lines += ("The events that are not due yet were sent last, only to close the windows before them.",)
-    better = CATALOGUE[plan.engine].guarantees if plan.is_real else GUARANTEES
+    better = REGISTRY[plan.engine].guarantees if plan.is_real else GUARANTEES
     if plan.guarantee != "exactly_once" and "exactly_once" in better:
         lines += (f"The same with transactions: streamproof demo --engine {plan.engine}:exactly_once",)
     return lines

@@ -16,10 +16,7 @@ from faults.errors import FaultError
 from testbed.broker import EmbeddedBroker
 from testbed.checkout import python_path, streamproof
 from testbed.demo import engine as engines
-from testbed.demo.answers import Answers
 from testbed.demo.brokers import DemoBrokers
-from testbed.demo.chaos import ChaosDay, sidecar_charge
-from testbed.demo.faults import DemoFault
 from testbed.demo.files import (
     BROKER_SETTINGS,
     EVENTS_PER_SECOND,
@@ -30,11 +27,14 @@ from testbed.demo.files import (
     write_load,
     write_sidecar,
 )
-from testbed.demo.load import load_until_asked
+from testbed.demo.load import load_until_stopped
 from testbed.demo.memory import MemoryPeak
 from testbed.demo.options import DemoPlan, epilogue
+from testbed.demo.result_counter import ResultCounter
+from testbed.demo.scenario_run import ScenarioRun, supervised_sidecar
 from testbed.demo.screen import Screen
 from testbed.demo.sidecar import DemoSidecar, is_settled
+from testbed.demo.single_fault import DemoFault
 from testbed.demo.stop import Stop
 from testbed.engines.base import ProcessEngine
 from testbed.engines.real import RealEngine
@@ -47,7 +47,7 @@ SETTLE_SECONDS_MAX: Final = 110.0
 """After the time in which an answer is waited for. A quiet machine needs a few; a busy one may still be starting Spark
 when a short load ends."""
 ENGINE_READY_SECONDS_MAX: Final = 120.0
-FIRST_ANSWER_SECONDS_MAX: Final = 120.0
+FIRST_RESULT_SECONDS_MAX: Final = 120.0
 TAIL_WINDOWS: Final = 3
 """Of load after the last recovery phase, so that what the last fault broke is answered."""
 LOOK_SECONDS: Final = 0.5
@@ -74,7 +74,7 @@ class Demo:
         self._url: str | None = None
         self._report: dict[str, Any] | None = None
         self._looked_at = 0.0
-        self._chaos = None if plan.day is None else ChaosDay(plan.day, folder, stop.event, screen.say)
+        self._scenario = None if plan.scenario is None else ScenarioRun(plan.scenario, folder, stop.event, screen.say)
         self._fault_error: FaultError | None = None
         self._memory = MemoryPeak()
 
@@ -86,25 +86,25 @@ class Demo:
             stack.enter_context(self._memory)
             brokers = self._start_brokers(stack, pool)
             engine = self._start_engine(stack, brokers.first)
-            if self._chaos is not None:
-                load = self._chaos_day(stack, pool, brokers, engine, self._chaos)
+            if self._scenario is not None:
+                load = self._run_scenario(stack, pool, brokers, engine, self._scenario)
             else:
-                load = self._one_fault(stack, pool, brokers, engine)
+                load = self._run_single_fault(stack, pool, brokers, engine)
             self._until_load_ends(load)
             self._until_settled()
-            if self._chaos is not None:
-                self._chaos.end()
+            if self._scenario is not None:
+                self._scenario.end()
             status = self._verdict()
             if self._fault_error is not None:
                 raise self._fault_error
             return status
 
-    def _one_fault(
+    def _run_single_fault(
         self, stack: ExitStack, pool: ThreadPoolExecutor, brokers: DemoBrokers, engine: ProcessEngine
     ) -> OwnedProcess:
         """The fault half-way through the load: a real engine, which takes its time to heal, has as much after that."""
         load = self._start_load(stack, brokers.first)
-        self._await_first_answer(brokers.first)
+        self._await_first_result(brokers.first)
         self._watch_for(self._plan.seconds / 2)
         servers = brokers.first.bootstrap_servers
         fault = DemoFault(self._plan, engine, servers, self._stop.event, self._screen.say)
@@ -114,23 +114,28 @@ class Demo:
             load.send_signal(signal.SIGTERM)
         return load
 
-    def _await_first_answer(self, broker: EmbeddedBroker) -> None:
+    def _await_first_result(self, broker: EmbeddedBroker) -> None:
         """Of a real engine, which takes its time: what comes before is no phase that a fault could be compared with."""
         if not self._plan.is_real:
             return
-        deadline = time.monotonic() + FIRST_ANSWER_SECONDS_MAX
-        with Answers(broker.bootstrap_servers, topics(self._plan)["output"]) as answers:
+        deadline = time.monotonic() + FIRST_RESULT_SECONDS_MAX
+        with ResultCounter(broker.bootstrap_servers, topics(self._plan)["output"]) as answers:
             while answers.count() == 0:
                 if time.monotonic() > deadline:
                     raise DemoFailed(
-                        f"{self._plan.engine} gave no answer within {FIRST_ANSWER_SECONDS_MAX:g} s of load."
+                        f"{self._plan.engine} gave no answer within {FIRST_RESULT_SECONDS_MAX:g} s of load."
                     )
                 self._look()
                 self._stop.pause()
         self._screen.say(f"{self._plan.engine} has given its first answers")
 
-    def _chaos_day(
-        self, stack: ExitStack, pool: ThreadPoolExecutor, brokers: DemoBrokers, engine: ProcessEngine, chaos: ChaosDay
+    def _run_scenario(
+        self,
+        stack: ExitStack,
+        pool: ThreadPoolExecutor,
+        brokers: DemoBrokers,
+        engine: ProcessEngine,
+        scenario: ScenarioRun,
     ) -> OwnedProcess:
         """The faults under load, as soon as the sidecar reports; the load, which was asked to end."""
         while self._report is None:
@@ -139,11 +144,11 @@ class Demo:
                 raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
             self._stop.pause()
         load = self._start_load(stack, brokers.first)
-        self._await_first_answer(brokers.first)
-        stack.callback(chaos.end)
-        sidecar = sidecar_charge(self._the_sidecar, self._restart_sidecar)
+        self._await_first_result(brokers.first)
+        stack.callback(scenario.end)
+        sidecar = supervised_sidecar(self._the_sidecar, self._restart_sidecar)
         try:
-            self._stop.result(chaos.start(pool, engine, brokers, [sidecar]), meanwhile=self._look)
+            self._stop.result(scenario.start(pool, engine, brokers, [sidecar]), meanwhile=self._look)
         except FaultError as error:
             self._fault_error = error  # the report still says what was broken until then
             self._screen.say(f"the faults did not go as planned: {error}")
@@ -156,12 +161,12 @@ class Demo:
     def _start_brokers(self, stack: ExitStack, pool: ThreadPoolExecutor) -> DemoBrokers:
         """The broker, its topics, and the sidecar, whose Spark starts meanwhile."""
         self._screen.say("starting a Kafka broker and the sidecar's Spark")
-        links, hosts = ((), ()) if self._chaos is None else (self._chaos.links, self._chaos.hosts)
-        if self._chaos is not None:
-            stack.callback(self._chaos.end_relay)
-            if (relay := self._chaos.start_relay(self._stop)) is not None:
+        links, hosts = ((), ()) if self._scenario is None else (self._scenario.links, self._scenario.hosts)
+        if self._scenario is not None:
+            stack.callback(self._scenario.end_relay)
+            if (relay := self._scenario.start_relay(self._stop)) is not None:
                 self._watched.append(relay)
-        are_two = self._plan.day is not None and self._plan.day.has_two_brokers
+        are_two = self._plan.scenario is not None and self._plan.scenario.has_two_brokers
         brokers = DemoBrokers(self._folder, BROKER_SETTINGS, links=links, hosts=hosts, are_two=are_two)
         starting = pool.submit(brokers.start)
         stack.callback(brokers.end, starting)
@@ -174,15 +179,15 @@ class Demo:
         if broker.bootstrap_servers != address:  # its port was taken by another, and it moved
             self._start_sidecar(stack, broker.bootstrap_servers)
         broker.create_topics(topics(self._plan))
-        if self._chaos is None or not self._chaos.breaks("broker"):
+        if self._scenario is None or not self._scenario.targets_type("broker"):
             self._watched += brokers.processes
         self._screen.say(f"the broker is at {broker.bootstrap_servers}, topics {', '.join(topics(self._plan))}")
         if brokers.second is not None:
             self._screen.say(f"a second broker is at {brokers.second.bootstrap_servers}; each topic is on both")
-        if self._chaos is not None and (proxy := self._chaos.lead(brokers)) is not None:
+        if self._scenario is not None and (proxy := self._scenario.start_links(brokers)) is not None:
             stack.callback(proxy.kill)
             self._watched.append(proxy)
-            self._chaos.await_links(proxy, self._stop, self._look)
+            self._scenario.await_links(proxy, self._stop, self._look)
         return brokers
 
     def _start_sidecar(self, stack: ExitStack, bootstrap_servers: str) -> None:
@@ -191,7 +196,7 @@ class Demo:
             self._watched = [process for process in self._watched if process is not self._sidecar.process]
         self._sidecar = DemoSidecar(write_sidecar(bootstrap_servers, self._plan, self._folder))
         stack.callback(self._kill_sidecar)
-        if self._chaos is None or not self._chaos.breaks("sidecar"):
+        if self._scenario is None or not self._scenario.targets_type("sidecar"):
             self._watched.append(self._sidecar.process)
 
     def _the_sidecar(self) -> DemoSidecar:
@@ -211,26 +216,26 @@ class Demo:
         """A real engine takes its time to start; the load waits until it is ready."""
         if self._plan.is_real:
             self._screen.say(f"starting {self._plan.engine}")
-        servers = broker.bootstrap_servers if self._chaos is None else self._chaos.engine_servers
-        node = None if self._chaos is None else self._chaos.node
+        servers = broker.bootstrap_servers if self._scenario is None else self._scenario.engine_servers
+        node = None if self._scenario is None else self._scenario.node
         engine = engines.make(self._plan, servers, self._folder, node)
-        if self._chaos is not None:
-            self._chaos.lead_each(engine)
-            self._chaos.give_disk(stack)
+        if self._scenario is not None:
+            self._scenario.assign_links_and_clocks(engine)
+            self._scenario.mount_disk(stack)
         stack.callback(engine.kill)
         engine.start()
-        if self._plan.is_real or self._chaos is not None:
+        if self._plan.is_real or self._scenario is not None:
             assert self._pool is not None
             ready = self._pool.submit(engine.ready, ENGINE_READY_SECONDS_MAX)
             self._stop.result(ready, meanwhile=self._look)
         if isinstance(engine, RealEngine):
-            engines.tell_effective(engine, self._folder, self._screen.say)
+            engines.report_effective(engine, self._folder, self._screen.say)
         return engine
 
     def _start_load(self, stack: ExitStack, broker: EmbeddedBroker) -> OwnedProcess:
         config = write_load(self._plan, broker.bootstrap_servers, self._folder)
         load = OwnedProcess(
-            load_until_asked(config) if self._plan.ends_load else streamproof("generate", config),
+            load_until_stopped(config) if self._plan.ends_load else streamproof("generate", config),
             log=self._folder / "load.log",
             name="load generator",
             environment=python_path(),
@@ -287,7 +292,7 @@ class Demo:
         """End the sidecar in order and print what it wrote last."""
         assert self._sidecar is not None
         self._screen.say("asking the sidecar to end (SIGTERM)")
-        self._sidecar.ask_to_end()
+        self._sidecar.request_stop()
         deadline = time.monotonic() + SIDECAR_END_SECONDS_MAX
         while self._sidecar.process.is_running:
             if time.monotonic() > deadline:
@@ -309,8 +314,8 @@ class Demo:
         for process in self._watched:
             if not process.is_running:
                 raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
-        if self._chaos is not None:
-            self._chaos.check()
+        if self._scenario is not None:
+            self._scenario.check()
         if self._sidecar is None:
             return
         if self._url is None and (url := self._sidecar.url()) is not None:

@@ -56,7 +56,7 @@ class DemoSidecar:
             return None
         return report if isinstance(report, dict) else None
 
-    def ask_to_end(self) -> None:
+    def request_stop(self) -> None:
         """SIGTERM to the sidecar itself: its JVM is in the same group, and is ended by the sidecar."""
         if self.process.is_running:
             os.kill(self.process.pid, signal.SIGTERM)

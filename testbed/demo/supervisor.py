@@ -23,7 +23,7 @@ _LOOK_SECONDS: Final = 0.1
 
 
 @dataclass(frozen=True)
-class Charge:
+class SupervisedProcess:
     """One process that is looked after. ``pid`` is None while it does not run; ``pid_file`` None: nobody reads one."""
 
     name: str
@@ -36,8 +36,10 @@ class Charge:
 class Supervisor:
     """A thread from `start` to `stop`. ``failure`` is what ended it before, if something did."""
 
-    def __init__(self, charges: Sequence[Charge], journal_folder: Path, say: Callable[[str], None]) -> None:
-        self._charges = tuple(charges)
+    def __init__(
+        self, processes: Sequence[SupervisedProcess], journal_folder: Path, say: Callable[[str], None]
+    ) -> None:
+        self._supervised = tuple(processes)
         self._journal_folder = journal_folder
         self._say = say
         self._written: dict[str, int] = {}
@@ -47,9 +49,9 @@ class Supervisor:
 
     def start(self) -> None:
         """Look after them from now on."""
-        for charge in self._charges:
-            if charge.pid_file is not None:
-                charge.pid_file.parent.mkdir(parents=True, exist_ok=True)
+        for process in self._supervised:
+            if process.pid_file is not None:
+                process.pid_file.parent.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
     def stop(self) -> None:
@@ -61,7 +63,7 @@ class Supervisor:
     @property
     def all_ready(self) -> bool:
         """Whether each process was seen to do its part."""
-        return len(self._written) == len(self._charges)
+        return len(self._written) == len(self._supervised)
 
     def _run(self) -> None:
         try:
@@ -72,25 +74,25 @@ class Supervisor:
 
     def look(self) -> None:
         """Look after each of them once."""
-        for charge in self._charges:
-            self._look_after(charge)
+        for process in self._supervised:
+            self._supervise(process)
 
-    def _look_after(self, charge: Charge) -> None:
-        pid = charge.pid()
+    def _supervise(self, process: SupervisedProcess) -> None:
+        pid = process.pid()
         if pid is None:
-            if charge.pid_file is not None:
-                charge.pid_file.unlink(missing_ok=True)
-            if charge.name in self._kept_down() or self._ended.is_set():
+            if process.pid_file is not None:
+                process.pid_file.unlink(missing_ok=True)
+            if process.name in self._held_down() or self._ended.is_set():
                 return
-            if self._written.pop(charge.name, None) is not None:
-                self._say(_start_of(charge.name))
-            charge.restart()
-        elif self._written.get(charge.name) != pid and charge.is_ready():
-            if charge.pid_file is not None:
-                replace_file(charge.pid_file, f"{pid}\n")
-            self._written[charge.name] = pid
+            if self._written.pop(process.name, None) is not None:
+                self._say(_restart_message(process.name))
+            process.restart()
+        elif self._written.get(process.name) != pid and process.is_ready():
+            if process.pid_file is not None:
+                replace_file(process.pid_file, f"{pid}\n")
+            self._written[process.name] = pid
 
-    def _kept_down(self) -> set[str]:
+    def _held_down(self) -> set[str]:
         """The targets of faults that are in and not being healed; a restart loop wants them up, to kill them again."""
         return {
             name
@@ -100,13 +102,15 @@ class Supervisor:
         }
 
 
-def _start_of(name: str) -> str:
+def _restart_message(name: str) -> str:
     if (starter := STARTED_BY.get(name)) is None:
         return f"the supervisor starts {name} again"
     return f"{name} has ended; {starter} starts it again, as soon as it runs itself"
 
 
-def charges_of(engine: ProcessEngine, names: Sequence[str], pid_file: Callable[[str], Path]) -> list[Charge]:
+def supervised_processes(
+    engine: ProcessEngine, names: Sequence[str], pid_file: Callable[[str], Path]
+) -> list[SupervisedProcess]:
     """The instances of an engine, each as the target of its name."""
 
     def pid(number: int) -> int | None:
@@ -122,6 +126,6 @@ def charges_of(engine: ProcessEngine, names: Sequence[str], pid_file: Callable[[
         return True
 
     return [
-        Charge(name, partial(pid, number), partial(engine.restart, number), is_ready, pid_file(name))
+        SupervisedProcess(name, partial(pid, number), partial(engine.restart, number), is_ready, pid_file(name))
         for number, name in enumerate(names)
     ]

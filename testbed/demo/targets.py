@@ -41,7 +41,7 @@ MACHINE: Final = "machine"
 
 
 @dataclass(frozen=True)
-class Places:
+class RunContext:
     """Where a run is. ``links`` are (listen, upstream) pairs in the order of `link_names`; none: there are no links."""
 
     folder: Path
@@ -124,59 +124,59 @@ def _group(name: str, folder: Path) -> dict[str, object]:
 
 
 def targets(
-    engine: str, topics: tuple[str, ...], places: Places, workers: int = WORKERS
+    engine: str, topics: tuple[str, ...], context: RunContext, workers: int = WORKERS
 ) -> dict[str, dict[str, object]]:
     """Name -> target, as a fault configuration has them (docs/faults.md). All processes are supervised by the demo."""
     found: dict[str, dict[str, object]] = {}
     for number, (name, role) in enumerate(zip(instance_names(engine, workers), roles(engine, workers), strict=True)):
         found[name] = {
             "type": "process",
-            "pid_file": str(pid_file(places.folder, name)),
+            "pid_file": str(pid_file(context.folder, name)),
             "supervised": True,
-            "clock_file": str(clock_file(places.folder, name)),
-            **_group(name, places.folder),
+            "clock_file": str(clock_file(context.folder, name)),
+            **_group(name, context.folder),
             "host": f"node-{number}",
             "leader": leads(role),
             "labels": {"engine": engine, "role": role},
         }
-    for name, address in ((BROKER, places.bootstrap_servers), (BROKER_2, places.second_broker)):
+    for name, address in ((BROKER, context.bootstrap_servers), (BROKER_2, context.second_broker)):
         if address is not None:
             found[name] = {
                 "type": "broker",
                 "address": address,
-                "pid_file": str(pid_file(places.folder, name)),
+                "pid_file": str(pid_file(context.folder, name)),
                 "supervised": True,
                 "labels": {"role": BROKER},
             }
     found[SIDECAR] = {
         "type": "sidecar",
-        "state": str(places.folder / "state"),
+        "state": str(context.folder / "state"),
         "supervised": True,
         "labels": {"role": SIDECAR},
     }
     for topic in topics:
         found[topic] = {
             "type": "topic",
-            "bootstrap_servers": places.bootstrap_servers,
+            "bootstrap_servers": context.bootstrap_servers,
             "topic": topic,
             "labels": {"role": "input"},
         }
-    if places.links:
-        for name, (listen, upstream) in zip(link_names(engine, workers), places.links, strict=True):
+    if context.links:
+        for name, (listen, upstream) in zip(link_names(engine, workers), context.links, strict=True):
             found[name] = {
                 "type": "link",
                 "listen": listen,
                 "upstream": upstream,
                 "labels": {"engine": engine, "role": "link"},
             }
-    if places.node is not None:
-        found[node_name(engine)] = {**places.node, "labels": {"engine": engine, "role": "node"}}
-    if (disk := disk_folder(engine, places.folder)) is not None:
+    if context.node is not None:
+        found[node_name(engine)] = {**context.node, "labels": {"engine": engine, "role": "node"}}
+    if (disk := disk_folder(engine, context.folder)) is not None:
         owner = instance_names(engine, workers)[0]
         found[disk_name(engine)] = {
             "type": "folder",
             "path": str(disk),
-            "pid_file": str(pid_file(places.folder, STARTED_BY.get(owner, owner))),
+            "pid_file": str(pid_file(context.folder, STARTED_BY.get(owner, owner))),
             "group": True,
             "labels": {"engine": engine, "role": "disk"},
         }

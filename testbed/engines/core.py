@@ -10,7 +10,7 @@ plus ``allowed_lateness_ms``; an event all of whose windows are answered is late
 ``forMonotonousTimestamps`` fires a window [start, end) when a timestamp at or past ``end`` was seen: the same.) An
 event that comes too late for some of its windows is in the others only, as in Flink.
 
-Recovery. A ``Progress`` per partition is all that is ever stored: ``next_offset``, ``closed_through_ms`` (the
+Recovery. A ``PartitionProgress`` per partition is all that is ever stored: ``next_offset``, ``closed_through_ms`` (the
 watermark) and ``rebuild_from``, the smallest offset of an event that sits in an open window. To recover, the
 partition is read again from ``rebuild_from``. An event below ``next_offset`` is put back into those of its windows
 that were open at ``closed_through_ms``, and into no others. That restores the state exactly:
@@ -54,7 +54,7 @@ NEVER_MS: Final = 1 << 62
 
 
 @dataclass(frozen=True)
-class Progress:
+class PartitionProgress:
     """How far a partition has been processed; offsets are Kafka's, times event time in ms since the epoch."""
 
     next_offset: int
@@ -94,7 +94,7 @@ class Partition:
     id: PartitionId
     next_offset: int
     closed_through_ms: int
-    recovering: Progress | None
+    recovering: PartitionProgress | None
     """Where it is to be read to, until all partitions have been."""
     newest_ms: int = BEGINNING_MS
     idle: bool = False
@@ -114,7 +114,7 @@ class Core(ABC):
         self._alarm_ms = BEGINNING_MS
         self._recovering = False
 
-    def assign(self, partition: PartitionId, progress: Progress) -> None:
+    def assign(self, partition: PartitionId, progress: PartitionProgress) -> None:
         """Take on a partition. Records must then come from ``progress.rebuild_from`` on."""
         behind = progress.rebuild_from < progress.next_offset
         start = progress.rebuild_from if behind else progress.next_offset
@@ -142,12 +142,12 @@ class Core(ABC):
         """Read records of one partition, in offset order."""
         state = self._partitions[partition]
         state.idle = False
-        put, disorder, newest = self._put, self._max_disorder_ms, state.newest_ms
+        put, disorder, newest = self._insert, self._max_disorder_ms, state.newest_ms
         for record in records:
             offset, key, time_ms, event_id = record
             if self._recovering:
                 if state.recovering is not None and offset < state.recovering.next_offset:
-                    self._put_back(state, record)
+                    self._restore(state, record)
                     state.newest_ms = newest = max(newest, time_ms)
                     state.next_offset = offset + 1
                     continue
@@ -187,8 +187,8 @@ class Core(ABC):
             return
         for p in self._partitions.values():
             p.closed_through_ms = max(p.closed_through_ms, watermark)
-        self._alarm_ms = self._next_alarm(watermark)
-        self._answer_closed()
+        self._alarm_ms = self._next_timer(watermark)
+        self._emit_closed()
 
     def close_all(self) -> None:
         """Close everything that is open, as at the end of all input."""
@@ -196,14 +196,14 @@ class Core(ABC):
         if end is not None:
             for p in self._partitions.values():
                 p.closed_through_ms = max(p.closed_through_ms, end + self._allowed_lateness_ms)
-            self._answer_closed()
+            self._emit_closed()
 
     def take(self) -> list[Result | LateEvent]:
         """The answers since the last call. Results of one window stand together, by key."""
         answers, self._answers = self._answers, []
         return answers
 
-    def progress(self) -> dict[PartitionId, Progress]:
+    def progress(self) -> dict[PartitionId, PartitionProgress]:
         """What to commit with the answers, all of which must have been taken.
 
         A partition that is still recovering has what it had.
@@ -237,23 +237,23 @@ class Core(ABC):
                 self.process(p.id, held)
                 self.read_through(p.id, p.held_through)
 
-    def _progress(self, state: Partition) -> Progress:
-        return Progress(state.next_offset, self._first_offset(state), state.closed_through_ms)
+    def _progress(self, state: Partition) -> PartitionProgress:
+        return PartitionProgress(state.next_offset, self._first_offset(state), state.closed_through_ms)
 
     @abstractmethod
-    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         """Take an event into the state, or answer it. False: it is late."""
 
     @abstractmethod
-    def _put_back(self, state: Partition, record: Record) -> None:
+    def _restore(self, state: Partition, record: Record) -> None:
         """Take an event that was read before the commit into the state, as far as it was in it then."""
 
     @abstractmethod
-    def _answer_closed(self) -> None:
+    def _emit_closed(self) -> None:
         """Answer what the partitions' watermarks have closed."""
 
     @abstractmethod
-    def _next_alarm(self, watermark: int) -> int:
+    def _next_timer(self, watermark: int) -> int:
         """The smallest watermark above this one at which something closes, or comes to be late."""
 
     @abstractmethod
@@ -269,7 +269,7 @@ class Core(ABC):
         """Drop the events of the partition."""
 
     @abstractmethod
-    def _assigned(self, state: Partition, progress: Progress) -> None:
+    def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         """Prepare for the partition's events."""
 
     @abstractmethod
@@ -300,7 +300,7 @@ class WindowCore(Core):
         assert 0 < self._slide_ms <= size_ms
         self._cells: dict[PartitionId, dict[_CellKey, _Cell]] = {}
 
-    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         cells, closed = self._cells[state.id], state.closed_through_ms - self._allowed_lateness_ms
         end = time_ms - time_ms % self._slide_ms + self._size_ms
         if end <= closed:
@@ -317,10 +317,10 @@ class WindowCore(Core):
             end -= self._slide_ms
         return True
 
-    def _put_back(self, state: Partition, record: Record) -> None:
-        self._put(state, *record)
+    def _restore(self, state: Partition, record: Record) -> None:
+        self._insert(state, *record)
 
-    def _answer_closed(self) -> None:
+    def _emit_closed(self) -> None:
         merged: dict[_CellKey, tuple[list[EventId], array[int]]] = {}
         for state in self._partitions.values():
             cells, limit = self._cells[state.id], state.closed_through_ms - self._allowed_lateness_ms
@@ -338,7 +338,7 @@ class WindowCore(Core):
         """What to answer for a window with these events; None: nothing."""
         return whole
 
-    def _next_alarm(self, watermark: int) -> int:
+    def _next_timer(self, watermark: int) -> int:
         since = watermark - self._allowed_lateness_ms - self._size_ms
         return (since // self._slide_ms + 1) * self._slide_ms + self._size_ms + self._allowed_lateness_ms
 
@@ -348,7 +348,7 @@ class WindowCore(Core):
     def _first_offset(self, state: Partition) -> int:
         return min((cell.first_offset for cell in self._cells[state.id].values()), default=state.next_offset)
 
-    def _assigned(self, state: Partition, progress: Progress) -> None:
+    def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         del progress
         self._cells[state.id] = {}
 

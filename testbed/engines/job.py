@@ -17,14 +17,14 @@ from testbed.engines import wire
 from testbed.engines.core import Core, LateEvent, PartitionId, Record, Result, WindowCore
 from testbed.engines.distinct import DistinctCore
 from testbed.engines.join import JoinCore, is_right
-from testbed.engines.mutations import Emission
+from testbed.engines.mutations import EmittedResult
 from testbed.engines.passthrough import PassthroughCore
 from testbed.engines.running import CumulativeCore, RunningCore
 from testbed.engines.sessions import SessionCore
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_sink, produce, producer_options
 
-Plan = Callable[[Sequence[Result | LateEvent]], Iterable[Emission | LateEvent]]
+OutputPlanner = Callable[[Sequence[Result | LateEvent]], Iterable[EmittedResult | LateEvent]]
 """What to produce for honest answers: the reference's is all of them, the mutant's is not."""
 
 READY = "ready"
@@ -70,14 +70,14 @@ def core_of(settings: EngineSettings) -> Core:
 class Job:
     """One instance. ``run`` blocks until stopped by SIGTERM, or until the end when asked to stop there."""
 
-    def __init__(self, settings: EngineSettings, instance: int, plan: Plan) -> None:
+    def __init__(self, settings: EngineSettings, instance: int, plan: OutputPlanner) -> None:
         self._settings = settings
         self._plan = plan
         self._name = f"{settings.group}-{instance}"
         self._core = core_of(settings)
         self._decoders: dict[PartitionId, wire.Decoder] = {}
         self._at_end_since: dict[PartitionId, float] = {}
-        self._delayed: list[tuple[float, int, Emission]] = []
+        self._delayed: list[tuple[float, int, EmittedResult]] = []
         self._serial = itertools.count()
         self._aborter: Producer | None = None
         self._stopping = False
@@ -162,7 +162,7 @@ class Job:
             record = decoder.decode(offset or 0, message.value())
             if record is None:
                 self._reject(message)
-            elif isinstance(record, wire.LeftOut):
+            elif isinstance(record, wire.FilteredOut):
                 ends_of_left_out[partition] = record.offset + 1
             else:
                 by_partition.setdefault(partition, []).append(record)

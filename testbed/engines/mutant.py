@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from testbed.engines import mutations, reference
 from testbed.engines.core import LateEvent, Result
 from testbed.engines.job import log
-from testbed.engines.mutations import Emission
+from testbed.engines.mutations import EmittedResult
 from testbed.engines.truth import TruthWriter
 
 
@@ -25,7 +25,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
     with TruthWriter(settings.truth / f"truth-{parsed.instance}.jsonl") as truth:
 
-        def dishonest(answers: Sequence[Result | LateEvent]) -> Iterable[Emission | LateEvent]:
+        def dishonest(answers: Sequence[Result | LateEvent]) -> Iterable[EmittedResult | LateEvent]:
             outcome = mutations.mutate(
                 answers,
                 settings.rates(),
@@ -33,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 operator=settings.operator,
                 moved_ms=settings.window_ms,
             )
-            (truth.write_anew if settings.emission == "cumulative" else truth.write)(outcome.deeds)
+            (truth.replace_all if settings.emission == "cumulative" else truth.write)(outcome.applied)
             return outcome.emissions
 
         return reference.run(settings, parsed, dishonest)

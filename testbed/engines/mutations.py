@@ -96,7 +96,7 @@ _INVENTED_FROM: Final = 1 << 62
 
 
 @dataclass(frozen=True)
-class Deed:
+class AppliedMutation:
     """One line of the ground truth: what was done to an id, and its class in that cell (None: none is due)."""
 
     mutation: Mutation
@@ -111,7 +111,7 @@ class Deed:
 
 
 @dataclass(frozen=True)
-class Emission:
+class EmittedResult:
     """A result to produce."""
 
     result: Result
@@ -123,11 +123,11 @@ class Emission:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class MutatedResults:
     """What to produce in place of the honest answers, and the truth about it."""
 
-    emissions: tuple[Emission | LateEvent, ...]
-    deeds: tuple[Deed, ...]
+    emissions: tuple[EmittedResult | LateEvent, ...]
+    applied: tuple[AppliedMutation, ...]
 
 
 @dataclass(frozen=True)
@@ -146,7 +146,7 @@ def mutate(
     *,
     operator: Operator = "tumbling",
     moved_ms: int = 0,
-) -> Outcome:
+) -> MutatedResults:
     """Mutate honest answers. Results of one window must come in one call, as ``Core.take`` gives them.
 
     ``moved_ms``: by how much event time a passthrough's results are misplaced.
@@ -155,52 +155,52 @@ def mutate(
         return _mutate_together(answers, rates, seed)
     if operator == "passthrough":
         return _mutate_events(answers, rates, seed, moved_ms)
-    emissions: list[Emission | LateEvent] = []
-    deeds: list[Deed] = []
+    emissions: list[EmittedResult | LateEvent] = []
+    applied: list[AppliedMutation] = []
     window: list[Result] = []
     for answer in answers:
         if window and (isinstance(answer, LateEvent) or window[0].window_start_ms != answer.window_start_ms):
-            _mutate_window(window, rates, seed, emissions, deeds)
+            _mutate_window(window, rates, seed, emissions, applied)
             window = []
         if isinstance(answer, LateEvent):
             emissions.append(answer)
         else:
             window.append(answer)
-    _mutate_window(window, rates, seed, emissions, deeds)
-    return Outcome(tuple(emissions), tuple(deeds))
+    _mutate_window(window, rates, seed, emissions, applied)
+    return MutatedResults(tuple(emissions), tuple(applied))
 
 
-def _mutate_together(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> Outcome:
+def _mutate_together(answers: Sequence[Result | LateEvent], rates: Rates, seed: int) -> MutatedResults:
     """Results that are answered at the same time, as if they were of one window."""
-    emissions: list[Emission | LateEvent] = [answer for answer in answers if isinstance(answer, LateEvent)]
-    deeds: list[Deed] = []
-    _mutate_window([answer for answer in answers if isinstance(answer, Result)], rates, seed, emissions, deeds)
-    return Outcome(tuple(emissions), tuple(deeds))
+    emissions: list[EmittedResult | LateEvent] = [answer for answer in answers if isinstance(answer, LateEvent)]
+    applied: list[AppliedMutation] = []
+    _mutate_window([answer for answer in answers if isinstance(answer, Result)], rates, seed, emissions, applied)
+    return MutatedResults(tuple(emissions), tuple(applied))
 
 
-def _mutate_events(answers: Sequence[Result | LateEvent], rates: Rates, seed: int, moved_ms: int) -> Outcome:
+def _mutate_events(answers: Sequence[Result | LateEvent], rates: Rates, seed: int, moved_ms: int) -> MutatedResults:
     """One result at a time: where it is misplaced to is no result of the engine, but its own at another time."""
-    emissions: list[Emission | LateEvent] = []
-    deeds: list[Deed] = []
+    emissions: list[EmittedResult | LateEvent] = []
+    applied: list[AppliedMutation] = []
     for answer in answers:
         if isinstance(answer, LateEvent):
             emissions.append(answer)
         else:
             start, end = answer.window_start_ms + moved_ms, answer.window_end_ms + moved_ms
             elsewhere = _Edit(replace(answer, window_start_ms=start, window_end_ms=end))
-            _mutate_window([answer], rates, seed, emissions, deeds, elsewhere)
+            _mutate_window([answer], rates, seed, emissions, applied, elsewhere)
             times_ms = tuple(time_ms + moved_ms for time_ms in elsewhere.times_ms)
-            emissions.append(Emission(replace(elsewhere.result, ids=tuple(elsewhere.ids), times_ms=times_ms)))
+            emissions.append(EmittedResult(replace(elsewhere.result, ids=tuple(elsewhere.ids), times_ms=times_ms)))
     # What has lost its id is no record.
-    return Outcome(tuple(e for e in emissions if isinstance(e, LateEvent) or e.result.ids), tuple(deeds))
+    return MutatedResults(tuple(e for e in emissions if isinstance(e, LateEvent) or e.result.ids), tuple(applied))
 
 
 def _mutate_window(
     window: list[Result],
     rates: Rates,
     seed: int,
-    emissions: list[Emission | LateEvent],
-    deeds: list[Deed],
+    emissions: list[EmittedResult | LateEvent],
+    applied: list[AppliedMutation],
     elsewhere: _Edit | None = None,
 ) -> None:
     """``elsewhere``: where ids are misplaced to, if not into the next result."""
@@ -211,16 +211,18 @@ def _mutate_window(
         if fate is None:
             others = [j for j in untouched if j > i] + [j for j in untouched if j < i]
             other = elsewhere or (edits[others[0]] if others else None)
-            _mutate_ids(edits[i], other, rates, seed, emissions, deeds)
+            _mutate_ids(edits[i], other, rates, seed, emissions, applied)
         else:
             emissions.extend(_fulfil(result, fate, rates))
             transient = "missing" if fate is Mutation.DELAY_BEYOND else None
             found_as = _CLASS_OF_ITS_IDS[fate]
-            deeds.extend(
-                Deed(fate, result.window_start_ms, result.key, event_id, found_as, transient, count)
+            applied.extend(
+                AppliedMutation(fate, result.window_start_ms, result.key, event_id, found_as, transient, count)
                 for event_id, count in Counter(result.ids).items()
             )
-    emissions.extend(Emission(replace(e.result, ids=tuple(e.ids), times_ms=tuple(e.times_ms))) for e in edits.values())
+    emissions.extend(
+        EmittedResult(replace(e.result, ids=tuple(e.ids), times_ms=tuple(e.times_ms))) for e in edits.values()
+    )
 
 
 class _Edit:
@@ -236,21 +238,21 @@ class _Edit:
         self.times_ms.append(time_ms)
 
 
-def _fulfil(result: Result, fate: Mutation, rates: Rates) -> list[Emission]:
+def _fulfil(result: Result, fate: Mutation, rates: Rates) -> list[EmittedResult]:
     if fate is Mutation.DROP_CELL:
         return []
     if fate is Mutation.DUPLICATE_RESULT:
-        return [Emission(result), Emission(result)]
+        return [EmittedResult(result), EmittedResult(result)]
     if fate is Mutation.DELAY:
-        return [Emission(result, delay_seconds=rates.delay_seconds)]
+        return [EmittedResult(result, delay_seconds=rates.delay_seconds)]
     if fate is Mutation.DELAY_BEYOND:
-        return [Emission(result, delay_seconds=rates.delay_beyond_seconds)]
+        return [EmittedResult(result, delay_seconds=rates.delay_beyond_seconds)]
     if fate is Mutation.ABORT:
-        return [Emission(result, is_aborted=True)]
+        return [EmittedResult(result, is_aborted=True)]
     if fate is Mutation.WITHDRAW:
-        return [Emission(result), Emission(result, is_withdrawn=True)]
+        return [EmittedResult(result), EmittedResult(result, is_withdrawn=True)]
     assert fate is Mutation.ABORT_RETRY
-    return [Emission(result, is_aborted=True), Emission(result)]
+    return [EmittedResult(result, is_aborted=True), EmittedResult(result)]
 
 
 def _mutate_ids(
@@ -258,8 +260,8 @@ def _mutate_ids(
     other: _Edit | None,
     rates: Rates,
     seed: int,
-    emissions: list[Emission | LateEvent],
-    deeds: list[Deed],
+    emissions: list[EmittedResult | LateEvent],
+    applied: list[AppliedMutation],
 ) -> None:
     result = own.result
     if not any(rates.shares.get(m, 0.0) for m in OF_AN_ID):
@@ -275,7 +277,7 @@ def _mutate_ids(
             choice = _chosen(OF_AN_ID, rates, _draw(seed, "id", result.window_start_ms, result.key, event_id))
         if choice in (Mutation.MISPLACE, Mutation.MISPLACE_COPY) and other is None:
             choice = None
-        _mutate_id(choice, own, other, event_id, time_ms, seed, emissions, deeds)
+        _mutate_id(choice, own, other, event_id, time_ms, seed, emissions, applied)
 
 
 def _mutate_id(
@@ -285,14 +287,14 @@ def _mutate_id(
     event_id: EventId,
     time_ms: int,
     seed: int,
-    emissions: list[Emission | LateEvent],
-    deeds: list[Deed],
+    emissions: list[EmittedResult | LateEvent],
+    applied: list[AppliedMutation],
 ) -> None:
     cell = own.result
 
     def note(found_as: str, noted: EventId = event_id, where: Result = cell) -> None:
         assert choice is not None
-        deeds.append(Deed(choice, where.window_start_ms, where.key, noted, found_as))
+        applied.append(AppliedMutation(choice, where.window_start_ms, where.key, noted, found_as))
 
     if choice not in (Mutation.DROP, Mutation.ALTER, Mutation.MISPLACE, Mutation.LATE_ROUTE):
         own.put(event_id, time_ms)

@@ -6,24 +6,24 @@ decoder's to see fields that are neither key nor id.
 
 from __future__ import annotations
 
-from testbed.engines.core import NEVER_MS, Core, EventId, Key, Partition, Progress, Record, Result
+from testbed.engines.core import NEVER_MS, Core, EventId, Key, Partition, PartitionProgress, Record, Result
 
 
 class PassthroughCore(Core):
     """One answer per event, with its id, key and time."""
 
-    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         del state, offset
         self._answers.append(Result(time_ms, time_ms, key, (event_id,), (time_ms,)))
         return True
 
-    def _put_back(self, state: Partition, record: Record) -> None:
+    def _restore(self, state: Partition, record: Record) -> None:
         """Another operator's progress may say to read again; all of it has been answered."""
 
-    def _answer_closed(self) -> None:
+    def _emit_closed(self) -> None:
         """Nothing is open."""
 
-    def _next_alarm(self, watermark: int) -> int:
+    def _next_timer(self, watermark: int) -> int:
         del watermark
         return NEVER_MS
 
@@ -33,7 +33,7 @@ class PassthroughCore(Core):
     def _first_offset(self, state: Partition) -> int:
         return state.next_offset
 
-    def _assigned(self, state: Partition, progress: Progress) -> None:
+    def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         """Nothing is kept."""
 
     def _recovered(self) -> None:

@@ -15,15 +15,15 @@ from confluent_kafka import KafkaException
 from pydantic import ValidationError
 
 from testbed.engines.core import LateEvent, Result
-from testbed.engines.job import Job, JobError, Plan, log
-from testbed.engines.mutations import Emission
+from testbed.engines.job import Job, JobError, OutputPlanner, log
+from testbed.engines.mutations import EmittedResult
 from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import DeliveryError, RetryFromCommitted
 
 
-def honest(answers: Sequence[Result | LateEvent]) -> Iterable[Emission | LateEvent]:
+def honest(answers: Sequence[Result | LateEvent]) -> Iterable[EmittedResult | LateEvent]:
     """Produce every answer as it is."""
-    return [answer if isinstance(answer, LateEvent) else Emission(answer) for answer in answers]
+    return [answer if isinstance(answer, LateEvent) else EmittedResult(answer) for answer in answers]
 
 
 def parse_arguments(arguments: Sequence[str] | None, program: str) -> argparse.Namespace:
@@ -36,7 +36,7 @@ def parse_arguments(arguments: Sequence[str] | None, program: str) -> argparse.N
     return parser.parse_args(arguments)
 
 
-def run(settings: EngineSettings, arguments: argparse.Namespace, plan: Plan) -> int:
+def run(settings: EngineSettings, arguments: argparse.Namespace, plan: OutputPlanner) -> int:
     """Run one instance to its end; the exit status."""
     log(f"start {settings.group}-{arguments.instance} guarantee={settings.guarantee} window_ms={settings.window_ms}")
     try:

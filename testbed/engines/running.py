@@ -13,7 +13,17 @@ from __future__ import annotations
 from array import array
 from dataclasses import dataclass, field
 
-from testbed.engines.core import Core, EventId, Key, LateEvent, Partition, PartitionId, Progress, Record, Result
+from testbed.engines.core import (
+    Core,
+    EventId,
+    Key,
+    LateEvent,
+    Partition,
+    PartitionId,
+    PartitionProgress,
+    Record,
+    Result,
+)
 
 
 @dataclass
@@ -41,12 +51,12 @@ class RunningCore(Core):
                 whole = merged.setdefault(key, _Rows())
                 whole.ids.extend(some.ids)
                 whole.times_ms.extend(some.times_ms)
-        self._answered()
+        self._emitted()
         return super().take() + [
             Result(0, 0, key, tuple(whole.ids), tuple(whole.times_ms)) for key, whole in sorted(merged.items())
         ]
 
-    def progress(self) -> dict[PartitionId, Progress]:
+    def progress(self) -> dict[PartitionId, PartitionProgress]:
         """As every core; what is new must have been taken."""
         assert self._recovering or not self._has_changed, "progress without its answers would lose them"
         return super().progress()
@@ -56,12 +66,12 @@ class RunningCore(Core):
         super().reset()
         self._has_changed = False
 
-    def _answered(self) -> None:
+    def _emitted(self) -> None:
         """What was answered is not answered again."""
         for rows in self._rows.values():
             rows.clear()
 
-    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         del offset
         rows = self._rows[state.id].setdefault(key, _Rows())
         rows.ids.append(event_id)
@@ -69,13 +79,13 @@ class RunningCore(Core):
         self._has_changed = True
         return True
 
-    def _put_back(self, state: Partition, record: Record) -> None:
+    def _restore(self, state: Partition, record: Record) -> None:
         """All that was read before the commit has been answered."""
 
-    def _answer_closed(self) -> None:
+    def _emit_closed(self) -> None:
         """Time closes nothing."""
 
-    def _next_alarm(self, watermark: int) -> int:
+    def _next_timer(self, watermark: int) -> int:
         # Nothing waits for it, but progress must not depend on when partitions were read.
         return watermark + 1
 
@@ -85,7 +95,7 @@ class RunningCore(Core):
     def _first_offset(self, state: Partition) -> int:
         return state.next_offset
 
-    def _assigned(self, state: Partition, progress: Progress) -> None:
+    def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         del progress
         self._rows[state.id] = {}
 
@@ -103,16 +113,16 @@ class CumulativeCore(RunningCore):
         super().__init__(max_disorder_ms, allowed_lateness_ms)
         self._first_offsets: dict[PartitionId, int] = {}
 
-    def _answered(self) -> None:
+    def _emitted(self) -> None:
         """The next answer has it all again."""
 
-    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         self._first_offsets.setdefault(state.id, offset)
-        return super()._put(state, offset, key, time_ms, event_id)
+        return super()._insert(state, offset, key, time_ms, event_id)
 
-    def _put_back(self, state: Partition, record: Record) -> None:
+    def _restore(self, state: Partition, record: Record) -> None:
         has_changed = self._has_changed
-        self._put(state, *record)
+        self._insert(state, *record)
         self._has_changed = has_changed
 
     def _first_offset(self, state: Partition) -> int:

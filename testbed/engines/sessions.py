@@ -42,7 +42,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import groupby
 
-from testbed.engines.core import NEVER_MS, Core, EventId, Key, Partition, PartitionId, Progress, Record, Result
+from testbed.engines.core import NEVER_MS, Core, EventId, Key, Partition, PartitionId, PartitionProgress, Record, Result
 
 _Event = tuple[PartitionId, int, int, EventId]
 """Partition, offset, event time in ms, id."""
@@ -87,7 +87,7 @@ class SessionCore(Core):
         self._due_ms = NEVER_MS
         """No session ends before."""
 
-    def _put(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
+    def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
         closed, behind = state.closed_through_ms, time_ms + self._allowed_lateness_ms <= state.closed_through_ms
         sessions = self._open.get(key, ())
         touches = any(self._touches(session, time_ms) for session in sessions)
@@ -99,7 +99,7 @@ class SessionCore(Core):
         self._add(key, session)
         return True
 
-    def _put_back(self, state: Partition, record: Record) -> None:
+    def _restore(self, state: Partition, record: Record) -> None:
         offset, key, time_ms, event_id = record
         self._put_backs.append((key, (state.id, offset, time_ms, event_id), self._listed[state.id].get(offset)))
 
@@ -127,7 +127,7 @@ class SessionCore(Core):
             for session in sessions:
                 session.events.sort(key=lambda event: event[:2])
 
-    def _answer_closed(self) -> None:
+    def _emit_closed(self) -> None:
         if max(p.closed_through_ms for p in self._partitions.values()) - self._allowed_lateness_ms < self._due_ms:
             return
         for key, session in sorted(self._take_closed(), key=lambda closed: (closed[1].last_ms, closed[0])):
@@ -151,7 +151,7 @@ class SessionCore(Core):
         self._open = still
         return closed
 
-    def _next_alarm(self, watermark: int) -> int:
+    def _next_timer(self, watermark: int) -> int:
         # Each event of a key may be late from some instant on: a watermark that moved in steps would miss some.
         return watermark + 1
 
@@ -163,7 +163,7 @@ class SessionCore(Core):
         offsets = (s.first_offsets.get(state.id) for sessions in self._open.values() for s in sessions)
         return min((offset for offset in offsets if offset is not None), default=state.next_offset)
 
-    def _progress(self, state: Partition) -> Progress:
+    def _progress(self, state: Partition) -> PartitionProgress:
         stragglers = sorted(
             (offset, closed)
             for sessions in self._open.values()
@@ -172,9 +172,9 @@ class SessionCore(Core):
             if partition == state.id
         )
         first = self._first_offset(state)
-        return Progress(state.next_offset, first, state.closed_through_ms, tuple(stragglers))
+        return PartitionProgress(state.next_offset, first, state.closed_through_ms, tuple(stragglers))
 
-    def _assigned(self, state: Partition, progress: Progress) -> None:
+    def _assigned(self, state: Partition, progress: PartitionProgress) -> None:
         self._listed[state.id] = dict(progress.stragglers)
 
     def _forget(self, state: Partition) -> None:

@@ -61,7 +61,7 @@ class Clock:
         }
 
 
-class Where(BaseModel):
+class EventFilter(BaseModel):
     """The events that a filter lets through: those whose field has one of some values."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
@@ -102,7 +102,7 @@ class EngineSettings(BaseModel):
     """With operator `sliding`: distance of the starts of neighbouring windows."""
     gap_ms: int | None = Field(default=None, gt=0)
     """With operator `session`: a longer pause between two events of a key ends its session."""
-    where: Where | None = None
+    where: EventFilter | None = None
     """With operator `passthrough`: the events that are answered; None: all."""
     max_disorder_ms: int = Field(default=0, ge=0)
     allowed_lateness_ms: int = Field(default=0, ge=0)

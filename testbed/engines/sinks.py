@@ -24,7 +24,7 @@ from typing import Any, Protocol
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer, TopicPartition
 
-from testbed.engines.core import BEGINNING_MS, PartitionId, Progress
+from testbed.engines.core import BEGINNING_MS, PartitionId, PartitionProgress
 from testbed.engines.settings import EngineSettings
 
 _QUEUE_FULL_WAIT_SECONDS = 0.05
@@ -53,7 +53,7 @@ class Output:
     """The record's timestamp; None: when it is produced."""
 
 
-Commit = Mapping[PartitionId, Progress]
+Commit = Mapping[PartitionId, PartitionProgress]
 
 
 class Sink(Protocol):
@@ -104,16 +104,16 @@ def to_offsets(progress: Commit) -> list[TopicPartition]:
     return offsets
 
 
-def from_offset(offset: TopicPartition, beginning: int) -> Progress:
+def from_offset(offset: TopicPartition, beginning: int) -> PartitionProgress:
     """Progress from a committed offset; with none, the partition starts at offset ``beginning``."""
     if offset.offset < 0:
-        return Progress(beginning, beginning, BEGINNING_MS)
+        return PartitionProgress(beginning, beginning, BEGINNING_MS)
     if not offset.metadata:
-        return Progress(offset.offset, offset.offset, BEGINNING_MS)
+        return PartitionProgress(offset.offset, offset.offset, BEGINNING_MS)
     data = json.loads(offset.metadata)
     rebuild_from, closed = data["rebuild_from"], data["closed_through_ms"]
     stragglers = tuple((rebuild_from + after, closed - before) for after, before in data.get("stragglers", ()))
-    return Progress(offset.offset, rebuild_from, closed, stragglers)
+    return PartitionProgress(offset.offset, rebuild_from, closed, stragglers)
 
 
 def producer_options(settings: EngineSettings) -> dict[str, Any]:
@@ -158,7 +158,7 @@ class _ExactlyOnce:
         )
         self._open = False
         self._too_large: KafkaError | None = None
-        self._committed: dict[PartitionId, Progress] = {}
+        self._committed: dict[PartitionId, PartitionProgress] = {}
         self._try(lambda: self._producer.init_transactions(_CALL_TIMEOUT_SECONDS))
 
     def accept(self, output: Output) -> None:
@@ -228,7 +228,7 @@ class _Plain:
         self._stopping = stopping
         self._producer = Producer({"message.timeout.ms": 60_000, **producer_options(settings)})
         self._failures: list[str] = []
-        self._committed: dict[PartitionId, Progress] = {}
+        self._committed: dict[PartitionId, PartitionProgress] = {}
 
     def _report(self, error: KafkaError | None, _message: Message) -> None:
         if error is not None:

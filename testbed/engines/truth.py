@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from testbed.engines.mutations import Deed, Mutation
+from testbed.engines.mutations import AppliedMutation, Mutation
 
 _ANEW: Final = b'{"anew":true}'
 
@@ -30,15 +30,15 @@ class TruthWriter:
         _end_last_line(path)
         self._file = path.open("ab", buffering=0)
 
-    def write(self, deeds: Iterable[Deed]) -> None:
-        """Append ``deeds`` in one write."""
-        text = "".join(_line(deed) for deed in deeds)
+    def write(self, applied: Iterable[AppliedMutation]) -> None:
+        """Append ``applied`` in one write."""
+        text = "".join(_line(deed) for deed in applied)
         if text:
             self._file.write(text.encode())
 
-    def write_anew(self, deeds: Iterable[Deed]) -> None:
-        """Let ``deeds`` take the place of all before, in one write."""
-        self._file.write(_ANEW + b"\n" + "".join(_line(deed) for deed in deeds).encode())
+    def replace_all(self, applied: Iterable[AppliedMutation]) -> None:
+        """Let ``applied`` take the place of all before, in one write."""
+        self._file.write(_ANEW + b"\n" + "".join(_line(deed) for deed in applied).encode())
 
     def __enter__(self) -> Self:
         return self
@@ -49,7 +49,7 @@ class TruthWriter:
         self._file.close()
 
 
-def read(path: Path) -> Iterator[Deed]:
+def read(path: Path) -> Iterator[AppliedMutation]:
     """The deeds in ``path`` (a file, or a folder with one file per instance), each once.
 
     A torn line is skipped: its output was not produced.
@@ -63,7 +63,7 @@ def read(path: Path) -> Iterator[Deed]:
             data = json.loads(line)
         except ValueError:
             continue
-        yield Deed(
+        yield AppliedMutation(
             Mutation(data["mutation"]),
             data["window_start_ms"],
             tuple(data["key"]),
@@ -92,7 +92,7 @@ def summarise_transient(path: Path) -> dict[str, int]:
     return dict(counts)
 
 
-def _line(deed: Deed) -> str:
+def _line(deed: AppliedMutation) -> str:
     data = {
         "mutation": deed.mutation,
         "window_start_ms": deed.window_start_ms,

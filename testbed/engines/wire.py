@@ -17,12 +17,12 @@ from testbed.engines.core import EventId, LateEvent, Record, Result
 from testbed.engines.join import is_right
 
 if TYPE_CHECKING:
-    from testbed.engines.settings import Where
+    from testbed.engines.settings import EventFilter
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-class LeftOut(NamedTuple):
+class FilteredOut(NamedTuple):
     """An event that a filter does not let through."""
 
     offset: int
@@ -31,7 +31,7 @@ class LeftOut(NamedTuple):
 class Decoder:
     """Decodes click events; one per partition, since consecutive events often share their time."""
 
-    def __init__(self, key_fields: Sequence[str], prefix: str | None = None, where: Where | None = None) -> None:
+    def __init__(self, key_fields: Sequence[str], prefix: str | None = None, where: EventFilter | None = None) -> None:
         """``prefix``: put before every id, which is text then."""
         self._field = None if where is None else where.field
         self._lets_through = frozenset(() if where is None else map(_comparable, where.one_of))
@@ -41,7 +41,7 @@ class Decoder:
         self._text = ""
         self._ms = 0
 
-    def decode(self, offset: int, value: bytes | None) -> Record | LeftOut | None:
+    def decode(self, offset: int, value: bytes | None) -> Record | FilteredOut | None:
         """The event in ``value``; None where there is none."""
         if value is None:
             return None
@@ -58,7 +58,7 @@ class Decoder:
         if type(event_id) is not int and type(event_id) is not str:
             return None
         if self._field is not None and _comparable(event.get(self._field)) not in self._lets_through:
-            return LeftOut(offset)
+            return FilteredOut(offset)
         return (offset, key, self._ms, event_id if self._prefix is None else f"{self._prefix}{event_id}")
 
 

@@ -11,8 +11,8 @@ import pytest
 import yaml
 
 from bench import campaign
-from testbed.campaign.command import made
-from testbed.campaign.journal import Heading, Journal
+from testbed.campaign.command import build_table
+from testbed.campaign.journal import CampaignJournal, Heading
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.plan import load
 from testbed.campaign.result import write
@@ -55,12 +55,12 @@ def test_a_table_that_is_not_what_its_results_say_is_told(plan: Path) -> None:
     assert campaign.check() == []
     loaded = load(plan)
     first, second, *_ = runs(matrix(loaded).cells, loaded)
-    with Journal(loaded.results, loaded).open(resumes=False) as kept:
+    with CampaignJournal(loaded.results, loaded).open(resumes=False) as kept:
         kept.begin(Heading("a machine", "0"))
     write(loaded.results, first, fake(first))
     campaign.write()
     assert campaign.check() == []
-    assert made(loaded).done == 1
+    assert build_table(loaded).done == 1
     write(loaded.results, second, fake(second))
     assert [sentence.split(" ")[0] for sentence in campaign.check()] == [
         f"night-results/table.{form}" for form in ("md", "csv", "html")

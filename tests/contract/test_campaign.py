@@ -12,7 +12,7 @@ from typing import Any, Self
 import pytest
 import yaml
 
-from testbed.campaign import command, forms, journal
+from testbed.campaign import command, formats, journal
 from testbed.campaign.journal import CUT_OFF
 from testbed.campaign.matrix import Run
 from testbed.campaign.result import RunResult
@@ -24,7 +24,7 @@ CELLS = 2 * 2 * 2
 RUNS = 2 * CELLS
 
 
-class FakeStage:
+class FakeEnvironment:
     """In the place of broker, engines and sidecars. ``makes`` is set by the tests."""
 
     makes: Callable[[Run], RunResult]
@@ -40,11 +40,11 @@ class FakeStage:
 
 
 @pytest.fixture(autouse=True)
-def stage(monkeypatch: pytest.MonkeyPatch) -> type[FakeStage]:
-    monkeypatch.setattr(command, "Stage", FakeStage)
+def stage(monkeypatch: pytest.MonkeyPatch) -> type[FakeEnvironment]:
+    monkeypatch.setattr(command, "CampaignEnvironment", FakeEnvironment)
     monkeypatch.setattr(command, "_prepare", lambda chosen: None)
-    monkeypatch.setattr(FakeStage, "makes", staticmethod(fake), raising=False)
-    return FakeStage
+    monkeypatch.setattr(FakeEnvironment, "makes", staticmethod(fake), raising=False)
+    return FakeEnvironment
 
 
 @pytest.fixture
@@ -73,14 +73,14 @@ def test_a_dry_run_shows_the_matrix_and_writes_nothing(plan: Path, capsys: pytes
 def test_a_campaign_leaves_a_result_a_run_and_three_tables(plan: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["campaign", str(plan)]) == 0
     assert len(run_names(plan)) == RUNS
-    assert all((results(plan) / name).exists() for name in forms.FILES)
+    assert all((results(plan) / name).exists() for name in formats.FILES)
     said = capsys.readouterr().out
     assert f"{RUNS} of {RUNS}: flink-sst-exactly_once-crash-2: pass, 0 duplicate, 0 missing, 0 incorrect" in said
     assert f"Complete: all {RUNS} runs are done." in said
 
 
 def test_a_folder_and_an_error_command_no_terminal(
-    plan: Path, stage: type[FakeStage], capsys: pytest.CaptureFixture[str]
+    plan: Path, stage: type[FakeEnvironment], capsys: pytest.CaptureFixture[str]
 ) -> None:
     def one_fails(run: Run) -> RunResult:
         if run.name == "flink-sst-exactly_once-crash-2":
@@ -97,7 +97,7 @@ def test_a_folder_and_an_error_command_no_terminal(
 
 
 def test_what_is_there_is_not_overwritten_and_not_done_again(
-    plan: Path, stage: type[FakeStage], capsys: pytest.CaptureFixture[str]
+    plan: Path, stage: type[FakeEnvironment], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["campaign", str(plan), "--only", "engine=flink", "--only", "repetition=1"]) == 0
     assert len(run_names(plan)) == 4
@@ -111,7 +111,7 @@ def test_what_is_there_is_not_overwritten_and_not_done_again(
     assert len(again) == RUNS - 4
 
 
-def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[FakeStage]) -> None:
+def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[FakeEnvironment]) -> None:
     def one_fails(run: Run) -> RunResult:
         if run.name == "flink-sst-exactly_once-crash-2":
             raise OSError("no space left")
@@ -125,7 +125,7 @@ def test_a_run_without_a_result_is_status_3_and_a_row(plan: Path, stage: type[Fa
     assert "OSError: no space left" in text
 
 
-def test_interrupted_it_ends_with_130_and_a_table_that_says_so(plan: Path, stage: type[FakeStage]) -> None:
+def test_interrupted_it_ends_with_130_and_a_table_that_says_so(plan: Path, stage: type[FakeEnvironment]) -> None:
     def interrupted(run: Run) -> RunResult:
         raise KeyboardInterrupt
 
@@ -155,7 +155,7 @@ CHILD = """
 import sys
 from pathlib import Path
 from testbed.campaign import journal
-from testbed.campaign.journal import Heading, Journal
+from testbed.campaign.journal import Heading, CampaignJournal
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.plan import load
 from tests.unit.campaign_results import fake
@@ -167,7 +167,7 @@ def blocks(run):
     return fake(run)
 
 plan = load(Path(sys.argv[1]))
-with Journal(plan.results, plan).open(resumes=True) as kept:
+with CampaignJournal(plan.results, plan).open(resumes=True) as kept:
     kept.begin(Heading("a machine", "0"))
     journal.work(kept, plan.results, runs(matrix(plan).cells, plan), blocks, lambda *_: None)
 """

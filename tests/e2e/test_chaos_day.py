@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from testbed import disk, node
-from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.registry import REGISTRY
 from tests.e2e.test_demo import SECONDS_MAX, Demo, assert_no_process_left, assert_nothing_left, demo, until
 from validator.stream.jars import PrerequisiteError
 
@@ -20,7 +20,7 @@ WATCHDOG_SECONDS_MAX = 60.0
 DISK = {"bytes": disk.SIZE_BYTES, "reserve": 0}
 
 
-def day(folder: Path, *faults: dict[str, Any], control: str, recovery: str) -> tuple[str, str]:
+def scenario(folder: Path, *faults: dict[str, Any], control: str, recovery: str) -> tuple[str, str]:
     """The arguments for a day of these faults."""
     file = folder / "day.yaml"
     schedule = {"control": control, "recovery": recovery, "faults": list(faults)}
@@ -49,7 +49,7 @@ def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -
     # Exactly once, so that both faults must be found innocent.
     kill = {"kind": "process_kill", "target": WORKER, "for": "1s", "name": "kill-a-worker"}
     pause = {"kind": "process_pause", "target": "reference-worker-0", "for": "2s", "name": "pause-a-worker"}
-    arguments = day(tmp_path, kill, pause, control="4s", recovery="4s")
+    arguments = scenario(tmp_path, kill, pause, control="4s", recovery="4s")
     running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
     assert re.search(r"FAULT failure: kill-a-worker on reference-worker-\d is in, for 1s", running.said())
     assert re.search(r"the supervisor starts reference-worker-\d again", running.said())
@@ -86,7 +86,7 @@ def test_the_packets_of_one_worker_are_delayed_by_a_named_plan(
     tmp_path: Path, engine: str, plan: str, faster: str
 ) -> None:
     name, _, _ = engine.partition(":")
-    if name in CATALOGUE:
+    if name in REGISTRY:
         skip_without(name)
     running = ended(tmp_path, "--engine", engine, "--plan", plan, "--faster", faster)
     assert f"FAULT failure: {plan} on {name}-worker-0-node is in" in running.said()
@@ -117,7 +117,7 @@ def test_leaders_move_to_a_second_broker_and_back(tmp_path: Path) -> None:
 def test_either_of_two_brokers_is_killed_and_comes_back(tmp_path: Path) -> None:
     kills = [{"kind": "broker_kill", "target": name, "name": f"kill-{name}"} for name in ("broker-2", "broker")]
     running = ended(
-        tmp_path, "--engine", "reference:exactly_once", *day(tmp_path, *kills, control="6s", recovery="10s")
+        tmp_path, "--engine", "reference:exactly_once", *scenario(tmp_path, *kills, control="6s", recovery="10s")
     )
     for name in ("broker-2", "broker"):
         assert f"the supervisor starts {name} again" in running.said()
@@ -146,7 +146,7 @@ def test_a_full_disk_stops_the_answers_of_flink_until_it_is_healed(tmp_path: Pat
 def test_killed_while_a_disk_is_full_it_leaves_no_mount(tmp_path: Path) -> None:
     skip_without("kafka_streams")
     full = {"kind": "disk_full", "target": "kafka_streams-disk", "for": "10m", "parameters": DISK}
-    arguments = ("--engine", "kafka_streams", *day(tmp_path, full, control="2s", recovery="2s"))
+    arguments = ("--engine", "kafka_streams", *scenario(tmp_path, full, control="2s", recovery="2s"))
     with demo(tmp_path / "demo", *arguments) as running:
         running.await_line("FAULT failure: disk-full on kafka_streams-disk is in")
         assert not mounted_disks(), "nobody but the demo sees it"
@@ -176,7 +176,7 @@ def test_a_plan_that_kills_two_workers_leaves_one_of_three(tmp_path: Path) -> No
 @pytest.mark.timeout(600)
 def test_interrupted_in_a_fault_it_heals_and_leaves_nothing(tmp_path: Path) -> None:
     partition = {"kind": "net_partition", "target": "reference-link", "for": "10m"}
-    with demo(tmp_path / "demo", *day(tmp_path, partition, control="2s", recovery="2s")) as running:
+    with demo(tmp_path / "demo", *scenario(tmp_path, partition, control="2s", recovery="2s")) as running:
         running.await_line("FAULT failure: net-partition on reference-link is in")
         assert running.end(signal.SIGINT) == 130, running.said()
         assert "healed: net-partition on reference-link is gone" in running.said()
@@ -187,7 +187,7 @@ def test_interrupted_in_a_fault_it_heals_and_leaves_nothing(tmp_path: Path) -> N
 @pytest.mark.timeout(900)
 def test_a_broker_that_was_killed_comes_back_and_nothing_is_lost(tmp_path: Path) -> None:
     kill = {"kind": "broker_kill", "target": "broker"}
-    arguments = day(tmp_path, kill, control="6s", recovery="10s")
+    arguments = scenario(tmp_path, kill, control="6s", recovery="10s")
     running = ended(tmp_path, "--engine", "reference:exactly_once", *arguments)
     assert "the supervisor starts broker again" in running.said()
     assert "no violation after it" in told_of("broker-kill", running)
@@ -204,7 +204,7 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
         "for": "8s",
         "parameters": {"delay": "500ms"},
     }
-    arguments = day(tmp_path, kill, delay, control="10s", recovery="20s")
+    arguments = scenario(tmp_path, kill, delay, control="10s", recovery="20s")
     running = ended(tmp_path, "--engine", "kafka_streams", *arguments)
     assert "no violation after it" in told_of("process-kill", running)
     assert "no violation after it" in told_of("net-delay", running)
@@ -219,7 +219,7 @@ def test_a_worker_of_kafka_streams_is_killed_and_then_a_link_is_slow(tmp_path: P
 def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) -> None:
     """Foretold: it waits for the instant of its next batch by the time of day, and loses nothing."""
     skew = {"kind": "clock_skew", "target": "spark-driver", "for": "10s", "parameters": {"offset": "30s"}}
-    running = ended(tmp_path, "--engine", "spark", *day(tmp_path, skew, control="15s", recovery="40s"))
+    running = ended(tmp_path, "--engine", "spark", *scenario(tmp_path, skew, control="15s", recovery="40s"))
     told = told_of("clock-skew", running)
     assert "no violation after it" in told
     stopped = re.search(r"stopped the output for ([\d.]+) s", told)
@@ -230,10 +230,10 @@ def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) 
 @pytest.mark.extended
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("fault", ["kill", "pause", "none"])
-@pytest.mark.parametrize("engine", CATALOGUE)
+@pytest.mark.parametrize("engine", REGISTRY)
 def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, fault: str) -> None:
     skip_without(engine)
-    # Nothing breaks without a kill; after one, those two answer again what they had not committed, if anything.
+    # Nothing targets_type without a kill; after one, those two answer again what they had not committed, if anything.
     statuses = (0, 1) if fault == "kill" and engine in ("spark", "storm") else (0,)
     running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "24", statuses=statuses)
     said = " ".join(running.said().split())
@@ -243,6 +243,6 @@ def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, 
 
 def skip_without(engine: str) -> None:
     try:
-        CATALOGUE[engine].require()
+        REGISTRY[engine].require()
     except PrerequisiteError as error:
         pytest.skip(str(error))

@@ -30,7 +30,7 @@ from generator import journal
 from generator.run import generate
 from testbed.engines import truth
 from testbed.engines.base import MutantEngine
-from testbed.engines.mutations import OF_A_RESULT, Deed, Mutation
+from testbed.engines.mutations import OF_A_RESULT, AppliedMutation, Mutation
 from testbed.engines.settings import EngineSettings
 from tests.integration.sidecar_fixtures import Pipeline, Run
 from validator.reconcile.compare import IDS_KEPT
@@ -112,7 +112,10 @@ class Trial:
     cells_of_an_event: int = 1
     lets_through: Callable[[str], bool] = lambda page: True
     """Whether events of a page are answered."""
-    cell_of: Callable[[Deed, Sequence[int]], Cell] = lambda deed, times_ms: (deed.window_start_ms, deed.key[0])
+    cell_of: Callable[[AppliedMutation, Sequence[int]], Cell] = lambda deed, times_ms: (
+        deed.window_start_ms,
+        deed.key[0],
+    )
     """The cell that a deed befell, by the times of all events of its key."""
     owes_repeats: bool = True
     """Whether an event that the producer sent twice is owed twice."""
@@ -121,7 +124,7 @@ class Trial:
 GAP_MS: Final = 1_500
 
 
-def session_of(deed: Deed, times_ms: Sequence[int]) -> Cell:
+def session_of(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
     """A session by the start that its result names."""
     return start_of_session(deed.window_start_ms, times_ms), deed.key[0]
 
@@ -137,19 +140,19 @@ def start_of_session(named_ms: int, times_ms: Sequence[int]) -> int:
     return first // GAP_MS * GAP_MS
 
 
-def bucket_of(deed: Deed, times_ms: Sequence[int]) -> Cell:
+def bucket_of(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
     """A result without a window is of the bucket that holds its time."""
     del times_ms
     return deed.window_start_ms // 10_000 * 10_000, deed.key[0]
 
 
-def id_of_key(deed: Deed, times_ms: Sequence[int]) -> Cell:
+def id_of_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
     """Where nothing has windows, an id of a key is a cell."""
     del times_ms
     return None, json.dumps([deed.key[0], str(deed.id)], separators=(",", ":"))
 
 
-def id_of_kafka_key(deed: Deed, times_ms: Sequence[int]) -> Cell:
+def id_of_kafka_key(deed: AppliedMutation, times_ms: Sequence[int]) -> Cell:
     """The same where the key is the record's, which is JSON itself."""
     return id_of_key(replace(deed, key=(json.dumps(deed.key[0]),)), times_ms)
 
@@ -327,7 +330,7 @@ class Judged:
     trial: Trial
     mutations: Deeds
     load: Load
-    deeds: tuple[Deed, ...]
+    deeds: tuple[AppliedMutation, ...]
     set_aside: int
     """Records on the late topic."""
     run: Run

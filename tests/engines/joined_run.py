@@ -76,7 +76,7 @@ class JoinedRun(KilledRun):
         self._zero_ms = time.time_ns() // 1_000_000 // WINDOW_MS * WINDOW_MS
         super().start_load()
 
-    def on_progress(self, progress: run.Progress) -> None:
+    def on_progress(self, progress: run.GenerationProgress) -> None:
         """Send clicks without an update and updates without a click, at the event time that has arrived in the topics.
 
         What is sent and not yet there would be late behind them.

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from generator import config, run
 from testbed.broker import EmbeddedBroker
-from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.effective import Effective
 from testbed.engines.real import RealEngine, RealEngineSettings
+from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.settings import Guarantee
 from tests.engines.judged import assert_sidecar_agrees
 from tests.engines.offline_count import Count, count, records
@@ -57,9 +57,9 @@ class KilledRun:
 
         One that drops what is late gets no late load, and the slack between partitions that it needs.
         """
-        if CATALOGUE[name].drops_late:
+        if REGISTRY[name].drops_late:
             self._drops_late = True
-            self.max_disorder_ms = max(self.max_disorder_ms, CATALOGUE[name].slack_ms)
+            self.max_disorder_ms = max(self.max_disorder_ms, REGISTRY[name].slack_ms)
         settings = RealEngineSettings(
             input=self.input,
             output=self.output,
@@ -170,7 +170,7 @@ class KilledRun:
         load = config.parse(self.load())
         self._summaries.append(run.generate(load, stop=self._ended, on_progress=self.on_progress))
 
-    def on_progress(self, progress: run.Progress) -> None:
+    def on_progress(self, progress: run.GenerationProgress) -> None:
         """Called by the load, twice a second."""
         if progress.sent >= EVENTS_PER_WINDOW * PAGES * self._load_seconds * 1000 // WINDOW_MS // 2:
             self._half_way.set()

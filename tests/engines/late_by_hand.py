@@ -12,8 +12,8 @@ from typing import Any
 from confluent_kafka import Producer
 
 from testbed.broker import EmbeddedBroker
-from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.join import Join
+from testbed.engines.registry import REGISTRY
 from tests.engines.join_count import LATE_IDS, Event
 from tests.engines.joined_run import JoinedRun
 from tests.engines.killed_run import SETTLE_SECONDS_MAX
@@ -29,8 +29,8 @@ class LateByHand(JoinedRun):
 
     def __init__(self, broker: EmbeddedBroker, topic_names: Callable[[str], str], name: str, join: Join) -> None:
         super().__init__(broker, topic_names, LOAD_SECONDS, join)
-        self._drops_late = CATALOGUE[name].drops_late
-        self.max_disorder_ms = CATALOGUE[name].slack_ms
+        self._drops_late = REGISTRY[name].drops_late
+        self.max_disorder_ms = REGISTRY[name].slack_ms
         self.late_events: set[Event] = set()
 
     def load(self) -> dict[str, Any]:
@@ -43,7 +43,7 @@ class LateByHand(JoinedRun):
         """
         deadline = time.monotonic() + SETTLE_SECONDS_MAX
         # Each of Storm's executors answers the windows of its pages for itself.
-        while len(pages := self._answered()) < 2 or len(pages[min(pages)]) < LATE_PAGES:
+        while len(pages := self._emitted()) < 2 or len(pages[min(pages)]) < LATE_PAGES:
             assert time.monotonic() < deadline, "the engine does not answer"
         first = min(pages)
         producer = Producer({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
@@ -57,7 +57,7 @@ class LateByHand(JoinedRun):
         while not self._drops_late and not self._set_aside() >= self.late_events:
             assert time.monotonic() < deadline, self._set_aside()
 
-    def _answered(self) -> dict[str, set[str]]:
+    def _emitted(self) -> dict[str, set[str]]:
         """Start of a window -> pages that have a result."""
         pages = defaultdict(set)
         for result in records(self.bootstrap_servers, self.output):

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from faults.journal import read
 from testbed.demo.brokers import DemoBrokers
-from testbed.demo.chaos import ChaosDay
-from testbed.demo.day import day_of
+from testbed.demo.scenario import scenario_of
+from testbed.demo.scenario_run import ScenarioRun
 from testbed.demo.stop import Stop
 from testbed.demo.targets import state_folder
 from testbed.engines.base import ProcessEngine
@@ -46,22 +46,24 @@ class Scene:
 
     def __init__(self, folder: Path, stack: ExitStack, *faults: dict[str, Any]) -> None:
         self.folder, self.stop, self.said = folder, Stop(), list[str]()
-        day = day_of("reference", ("click",), 1, "day.yaml", {"seed": 5, "schedule": {"faults": list(faults)}})
-        self.day = ChaosDay(day, folder, self.stop.event, self.said.append)
-        self.brokers = DemoBrokers(folder, {}, links=self.day.links)
+        scenario = scenario_of(
+            "reference", ("click",), 1, "day.yaml", {"seed": 5, "schedule": {"faults": list(faults)}}
+        )
+        self.scenario = ScenarioRun(scenario, folder, self.stop.event, self.said.append)
+        self.brokers = DemoBrokers(folder, {}, links=self.scenario.links)
         self.broker = self.brokers.first
         stack.callback(self.broker.kill)
         self.brokers.start()
         self.broker.create_topics({"click": 1, "faults": 1})
-        self.proxy = self.day.lead(self.brokers)
+        self.proxy = self.scenario.start_links(self.brokers)
         if self.proxy is not None:
             stack.callback(self.proxy.kill)
-            self.day.await_links(self.proxy, self.stop, lambda: None)
+            self.scenario.await_links(self.proxy, self.stop, lambda: None)
         self.engine = stack.enter_context(Sleepers(folder / "engine"))
         self.engine.start()
         pool = stack.enter_context(ThreadPoolExecutor(max_workers=1))
-        stack.callback(self.day.end)
-        self.running = self.day.start(pool, self.engine, self.brokers, [])
+        stack.callback(self.scenario.end)
+        self.running = self.scenario.start(pool, self.engine, self.brokers, [])
 
     def states_of_the_topic(self) -> list[tuple[str, str]]:
         """(name, state) of each record of the faults topic."""
@@ -101,7 +103,7 @@ def test_workers_links_and_broker_are_broken_in_turn_and_all_are_healed(tmp_path
     assert not any("again" in line for line in scene.said), "it came back before its time"
     # What the engine is given leads through the link, also after the broker has named its listener.
     wait_until(lambda: any("FAULT failure: net-delay" in line for line in scene.said), "the delay is in")
-    producer = Producer({"bootstrap.servers": scene.day.engine_servers, "acks": "all", "linger.ms": 0})
+    producer = Producer({"bootstrap.servers": scene.scenario.engine_servers, "acks": "all", "linger.ms": 0})
     started = time.monotonic()
     producer.produce("click", b"1")
     assert producer.flush(WITHIN_SECONDS) == 0
@@ -122,7 +124,7 @@ def test_it_ends_healed_when_it_is_stopped_in_the_middle(tmp_path: Path, stack: 
     scene = Scene(tmp_path, stack, pause)
     assert scene.proxy is None, "no fault hits a link"
     wait_until(lambda: any("FAULT failure" in line for line in scene.said), "the pause is in")
-    scene.day.end()
+    scene.scenario.end()
     (entry,) = read(state_folder(tmp_path)).values()
     assert entry.is_healed
     assert entry.fault.target_names == "reference-worker-1"

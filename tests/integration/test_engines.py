@@ -120,7 +120,7 @@ def killed_under_load(bench: Bench, settings: EngineSettings, kills: int, instan
     reached = iter([*points, None])
     next_point = [next(reached)]
 
-    def on_progress(progress: run.Progress) -> None:
+    def on_progress(progress: run.GenerationProgress) -> None:
         while next_point[0] is not None and progress.sent >= next_point[0]:
             next_point[0] = next(reached)
             due.release()

@@ -101,7 +101,7 @@ def test_librdkafkas_partitioner_agrees_with_ours(broker: EmbeddedBroker, topic:
 def test_a_rate_is_kept_and_a_stop_is_obeyed(broker: EmbeddedBroker, topic: str, tmp_path: Path) -> None:
     stop, seen = threading.Event(), []
 
-    def on_progress(progress: run.Progress) -> None:
+    def on_progress(progress: run.GenerationProgress) -> None:
         seen.append(progress)
         if progress.seconds >= 2:
             stop.set()
@@ -149,7 +149,7 @@ def test_sends_to_a_broker_that_is_gone_are_never_acknowledged(tmp_path: Path) -
         doomed.create_topics({"click": 3})
         stop = threading.Event()
 
-        def on_progress(progress: run.Progress) -> None:
+        def on_progress(progress: run.GenerationProgress) -> None:
             if progress.acknowledged and doomed.process.is_running:
                 doomed.process.kill()
             if not doomed.process.is_running:

@@ -120,7 +120,7 @@ def test_scram_with_acls_once_and_live(cluster: Cluster, spark: SparkSession) ->
     with made.live(*cluster.settings(cluster.options)) as live:
         made.answers(answer([3], window=3))
         live.until(lambda report: report["contributions"]["processed"] == 3)
-        cluster.broker.take_away(cluster.user, "READ", "TOPIC", made.input)
+        cluster.broker.revoke(cluster.user, "READ", "TOPIC", made.input)
         made.clicks(click(4, 31))
         live.until_said(f"the right READ on topic {made.input} is missing: grant it to user {cluster.user}")
         cluster.broker.allow(cluster.user, "READ", "TOPIC", made.input)
@@ -186,7 +186,7 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
         == f"{cluster.user} does not exist; start the engine once, or mend engine.consumer_group."
     )
     # To see a topic is not to read it, and only a client that reads finds out.
-    cluster.broker.take_away(user, "READ", "TOPIC", made.late)
+    cluster.broker.revoke(user, "READ", "TOPIC", made.late)
     cluster.broker.allow(user, "DESCRIBE", "TOPIC", made.late)
     lack = f"the right READ on topic {made.late} is missing; grant it to user {user}."
     found = list(doctor.check(cluster.config(java_names)))
@@ -311,8 +311,8 @@ def test_the_java_client_is_refused_with_the_same_sentences(cluster: Cluster, ja
 def test_a_refused_run_says_why_before_spark_starts(cluster: Cluster) -> None:
     with pytest.raises(BrokersRefuse, match=rf"the password of user {cluster.user} is wrong"):
         cluster.pipeline.once(*cluster.settings({**cluster.options, "sasl.password": "wrong"}))
-    cluster.broker.take_away(cluster.user, "READ", "TOPIC", cluster.pipeline.late)
-    cluster.broker.take_away(cluster.user, "DESCRIBE", "TOPIC", cluster.pipeline.late)
+    cluster.broker.revoke(cluster.user, "READ", "TOPIC", cluster.pipeline.late)
+    cluster.broker.revoke(cluster.user, "DESCRIBE", "TOPIC", cluster.pipeline.late)
     with pytest.raises(BrokersRefuse, match=f"^the right READ on topic {cluster.pipeline.late} is missing"):
         cluster.pipeline.once(*cluster.settings(cluster.options))
 
@@ -377,9 +377,9 @@ def test_each_documented_right_is_missed_by_name(cluster: Cluster, java: Any, mo
         ("WRITE", "topic canary.input"): (("WRITE", "TOPIC", planted[0]), [may_plant, doctored]),
     }
     assert set(missed) == documented_rights()
-    broker.take_away(user, "DESCRIBE", "TOPIC", made.input)
+    broker.revoke(user, "DESCRIBE", "TOPIC", made.input)
     for (right, kind, name), checks in missed.values():
-        broker.take_away(user, right, kind, name)
+        broker.revoke(user, right, kind, name)
         for check in checks:
             with pytest.raises((AssertionError, BrokersRefuse)) as refused:
                 check()

@@ -32,7 +32,7 @@ from validator.publish.next_steps import RUNBOOK
 GUIDE = ROOT / "docs" / "guide"
 SETTINGS = Settings(runbooks="https://runbooks.example.org")
 FASTER = 60  # every `for` below, and how often rules are evaluated
-LONGEST_WAIT_SECONDS = max(seconds_of(alert.waits) for alert in alerts(SETTINGS)) / FASTER
+LONGEST_WAIT_SECONDS = max(seconds_of(alert.pending_for) for alert in alerts(SETTINGS)) / FASTER
 WAIT_SECONDS = 150.0
 
 

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from dashboards.alerts import alerts, groups
-from dashboards.rules import NUMBERED, Alert, dashboard_of, prometheus
+from dashboards.rules import PLURAL, Alert, dashboard_of, prometheus
 from dashboards.settings import Settings
 from tests.pages import alert_scenarios_pipeline, alert_scenarios_sidecar
 from tests.pages.alert_scenarios import Quiet, Scenario
@@ -47,7 +47,7 @@ def alert_of(scenario: Scenario) -> Alert:
 
 def rendered(template: str, scenario: Scenario, value: str) -> str:
     text = re.sub(r"{{ \.Labels\.(\w+) }}", lambda found: scenario.labels[found[1]], template)
-    text = NUMBERED.sub(r"\1" if value == "1" else r"\2", text) if value else text
+    text = PLURAL.sub(r"\1" if value == "1" else r"\2", text) if value else text
     text = re.sub(r"{{ \.Value \| (\w+) }}", lambda found: READABLE[found[1]](float(value)), text) if value else text
     assert "{{" not in text, f"not rendered: {text}"
     return text

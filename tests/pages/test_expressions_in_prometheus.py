@@ -14,7 +14,7 @@ import yaml
 from prometheus_client import start_http_server
 
 from dashboards.faults import in_phases
-from dashboards.live import Answer, check, not_loaded
+from dashboards.live import QueryResult, check, not_loaded
 from dashboards.queries import substituted
 from dashboards.settings import Settings
 from dashboards.site import GENERATED, ROOT, RULES_FILE
@@ -104,20 +104,20 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def answers(url: str) -> list[Answer]:
+def answers(url: str) -> list[QueryResult]:
     return list(check(url, SETTINGS))
 
 
-def test_every_expression_is_understood(answers: list[Answer]) -> None:
+def test_every_expression_is_understood(answers: list[QueryResult]) -> None:
     assert [answer for answer in answers if answer.problem] == []
     assert len(answers) > 60
 
 
-def test_every_panel_annotation_and_recording_rule_has_series(answers: list[Answer]) -> None:
+def test_every_panel_annotation_and_recording_rule_has_series(answers: list[QueryResult]) -> None:
     assert [a.where for a in answers if not a.series and not a.where.startswith("alert ")] == []
 
 
-def test_the_alerts_that_fit_this_run_have_series_and_the_others_none(answers: list[Answer]) -> None:
+def test_the_alerts_that_fit_this_run_have_series_and_the_others_none(answers: list[QueryResult]) -> None:
     # The output topic was never read through, the input last in January, a fault is active, and the canary was missed.
     fitting = {
         "StreamproofGuaranteeViolated", "StreamproofFaultNotHealed", "StreamproofSidecarBlind (unread_topic)",

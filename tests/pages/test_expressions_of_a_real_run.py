@@ -15,7 +15,7 @@ import requests
 from confluent_kafka import Consumer, TopicPartition
 
 from dashboards.alerts import alerts
-from dashboards.grafana_rules import written_out
+from dashboards.grafana_rules import inline_recordings
 from dashboards.live import all_expressions, check
 from dashboards.settings import Settings
 from faults.fault import State, record
@@ -70,7 +70,9 @@ class Canary:
         self._pipeline.broker.create_topics({self.input: 1, self.output: 1})
 
     def _until_alerted(self, cause: str, meanwhile: Callable[[], None] = lambda: None) -> None:
-        [expression] = [written_out(one.expression) for one in alerts(SETTINGS) if one.labels.get("cause") == cause]
+        [expression] = [
+            inline_recordings(one.expression) for one in alerts(SETTINGS) if one.labels.get("cause") == cause
+        ]
 
         def alerted() -> bool:
             meanwhile()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from testbed.campaign.matrix import Run
-from testbed.campaign.plan import Plan, parse
+from testbed.campaign.plan import CampaignPlan, parse
 from testbed.campaign.result import RunResult, result_of
 
 PLAN: dict[str, Any] = {
@@ -16,7 +16,7 @@ PLAN: dict[str, Any] = {
 }
 
 
-def plan(**changes: Any) -> Plan:
+def plan(**changes: Any) -> CampaignPlan:
     return parse({**PLAN, **changes})
 
 
@@ -44,7 +44,7 @@ def report(**changes: Any) -> dict[str, Any]:
 
 def fake(run: Run, **changes: Any) -> RunResult:
     """A run that kept everything; ``changes`` are of the result."""
-    made = result_of(
+    build_table = result_of(
         run, report(), started="2026-01-01T00:00:00+00:00", seconds=100.0, sent=1000, settled=True, read_back=None
     )
-    return made.model_copy(update=changes)
+    return build_table.model_copy(update=changes)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from testbed.campaign import journal, result
-from testbed.campaign.journal import CUT_OFF, FAILED_MOST, FILE, CampaignBroken, Failure, Heading, Journal
+from testbed.campaign.journal import CUT_OFF, FAILED_MOST, FILE, CampaignBroken, CampaignJournal, Failure, Heading
 from testbed.campaign.matrix import Run, matrix, runs
 from testbed.campaign.plan import PlanError
 from testbed.campaign.result import RunResult, result_of
@@ -20,7 +20,7 @@ RUNS = runs(matrix(PLAN).cells, PLAN)
 
 def work(folder: Path, run_one: object = fake, *, resumes: bool = True) -> list[tuple[str, RunResult | Failure]]:
     told: list[tuple[str, RunResult | Failure]] = []
-    with Journal(folder, PLAN).open(resumes=resumes) as kept:
+    with CampaignJournal(folder, PLAN).open(resumes=resumes) as kept:
         kept.begin(HEADING)
         journal.work(kept, folder, RUNS, run_one, lambda run, end: told.append((run.name, end)))  # type: ignore[arg-type]
     return told
@@ -116,7 +116,7 @@ def test_a_torn_line_loses_only_itself(tmp_path: Path) -> None:
 
 
 def test_a_run_that_was_cut_off_is_a_failure(tmp_path: Path) -> None:
-    with Journal(tmp_path, PLAN).open(resumes=False) as kept:
+    with CampaignJournal(tmp_path, PLAN).open(resumes=False) as kept:
         kept.begin(HEADING)
         kept.append("started", run=RUNS[0].name)
     half = tmp_path / "runs" / ".x.json.1.tmp"
@@ -130,14 +130,14 @@ def test_a_run_that_was_cut_off_is_a_failure(tmp_path: Path) -> None:
 def test_a_folder_that_is_in_use_or_another_campaigns_is_refused(tmp_path: Path) -> None:
     work(tmp_path, resumes=False)
     with pytest.raises(PlanError, match="a campaign was begun there; add --resume"):
-        Journal(tmp_path, PLAN).open(resumes=False)
+        CampaignJournal(tmp_path, PLAN).open(resumes=False)
     with pytest.raises(PlanError, match=r"rate: the runs in .* were made with 3000, not 50;"):
-        Journal(tmp_path, plan(rate=50)).open(resumes=True)
+        CampaignJournal(tmp_path, plan(rate=50)).open(resumes=True)
     with (
-        Journal(tmp_path, plan(repetitions=7, engines=["flink", "storm"])).open(resumes=True),
+        CampaignJournal(tmp_path, plan(repetitions=7, engines=["flink", "storm"])).open(resumes=True),
         pytest.raises(PlanError, match="another campaign is running there"),
     ):
-        Journal(tmp_path, PLAN).open(resumes=True)
+        CampaignJournal(tmp_path, PLAN).open(resumes=True)
 
 
 def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:

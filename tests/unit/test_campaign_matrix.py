@@ -10,7 +10,7 @@ import pytest
 
 from testbed.campaign.matrix import matrix, only, runs
 from testbed.campaign.plan import PlanError, load
-from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.registry import REGISTRY
 from tests.unit.campaign_results import plan
 
 ROOT = Path(__file__).parents[2]
@@ -90,7 +90,7 @@ def test_a_value_without_any_cell_is_refused(changes: dict[str, Any], sentence: 
 
 
 def test_an_engine_without_a_join_is_left_out_of_joins_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(cast("Any", CATALOGUE), "spark", replace(CATALOGUE["spark"], workloads=("sst",)))
+    monkeypatch.setitem(cast("Any", REGISTRY), "spark", replace(REGISTRY["spark"], workloads=("sst",)))
     found = matrix(plan(engines=["reference", "storm", "spark"], workloads=["sst", "mst"], faults=["none"]))
     assert {(cell.engine, cell.workload) for cell in found.cells} == {
         *(("reference", workload) for workload in ("sst", "mst")),

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from testbed.campaign import forms
+from testbed.campaign import formats
 from testbed.campaign.journal import Failure, Heading
 from testbed.campaign.matrix import matrix, runs
 from testbed.campaign.result import FaultMeasure, ReadBack, RunResult
@@ -21,7 +21,7 @@ FLINK = [run for run in RUNS if run.cell.engine == "flink" and run.cell.guarante
 FAILURE = Failure(FLINK[2].name, "2026-01-01T00:00:00+00:00", "EngineError: no <answer>\nat all | here")
 
 
-def made(results: list[RunResult], failures: tuple[Failure, ...] = ()) -> Table:
+def build_table(results: list[RunResult], failures: tuple[Failure, ...] = ()) -> Table:
     return table(
         RUNS, {found.run: found for found in results}, left_out=["storm cannot."], failures=failures,
         headings=[Heading("2 cores", "0.1")], settings=PLAN.same_in_all,
@@ -47,46 +47,46 @@ def test_median_least_and_most_are_of_the_runs_that_have_the_measure() -> None:
 
 
 def test_a_table_that_is_not_complete_says_so_in_its_first_line() -> None:
-    found = made(ALL[:5], (FAILURE,))
+    found = build_table(ALL[:5], (FAILURE,))
     first = "NOT COMPLETE: 5 of 12 runs are done; 1 attempt failed and is listed."
-    assert forms.markdown(found).splitlines()[0] == f"**{first}**"
-    assert forms.csv_text(found).splitlines()[0] == f"# {first}"
-    assert forms.html(found).split("<body>\n")[1].startswith(f'<p class="incomplete" role="status">{first}')
+    assert formats.markdown(found).splitlines()[0] == f"**{first}**"
+    assert formats.csv_text(found).splitlines()[0] == f"# {first}"
+    assert formats.html(found).split("<body>\n")[1].startswith(f'<p class="incomplete" role="status">{first}')
 
 
 def test_attempts_that_failed_for_one_reason_are_one_line() -> None:
     times = [f"2026-01-01T00:00:0{second}+00:00" for second in (1, 2)]
     alike = tuple(replace(FAILURE, run=run.name, time=time) for run, time in zip(FLINK, times, strict=False))
-    text = forms.markdown(made(ALL, (*alike, replace(FAILURE, reason="another"))))
+    text = formats.markdown(build_table(ALL, (*alike, replace(FAILURE, reason="another"))))
     assert f"(2 attempts from {times[0]} to {times[1]}: {FLINK[0].name}, {FLINK[1].name})" in text
     assert f"- {FAILURE.run}, {FAILURE.time}: another" in text
 
 
 def test_a_complete_one_says_that() -> None:
-    found = made(ALL)
-    assert forms.markdown(found).splitlines()[0] == "Complete: all 12 runs are done."
-    assert forms.csv_text(found).startswith("engine,workload")
-    assert 'class="complete"' in forms.html(found)
+    found = build_table(ALL)
+    assert formats.markdown(found).splitlines()[0] == "Complete: all 12 runs are done."
+    assert formats.csv_text(found).startswith("engine,workload")
+    assert 'class="complete"' in formats.html(found)
 
 
 def test_a_cell_without_a_run_is_a_row_of_nothing_and_not_of_zeros() -> None:
-    rows = list(csv.DictReader(forms.csv_text(made([])).splitlines()[1:]))
+    rows = list(csv.DictReader(formats.csv_text(build_table([])).splitlines()[1:]))
     assert len(rows) == 4
     assert {(row["runs_done"], row["duplicate_median"], row["missing_median"]) for row in rows} == {("0", "", "")}
-    assert "| flink | sst | exactly_once | crash | 0 of 3 | – | – | – | – | – |" in forms.markdown(made([]))
+    assert "| flink | sst | exactly_once | crash | 0 of 3 | – | – | – | – | – |" in formats.markdown(build_table([]))
 
 
 def test_csv_and_markdown_have_the_same_numbers() -> None:
     results = [fake(FLINK[0], duplicate=0, **cost(2.0)), fake(FLINK[1], duplicate=3000, **cost(4.0))]
-    found = made(results, (FAILURE,))
+    found = build_table(results, (FAILURE,))
     row = next(
-        row for row in csv.DictReader(forms.csv_text(found).splitlines()[1:])
+        row for row in csv.DictReader(formats.csv_text(found).splitlines()[1:])
         if (row["engine"], row["guarantee"]) == ("flink", "exactly_once")
     )  # fmt: skip
     assert (row["duplicate_median"], row["duplicate_min"], row["duplicate_max"]) == ("1500.0", "0", "3000")
     assert (row["runs_wanted"], row["runs_done"], row["attempts_failed"]) == ("3", "2", "1")
     assert (row["failure_cost_seconds_median"], row["pgval_failure_cost_seconds"]) == ("3.0", "65")
-    text = forms.markdown(found)
+    text = formats.markdown(found)
     assert "| 2 of 3, 1 failed |" in text
     assert "1,500 (0 to 3,000)" in text
     assert "| 3.00 (2.00 to 4.00) | 65 | 0.046 |" in text
@@ -94,20 +94,20 @@ def test_csv_and_markdown_have_the_same_numbers() -> None:
 
 def test_a_measure_of_some_runs_says_of_how_many() -> None:
     reason = "bursts have no rate"
-    text = forms.markdown(made([fake(FLINK[0], **cost(2.0)), fake(FLINK[1], **cost(None, reason))]))
+    text = formats.markdown(build_table([fake(FLINK[0], **cost(2.0)), fake(FLINK[1], **cost(None, reason))]))
     assert "2.00 in 1 of 2" in text
     assert f"- {reason} ({FLINK[1].name})." in text
 
 
 def test_a_share_next_to_one_is_not_shown_as_one() -> None:
-    assert "0.999996" in forms.markdown(made([fake(FLINK[0], handled_ratio=0.999996)]))
+    assert "0.999996" in formats.markdown(build_table([fake(FLINK[0], handled_ratio=0.999996)]))
 
 
 def test_failures_are_listed_whole_and_escaped() -> None:
-    found = made(ALL[:1], (FAILURE, replace(FAILURE, run="of-another-plan-1")))
-    assert f"- {FAILURE.run}, {FAILURE.time}: EngineError: no <answer> at all | here" in forms.markdown(found)
-    assert "no &lt;answer&gt; at all" in forms.html(found)
-    assert "of-another-plan" not in forms.markdown(found)
+    found = build_table(ALL[:1], (FAILURE, replace(FAILURE, run="of-another-plan-1")))
+    assert f"- {FAILURE.run}, {FAILURE.time}: EngineError: no <answer> at all | here" in formats.markdown(found)
+    assert "no &lt;answer&gt; at all" in formats.html(found)
+    assert "of-another-plan" not in formats.markdown(found)
 
 
 BROKEN = {"at_most_once": "fail", "at_least_once": "pass", "exactly_once": "fail"}
@@ -126,7 +126,7 @@ KEPT = ReadBack(guarantee="exactly_once", evidence=("transactions",))
     ],
 )
 def test_what_a_reader_must_not_miss_is_a_finding(changes: dict[str, Any], finding: str | None) -> None:
-    findings = made([fake(FLINK[0], **changes)]).findings
+    findings = build_table([fake(FLINK[0], **changes)]).findings
     assert findings == (() if finding is None else (f"{finding} ({FLINK[0].name}).",))
 
 
@@ -135,5 +135,5 @@ def test_engines_are_ordered_beside_pgval() -> None:
     cheap_streams = [fake(streams, **cost(1.0)), fake(FLINK[0], **cost(5.0))]
     cheap_flink = [fake(streams, **cost(6.0)), fake(FLINK[0], **cost(5.0))]
     line = "| sst, exactly_once, crash | {} | kafka_streams < flink | {} |"
-    assert line.format("kafka_streams < flink", "agrees") in forms.markdown(made(cheap_streams))
-    assert line.format("flink < kafka_streams", "differs") in forms.markdown(made(cheap_flink))
+    assert line.format("kafka_streams < flink", "agrees") in formats.markdown(build_table(cheap_streams))
+    assert line.format("flink < kafka_streams", "differs") in formats.markdown(build_table(cheap_flink))

@@ -10,7 +10,7 @@ import pytest
 from dashboards.command import credentials
 from dashboards.grafana import ATTEMPTS, Grafana, GrafanaError, GrafanaRefusal
 from dashboards.grafana_rules import uid_of
-from dashboards.push import Step, is_within, push
+from dashboards.push import PushedItem, is_within, push
 from dashboards.settings import Settings
 from dashboards.site import dashboards
 from tests.unit.dashboards_grafana_server import TOKEN, FakeGrafana, running
@@ -28,11 +28,11 @@ def fake() -> Iterator[FakeGrafana]:
 
 
 def client(fake: FakeGrafana, token: str = TOKEN) -> tuple[Grafana, list[float]]:
-    waits: list[float] = []
-    return Grafana(fake.url, token, wait=waits.append), waits
+    pending_for: list[float] = []
+    return Grafana(fake.url, token, wait=pending_for.append), pending_for
 
 
-def pushed(fake: FakeGrafana, settings: Settings = SETTINGS, *, dry: bool = False) -> list[Step]:
+def pushed(fake: FakeGrafana, settings: Settings = SETTINGS, *, dry: bool = False) -> list[PushedItem]:
     return list(push(client(fake)[0], settings, None, dry=dry))
 
 
@@ -162,9 +162,9 @@ def test_a_dry_run_sends_nothing_but_get(fake: FakeGrafana) -> None:
 @pytest.mark.parametrize("failure", [429, 500, 502, 503, 504, "drop"])
 def test_what_may_pass_is_tried_again(fake: FakeGrafana, failure: int | str) -> None:
     fake.failures = [failure, failure]
-    grafana, waits = client(fake)
+    grafana, pending_for = client(fake)
     assert grafana.organization() == 7
-    assert waits == [0.5, 1.0]
+    assert pending_for == [0.5, 1.0]
 
 
 def test_a_lost_answer_does_no_harm(fake: FakeGrafana) -> None:
@@ -179,11 +179,11 @@ def test_a_lost_answer_does_no_harm(fake: FakeGrafana) -> None:
 
 def test_trying_again_has_an_end(fake: FakeGrafana) -> None:
     fake.failures = [503] * 10
-    grafana, waits = client(fake)
+    grafana, pending_for = client(fake)
     with pytest.raises(GrafanaError, match=r"Grafana answered 503 \(no message for this\), 4 times; see that") as error:
         grafana.organization()
     assert error.value.exit_status == 3
-    assert (len(fake.requests), len(waits)) == (ATTEMPTS, ATTEMPTS - 1)
+    assert (len(fake.requests), len(pending_for)) == (ATTEMPTS, ATTEMPTS - 1)
 
 
 @pytest.mark.parametrize(
@@ -198,18 +198,18 @@ def test_trying_again_has_an_end(fake: FakeGrafana) -> None:
 )
 def test_a_refusal_is_a_sentence_and_final(fake: FakeGrafana, failure: int | str, said: str) -> None:
     fake.failures = [failure]
-    grafana, waits = client(fake)
+    grafana, pending_for = client(fake)
     with pytest.raises(GrafanaRefusal, match=said) as error:
         grafana.organization()
-    assert (error.value.exit_status, waits, len(fake.requests)) == (2, [], 1)
+    assert (error.value.exit_status, pending_for, len(fake.requests)) == (2, [], 1)
     assert "\n" not in str(error.value)
 
 
 def test_an_empty_204_is_an_answer_and_the_call_is_not_made_twice(fake: FakeGrafana) -> None:
     fake.failures = [204]
-    grafana, waits = client(fake)
+    grafana, pending_for = client(fake)
     grafana.update_annotation(1, {"text": "x"})
-    assert (len(fake.requests), waits) == (1, [])
+    assert (len(fake.requests), pending_for) == (1, [])
 
 
 @pytest.mark.parametrize("answer", ["{}", "[]", "null", '"x"', "[1]", 204])
@@ -244,9 +244,9 @@ def test_a_grafana_that_does_not_answer_is_asked_again_and_then_said(
 ) -> None:
     monkeypatch.setattr("dashboards.grafana.TIMEOUT_SECONDS", 0.2)
     fake.failures = ["hang"]
-    grafana, waits = client(fake)
+    grafana, pending_for = client(fake)
     assert grafana.organization() == 7
-    assert waits == [0.5]
+    assert pending_for == [0.5]
     fake.failures = ["hang"] * ATTEMPTS
     with pytest.raises(GrafanaError, match=r"it did not answer within 0.2 s, 4 times; see that Grafana runs"):
         grafana.organization()

@@ -10,10 +10,10 @@ import yaml
 
 from dashboards import reference, site
 from dashboards.alerts import alerts, groups, recordings
-from dashboards.grafana_rules import uid_of, written_out
+from dashboards.grafana_rules import inline_recordings, uid_of
 from dashboards.live import all_expressions
 from dashboards.promql import UnknownSeriesError, breaking, select, unknown_series
-from dashboards.rules import NUMBERED, Alert
+from dashboards.rules import PLURAL, Alert
 from dashboards.settings import Settings, SettingsError
 from tests.unit.publish_snapshots import clean
 from validator.model.classes import PLANTED, VIOLATES, Guarantee
@@ -112,7 +112,7 @@ WITHOUT_NUMBER = {
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.title)
 def test_an_alert_names_pipeline_and_class_in_plain_templates(alert: Alert) -> None:
     text = f"{alert.summary}|{alert.description}"
-    left = re.sub(r"{{ \.(Labels\.[a-z]+|Value \| humanize(Percentage|Duration)?) }}", "", NUMBERED.sub(r"\1|\2", text))
+    left = re.sub(r"{{ \.(Labels\.[a-z]+|Value \| humanize(Percentage|Duration)?) }}", "", PLURAL.sub(r"\1|\2", text))
     assert not set("{}$") & set(left), "only .Labels and .Value work in Prometheus and in Grafana"
     if alert.labels.get("scope") != "fleet":
         assert "{{ .Labels.pipeline }}" in alert.description
@@ -138,7 +138,7 @@ def test_a_silent_sidecar_pages() -> None:
 def test_grafana_needs_no_recorded_series() -> None:
     text = site.files(SETTINGS)["grafana/provisioning/alerting/streamproof.yaml"]
     assert not [name for name in RECORDED if name in text]
-    assert all(not unknown_series(written_out(alert.expression)) for alert in ALERTS)
+    assert all(not unknown_series(inline_recordings(alert.expression)) for alert in ALERTS)
 
 
 def test_grafanas_file_has_every_alert_once() -> None:
@@ -230,7 +230,7 @@ def test_the_runbook_of_an_unknown_verdict_says_when_nothing_is_wrong() -> None:
     [alert] = [alert for alert in ALERTS if alert.name == "StreamproofVerdictUnknown"]
     text = (RUNBOOKS / f"{alert.name}.md").read_text(encoding="utf-8")
     [said] = re.findall(r"state is new and the windows.*?(?=\n- |\n## )", text, re.DOTALL)
-    assert f"waits {alert.waits.removesuffix('m')} minutes" in said
+    assert f"waits {alert.pending_for.removesuffix('m')} minutes" in said
     assert "`timing.missing_after`" in said
     assert "for:" in said
 

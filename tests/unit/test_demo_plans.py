@@ -15,8 +15,8 @@ from testbed.demo import engine as demo_engine
 from testbed.demo.files import real_settings, topics
 from testbed.demo.options import DemoPlan, epilogue
 from testbed.demo.targets import ROLES, instance_names, link_names, node_name
-from testbed.engines.catalogue import CATALOGUE
-from tests.unit.demo_days import PLACES, planned
+from testbed.engines.registry import REGISTRY
+from tests.unit.demo_scenarios import PLACES, planned
 
 DELAYS = ("pgval-delay-below-timeout", "pgval-delay-above-timeout")
 
@@ -26,17 +26,17 @@ DELAYS = ("pgval-delay-below-timeout", "pgval-delay-above-timeout")
 @pytest.mark.parametrize("engine", ROLES)
 def test_a_delay_of_pgval_is_of_the_packets_of_one_worker(engine: str, name: str) -> None:
     plan = planned(engine, plan=name)
-    assert plan.day is not None
-    (step,) = plan.day.timeline.steps
+    assert plan.scenario is not None
+    (step,) = plan.scenario.timeline.steps
     assert (step.fault.kind, step.fault.target_names) == ("namespace_delay", node_name(engine))
-    assert (plan.day.needs_node, plan.day.link_names) == (True, ())
+    assert (plan.scenario.needs_node, plan.scenario.link_names) == (True, ())
 
 
 def test_without_root_a_delay_of_pgval_is_of_a_workers_own_link_or_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(node, "why_not_here", lambda: "this needs root")
-    day = planned("kafka_streams", plan=DELAYS[0]).day
-    assert day is not None
-    assert day.timeline.steps[0].fault.target_names in link_names("kafka_streams")
+    scenario = planned("kafka_streams", plan=DELAYS[0]).scenario
+    assert scenario is not None
+    assert scenario.timeline.steps[0].fault.target_names in link_names("kafka_streams")
     for engine in ("reference", "flink", "spark", "storm"):
         with pytest.raises(FaultRefused, match=rf"one worker of {engine}, and this host cannot \(this needs root\)"):
             planned(engine, plan=DELAYS[0])
@@ -47,8 +47,8 @@ def test_the_delays_of_pgval_are_below_and_above_the_timeout_of_the_day() -> Non
     for engine in ("kafka_streams", "flink", "storm") if node.why_not_here() is None else ("kafka_streams",):
         for name in DELAYS:
             plan = planned(engine, plan=name)
-            assert plan.day is not None
-            given = plan.day.timeline.steps[0].fault.parameters
+            assert plan.scenario is not None
+            given = plan.scenario.timeline.steps[0].fault.parameters
             assert isinstance(given, DelayParameters | NamespaceDelayParameters)
             parameters[name] = given.delay
             times = real_settings(plan, "127.0.0.1:1").timeouts
@@ -79,12 +79,12 @@ def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -
     found = set()
     for name in get_args(PlanName):
         try:
-            day = planned(engine, plan=name).day
+            scenario = planned(engine, plan=name).scenario
         except FaultRefused:
             found.add(name)
         else:
-            assert day is not None
-            assert {step.fault.plan for step in day.timeline.steps} == {name}
+            assert scenario is not None
+            assert {step.fault.plan for step in scenario.timeline.steps} == {name}
     assert found == refused
 
 
@@ -92,24 +92,24 @@ def test_each_named_plan_is_planned_or_refused(engine: str, refused: set[str]) -
 @pytest.mark.parametrize("engine", ["reference", "kafka_streams", "flink"])
 def test_a_plan_that_hits_two_workers_leaves_a_third(engine: str, plan: str, tmp_path: Path) -> None:
     asked = planned(engine, plan=plan)
-    assert asked.day is not None
-    assert asked.day.instance_names[:3] == tuple(f"{engine}-worker-{number}" for number in range(3))
-    for step in asked.day.timeline.steps:
+    assert asked.scenario is not None
+    assert asked.scenario.instance_names[:3] == tuple(f"{engine}-worker-{number}" for number in range(3))
+    for step in asked.scenario.timeline.steps:
         assert len(step.fault.targets) == 2
-        assert set(step.fault.targets) < set(asked.day.instance_names[:3])
-    config, _ = asked.day.bound(PLACES)
-    assert set(asked.day.instance_names) <= set(config.targets)
+        assert set(step.fault.targets) < set(asked.scenario.instance_names[:3])
+    config, _ = asked.scenario.bound(PLACES)
+    assert set(asked.scenario.instance_names) <= set(config.targets)
     assert topics(asked) == {"click": 3, "output": 3, "lateOutput": 1, "faults": 1}, "one partition for each of them"
     made = demo_engine.make(asked, "127.0.0.1:1", tmp_path) if engine == "reference" else None
     assert made is None or len(made.instances) == 3
-    if engine in CATALOGUE:
+    if engine in REGISTRY:
         assert real_settings(asked, "127.0.0.1:1").parallelism == 3
 
 
 def test_a_plan_that_hits_one_worker_has_two_of_them() -> None:
     asked = planned("flink", plan="vogel-kill-1")
-    assert asked.day is not None
-    assert asked.day.instance_names == instance_names("flink")
+    assert asked.scenario is not None
+    assert asked.scenario.instance_names == instance_names("flink")
     assert topics(asked)["click"] == 2
 
 

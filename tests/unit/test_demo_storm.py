@@ -16,18 +16,18 @@ from faults.facts import Facts
 from faults.fault import Timeline
 from faults.journal import Journal
 from faults.targets import LocalProcess
-from testbed.demo.day import Day
 from testbed.demo.files import real_settings
-from testbed.demo.supervisor import Charge, Supervisor
-from testbed.demo.targets import Places, instance_names, pid_file
+from testbed.demo.scenario import Scenario
+from testbed.demo.supervisor import SupervisedProcess, Supervisor
+from testbed.demo.targets import RunContext, instance_names, pid_file
 from testbed.engines.storm import StormEngine
-from tests.unit.demo_days import PLACES, in_file, planned
+from tests.unit.demo_scenarios import PLACES, in_file, planned
 
 STORM = {"engine": "storm"}
 
 
 @pytest.fixture
-def running(tmp_path: Path) -> Iterator[Places]:
+def running(tmp_path: Path) -> Iterator[RunContext]:
     """Where something runs in the place of each daemon, and of the worker in the group of the Supervisor."""
     pids: dict[str, int] = {}
     with ExitStack() as stack:
@@ -39,13 +39,13 @@ def running(tmp_path: Path) -> Iterator[Places]:
             file = pid_file(tmp_path, name)
             file.parent.mkdir(exist_ok=True)
             file.write_text(f"{process.pid}\n")
-        yield Places(tmp_path, "127.0.0.1:9092", ())
+        yield RunContext(tmp_path, "127.0.0.1:9092", ())
 
 
-def day_of(folder: Path, *faults: dict[str, Any], seed: int) -> Day:
-    day = planned("storm", faults=in_file(folder, *faults, seed=seed)).day
-    assert day is not None
-    return day
+def scenario_of(folder: Path, *faults: dict[str, Any], seed: int) -> Scenario:
+    scenario = planned("storm", faults=in_file(folder, *faults, seed=seed)).scenario
+    assert scenario is not None
+    return scenario
 
 
 def names(timeline: Timeline) -> list[str]:
@@ -54,13 +54,13 @@ def names(timeline: Timeline) -> list[str]:
 
 @pytest.mark.parametrize("pick", [1, 2, "50%"])
 def test_a_day_is_the_same_before_its_processes_run_and_while_they_do(
-    tmp_path: Path, running: Places, pick: int | str
+    tmp_path: Path, running: RunContext, pick: int | str
 ) -> None:
     pause = {"kind": "process_pause", "target": {"labels": STORM, "pick": pick}}
     for seed in range(20):
-        day = day_of(tmp_path, pause, pause, seed=seed)
-        config, timeline = day.bound(running)
-        assert names(timeline) == names(day.timeline)
+        scenario = scenario_of(tmp_path, pause, pause, seed=seed)
+        config, timeline = scenario.bound(running)
+        assert names(timeline) == names(scenario.timeline)
         assert not any({"storm-worker-0", "storm-supervisor"} <= set(step.fault.targets) for step in timeline.steps)
         assert all(config.targets[n] == target for s in timeline.steps for n, target in s.fault.targets.items())
 
@@ -68,14 +68,14 @@ def test_a_day_is_the_same_before_its_processes_run_and_while_they_do(
 def test_a_worker_is_not_hit_besides_its_supervisor_and_that_is_said_before_anything_starts(tmp_path: Path) -> None:
     both = [{"kind": "process_pause", "target": name} for name in ("storm-supervisor", "storm-worker-0")]
     with pytest.raises(FaultRefused, match="process_pause: storm-worker-0 would be hit twice in one group"):
-        day_of(tmp_path, {"together": both, "for": "4s"}, seed=1)
+        scenario_of(tmp_path, {"together": both, "for": "4s"}, seed=1)
 
 
 @pytest.mark.parametrize("plan", ["pgval-crash", "streambench-node"])
 def test_a_worker_of_storm_is_kept_down_with_its_supervisor(plan: str) -> None:
-    day = planned("storm", plan=plan).day
-    assert day is not None
-    _, timeline = day.bound(PLACES)
+    scenario = planned("storm", plan=plan).scenario
+    assert scenario is not None
+    _, timeline = scenario.bound(PLACES)
     (step,) = timeline.steps
     (target,) = step.fault.targets.values()
     assert isinstance(target, LocalProcess)
@@ -105,15 +105,16 @@ def test_a_worker_of_storm_that_ended_by_any_hand_must_say_anew_that_it_is_ready
 def test_while_its_supervisor_is_kept_down_nobody_says_that_the_worker_is_started(tmp_path: Path) -> None:
     said: list[str] = []
     pids: dict[str, int | None] = {"storm-worker-0": 41, "storm-supervisor": 42}
-    charges = [
-        Charge(name, partial(pids.get, name), lambda: None, lambda: True, pid_file(tmp_path, name)) for name in pids
+    processes = [
+        SupervisedProcess(name, partial(pids.get, name), lambda: None, lambda: True, pid_file(tmp_path, name))
+        for name in pids
     ]
     pid_file(tmp_path, "x").parent.mkdir()
-    supervisor = Supervisor(charges, tmp_path / "faults", said.append)
+    supervisor = Supervisor(processes, tmp_path / "faults", said.append)
     supervisor.look()
-    day = planned("storm", plan="pgval-crash").day
-    assert day is not None
-    (step,) = day.timeline.steps
+    scenario = planned("storm", plan="pgval-crash").scenario
+    assert scenario is not None
+    (step,) = scenario.timeline.steps
     with Journal.locked(tmp_path / "faults") as journal:
         entry = journal.begin(step.fault, Facts())
         journal.reach(entry, "injected")

@@ -14,11 +14,11 @@ from faults.errors import NotHealed
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.journal import Journal
-from testbed.demo.chaos import ChaosDay
-from testbed.demo.memory import taken_by
-from testbed.demo.supervisor import Charge, Supervisor
+from testbed.demo.memory import memory_usage_of
+from testbed.demo.scenario_run import ScenarioRun
+from testbed.demo.supervisor import SupervisedProcess, Supervisor
 from testbed.demo.targets import pid_file
-from tests.unit.demo_days import in_file, planned
+from tests.unit.demo_scenarios import in_file, planned
 
 
 @pytest.mark.parametrize(("kind", "kept"), [("process_kill", True), ("restart_loop", False)])
@@ -26,8 +26,8 @@ def test_what_a_fault_keeps_down_comes_back_when_healing_begins(tmp_path: Path, 
     restarted: list[str] = []
     pids: list[int | None] = [41]
     file = pid_file(tmp_path, "w")
-    charge = Charge("w", lambda: pids[0], lambda: restarted.append("w"), lambda: True, file)
-    supervisor = Supervisor([charge], tmp_path / "st", lambda _: None)
+    process = SupervisedProcess("w", lambda: pids[0], lambda: restarted.append("w"), lambda: True, file)
+    supervisor = Supervisor([process], tmp_path / "st", lambda _: None)
     file.parent.mkdir()
     supervisor.look()
     assert file.read_text() == "41\n"
@@ -59,7 +59,7 @@ def test_a_process_is_written_down_again_only_when_it_does_its_part(tmp_path: Pa
     file = pid_file(tmp_path, "w")
     file.parent.mkdir()
     supervisor = Supervisor(
-        [Charge("w", lambda: 41, lambda: None, lambda: bool(ready), file)], tmp_path, lambda _: None
+        [SupervisedProcess("w", lambda: 41, lambda: None, lambda: bool(ready), file)], tmp_path, lambda _: None
     )
     supervisor.look()
     assert not file.exists()
@@ -78,17 +78,19 @@ def test_memory_is_that_of_all_that_descend() -> None:
     with subprocess.Popen([sys.executable, "-c", outer], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdout is not None
         assert child.stdout.readline() == b"up\n"
-        taken = taken_by(child.pid)
+        taken = memory_usage_of(child.pid)
     assert taken.processes == 2
     assert 80 << 20 <= taken.bytes < 200 << 20
 
 
 @pytest.mark.parametrize("has_failed_before", [False, True])
 def test_a_healing_that_failed_after_an_interruption_is_said_once(tmp_path: Path, has_failed_before: bool) -> None:
-    day = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": "reference-worker-0", "for": "4s"})).day
-    assert day is not None
+    scenario = planned(
+        faults=in_file(tmp_path, {"kind": "process_kill", "target": "reference-worker-0", "for": "4s"})
+    ).scenario
+    assert scenario is not None
     stop, said = threading.Event(), list[str]()
-    chaos = ChaosDay(day, tmp_path, stop, said.append)
+    chaos = ScenarioRun(scenario, tmp_path, stop, said.append)
 
     def run() -> None:
         stop.wait()

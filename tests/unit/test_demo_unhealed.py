@@ -14,13 +14,13 @@ import pytest
 from faults.config import FaultConfig
 from faults.errors import NotHealed
 from faults.fault import Timeline
-from testbed.demo.chaos import ChaosDay
-from testbed.demo.day import Day
-from testbed.demo.supervisor import Charge, Supervisor
-from testbed.demo.targets import Places, pid_file, state_folder
+from testbed.demo.scenario import Scenario
+from testbed.demo.scenario_run import ScenarioRun
+from testbed.demo.supervisor import SupervisedProcess, Supervisor
+from testbed.demo.targets import RunContext, pid_file, state_folder
 from testbed.engines.base import EngineError
 from testbed.processes import OwnedProcess
-from tests.unit.demo_days import in_file, planned
+from tests.unit.demo_scenarios import in_file, planned
 
 WORKER = "reference-worker-0"
 
@@ -37,16 +37,16 @@ def unhealed(
 ) -> NotHealed:
     """What the day ends with where the supervisor's ``restart`` of a killed worker does not bring it back."""
     schedule = {"faults": [{"kind": "process_kill", "target": WORKER}]}
-    day = planned(faults=in_file(folder, schedule=schedule, limits={"healed_within": healed_within})).day
-    assert day is not None
-    chaos = ChaosDay(day, folder, threading.Event(), lambda _: None)
-    chaos._places = Places(folder, "127.0.0.1:1", ())
+    scenario = planned(faults=in_file(folder, schedule=schedule, limits={"healed_within": healed_within})).scenario
+    assert scenario is not None
+    chaos = ScenarioRun(scenario, folder, threading.Event(), lambda _: None)
+    chaos._context = RunContext(folder, "127.0.0.1:1", ())
 
     def pid() -> int | None:
         return process.pid if process.poll() is None else None
 
-    charge = Charge(WORKER, pid, restart, lambda: True, pid_file(folder, WORKER))
-    chaos._supervisor = Supervisor([charge], state_folder(folder), lambda _: None)
+    process = SupervisedProcess(WORKER, pid, restart, lambda: True, pid_file(folder, WORKER))
+    chaos._supervisor = Supervisor([process], state_folder(folder), lambda _: None)
     chaos._supervisor.start()
     try:
         with ThreadPoolExecutor(1) as pool, pytest.raises(NotHealed) as failed:
@@ -58,13 +58,13 @@ def unhealed(
 
 @pytest.fixture(autouse=True)
 def without_a_broker(monkeypatch: pytest.MonkeyPatch) -> None:
-    bound = Day.bound
+    bound = Scenario.bound
 
-    def without_topic(day: Day, places: Places) -> tuple[FaultConfig, Timeline]:
-        config, timeline = bound(day, places)
+    def without_topic(scenario: Scenario, places: RunContext) -> tuple[FaultConfig, Timeline]:
+        config, timeline = bound(scenario, places)
         return config.model_copy(update={"kafka": None}), timeline
 
-    monkeypatch.setattr(Day, "bound", without_topic)
+    monkeypatch.setattr(Scenario, "bound", without_topic)
 
 
 def test_nobody_waits_for_a_supervisor_that_has_failed(tmp_path: Path, process: subprocess.Popen[bytes]) -> None:
@@ -78,9 +78,9 @@ def test_nobody_waits_for_a_supervisor_that_has_failed(tmp_path: Path, process: 
 
 
 def test_nobody_waits_for_a_proxy_that_has_ended(tmp_path: Path) -> None:
-    day = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": WORKER})).day
-    assert day is not None
-    chaos = ChaosDay(day, tmp_path, threading.Event(), lambda _: None)
+    scenario = planned(faults=in_file(tmp_path, {"kind": "process_kill", "target": WORKER})).scenario
+    assert scenario is not None
+    chaos = ScenarioRun(scenario, tmp_path, threading.Event(), lambda _: None)
     with OwnedProcess(["sleep", "600"], log=tmp_path / "proxy.log", name="proxy of the links") as proxy:
         chaos._proxy = proxy
         chaos._check_healer()

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionId, Progress, Record, Result, WindowCore
+from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionId, PartitionProgress, Record, Result, WindowCore
 
 pytestmark = pytest.mark.unit
 
 P0, P1 = ("click", 0), ("click", 1)
-FRESH = Progress(0, 0, BEGINNING_MS)
+FRESH = PartitionProgress(0, 0, BEGINNING_MS)
 A, B = ("/a",), ("/b",)
 
 
@@ -127,12 +127,12 @@ def test_progress_points_at_the_oldest_event_of_an_open_window() -> None:
     with pytest.raises(AssertionError, match="lose"):
         c.progress()
     c.take()
-    assert c.progress() == {P0: Progress(4, 2, 61_000)}
+    assert c.progress() == {P0: PartitionProgress(4, 2, 61_000)}
     c.read_through(P0, 9)
     assert c.progress()[P0].next_offset == 9
 
 
-def recovered(progress: Progress, records: list[Record]) -> WindowCore:
+def recovered(progress: PartitionProgress, records: list[Record]) -> WindowCore:
     c = WindowCore(60_000)
     c.assign(P0, progress)
     c.process(P0, records)
@@ -152,7 +152,7 @@ def test_recovery_puts_back_what_was_open_and_drops_what_was_answered() -> None:
 
 
 def test_recovery_ends_at_offsets_without_a_record() -> None:
-    c = recovered(Progress(10, 1, 0), [(1, A, 61_000, 1), (7, A, 120_000, 7)])
+    c = recovered(PartitionProgress(10, 1, 0), [(1, A, 61_000, 1), (7, A, 120_000, 7)])
     assert c.recovering
     assert c.take() == []
     c.read_through(P0, 10)
@@ -162,7 +162,7 @@ def test_recovery_ends_at_offsets_without_a_record() -> None:
 
 def test_no_window_closes_while_another_partition_recovers() -> None:
     c = WindowCore(60_000)
-    c.assign(P0, Progress(3, 1, 0))
+    c.assign(P0, PartitionProgress(3, 1, 0))
     c.assign(P1, FRESH)
     c.process(P1, [(0, A, 500_000, 10)])
     c.process(P0, [(1, A, 1, 1), (2, A, 61_000, 2)])
@@ -172,7 +172,7 @@ def test_no_window_closes_while_another_partition_recovers() -> None:
 
 
 def test_a_partition_that_recovers_commits_what_it_had() -> None:
-    had = Progress(10, 1, 5)
+    had = PartitionProgress(10, 1, 5)
     assert recovered(had, [(1, A, 61_000, 1)]).progress() == {P0: had}
 
 
@@ -188,7 +188,7 @@ def test_a_revoked_partition_takes_its_events_along() -> None:
 def test_what_was_closed_stays_closed_for_a_partition_that_comes_with_less() -> None:
     c = core()
     feed(c, (1, 200_000))
-    c.assign(P1, Progress(5, 5, 60_000))
+    c.assign(P1, PartitionProgress(5, 5, 60_000))
     c.process(P1, [(5, A, 61_000, 5), (6, A, 1, 6)])
     assert brief(c.take()) == [("late", 6)]
 

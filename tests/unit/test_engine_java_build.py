@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.flink_jars import WHEEL_LOCK, flink_jars
 from testbed.engines.java_build import CompileError, JavacNotFoundError, find_javac, job_jar
 from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.registry import REGISTRY
 from validator.stream.jars import JarDownloadError, read_lock
 
 JAVA = """#!{python}
@@ -92,7 +92,7 @@ def test_what_does_not_compile_leaves_nothing(home: Path) -> None:
 @pytest.mark.parametrize("engine", [KafkaStreamsEngine, FlinkEngine])
 def test_locks_name_the_engine_and_its_sources_are_there(engine: type[KafkaStreamsEngine] | type[FlinkEngine]) -> None:
     assert engine.source.is_file()
-    assert engine.name in CATALOGUE
+    assert engine.name in REGISTRY
     artifacts = {jar.artifact: jar.version for jar in read_lock(engine.lock)}
     expected = {"kafka_streams": ("kafka-streams", "4.1.0"), "flink": ("flink-sql-connector-kafka", "5.0.0-2.2")}
     artifact, version = expected[engine.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionId, Progress, Result
+from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionId, PartitionProgress, Result
 from testbed.engines.job import core_of
 from testbed.engines.join import Join, JoinCore
 from testbed.engines.mutations import Mutation, Rates, mutate
@@ -21,7 +21,7 @@ def core(join: Join = "inner") -> JoinCore:
     made = core_of(EngineSettings(bootstrap_servers="b:1", inputs=("click", "update"), join=join))
     assert isinstance(made, JoinCore)
     for partition in (CLICK, UPDATE):
-        made.assign(partition, Progress(0, 0, BEGINNING_MS))
+        made.assign(partition, PartitionProgress(0, 0, BEGINNING_MS))
     return made
 
 
@@ -74,7 +74,7 @@ def test_a_late_update_is_set_aside() -> None:
 def test_an_invented_update_is_an_update() -> None:
     result = Result(0, 60_000, A, ("update/1", 7), (1, 2))
     outcome = mutate([result], Rates({Mutation.ALTER: 1.0}), seed=1)
-    invented = [deed.id for deed in outcome.deeds if deed.violation_class == "unknown_id"]
+    invented = [deed.id for deed in outcome.applied if deed.violation_class == "unknown_id"]
     assert len(invented) == 2
     assert [isinstance(id_, str) and id_.startswith("update/invented-") for id_ in invented] == [True, False]
 

@@ -17,7 +17,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from testbed.engines.core import BEGINNING_MS, Core, LateEvent, PartitionId, Progress, Record, Result, WindowCore
+from testbed.engines.core import (
+    BEGINNING_MS,
+    Core,
+    LateEvent,
+    PartitionId,
+    PartitionProgress,
+    Record,
+    Result,
+    WindowCore,
+)
 from testbed.engines.distinct import DistinctCore
 from testbed.engines.passthrough import PassthroughCore
 from testbed.engines.running import CumulativeCore, RunningCore
@@ -48,7 +57,7 @@ class Engine:
     order: str
     make: Callable[[], Core]
     produced: Counter[int] = field(default_factory=Counter)
-    progress: dict[PartitionId, Progress] = field(default_factory=dict)
+    progress: dict[PartitionId, PartitionProgress] = field(default_factory=dict)
     aside: Counter[int] = field(default_factory=Counter)
     cells: Counter[Cell] = field(default_factory=Counter)
     newest: dict[tuple[str, ...], Counter[int]] = field(default_factory=dict)
@@ -64,9 +73,9 @@ class Engine:
         self.core = self.make()
         self.waiting = []
         for partition in PARTITIONS:
-            at = self.progress.get(partition, Progress(0, 0, BEGINNING_MS))
+            at = self.progress.get(partition, PartitionProgress(0, 0, BEGINNING_MS))
             if self.order == "at_most_once":
-                at = Progress(at.next_offset, at.next_offset, at.closed_through_ms)
+                at = PartitionProgress(at.next_offset, at.next_offset, at.closed_through_ms)
             self.core.assign(partition, at)
             self.position[partition] = at.rebuild_from
 

@@ -10,7 +10,7 @@ import pytest
 
 from testbed.engines import truth
 from testbed.engines.core import EventId, LateEvent, Operator, Result
-from testbed.engines.mutations import OF_A_RESULT, OF_AN_ID, Deed, Emission, Mutation, Rates, mutate
+from testbed.engines.mutations import OF_A_RESULT, OF_AN_ID, AppliedMutation, EmittedResult, Mutation, Rates, mutate
 
 pytestmark = pytest.mark.unit
 
@@ -63,7 +63,7 @@ def contributions(of: Result | LateEvent, operator: Operator) -> list[tuple[Cell
 
 
 def classified(
-    answers: list[Result | LateEvent], emissions: tuple[Emission | LateEvent, ...], operator: Operator = "tumbling"
+    answers: list[Result | LateEvent], emissions: tuple[EmittedResult | LateEvent, ...], operator: Operator = "tumbling"
 ) -> Counter[str]:
     """SEMANTICS section 2 by brute force, from what went in and what was visible in the end."""
     expected: Counter[tuple[Cell, EventId]] = Counter()
@@ -94,9 +94,9 @@ def classified(
     return +classes
 
 
-def told(deeds: tuple[Deed, ...]) -> Counter[str]:
+def told(applied: tuple[AppliedMutation, ...]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    for deed in deeds:
+    for deed in applied:
         if deed.violation_class is not None:
             counts[deed.violation_class] += deed.count
     return counts
@@ -107,8 +107,8 @@ def told(deeds: tuple[Deed, ...]) -> Counter[str]:
 def test_the_truth_of_each_mutation_is_what_a_count_gives(mutation: Mutation, share: float) -> None:
     answers = honest()
     outcome = mutate(answers, rates(**{mutation: share}), seed=1)
-    assert told(outcome.deeds) == classified(answers, outcome.emissions)
-    assert outcome.deeds or share < 0.1
+    assert told(outcome.applied) == classified(answers, outcome.emissions)
+    assert outcome.applied or share < 0.1
 
 
 @pytest.mark.parametrize("mutation", [*OF_AN_ID, *OF_A_RESULT])
@@ -118,8 +118,8 @@ def test_the_truth_is_what_a_count_gives_where_cells_have_no_window_in_common(
 ) -> None:
     answers = of_sessions() if operator == "session" else of_a_passthrough()
     outcome = mutate(answers, rates(**{mutation: 0.2}), seed=1, operator=operator, moved_ms=60_000)
-    assert told(outcome.deeds) == classified(answers, outcome.emissions, operator)
-    assert outcome.deeds
+    assert told(outcome.applied) == classified(answers, outcome.emissions, operator)
+    assert outcome.applied
 
 
 def test_an_id_is_mutated_in_each_of_its_sliding_windows_by_itself() -> None:
@@ -130,8 +130,8 @@ def test_an_id_is_mutated_in_each_of_its_sliding_windows_by_itself() -> None:
     ]
     for mutation in (Mutation.DROP, Mutation.DUPLICATE, Mutation.MISPLACE, Mutation.INVENT):
         outcome = mutate(answers, rates(**{mutation: 0.3}), seed=1, operator="sliding")
-        assert told(outcome.deeds) == classified(answers, outcome.emissions)
-        ids = [{d.id for d in outcome.deeds if d.window_start_ms == start} for start in (0, 5)]
+        assert told(outcome.applied) == classified(answers, outcome.emissions)
+        ids = [{d.id for d in outcome.applied if d.window_start_ms == start} for start in (0, 5)]
         assert ids[0] - ids[1], mutation
         assert ids[1] - ids[0], mutation
 
@@ -140,66 +140,66 @@ def test_an_id_is_mutated_in_each_of_its_sliding_windows_by_itself() -> None:
 def test_the_truth_of_all_mutations_together_adds_up(seed: int) -> None:
     answers = honest()
     outcome = mutate(answers, rates(**dict.fromkeys([*OF_AN_ID, *OF_A_RESULT], 0.06)), seed)
-    assert told(outcome.deeds) == classified(answers, outcome.emissions)
+    assert told(outcome.applied) == classified(answers, outcome.emissions)
 
 
 def test_copies_that_the_producer_sent_are_counted_as_often() -> None:
     answers: list[Result | LateEvent] = [Result(0, 60_000, ("/a",), (1, 1, 2), (1, 1, 2)), LateEvent(("/0",), 9, 5)]
     for mutation in (*OF_AN_ID, *OF_A_RESULT):
         outcome = mutate(answers, rates(**{mutation: 1.0}), seed=1)
-        assert told(outcome.deeds) == classified(answers, outcome.emissions), mutation
-        assert len(set(outcome.deeds)) == len(outcome.deeds), "equal lines of the truth would be taken for a repeat"
+        assert told(outcome.applied) == classified(answers, outcome.emissions), mutation
+        assert len(set(outcome.applied)) == len(outcome.applied), "equal lines of the truth would be taken for a repeat"
 
 
 def test_without_mutations_nothing_changes() -> None:
     answers = honest()
     outcome = mutate(answers, rates(), seed=1)
-    assert outcome.deeds == ()
-    assert [e.result if isinstance(e, Emission) else e for e in outcome.emissions] == answers
+    assert outcome.applied == ()
+    assert [e.result if isinstance(e, EmittedResult) else e for e in outcome.emissions] == answers
 
 
 def test_decisions_hang_on_the_cell_alone() -> None:
     answers, some = honest(), rates(drop=0.1, drop_cell=0.2)
-    together = mutate(answers, some, seed=3).deeds
-    one_by_one = [d for a in answers for d in mutate([a], some, seed=3).deeds]
+    together = mutate(answers, some, seed=3).applied
+    one_by_one = [d for a in answers for d in mutate([a], some, seed=3).applied]
     assert sorted(together, key=repr) == sorted(one_by_one, key=repr)
-    assert mutate(answers, some, seed=4).deeds != together
+    assert mutate(answers, some, seed=4).applied != together
 
 
 def test_shares_are_kept_in_the_large() -> None:
     answers = honest(windows=20)
-    assert 0.08 < len(mutate(answers, rates(drop=0.1), seed=1).deeds) / (20 * 6 * 50) < 0.12
+    assert 0.08 < len(mutate(answers, rates(drop=0.1), seed=1).applied) / (20 * 6 * 50) < 0.12
 
 
 def test_a_lone_result_has_nowhere_to_misplace_to() -> None:
-    assert mutate(honest(1, 1), rates(misplace=1.0), seed=1).deeds == ()
+    assert mutate(honest(1, 1), rates(misplace=1.0), seed=1).applied == ()
 
 
 def test_text_ids_are_invented_as_text() -> None:
     answers: list[Result | LateEvent] = [Result(0, 1, ("/a",), ("e-1",), (0,))]
-    (missing, invented) = mutate(answers, rates(alter=1.0), seed=1).deeds
+    (missing, invented) = mutate(answers, rates(alter=1.0), seed=1).applied
     assert missing.id == "e-1"
     assert isinstance(invented.id, str)
 
 
 def test_a_delay_beyond_is_suspected_first() -> None:
-    deeds = mutate(honest(1, 1, 1), rates(delay_beyond=1.0), seed=1).deeds
-    assert [(d.violation_class, d.transient_class) for d in deeds] == [(None, "missing")]
+    applied = mutate(honest(1, 1, 1), rates(delay_beyond=1.0), seed=1).applied
+    assert [(d.violation_class, d.transient_class) for d in applied] == [(None, "missing")]
 
 
 def test_truth_file_roundtrip_repeats_and_torn_lines(tmp_path: Path) -> None:
-    deeds = mutate(honest(), rates(drop=0.1, alter=0.1, delay_beyond=0.1), seed=1).deeds
+    applied = mutate(honest(), rates(drop=0.1, alter=0.1, delay_beyond=0.1), seed=1).applied
     path = tmp_path / "truth-0.jsonl"
     with truth.TruthWriter(path) as writer:
-        writer.write(deeds[:10])
+        writer.write(applied[:10])
     with path.open("ab") as file:
         file.write(b'{"mutation":"dr')
     with truth.TruthWriter(path) as writer:
-        writer.write(deeds)
-    assert list(truth.read(tmp_path)) == list(deeds)
-    assert truth.summarise(path) == dict(told(deeds))
-    assert truth.summarise_transient(path)["missing"] == sum(d.transient_class is not None for d in deeds)
+        writer.write(applied)
+    assert list(truth.read(tmp_path)) == list(applied)
+    assert truth.summarise(path) == dict(told(applied))
+    assert truth.summarise_transient(path)["missing"] == sum(d.transient_class is not None for d in applied)
     with truth.TruthWriter(path) as writer:
-        writer.write_anew(deeds[3:])
-        writer.write(deeds[:2])
-    assert list(truth.read(tmp_path)) == [*deeds[3:], *deeds[:2]]
+        writer.replace_all(applied[3:])
+        writer.write(applied[:2])
+    assert list(truth.read(tmp_path)) == [*applied[3:], *applied[:2]]

@@ -9,17 +9,17 @@ import pytest
 from pydantic import ValidationError
 
 from testbed.engines import wire
-from testbed.engines.core import BEGINNING_MS, Core, LateEvent, PartitionId, Progress, WindowCore
+from testbed.engines.core import BEGINNING_MS, Core, LateEvent, PartitionId, PartitionProgress, WindowCore
 from testbed.engines.job import core_of
 from testbed.engines.passthrough import PassthroughCore
 from testbed.engines.sessions import SessionCore
-from testbed.engines.settings import EngineSettings, Where
+from testbed.engines.settings import EngineSettings, EventFilter
 from testbed.engines.sinks import DeliveryError, from_offset, to_offsets
 
 pytestmark = pytest.mark.unit
 
 P0, P1 = ("click", 0), ("click", 1)
-FRESH = Progress(0, 0, BEGINNING_MS)
+FRESH = PartitionProgress(0, 0, BEGINNING_MS)
 A, B = ("/a",), ("/b",)
 
 
@@ -79,7 +79,7 @@ def test_recovery_puts_an_event_back_into_the_windows_that_were_open() -> None:
     feed(c, (0, 7), (1, 11))
     assert brief(c) == [(0, 10, "/a", 0)]
     progress = c.progress()[P0]
-    assert progress == Progress(2, 0, 11)
+    assert progress == PartitionProgress(2, 0, 11)
     again = core_of(settings(operator="sliding", window_ms=10, slide_ms=5))
     again.assign(P0, progress)
     feed(again, (0, 7), (1, 11), (2, 30))
@@ -150,7 +150,7 @@ def test_recovery_leaves_out_what_an_open_session_reaches_only_since_a_late_even
     c.process(P0, log)
     assert brief(c) == [(0, 10, "/a", 1), ("late", 3)]
     progress = c.progress()[P0]
-    assert progress == Progress(6, 0, 14, ((4, 10),))
+    assert progress == PartitionProgress(6, 0, 14, ((4, 10),))
     again = core_of(settings(operator="session", gap_ms=10))
     again.assign(P0, progress)
     again.process(P0, [*log, (6, B, 100, 6)])
@@ -170,7 +170,7 @@ def test_a_passthrough_answers_each_event_at_once_and_none_is_late() -> None:
     c = core(operator="passthrough")
     feed(c, (1, 100), (2, 0), (2, 0))
     assert brief(c) == [(100, 100, "/a", 1), (0, 0, "/a", 2), (0, 0, "/a", 2)]
-    assert c.progress()[P0] == Progress(3, 3, 100)
+    assert c.progress()[P0] == PartitionProgress(3, 3, 100)
 
 
 def test_a_running_aggregate_answers_with_what_is_new_and_a_cumulative_one_with_all_keys_anew() -> None:
@@ -184,7 +184,7 @@ def test_a_running_aggregate_answers_with_what_is_new_and_a_cumulative_one_with_
         found = [brief(c), brief(c)]
         feed(c, (4, 1))
         assert [*found, brief(c)] == answers
-        assert c.progress()[P0] == Progress(5, 1 if emission == "cumulative" else 5, 100)
+        assert c.progress()[P0] == PartitionProgress(5, 1 if emission == "cumulative" else 5, 100)
 
 
 def test_distinct_answers_with_each_id_once() -> None:
@@ -229,15 +229,15 @@ def test_nonsense_is_refused(more: dict[str, Any], problem: str) -> None:
     ],
 )  # fmt: skip
 def test_a_filter_lets_the_listed_values_through(one_of: tuple[Any, ...], value: object, through: bool) -> None:
-    decoder = wire.Decoder(["page"], where=Where(field="f", one_of=one_of))
+    decoder = wire.Decoder(["page"], where=EventFilter(field="f", one_of=one_of))
     event = {"id": 7, "timestamp": "1970-01-01T00:00:00.013", "page": "/a", "f": value}
     found = decoder.decode(3, json.dumps(event).encode())
-    assert found == ((3, A, 13, 7) if through else wire.LeftOut(3))
+    assert found == ((3, A, 13, 7) if through else wire.FilteredOut(3))
 
 
 def test_a_field_that_is_not_there_is_not_let_through() -> None:
-    decoder = wire.Decoder(["page"], where=Where(field="f", one_of=("x",)))
-    assert decoder.decode(3, b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/a"}') == wire.LeftOut(3)
+    decoder = wire.Decoder(["page"], where=EventFilter(field="f", one_of=("x",)))
+    assert decoder.decode(3, b'{"id":7,"timestamp":"1970-01-01T00:00:00.013","page":"/a"}') == wire.FilteredOut(3)
 
 
 def test_a_passthroughs_record() -> None:
@@ -247,8 +247,8 @@ def test_a_passthroughs_record() -> None:
 
 
 def test_stragglers_survive_in_the_offset_and_too_many_are_refused() -> None:
-    progress = Progress(10_000, 4, 70_000, ((5, 60_000), (900, 69_999)))
+    progress = PartitionProgress(10_000, 4, 70_000, ((5, 60_000), (900, 69_999)))
     assert [from_offset(o, 0) for o in to_offsets({P0: progress})] == [progress]
-    many = Progress(10_000, 4, 70_000, tuple((n, 60_000) for n in range(1000)))
+    many = PartitionProgress(10_000, 4, 70_000, tuple((n, 60_000) for n in range(1000)))
     with pytest.raises(DeliveryError, match=r"1000 events of open sessions .* raise max_disorder_ms"):
         to_offsets({P0: many})

@@ -16,10 +16,10 @@ from pydantic import ValidationError
 from generator import config as generator_config
 from testbed.demo.files import engine_settings, real_settings, topics, write_load, write_sidecar
 from testbed.demo.options import DemoRefused, plan_of
-from testbed.engines.catalogue import CATALOGUE, make_engine
 from testbed.engines.flink import FlinkEngine
 from testbed.engines.kafka_streams import KafkaStreamsEngine
 from testbed.engines.real import LOCAL, PROFILES, EngineRefused, RealEngineSettings, Timeouts, timeouts
+from testbed.engines.registry import REGISTRY, make_engine
 from testbed.engines.spark import SparkEngine
 from testbed.engines.storm import StormEngine
 from validator.config.load import load
@@ -91,15 +91,15 @@ def test_what_an_engine_cannot_do_is_refused(tmp_path: Path) -> None:
 
 
 def test_all_engines_join() -> None:
-    assert all("mst" in entry.workloads for entry in CATALOGUE.values())
-    assert {plan(name, "mst").workload for name in CATALOGUE} == {"mst"}
+    assert all("mst" in entry.workloads for entry in REGISTRY.values())
+    assert {plan(name, "mst").workload for name in REGISTRY} == {"mst"}
 
 
 def test_an_engine_without_a_join_refuses_it_as_the_catalogue_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(SparkEngine, "workloads", ("sst",))
-    monkeypatch.setitem(cast("Any", CATALOGUE), "spark", replace(CATALOGUE["spark"], workloads=("sst",)))
+    monkeypatch.setitem(cast("Any", REGISTRY), "spark", replace(REGISTRY["spark"], workloads=("sst",)))
     with pytest.raises(EngineRefused, match="spark has no job for workload mst; use sst, or another engine"):
         SparkEngine(settings(workload="mst", guarantee="at_least_once"), tmp_path)
     with pytest.raises(DemoRefused, match="--engine spark has no job for mst; use reference or flink or kafka_s"):

@@ -8,7 +8,7 @@ import pytest
 from confluent_kafka import TopicPartition
 
 from testbed.engines import wire
-from testbed.engines.core import BEGINNING_MS, LateEvent, Progress, Result
+from testbed.engines.core import BEGINNING_MS, LateEvent, PartitionProgress, Result
 from testbed.engines.sinks import from_offset, to_offsets
 
 pytestmark = pytest.mark.unit
@@ -86,7 +86,7 @@ def test_times(text: str, ms: int) -> None:
 
 
 def test_progress_survives_as_offset_and_metadata() -> None:
-    progress = Progress(10, 4, BEGINNING_MS)
+    progress = PartitionProgress(10, 4, BEGINNING_MS)
     (offset,) = to_offsets({("click", 2): progress})
     assert (offset.topic, offset.partition, offset.offset) == ("click", 2, 10)
     assert from_offset(offset, 3) == progress
@@ -94,8 +94,8 @@ def test_progress_survives_as_offset_and_metadata() -> None:
 
 
 def test_a_group_without_progress_starts_at_the_beginning() -> None:
-    assert from_offset(TopicPartition("click", 0, -1001), 3) == Progress(3, 3, BEGINNING_MS)
+    assert from_offset(TopicPartition("click", 0, -1001), 3) == PartitionProgress(3, 3, BEGINNING_MS)
 
 
 def test_an_offset_that_another_tool_committed_is_a_start() -> None:
-    assert from_offset(TopicPartition("click", 0, 8), 3) == Progress(8, 8, BEGINNING_MS)
+    assert from_offset(TopicPartition("click", 0, 8), 3) == PartitionProgress(8, 8, BEGINNING_MS)

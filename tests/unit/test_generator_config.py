@@ -12,7 +12,7 @@ from generator.config import GeneratorConfigError, load, parse
 from generator.producer import journal_header, plan_of
 from generator.sender import Target
 from generator.wire import Key
-from generator.workloads.sst import Sequence
+from generator.workloads.sst import ClickSequence
 
 pytestmark = pytest.mark.unit
 
@@ -103,7 +103,7 @@ def test_sessions_thin_out_the_clicks() -> None:
 def test_a_limit_in_windows_counts_the_clicks_that_sessions_leave() -> None:
     c = parse({**KAFKA, "sessions": {"events": 5, "gap": "1s"}, "limit": {"windows": 2}})
     plan = plan_of(c, 0, 0)
-    sequence, times = Sequence(plan), list[int]()
+    sequence, times = ClickSequence(plan), list[int]()
     while len(batch := sequence.take(1000)):
         times += batch.times_ms
     assert 120_000 - 1_008 < max(times) < 120_000

@@ -20,7 +20,7 @@ HEADER = {"topic": "click", "keys": [["/help"], ["/index", "region-1"]], "id_pre
 
 def write(path: Path, numbers: list[int], *, totals: bool = True, header: dict[str, object] | None = None) -> None:
     n = len(numbers)
-    with journal.Writer(path, header or HEADER) as writer:
+    with journal.JournalWriter(path, header or HEADER) as writer:
         for low in range(0, n, 3):
             part = numbers[low : low + 3]
             writer.write(
@@ -46,7 +46,7 @@ def test_roundtrip(tmp_path_factory: pytest.TempPathFactory, numbers: list[int])
     assert [s.offset for s in sends] == [x if x % 2 else None for x in numbers]
     assert [s.outcome for s in sends] == ["acknowledged" if x % 2 else "indeterminate" for x in numbers]
     assert all(s.topic == "click" and s.kind == sst.LATE for s in sends)
-    assert journal.Journal(path).totals() == {"sends": len(numbers)}
+    assert journal.JournalReader(path).totals() == {"sends": len(numbers)}
 
 
 def test_text_ids_and_composite_keys_come_back(tmp_path: Path) -> None:
@@ -67,7 +67,7 @@ def test_a_kill_leaves_whole_blocks_and_no_totals(tmp_path: Path, cut: int) -> N
     write(path, [1, 2, 3, 4, 5, 6], totals=False)
     path.write_bytes(path.read_bytes()[:-cut])
     assert [s.id for s in journal.read(path)] == [1, 2, 3]
-    assert journal.Journal(path).totals() is None
+    assert journal.JournalReader(path).totals() is None
 
 
 def test_damage_is_an_error(tmp_path: Path) -> None:

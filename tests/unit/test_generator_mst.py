@@ -14,13 +14,13 @@ from generator.workloads import mst, sst
 
 pytestmark = pytest.mark.unit
 
-CLICKS = sst.Plan(producer=0, producers=1, keys=3, step_ms=700, start_ms=0, events=600)
-PLAN = mst.Plan(CLICKS, window_ms=60_000, per_window=4)
+CLICKS = sst.ClickPlan(producer=0, producers=1, keys=3, step_ms=700, start_ms=0, events=600)
+PLAN = mst.UpdatePlan(CLICKS, window_ms=60_000, per_window=4)
 
 
-def followed(plan: mst.Plan, sizes: list[int]) -> list[tuple[int, int, int, int]]:
+def followed(plan: mst.UpdatePlan, sizes: list[int]) -> list[tuple[int, int, int, int]]:
     """All updates of a plan, its clicks taken in batches of the given sizes, over and over."""
-    clicks, updates, taken = sst.Sequence(plan.clicks), mst.Updates(plan), []
+    clicks, updates, taken = sst.ClickSequence(plan.clicks), mst.Updates(plan), []
     turn = 0
     while len(batch := clicks.take(sizes[turn % len(sizes)])):
         taken.append(updates.after(max(batch.times_ms)))

@@ -37,12 +37,12 @@ def path(tmp_path: Path) -> Path:
 
 
 def ledger(path: Path, *, acknowledges: bool = True) -> Any:
-    return Ledger(CLICK.number_in, acknowledges=acknowledges, writer=journal.Writer(path, HEADER))
+    return Ledger(CLICK.number_in, acknowledges=acknowledges, writer=journal.JournalWriter(path, HEADER))
 
 
-def batch(*numbers: int, kind: int = sst.PLAIN) -> sst.Batch:
+def batch(*numbers: int, kind: int = sst.PLAIN) -> sst.SendBatch:
     n = len(numbers)
-    return sst.Batch(list(numbers), [0] * n, [1] * n, [kind] * n)
+    return sst.SendBatch(list(numbers), [0] * n, [1] * n, [kind] * n)
 
 
 def outcomes(path: Path) -> list[tuple[object, str, int | None]]:
@@ -83,7 +83,7 @@ def test_no_report_by_the_deadline_is_indeterminate(path: Path) -> None:
 
 def test_the_copies_of_an_id_have_outcomes_of_their_own(path: Path) -> None:
     book = ledger(path)
-    both = sst.Batch([1, 1], [0, 0], [1, 1], [sst.PLAIN, sst.SECOND_COPY])
+    both = sst.SendBatch([1, 1], [0, 0], [1, 1], [sst.PLAIN, sst.SECOND_COPY])
     book.add(both, [0, 0])
     book.report_second(None, FakeMessage(1, 8))
     book.settle()

@@ -10,19 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from generator.workloads import sst
-from generator.workloads.sst import Batch, Plan, Sequence
+from generator.workloads.sst import ClickPlan, ClickSequence, SendBatch
 
 pytestmark = pytest.mark.unit
 
-PLAN = Plan(producer=0, producers=1, keys=6, step_ms=12, start_ms=0, events=600)
+PLAN = ClickPlan(producer=0, producers=1, keys=6, step_ms=12, start_ms=0, events=600)
 
 
-def rows(batch: Batch) -> list[tuple[int, int, int, int]]:
+def rows(batch: SendBatch) -> list[tuple[int, int, int, int]]:
     return list(zip(batch.numbers, batch.keys, batch.times_ms, batch.kinds, strict=True))
 
 
-def all_rows(plan: Plan, cut: int = 1000) -> list[tuple[int, int, int, int]]:
-    sequence, taken = Sequence(plan), []
+def all_rows(plan: ClickPlan, cut: int = 1000) -> list[tuple[int, int, int, int]]:
+    sequence, taken = ClickSequence(plan), []
     while len(batch := sequence.take(cut)):
         taken += rows(batch)
     return taken
@@ -59,7 +59,7 @@ def test_the_sequence_does_not_depend_on_how_it_is_cut(cuts: list[int], irregula
     plan = replace(PLAN, events=300)
     if irregular:
         plan = replace(plan, disorder_share=0.3, disorder_ms=60, late_share=0.1, late_by_ms=100, duplicate_share=0.2)
-    sequence, taken = Sequence(plan), []
+    sequence, taken = ClickSequence(plan), []
     for cut in cuts:
         taken += rows(sequence.take(cut))
     while len(batch := sequence.take(7)):
@@ -70,7 +70,7 @@ def test_the_sequence_does_not_depend_on_how_it_is_cut(cuts: list[int], irregula
 BURSTS = replace(PLAN, keys=5, step_ms=10, burst_events=4, silent_rounds=7, events=400)
 
 
-def times_by_key(plan: Plan) -> dict[int, list[int]]:
+def times_by_key(plan: ClickPlan) -> dict[int, list[int]]:
     times: dict[int, list[int]] = {key: [] for key in range(plan.keys)}
     for _, key, time_ms, kind in all_rows(plan):
         if kind != sst.SECOND_COPY:
@@ -182,7 +182,7 @@ def test_another_seed_makes_another_order_of_the_same_events() -> None:
 
 def test_drain_hands_out_what_is_held_back() -> None:
     plan = replace(PLAN, events=None, disorder_share=0.5, disorder_ms=120)
-    sequence = Sequence(plan)
+    sequence = ClickSequence(plan)
     taken = rows(sequence.take(100)) + rows(sequence.drain())
     assert sorted(n for n, *_ in taken) == list(range(1, len(taken) + 1))
     assert sequence.next_number > len(taken)

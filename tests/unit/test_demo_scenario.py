@@ -18,22 +18,22 @@ from faults.errors import FaultError, FaultRefused
 from faults.targets import FolderTarget, LocalProcess
 from testbed import disk, node
 from testbed.broker import EmbeddedBroker
-from testbed.demo.chaos import ChaosDay
-from testbed.demo.day import Day
 from testbed.demo.files import missing_after_seconds, real_settings, write_sidecar
 from testbed.demo.options import DemoPlan
-from testbed.demo.targets import ROLES, Places, instance_names, link_names, state_folder
+from testbed.demo.scenario import Scenario
+from testbed.demo.scenario_run import ScenarioRun
+from testbed.demo.targets import ROLES, RunContext, instance_names, link_names, state_folder
 from testbed.engines.base import ReferenceEngine
-from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.kafka_streams import KafkaStreamsEngine
+from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import EngineSettings
-from tests.unit.demo_days import LEADER, PLACES, WITHOUT_DISK, WORKER, in_file, planned
+from tests.unit.demo_scenarios import LEADER, PLACES, WITHOUT_DISK, WORKER, in_file, planned
 from validator.config.load import load
 
 
-@pytest.mark.parametrize("engine", CATALOGUE)
+@pytest.mark.parametrize("engine", REGISTRY)
 def test_the_targets_are_the_instances_of_the_engine(engine: str, tmp_path: Path) -> None:
-    made = CATALOGUE[engine].make(
+    made = REGISTRY[engine].make(
         real_settings(DemoPlan(engine=engine, guarantee="at_least_once"), "127.0.0.1:1"), tmp_path
     )
     if engine != "storm":  # whose worker is found only while its Supervisor runs; the roles are what counts
@@ -48,13 +48,13 @@ DELAY = {"kind": "namespace_delay", "target": "flink-worker-0-node", "for": "4s"
 @pytest.mark.skipif(node.why_not_here() is not None, reason=f"networks of their own: {node.why_not_here()}")
 def test_a_worker_has_a_network_of_its_own_only_where_a_fault_hits_it(tmp_path: Path) -> None:
     kill = {"kind": "process_kill", "target": "flink-worker-0", "for": "4s"}
-    with_delay = planned("flink", faults=in_file(tmp_path, DELAY)).day
-    without = planned("flink", faults=in_file(tmp_path, kill)).day
+    with_delay = planned("flink", faults=in_file(tmp_path, DELAY)).scenario
+    without = planned("flink", faults=in_file(tmp_path, kill)).scenario
     assert with_delay is not None
     assert without is not None
     assert (with_delay.needs_node, without.needs_node) == (True, False)
     network = node.NodeRelay(tmp_path).target("127.0.0.1:7")
-    config, timeline = with_delay.bound(Places(Path("run"), "127.0.0.1:9092", (), network))
+    config, timeline = with_delay.bound(RunContext(Path("run"), "127.0.0.1:9092", (), network))
     (target,) = timeline.steps[0].fault.targets.values()
     assert target == config.targets["flink-worker-0-node"]
     assert "flink-worker-0-node" not in without.bound(PLACES)[0].targets
@@ -73,9 +73,9 @@ def test_a_variable_in_the_file_is_taken_from_the_environment(tmp_path: Path, mo
     with pytest.raises(FaultError, match=r"day.yaml: schedule.faults.0..for: environment variable HOW_LONG is not set"):
         planned(faults=file)
     monkeypatch.setenv("HOW_LONG", "7s")
-    day = planned(faults=file).day
-    assert day is not None
-    (step,) = day.timeline.steps
+    scenario = planned(faults=file).scenario
+    assert scenario is not None
+    (step,) = scenario.timeline.steps
     assert (step.fault.target_names, step.lasts_seconds) == ("reference-worker-1", 7)
 
 
@@ -87,9 +87,9 @@ def test_faults_that_are_in_together_are_counted_one_by_one(tmp_path: Path) -> N
 
 def test_a_worker_may_be_kept_down_although_it_is_supervised(tmp_path: Path) -> None:
     kill = {"kind": "process_kill", "target": {"labels": {"role": "worker"}}, "for": "4s"}
-    day = planned("kafka_streams", faults=in_file(tmp_path, kill, seed=3)).day
-    assert day is not None
-    config, timeline = day.bound(PLACES)
+    scenario = planned("kafka_streams", faults=in_file(tmp_path, kill, seed=3)).scenario
+    assert scenario is not None
+    config, timeline = scenario.bound(PLACES)
     (target,) = timeline.steps[0].fault.targets.values()
     assert isinstance(target, LocalProcess)
     assert (target.supervised, target.start, target.group) == (True, (), True)
@@ -100,14 +100,14 @@ def test_a_worker_may_be_kept_down_although_it_is_supervised(tmp_path: Path) -> 
 
 def test_an_engine_is_led_through_links_only_where_one_is_hit(tmp_path: Path) -> None:
     delay = {"kind": "net_delay", "target": "kafka_streams-worker-0-link", "parameters": {"delay": "1s"}}
-    led = planned("kafka_streams", faults=in_file(tmp_path, delay)).day
+    led = planned("kafka_streams", faults=in_file(tmp_path, delay)).scenario
     assert led is not None
     assert (
         led.link_names == link_names("kafka_streams") == ("kafka_streams-worker-0-link", "kafka_streams-worker-1-link")
     )
     direct = planned("kafka_streams", plan="pgval-crash", faster=10.0)
-    assert direct.day is not None
-    assert direct.day.link_names == ()
+    assert direct.scenario is not None
+    assert direct.scenario.link_names == ()
     assert direct.seconds == 28  # 275 s, ten times faster
 
 
@@ -157,24 +157,26 @@ def is_of_the_demo(kind: str, engine: str) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_kind_of_the_catalogue_is_a_day_of_one_fault_or_refused_in_one_sentence(engine: str, kind: str) -> None:
     # The clock of a real engine's JVM is moved without libfaketime.
-    is_possible = kind in HERE or (kind == "clock_skew" and engine in CATALOGUE)
+    is_possible = kind in HERE or (kind == "clock_skew" and engine in REGISTRY)
     if not is_of_the_demo(kind, engine) or not is_possible:
         with pytest.raises(FaultRefused, match=kind) as refused:
             planned(engine, fault=kind)
         assert refused.value.exit_status == 2
         return
     plan = planned(engine, fault=kind, seconds=60)
-    assert plan.day is not None
-    (step,) = plan.day.timeline.steps
-    assert (step.wait_seconds, step.lasts_seconds, plan.day.timeline.recovery_seconds) == (20, 10, 30)
+    assert plan.scenario is not None
+    (step,) = plan.scenario.timeline.steps
+    assert (step.wait_seconds, step.lasts_seconds, plan.scenario.timeline.recovery_seconds) == (20, 10, 30)
     assert (step.fault.kind, len(step.fault.targets), plan.seconds) == (kind, 1, 60)
-    assert plan.day.bound(places(plan.day))[0].targets.keys() >= step.fault.targets.keys()
+    assert plan.scenario.bound(places(plan.scenario))[0].targets.keys() >= step.fault.targets.keys()
 
 
-def places(day: Day) -> Places:
-    links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(day.link_names))
-    network = node.NodeRelay(Path("run")).target() if day.needs_node else None
-    return Places(Path("run"), "127.0.0.1:9092", links, network, "127.0.0.1:9093" if day.has_two_brokers else None)
+def places(scenario: Scenario) -> RunContext:
+    links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(scenario.link_names))
+    network = node.NodeRelay(Path("run")).target() if scenario.needs_node else None
+    return RunContext(
+        Path("run"), "127.0.0.1:9092", links, network, "127.0.0.1:9093" if scenario.has_two_brokers else None
+    )
 
 
 @pytest.mark.parametrize(
@@ -194,19 +196,19 @@ def places(day: Day) -> Places:
     ],
 )
 def test_the_target_of_one_fault_is_what_fits_its_kind(engine: str, kind: str, target: str) -> None:
-    day = planned(engine, fault=kind).day
-    assert day is not None
-    assert day.timeline.steps[0].fault.target_names == target
+    scenario = planned(engine, fault=kind).scenario
+    assert scenario is not None
+    assert scenario.timeline.steps[0].fault.target_names == target
 
 
 @pytest.mark.skipif(faketime.installed() is None, reason="libfaketime is not installed")
 def test_workers_have_clocks_of_their_own_only_where_one_is_moved(tmp_path: Path) -> None:
-    moved, killed = planned(fault="clock_skew").day, planned(fault="process_kill").day
+    moved, killed = planned(fault="clock_skew").scenario, planned(fault="process_kill").scenario
     assert moved is not None
     assert killed is not None
     assert (moved.needs_clocks, killed.needs_clocks) == (True, False)
     engine = ReferenceEngine(EngineSettings(bootstrap_servers="127.0.0.1:1"), tmp_path)
-    ChaosDay(moved, tmp_path, threading.Event(), print).lead_each(engine)
+    ScenarioRun(moved, tmp_path, threading.Event(), print).assign_links_and_clocks(engine)
     files = [Path(clock.environment["FAKETIME_TIMESTAMP_FILE"]) for clock in engine.clocks.values()]
     assert [file.read_text() for file in files] == ["+0\n", "+0\n"]
     (target,) = moved.bound(replace(places(moved), folder=tmp_path))[1].steps[0].fault.targets.values()
@@ -215,12 +217,10 @@ def test_workers_have_clocks_of_their_own_only_where_one_is_moved(tmp_path: Path
 
 
 def test_the_clocks_of_a_real_engine_are_its_jvms(tmp_path: Path) -> None:
-    moved = planned("storm", fault="clock_skew").day
+    moved = planned("storm", fault="clock_skew").scenario
     assert moved is not None
-    engine = CATALOGUE["storm"].make(
-        real_settings(DemoPlan(engine="storm", guarantee="at_least_once"), "x:1"), tmp_path
-    )
-    ChaosDay(moved, tmp_path, threading.Event(), print).lead_each(engine)
+    engine = REGISTRY["storm"].make(real_settings(DemoPlan(engine="storm", guarantee="at_least_once"), "x:1"), tmp_path)
+    ScenarioRun(moved, tmp_path, threading.Event(), print).assign_links_and_clocks(engine)
     agents = [clock.environment["JAVA_TOOL_OPTIONS"] for clock in engine.clocks.values()]
     assert all(re.fullmatch(r"-javaagent:.*/ClockAgent-[0-9a-f]+\.jar=.*", agent) for agent in agents)
     worker, supervisor = (
@@ -246,16 +246,16 @@ def test_the_clocks_of_a_real_engine_are_its_jvms(tmp_path: Path) -> None:
 def test_there_is_a_second_broker_only_where_a_fault_needs_it(
     fault: dict[str, Any], are_two: bool, tmp_path: Path
 ) -> None:
-    day = planned(faults=in_file(tmp_path, fault)).day
-    assert day is not None
-    assert day.has_two_brokers is are_two
-    config, _ = day.bound(places(day))
+    scenario = planned(faults=in_file(tmp_path, fault)).scenario
+    assert scenario is not None
+    assert scenario.has_two_brokers is are_two
+    config, _ = scenario.bound(places(scenario))
     assert ("broker-2" in config.targets) is are_two
 
 
 @pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
 def test_an_engine_has_a_disk_of_its_own_only_where_it_is_filled() -> None:
-    full, killed = planned("flink", fault="disk_full").day, planned("flink", fault="process_kill").day
+    full, killed = planned("flink", fault="disk_full").scenario, planned("flink", fault="process_kill").scenario
     assert full is not None
     assert killed is not None
     assert (full.disk_folder, killed.disk_folder) == (Path("engine/checkpoints"), None)
@@ -301,8 +301,10 @@ def test_a_group_that_hits_two_workers_leaves_a_third(
 ) -> None:
     pause, kill = {"kind": "process_pause", "target": first}, {"kind": "process_kill", "target": second}
     for seed in range(5):
-        day = planned(engine, faults=in_file(tmp_path, {"together": [pause, kill], "for": "4s"}, seed=seed)).day
-        assert day is not None
-        assert day.workers == workers
-        (step,) = day.timeline.steps
+        scenario = planned(
+            engine, faults=in_file(tmp_path, {"together": [pause, kill], "for": "4s"}, seed=seed)
+        ).scenario
+        assert scenario is not None
+        assert scenario.workers == workers
+        (step,) = scenario.timeline.steps
         assert len({name for _, fault in step.parts for name in fault.targets}) == 2

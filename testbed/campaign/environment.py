@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from testbed.broker import BrokerError, EmbeddedBroker
 from testbed.campaign.matrix import Run
 from testbed.campaign.one_run import OneRun
-from testbed.campaign.plan import DELAYS, Plan
+from testbed.campaign.plan import DELAYS, CampaignPlan
 from testbed.campaign.result import RunResult
 from testbed.demo.folder import DemoFolder
 from testbed.demo.stop import Stop
@@ -27,10 +27,10 @@ _BROKER_SETTINGS: Final = {
 }
 
 
-class Stage:
+class CampaignEnvironment:
     """A context manager; `run` may be called again and again inside. The broker is started when first needed."""
 
-    def __init__(self, plan: Plan, stop: Stop, say: Callable[[str], None], *, needs_relay: bool) -> None:
+    def __init__(self, plan: CampaignPlan, stop: Stop, say: Callable[[str], None], *, needs_relay: bool) -> None:
         self._plan = plan
         self._needs_relay = needs_relay
         self._stop = stop

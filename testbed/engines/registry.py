@@ -16,7 +16,7 @@ from testbed.engines.storm import StormEngine
 
 
 @dataclass(frozen=True)
-class Entry:
+class RegisteredEngine:
     """An engine that can be asked for by name."""
 
     make: Callable[[RealEngineSettings, Path], RealEngine]
@@ -34,18 +34,18 @@ class Entry:
     """Late events go nowhere, since the engine has no side output."""
 
 
-CATALOGUE: Final[Mapping[str, Entry]] = {
-    "flink": Entry(
+REGISTRY: Final[Mapping[str, RegisteredEngine]] = {
+    "flink": RegisteredEngine(
         FlinkEngine, FlinkEngine.guarantees, FlinkEngine.require, FlinkEngine.class_path, FlinkEngine.workloads
     ),
-    "kafka_streams": Entry(
+    "kafka_streams": RegisteredEngine(
         KafkaStreamsEngine,
         KafkaStreamsEngine.guarantees,
         KafkaStreamsEngine.require,
         KafkaStreamsEngine.class_path,
         KafkaStreamsEngine.workloads,
     ),
-    "spark": Entry(
+    "spark": RegisteredEngine(
         SparkEngine,
         SparkEngine.guarantees,
         SparkEngine.require,
@@ -54,7 +54,7 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
         slack_ms=1000,
         drops_late=True,
     ),
-    "storm": Entry(
+    "storm": RegisteredEngine(
         StormEngine,
         StormEngine.guarantees,
         StormEngine.require,
@@ -67,9 +67,9 @@ CATALOGUE: Final[Mapping[str, Entry]] = {
 
 def make_engine(name: str, settings: RealEngineSettings, folder: Path) -> RealEngine:
     """The engine ``name``, not started. Raises EngineRefused, PrerequisiteError."""
-    entry = CATALOGUE.get(name)
+    entry = REGISTRY.get(name)
     if entry is None:
-        raise EngineRefused(f"There is no engine {name}; use one of {', '.join(CATALOGUE)}.")
+        raise EngineRefused(f"There is no engine {name}; use one of {', '.join(REGISTRY)}.")
     entry.require()
     entry.prepare()
     return entry.make(settings, folder)

@@ -20,8 +20,8 @@ from faults.spec import FaultSpec
 from testbed import disk, node
 from testbed.demo.targets import BROKER_2, ROLES, disk_folder, leads, node_name
 from testbed.demo.workers import overlapping
-from testbed.engines.catalogue import CATALOGUE
 from testbed.engines.java_build import find_javac
+from testbed.engines.registry import REGISTRY
 from validator.stream.jars import PrerequisiteError
 
 _LEADERSHIP: Final = ("leader_move", "broker_demote")
@@ -50,7 +50,7 @@ def check_targets(config: FaultConfig, engine: str, source: str) -> None:
             raise FaultRefused(
                 f"{source}: {spec.kind} needs a target of type {wanted}, and the demo {why_no_target(wanted, engine)}."
             )
-        if (why_not := _why_not_here(spec.kind, engine)) is not None:
+        if (why_not := _missing_on_host(spec.kind, engine)) is not None:
             raise FaultRefused(f"{source}: {spec.kind} needs {why_not}.")
         if spec.target.name is not None and spec.target.name not in config.targets:
             raise FaultRefused(
@@ -66,7 +66,7 @@ def check_targets(config: FaultConfig, engine: str, source: str) -> None:
         _check_size(spec, source)
 
 
-def check_together(
+def check_combination(
     target_types: Collection[str], kinds: Collection[str], engine: str, source: str, *, has_two_brokers: bool
 ) -> None:
     """What does not go with each other in one day."""
@@ -87,21 +87,21 @@ def check_together(
         )
 
 
-def needs_two_brokers(config: FaultConfig) -> bool:
+def needs_second_broker(config: FaultConfig) -> bool:
     """Whether a fault moves leaders, or names the second broker."""
     return any(
         spec.kind in _LEADERSHIP or spec.target.name == BROKER_2 for spec in chain.from_iterable(overlapping(config))
     )
 
 
-def _why_not_here(kind: str, engine: str) -> str | None:
+def _missing_on_host(kind: str, engine: str) -> str | None:
     """What this host cannot give that the demo would use; None where it can."""
     if KINDS[kind].target == "namespace" and (why_not := node.why_not_here()) is not None:
         return f"a network of its own for a worker, which this host cannot give: {why_not}"
     if kind == "disk_full" and (why_not := disk.why_not_here()) is not None:
         return f"a disk of its own for {engine}, since yours is never filled, and this host cannot give one: {why_not}"
     if kind == "clock_skew":
-        return _why_no_clock(engine)
+        return _missing_for_clocks(engine)
     if kind == "disk_slow" and KINDS[kind].why_not_here is None:
         try:
             block_throttle.disk_of(Path(tempfile.gettempdir()))
@@ -110,9 +110,9 @@ def _why_not_here(kind: str, engine: str) -> str | None:
     return None
 
 
-def _why_no_clock(engine: str) -> str | None:
+def _missing_for_clocks(engine: str) -> str | None:
     """What lacks for a clock of its own: of a real engine the agent of its JVM, which is compiled."""
-    if engine not in CATALOGUE:
+    if engine not in REGISTRY:
         return None if faketime.installed() else "libfaketime, which this host lacks (Debian: apt-get install faketime)"
     try:
         find_javac()

@@ -18,12 +18,12 @@ from faults.fault import Fault, Timeline
 from faults.parameters import ClockParameters
 from faults.schedule import timeline
 from faults.targets import LocalProcess
-from testbed.demo.asked import DELAYS, TIMEOUT_SECONDS
-from testbed.demo.lacks import check_targets, check_together, needs_two_brokers
+from testbed.demo.preflight import check_combination, check_targets, needs_second_broker
+from testbed.demo.scenario_config import DELAYS, TIMEOUT_SECONDS
 from testbed.demo.targets import (
     STARTED_BY,
     WORKERS,
-    Places,
+    RunContext,
     disk_folder,
     instance_names,
     link_names,
@@ -34,7 +34,7 @@ from testbed.demo.workers import workers_needed
 
 HEALED_WITHIN: Final = "180s"
 """Unless the file says it: a killed engine is healed when all of it is ready again."""
-_PLANNED: Final = Places(
+_PLANNED: Final = RunContext(
     Path("demo"), "127.0.0.1:1", (), {"type": "namespace", "namespace": "demo", "device": "e0",
                                       "relay": "198.18.0.0/30", "probe": "127.0.0.1:1"},
 )  # fmt: skip
@@ -42,12 +42,12 @@ _SECOND: Final = "127.0.0.1:2"
 
 
 @dataclass(frozen=True)
-class Day:
+class Scenario:
     """What is asked for, checked against the demo's targets."""
 
     source: str
     """The file or the option, for messages."""
-    asked: Mapping[str, Any]
+    base_config: Mapping[str, Any]
     """The fault configuration without what the demo adds."""
     engine: str
     inputs: tuple[str, ...]
@@ -121,50 +121,52 @@ class Day:
         """Whether each worker has a clock of its own: only where one is moved."""
         return "clock_skew" in self.fault_kinds
 
-    def content(self, places: Places) -> dict[str, Any]:
+    def content(self, context: RunContext) -> dict[str, Any]:
         """The whole fault configuration of a run."""
-        return _content(self.asked, self.engine, self.inputs, self.seed, places, self.workers)
+        return _content(self.base_config, self.engine, self.inputs, self.seed, context, self.workers)
 
-    def bound(self, places: Places) -> tuple[FaultConfig, Timeline]:
+    def bound(self, context: RunContext) -> tuple[FaultConfig, Timeline]:
         """Configuration and timeline of a run."""
-        config = parse(self.content(places), self.source)
+        config = parse(self.content(context), self.source)
         return config, _on_targets(self.timeline, config)
 
 
-def day_of(engine: str, inputs: tuple[str, ...], seed: int, source: str, asked: Mapping[str, Any]) -> Day:
-    """The day that is ``asked`` for (`testbed.demo.asked`), by ``source``; ``seed`` counts where it has none."""
-    own_seed = asked.get("seed", seed)
+def scenario_of(
+    engine: str, inputs: tuple[str, ...], seed: int, source: str, base_config: Mapping[str, Any]
+) -> Scenario:
+    """The day that is ``base_config`` for (`testbed.demo.scenario_config`), by ``source``; ``seed`` counts where it has none."""
+    own_seed = base_config.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")
 
     def with_workers(workers: int, second_broker: str | None = None) -> FaultConfig:
         names = link_names(engine, workers)
         links = tuple((f"127.0.0.1:{2 * n + 2}", f"127.0.0.1:{2 * n + 3}") for n, _ in enumerate(names))
-        places = replace(_PLANNED, links=links, second_broker=second_broker)
-        return parse(_content(asked, engine, inputs, own_seed, places, workers), source)
+        context = replace(_PLANNED, links=links, second_broker=second_broker)
+        return parse(_content(base_config, engine, inputs, own_seed, context, workers), source)
 
     few = with_workers(WORKERS)
-    workers, are_two = workers_needed(few, engine, source), needs_two_brokers(few)
+    workers, are_two = workers_needed(few, engine, source), needs_second_broker(few)
     config = with_workers(workers, _SECOND if are_two else None)
     check_targets(config, engine, source)
     planned = _planned(config, own_seed)
     if not planned.steps:
         raise FaultConfigError(f"{source}: its budgets leave room for no fault; raise length or down_at_most.")
-    day = Day(source, asked, engine, inputs, own_seed, workers, are_two, planned)
-    check_together(day.kinds, day.fault_kinds, engine, source, has_two_brokers=are_two)
-    return day
+    scenario = Scenario(source, base_config, engine, inputs, own_seed, workers, are_two, planned)
+    check_combination(scenario.kinds, scenario.fault_kinds, engine, source, has_two_brokers=are_two)
+    return scenario
 
 
 def _content(
-    asked: Mapping[str, Any], engine: str, inputs: tuple[str, ...], seed: int, places: Places, workers: int
+    base_config: Mapping[str, Any], engine: str, inputs: tuple[str, ...], seed: int, context: RunContext, workers: int
 ) -> dict[str, Any]:
-    limits = asked.get("limits", {})
+    limits = base_config.get("limits", {})
     return {
-        **asked,
+        **base_config,
         "seed": seed,
-        "state": str(state_folder(places.folder)),
-        "kafka": {"bootstrap_servers": places.bootstrap_servers, "topic": "faults"},
-        "targets": targets(engine, inputs, places, workers),
+        "state": str(state_folder(context.folder)),
+        "kafka": {"bootstrap_servers": context.bootstrap_servers, "topic": "faults"},
+        "targets": targets(engine, inputs, context, workers),
         "limits": {"healed_within": HEALED_WITHIN, **limits} if isinstance(limits, dict) else limits,
     }
 

@@ -14,9 +14,9 @@ from typing import Final
 
 from confluent_kafka import Producer
 
-from testbed.demo.answers import Answers
 from testbed.demo.files import TOPICS
 from testbed.demo.options import DemoPlan
+from testbed.demo.result_counter import ResultCounter
 from testbed.engines.base import ProcessEngine
 
 DOWN_SECONDS: Final = 1.0
@@ -24,7 +24,7 @@ DOWN_SECONDS: Final = 1.0
 PAUSE_SECONDS: Final = 4.0
 """Below the engine's session timeout: it is slow, not replaced."""
 READY_SECONDS_MAX: Final = 120.0
-ANSWER_SECONDS_MAX: Final = 15.0
+RESULT_SECONDS_MAX: Final = 15.0
 """A few windows of the demo."""
 _LOOK_SECONDS: Final = 0.005
 _VERIFY_SECONDS_MAX: Final = 5.0
@@ -67,24 +67,24 @@ class DemoFault:
             self._pause()
 
     def _kill(self) -> None:
-        self._await_answer()
+        self._await_result()
         self._say("FAULT: killing the engine (SIGKILL)")
-        self._tell("injected")
+        self._publish("injected")
         self._engine.kill(0)
-        self._tell("verified")
+        self._publish("verified")
         self._stop.wait(DOWN_SECONDS)
         if self._stop.is_set():
             return
-        self._tell("heal_started")
+        self._publish("heal_started")
         self._engine.restart(0)
         self._engine.ready(READY_SECONDS_MAX)
-        self._tell("healed")
+        self._publish("healed")
         self._say("healed: the engine was started again and has its partitions")
 
-    def _await_answer(self) -> None:
+    def _await_result(self) -> None:
         """Return right after an answer, or after a while without one: killed now, an engine has not committed it."""
-        deadline = time.monotonic() + ANSWER_SECONDS_MAX
-        with Answers(self._bootstrap_servers, TOPICS["output"]) as answers:
+        deadline = time.monotonic() + RESULT_SECONDS_MAX
+        with ResultCounter(self._bootstrap_servers, TOPICS["output"]) as answers:
             before = answers.count()
             while answers.count() == before and time.monotonic() < deadline and not self._stop.wait(_LOOK_SECONDS):
                 pass
@@ -94,17 +94,17 @@ class DemoFault:
         if pid is None:
             raise FaultFailed("There is no engine to pause: it has ended.")
         self._say(f"FAULT: pausing the engine for {PAUSE_SECONDS:g} s (SIGSTOP)")
-        self._tell("injected")
+        self._publish("injected")
         self._engine.send_signal(0, signal.SIGSTOP)
         try:
             self._await_stopped(pid, stopped=True)
-            self._tell("verified")
+            self._publish("verified")
             self._stop.wait(PAUSE_SECONDS)
-            self._tell("heal_started")
+            self._publish("heal_started")
         finally:
             self._engine.send_signal(0, signal.SIGCONT)
         self._await_stopped(pid, stopped=False)
-        self._tell("healed")
+        self._publish("healed")
         self._say("healed: the engine goes on (SIGCONT)")
 
     def _await_stopped(self, pid: int, *, stopped: bool) -> None:
@@ -114,7 +114,7 @@ class DemoFault:
                 raise FaultFailed(f"Process {pid} did not {'stop' if stopped else 'go on'} when it was told to.")
             self._stop.wait(_POLL_SECONDS)
 
-    def _tell(self, state: str) -> None:
+    def _publish(self, state: str) -> None:
         name, kind = _NAMES[self._plan.fault]
         record = {
             "id": self._id,

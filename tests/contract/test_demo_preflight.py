@@ -14,7 +14,7 @@ import yaml
 from faults.backends import block_throttle, namespaces, relay
 from testbed import disk
 from testbed.demo import command
-from testbed.engines.catalogue import CATALOGUE
+from testbed.engines.registry import REGISTRY
 from validator.cli.main import main
 
 pytestmark = pytest.mark.contract
@@ -71,7 +71,7 @@ def refused(capsys: pytest.CaptureFixture[str], host: Host, *arguments: str) -> 
     return status, line
 
 
-@pytest.mark.parametrize("engine", ["reference", "mutant", *CATALOGUE])
+@pytest.mark.parametrize("engine", ["reference", "mutant", *REGISTRY])
 def test_without_java_each_engine_says_so(capsys: pytest.CaptureFixture[str], host: Host, engine: str) -> None:
     status, line = refused(capsys, host, "--engine", engine)
     assert status == 3
@@ -100,7 +100,7 @@ def test_without_network_the_jars_of_broker_and_sidecar_are_told(
     assert "UNRESOLVED DEPENDENCIES: no route to host" in line
 
 
-@pytest.mark.parametrize("engine", CATALOGUE)
+@pytest.mark.parametrize("engine", REGISTRY)
 def test_without_network_the_jars_of_an_engine_are_told(
     capsys: pytest.CaptureFixture[str], host: Host, engine: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

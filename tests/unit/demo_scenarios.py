@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from testbed.demo.options import DemoPlan, plan_of
-from testbed.demo.targets import Places
+from testbed.demo.targets import RunContext
 
-PLACES = Places(Path("run"), "127.0.0.1:9092", ())
+PLACES = RunContext(Path("run"), "127.0.0.1:9092", ())
 LEADER = {"kind": "leader_move", "target": "click", "for": "4s"}
 WITHOUT_DISK = {"reference", "mutant"}
 WORKER = {"labels": {"role": "worker"}}

@@ -10,10 +10,10 @@ import pytest
 from faults.backends import faketime
 from faults.errors import FaultError, FaultRefused
 from testbed import disk
-from testbed.demo import lacks
+from testbed.demo import preflight
 from testbed.demo.options import DemoRefused
 from testbed.engines.java_build import JavacNotFoundError
-from tests.unit.demo_days import LEADER, WITHOUT_DISK, WORKER, in_file, planned
+from tests.unit.demo_scenarios import LEADER, WITHOUT_DISK, WORKER, in_file, planned
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def no_compiler() -> None:
 )
 def test_where_no_clock_can_be_moved_it_says_why(engine: str, sentence: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(faketime, "installed", lambda: None)
-    monkeypatch.setattr(lacks, "find_javac", no_compiler)
+    monkeypatch.setattr(preflight, "find_javac", no_compiler)
     with pytest.raises(FaultRefused, match=sentence):
         planned(engine, fault="clock_skew")
 

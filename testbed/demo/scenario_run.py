@@ -19,15 +19,15 @@ from testbed import disk
 from testbed.broker import BrokerError, EmbeddedBroker
 from testbed.checkout import python_path, streamproof
 from testbed.demo.brokers import DemoBrokers
-from testbed.demo.day import Day
+from testbed.demo.scenario import Scenario
 from testbed.demo.sidecar import DemoSidecar
 from testbed.demo.stop import Stop
-from testbed.demo.supervisor import Charge, Supervisor, charges_of
+from testbed.demo.supervisor import SupervisedProcess, Supervisor, supervised_processes
 from testbed.demo.targets import (
     BROKER,
     BROKER_2,
     SIDECAR,
-    Places,
+    RunContext,
     clock_file,
     disk_name,
     node_name,
@@ -48,20 +48,20 @@ READY_SECONDS_MAX: Final = 180.0
 _LOOK_SECONDS: Final = 0.1
 
 
-class ChaosDay:
-    """The day of one demo, in its folder. `lead`, then `start`, then `end`, in this order."""
+class ScenarioRun:
+    """The day of one demo, in its folder. `start_links`, then `start`, then `end`, in this order."""
 
-    def __init__(self, day: Day, folder: Path, stop: threading.Event, say: Callable[[str], None]) -> None:
-        self._day = day
+    def __init__(self, scenario: Scenario, folder: Path, stop: threading.Event, say: Callable[[str], None]) -> None:
+        self._day = scenario
         self._folder = folder
         self._stop = stop
         self._say = say
-        self._places: Places | None = None
+        self._context: RunContext | None = None
         self._supervisor: Supervisor | None = None
         self._running: Future[None] | None = None
-        self.links = tuple(f"127.0.0.1:{free_port()}" for _ in day.link_names)
+        self.links = tuple(f"127.0.0.1:{free_port()}" for _ in scenario.link_names)
         """Where the proxy listens, for the broker to send the engine there."""
-        self._relay = NodeRelay(state_folder(folder), node_name(day.engine)) if day.needs_node else None
+        self._relay = NodeRelay(state_folder(folder), node_name(scenario.engine)) if scenario.needs_node else None
         self._engine_servers = ""
         self._proxy: OwnedProcess | None = None
         """Of the links or of the relay."""
@@ -92,16 +92,16 @@ class ChaosDay:
     @property
     def engine_servers(self) -> str:
         """The bootstrap servers of an engine that has one link for all, or none."""
-        assert self._places is not None
+        assert self._context is not None
         if self._relay is not None:
             return self._engine_servers
-        return self._places.links[0][0] if self._places.links else self._places.bootstrap_servers
+        return self._context.links[0][0] if self._context.links else self._context.bootstrap_servers
 
-    def breaks(self, target_type: str) -> bool:
+    def targets_type(self, target_type: str) -> bool:
         """Whether targets of a type are hit, so that their end is no failure of the demo."""
         return target_type in self._day.kinds
 
-    def give_disk(self, stack: ExitStack) -> None:
+    def mount_disk(self, stack: ExitStack) -> None:
         """Put the engine's state on a file system of its own, where a fault fills it, until ``stack`` ends."""
         if (folder := self._day.disk_folder) is not None:
             disk.mount(self._folder / folder)
@@ -109,7 +109,7 @@ class ChaosDay:
             size = disk.SIZE_BYTES >> 20
             self._say(f"{disk_name(self._day.engine)}: the engine's state is on a disk of its own, of {size} MiB")
 
-    def lead(self, brokers: DemoBrokers) -> OwnedProcess | None:
+    def start_links(self, brokers: DemoBrokers) -> OwnedProcess | None:
         """Write the fault configuration; start the proxy where there are links, and wait until it serves them."""
         broker, second = brokers.first, brokers.second
         links = tuple(zip(self.links, broker.link_upstreams, strict=True))
@@ -118,8 +118,8 @@ class ChaosDay:
             (self._engine_servers,) = broker.host_servers
             node = self._relay.target(self._engine_servers)
         other = None if second is None else second.bootstrap_servers
-        self._places = Places(self._folder, broker.bootstrap_servers, links, node, other)
-        file = write_yaml(self._folder / "faults.yaml", self._day.content(self._places))
+        self._context = RunContext(self._folder, broker.bootstrap_servers, links, node, other)
+        file = write_yaml(self._folder / "faults.yaml", self._day.content(self._context))
         if not links:
             return None
         state_folder(self._folder).mkdir(exist_ok=True)
@@ -137,7 +137,7 @@ class ChaosDay:
         for name, (listen, upstream) in zip(self._day.link_names, self._links(), strict=True):
             self._say(f"{name}: the engine reaches the broker at {upstream} through {listen}")
 
-    def lead_each(self, engine: ProcessEngine) -> None:
+    def assign_links_and_clocks(self, engine: ProcessEngine) -> None:
         """Give each instance the link and the clock of its own, where it has one. Before its start."""
         if isinstance(engine, KafkaStreamsEngine):
             engine.own_servers = tuple(listen for listen, _ in self._links())
@@ -153,22 +153,26 @@ class ChaosDay:
         return Clock(by, file)
 
     def start(
-        self, pool: ThreadPoolExecutor, engine: ProcessEngine, brokers: DemoBrokers, sidecar: Sequence[Charge]
+        self,
+        pool: ThreadPoolExecutor,
+        engine: ProcessEngine,
+        brokers: DemoBrokers,
+        sidecar: Sequence[SupervisedProcess],
     ) -> Future[None]:
         """Run the timeline in a thread of ``pool``, once all that it may hit is there."""
-        assert self._places is not None
-        charges = charges_of(engine, self._day.instance_names, lambda name: pid_file(self._folder, name))
-        if self.breaks("broker"):
-            charges += map(self._broker_charge, (BROKER, BROKER_2), brokers.all)
-        if self.breaks("sidecar"):
-            charges += sidecar
-        self._supervisor = Supervisor(charges, state_folder(self._folder), self._say)
+        assert self._context is not None
+        processes = supervised_processes(engine, self._day.instance_names, lambda name: pid_file(self._folder, name))
+        if self.targets_type("broker"):
+            processes += map(self._supervised_broker, (BROKER, BROKER_2), brokers.all)
+        if self.targets_type("sidecar"):
+            processes += sidecar
+        self._supervisor = Supervisor(processes, state_folder(self._folder), self._say)
         self._supervisor.start()
         self._running = pool.submit(self._run)
         return self._running
 
     def _run(self) -> None:
-        assert self._places is not None
+        assert self._context is not None
         assert self._supervisor is not None
         deadline = time.monotonic() + READY_SECONDS_MAX
         while not self._supervisor.all_ready:
@@ -176,13 +180,13 @@ class ChaosDay:
                 return
             if time.monotonic() > deadline:
                 raise EngineError(f"Not all of the pipeline was ready for the faults in {READY_SECONDS_MAX:g} s.")
-        config, timeline = self._day.bound(self._places)
+        config, timeline = self._day.bound(self._context)
         for line in shown(timeline).splitlines():
             self._say(f"  {line}")
         patience = Patience(config.limits.healed_within, self._check_healer, advice="it ends with the demo")
-        run_timeline(config, timeline, self._tell, self._stop, patience)
+        run_timeline(config, timeline, self._report, self._stop, patience)
 
-    def _tell(self, line: str) -> None:
+    def _report(self, line: str) -> None:
         self._say(f"FAULT {line}" if line.startswith("failure:") else line)
 
     def check(self) -> None:
@@ -209,25 +213,25 @@ class ChaosDay:
         if self._supervisor is not None:
             self._supervisor.stop()
 
-    def _broker_charge(self, name: str, broker: EmbeddedBroker) -> Charge:
+    def _supervised_broker(self, name: str, broker: EmbeddedBroker) -> SupervisedProcess:
         def pid() -> int | None:
             try:
                 return broker.process.pid if broker.process.is_running else None
             except BrokerError:
                 return None  # being started again
 
-        return Charge(name, pid, broker.restart, lambda: True, pid_file(self._folder, name))
+        return SupervisedProcess(name, pid, broker.restart, lambda: True, pid_file(self._folder, name))
 
     def _links(self) -> tuple[tuple[str, str], ...]:
-        assert self._places is not None
-        return self._places.links
+        assert self._context is not None
+        return self._context.links
 
 
-def sidecar_charge(sidecar: Callable[[], DemoSidecar], restart: Callable[[], None]) -> Charge:
+def supervised_sidecar(sidecar: Callable[[], DemoSidecar], restart: Callable[[], None]) -> SupervisedProcess:
     """The sidecar, which is found by the lock of its state and needs no file."""
 
     def pid() -> int | None:
         process = sidecar().process
         return process.pid if process.is_running else None
 
-    return Charge(SIDECAR, pid, restart, lambda: True, None)
+    return SupervisedProcess(SIDECAR, pid, restart, lambda: True, None)

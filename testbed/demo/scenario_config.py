@@ -12,8 +12,8 @@ from faults.catalogue import ABSENT, KINDS
 from faults.config import mapping_in
 from faults.errors import FaultConfigError, FaultRefused
 from testbed import disk, node
-from testbed.demo.lacks import why_no_target
 from testbed.demo.measures import control_seconds
+from testbed.demo.preflight import why_no_target
 from testbed.demo.targets import (
     BROKER,
     MACHINE,
@@ -33,12 +33,12 @@ TIMEOUT_SECONDS: Final = 3.0
 """PGVal's, for sessions and for the heartbeats of a cluster."""
 FAILURE_FREE: Final = "120s"
 """The length that ``--plan streambench-node`` takes half of."""
-_OURS: Final = ("targets", "kafka", "state", "backend")
-_AT_ONCE: Final = {"vogel-kill-2": 2, "vogel-kill-4": 4, "vogel-crash-2": 2}
+_SET_BY_THE_DEMO: Final = ("targets", "kafka", "state", "backend")
+_SIMULTANEOUS_WORKERS: Final = {"vogel-kill-2": 2, "vogel-kill-4": 4, "vogel-crash-2": 2}
 """Plan -> the workers that it hits at once, where they are several."""
-_DRIVERS: Final = {"spark": "driver"}
+_WORKER_ROLES: Final = {"spark": "driver"}
 """The role that a named plan kills, where it is not called worker."""
-_KEPT_DOWN: Final = ("pgval-crash", "streambench-node", "process_kill", "node_loss")
+_HELD_DOWN: Final = ("pgval-crash", "streambench-node", "process_kill", "node_loss")
 """Plans and kinds that keep one worker down. Storm's Supervisor goes with it, which would start it again at once."""
 _PARAMETERS: Final[dict[str, dict[str, object]]] = {
     "net_delay": {"delay": "500ms"},
@@ -60,7 +60,7 @@ _VERIFIED_WITHIN: Final = "30s"
 def read(file: Path) -> dict[str, Any]:
     """The content of the user's file."""
     data = mapping_in(file, "schedule: or plan:")
-    given = [key for key in _OURS if key in data]
+    given = [key for key in _SET_BY_THE_DEMO if key in data]
     if given:
         raise FaultConfigError(f"{file}: {', '.join(given)}: the demo gives its own; leave it out in a demo's file.")
     return data
@@ -68,18 +68,18 @@ def read(file: Path) -> dict[str, Any]:
 
 def named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
     """A file with that plan on the demo's targets: workers, or the network of one."""
-    asked: dict[str, Any] = {"name": plan}
+    section: dict[str, Any] = {"name": plan}
     if plan.startswith(DELAYS):
-        asked |= _delayed(plan, engine)
+        section |= _delayed(plan, engine)
     elif plan == "ospbench-poison":
-        asked["target"] = {"name": inputs[0]}
+        section["target"] = {"name": inputs[0]}
     elif plan != "ospbench-master":
-        asked["target"] = _workers(plan, engine)
+        section["target"] = _workers(plan, engine)
     if faster is not None:
-        asked["faster"] = faster
+        section["faster"] = faster
     if plan == "streambench-node":
-        asked["failure_free"] = FAILURE_FREE
-    return {"plan": asked}
+        section["failure_free"] = FAILURE_FREE
+    return {"plan": section}
 
 
 def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
@@ -92,7 +92,7 @@ def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict
             f"--fault {kind} is no fault of the demo; use kill, pause, none or a kind that `streamproof faults list` "
             "shows, such as net_delay, broker_kill or restart_loop; --faults FILE and --plan NAME have several."
         )
-    control, lasts = control_seconds(seconds, is_day=True), min(seconds / 6, _LASTS_SECONDS_MAX)
+    control, lasts = control_seconds(seconds, is_scenario=True), min(seconds / 6, _LASTS_SECONDS_MAX)
     fault = {
         "kind": kind,
         "target": _target(kind, engine, inputs),
@@ -125,14 +125,14 @@ def _target(kind: str, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
 
 def _workers(plan: str, engine: str) -> dict[str, Any]:
     """Those that a plan hits, or a fault of a kind."""
-    role = _DRIVERS.get(engine, "worker")
-    at_once, most = _AT_ONCE.get(plan, 1), roles(engine, WORKERS_MAX).count(role)
+    role = _WORKER_ROLES.get(engine, "worker")
+    at_once, most = _SIMULTANEOUS_WORKERS.get(plan, 1), roles(engine, WORKERS_MAX).count(role)
     if at_once > 1 and at_once >= most:
         raise FaultRefused(
             f"--plan {plan} hits {at_once} workers at once, and the demo has {most} of {engine} at most, of which one "
             "must be left; take a plan that hits fewer, such as vogel-kill-1."
         )
-    if engine == "storm" and plan in _KEPT_DOWN:
+    if engine == "storm" and plan in _HELD_DOWN:
         return {"name": "storm-supervisor"}
     workers = [name for name in instance_names(engine) if f"-{role}" in name]
     # One that is all there is, is meant. A node of StreamBench takes no input; here each does: the first is named.

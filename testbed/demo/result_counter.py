@@ -10,7 +10,7 @@ from confluent_kafka import Consumer, TopicPartition
 _ANSWER_SECONDS_MAX: Final = 5.0
 
 
-class Answers:
+class ResultCounter:
     """A reader of committed results; a context manager."""
 
     def __init__(self, bootstrap_servers: str, partitions: int) -> None:
