@@ -1,1 +1,1 @@
-"""Alert rules, recording rules and Grafana dashboards as code, made from the catalogue of metrics."""
+"""Alert rules, recording rules and Grafana dashboards as code, built from the catalogue of metrics."""

@@ -1,33 +1,34 @@
-"""Every recording rule and every alert. Those on the canary are in `dashboards.canary`."""
+"""All recording rules and all alerts."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from dashboards.canary import canary
 from dashboards.promql import breaking, error_ratio, select
 from dashboards.rules import Alert, Group, Recording, plural, seconds_of
 from dashboards.settings import Settings
 from validator.measure.expected import MINUTE_US, UNHEALED_US
+from validator.publish.canary import RECALL_LEAST
 
 INTERVAL_SECONDS: Final = 30
 STALLED_SECONDS: Final = 120
 GAP: Final = "5m"
-"""A sidecar that is away for so long and comes back the same never stopped being so: a crash loop must not reset what
-an alert waits for."""
+"""Series that are absent for less than this time count as uninterrupted, so that a crash loop of the sidecar does not
+reset the waiting time of an alert.
+"""
 STALLED_GAP: Final = "3m"
-"""Less than `STALLED_SECONDS` and what that alert waits, so that one that is gone is called silent only."""
+"""Less than `STALLED_SECONDS` plus the waiting time of that alert, so that a removed sidecar only counts as silent."""
 STARTS_WITHIN: Final = "30m"
 STARTS_MOST: Final = 3
 BEHIND_SECONDS: Final = 300
 SEEN_WITHIN: Final = "1d"
-"""A pipeline whose sidecar was silent for longer is taken for removed."""
+"""A pipeline whose sidecar is silent for longer counts as removed."""
 
 OPEN: Final = "pipeline_class:streamproof_violations_breaking:open"
 
 
 def ratio_name(over: str) -> str:
-    """The recorded error ratio over the range ``over``."""
+    """Name of the recorded error ratio over the range ``over``."""
     return f"pipeline:streamproof_error:ratio_increase{over}"
 
 
@@ -42,18 +43,18 @@ def recordings() -> tuple[Recording, ...]:
         for over in ("5m", "30m", "1h", "6h")
     )
     meaning = (
-        "Confirmed violations that are not acknowledged and that no fault's plan expects, of the classes that break the"
-        " declared guarantee."
+        "Confirmed violations that are not acknowledged and not expected by a fault plan, of the classes that break "
+        "the declared guarantee."
     )
     return (Recording(OPEN, breaking(), meaning), *ratios)
 
 
 def groups(settings: Settings) -> tuple[Group, ...]:
-    """All groups of rules."""
+    """All rule groups."""
     return (
         Group("streamproof-recording", INTERVAL_SECONDS, recordings()),
         Group("streamproof-pipeline", INTERVAL_SECONDS, (*_guarantee(settings), *_pipeline())),
-        Group("streamproof-sidecar", INTERVAL_SECONDS, (*_silence(settings), *_sidecar(), *canary())),
+        Group("streamproof-sidecar", INTERVAL_SECONDS, (*_silence(settings), *_sidecar(), *canary_alerts())),
     )
 
 
@@ -74,7 +75,7 @@ def _guarantee(settings: Settings) -> tuple[Alert, ...]:
             f" {plural('is', 'are')} not acknowledged and that no planned fault explains; the guarantee that the"
             f" pipeline declares does not tolerate {plural('it', 'them')}.",
             pending_for="0s",
-            keep_firing_for="5m",  # a sidecar that restarts serves nothing for a minute: the alert must not come and go with it
+            keep_firing_for="5m",  # bridges the restart of a sidecar, which serves no metrics for about a minute
         ),
         _burn(settings, "fast", "critical", 14.4, ("1h", "5m"), pending_for="2m", keep_firing_for="5m"),
         _burn(settings, "slow", "warning", 6, ("6h", "30m"), pending_for="15m", keep_firing_for="15m"),
@@ -91,7 +92,7 @@ def _burn(
     pending_for: str,
     keep_firing_for: str,
 ) -> Alert:
-    """Burn rates and windows are those of the SRE workbook, chapter 5, table 5-8 (30 days)."""
+    """Burn rates and windows are from the SRE workbook, chapter 5, table 5-8 (30 days)."""
     limit = f"{rate:g} * {settings.budget_ratio:.12g}"
     long, short = windows
     return Alert(
@@ -99,11 +100,10 @@ def _burn(
         "critical" if severity == "critical" else "warning",
         f"{ratio_name(long)} > {limit}\nand\n{ratio_name(short)} > {limit}",
         f"{{{{ .Labels.pipeline }}}} burns its error budget more than {rate:g} times too fast over {long}",
-        f"Pipeline {{{{ .Labels.pipeline }}}} broke the guarantee that it declares on"
-        f" {{{{ .Value | humanizePercentage }}}} of its contributions over {long}, and still does over {short}: more"
-        f" than {rate:g} times what its objective of {settings.objective_ratio:.12g} allows. By class, including what"
-        " plans of faults expect:"
-        f" sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
+        f"Pipeline {{{{ .Labels.pipeline }}}} broke its declared guarantee on {{{{ .Value | humanizePercentage }}}} "
+        f"of its contributions over {long}, and still does over {short}: more than {rate:g} times what its "
+        f"objective of {settings.objective_ratio:.12g} allows. By class, including violations that fault plans "
+        f"expect: sum by (pipeline, class) (increase({select('violations_confirmed_total', over=long)})).",
         pending_for=pending_for,
         keep_firing_for=keep_firing_for,
         labels={"window": long, "speed": speed},
@@ -125,7 +125,7 @@ def _pipeline() -> tuple[Alert, ...]:
             f" {plural('contribution', 'contributions')} of class overdue, and the number is growing."
             " They become missing when timing.missing_after has passed, unless an unreadable record may have made the"
             " event late, or output expired.",
-            # Before missing_after (120 s unless set) has passed too: later it would warn of nothing.
+            # This must fire before missing_after (default 120 s) has passed as well; later it is no early warning.
             pending_for="30s",
             keep_firing_for="10m",
         ),
@@ -158,8 +158,8 @@ def _pipeline() -> tuple[Alert, ...]:
 
 
 def _not_healed() -> tuple[Alert, ...]:
-    """While classes of violations are muted, violations do not page. The first alert pages for that; the second does
-    not look at mutes, because each one that begins or ends would restart its waiting time.
+    """A muted violation class does not page. The first alert pages for an unhealed fault that mutes classes. The second
+    ignores mutes, because each mute that begins or ends would restart its waiting time.
     """
     active = f"max by (pipeline, fault, kind, target) (last_over_time({select('fault_active', over=GAP)})) == 1"
     mutes = f"max by (pipeline) (last_over_time({select('fault_expects', over=GAP)})) == 1"
@@ -225,8 +225,8 @@ def _sidecar() -> tuple[Alert, ...]:
     recent = f"last_over_time({select('last_batch_timestamp_seconds', over=GAP)})"
     lag, recent_lag = select("read_lag_seconds"), f"last_over_time({select('read_lag_seconds', over=GAP)})"
     batch = select("last_batch_timestamp_seconds", over=STALLED_GAP)
-    # The metric's value is the instant of the start. So the first that a series shows within the stretch is one more
-    # than its changes, unless that sidecar ran before; and a new pod is a new series.
+    # The metric's value is the time of the start. The first value in the range counts as one start in addition to its
+    # changes, unless that sidecar started earlier. A new pod is a new series.
     started = select("start_timestamp_seconds", over=STARTS_WITHIN)
     first = f"(min_over_time({started}) >= bool time() - {seconds_of(STARTS_WITHIN)})"
     starts = f"sum by (pipeline) (changes({started}) + {first})"
@@ -249,7 +249,7 @@ def _sidecar() -> tuple[Alert, ...]:
             "{{ .Value | humanize }} sidecars use the pipeline name {{ .Labels.pipeline }}, or one is scraped more than"
             " once. Alerts and dashboards cannot distinguish them: no alert fires when one of them falls silent or"
             " stalls, and violations of every class are added up.",
-            pending_for="10m",  # a sidecar that replaces another is seen beside it for a minute or so
+            pending_for="10m",  # during a replacement both sidecars are visible for about a minute
         ),
         Alert(
             "StreamproofSidecarStalled",
@@ -293,12 +293,56 @@ def _sidecar() -> tuple[Alert, ...]:
         Alert(
             "StreamproofCoverageIncomplete",
             "critical",
-            # Before the first batch it is 0 by convention: that is StreamproofSidecarBlind.
+            # Before the first batch it is 0 by convention; StreamproofSidecarBlind covers that case.
             f"min by (pipeline) ({select('coverage_complete')}) == 0\nand on (pipeline)\n{last} > 0",
             "the coverage of {{ .Labels.pipeline }} is incomplete",
             "The sidecar of pipeline {{ .Labels.pipeline }} cannot account for every record: some expired before it"
             " read them, or its coverage sums do not balance. Counts of every class may be too low.",
             pending_for="1m",
             keep_firing_for="5m",
+        ),
+    )
+
+
+def canary_alerts() -> tuple[Alert, ...]:
+    """`StreamproofCanaryMissed`, one rule per cause. None fires for a pipeline without a canary, which has no such
+    series.
+    """
+    recall, wrong = select("canary_recall_ratio"), select("canary_false_alarms")
+    judged, within = select("canary_judged_timestamp_seconds"), select("canary_silent_after_seconds")
+    return (
+        Alert(
+            "StreamproofCanaryMissed",
+            "critical",
+            f"min by (pipeline) ({recall}) < {RECALL_LEAST}",
+            "the sidecar of {{ .Labels.pipeline }} does not find planted violations",
+            "The sidecar of pipeline {{ .Labels.pipeline }} found only {{ .Value | humanizePercentage }} of the"
+            " violations that its canary planted. It may miss violations of any class in the pipeline, too.",
+            pending_for="1m",
+            keep_firing_for="5m",
+            labels={"cause": "missed"},
+        ),
+        Alert(
+            "StreamproofCanaryMissed",
+            "warning",
+            f"max by (pipeline) ({wrong}) > 0",
+            "the sidecar of {{ .Labels.pipeline }} reports false violations",
+            "The sidecar of pipeline {{ .Labels.pipeline }} reported {{ .Value | humanize }} correct"
+            f" {plural('contribution', 'contributions')} of its canary as"
+            f" {plural('a violation', 'violations')}. Violations of any class in the pipeline may be false, too.",
+            pending_for="1m",
+            keep_firing_for="5m",
+            labels={"cause": "false_alarm"},
+        ),
+        Alert(
+            "StreamproofCanaryMissed",
+            "warning",
+            # The newest of several processes counts, so that a replaced sidecar is not reported as silent.
+            f"time() - max by (pipeline) ({judged}) > max by (pipeline) ({within})",
+            "the canary of {{ .Labels.pipeline }} is silent",
+            "The canary of pipeline {{ .Labels.pipeline }} is configured, but no round was judged for"
+            " {{ .Value | humanizeDuration }}: whether the sidecar finds violations of any class is unknown.",
+            pending_for="5m",
+            labels={"cause": "silent"},
         ),
     )

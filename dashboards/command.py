@@ -17,13 +17,13 @@ from validator.model.terminal import plain
 if TYPE_CHECKING:
     from dashboards.grafana import Credentials, Grafana
 
-# What speaks HTTP is imported by the action that needs it: `build` does without the extra `grafana`.
+# HTTP clients are imported only by the actions that need them, so that `build` works without the extra `grafana`.
 PASS: Final = 0
 FAIL: Final = 1
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do ``given.action``; the exit status. Errors carry their own."""
+    """Run ``given.action``; the exit status. Errors carry their own exit status."""
     named = getattr(given, "grafana", None) or ""
     address = named if not named or "://" in named else f"http://{named}"
     settings = Settings(given.objective, given.runbooks, tuple(given.pipelines), address)
@@ -38,20 +38,20 @@ def run(given: argparse.Namespace) -> int:
 
 
 def credentials(environment: Mapping[str, str]) -> Credentials:
-    """From the environment, since arguments can be read by others. Raises GrafanaRefusal."""
+    """Credentials from the environment, because other users can read arguments. Raises GrafanaRefusal."""
     from dashboards.grafana import GrafanaRefusal
 
     token = environment.get("GRAFANA_TOKEN", "").strip()
     user, password = environment.get("GRAFANA_USER", ""), environment.get("GRAFANA_PASSWORD", "")
     if token:
         if not re.fullmatch(r"[!-~]+", token):
-            raise GrafanaRefusal("GRAFANA_TOKEN: it holds a space or a line end; set it to the token alone.")
+            raise GrafanaRefusal("GRAFANA_TOKEN: it contains a space or a line end; set it to the token only.")
         return token
     if user and password:
         return user, password
     raise GrafanaRefusal(
-        "dashboards push: there are no credentials; set GRAFANA_TOKEN to a service account's token (or GRAFANA_USER and"
-        " GRAFANA_PASSWORD)."
+        "dashboards push: no credentials; set GRAFANA_TOKEN to a service account's token (or GRAFANA_USER and "
+        "GRAFANA_PASSWORD)."
     )
 
 
@@ -69,14 +69,14 @@ def _check(url: str, settings: Settings) -> int:
     for answer in wrong:
         print(f"refused  {answer.where}: {answer.problem}")
     for answer in answers:
-        # An alert without series is one that does not fire.
+        # Expressions of alerts return no series while the alert does not fire, so they are not counted.
         if not answer.series and not answer.problem and not answer.where.startswith("alert "):
             print(f"empty    {answer.where}")
     absent = live.not_loaded(url, settings)
     if absent:
-        print(f"note     this Prometheus does not evaluate {', '.join(absent)}; name {site.RULES_FILE} in rule_files.")
+        print(f"note     this Prometheus does not evaluate {', '.join(absent)}; add {site.RULES_FILE} to rule_files.")
     full = sum(answer.series > 0 for answer in answers)
-    print(f"{len(answers)} expressions: {len(answers) - len(wrong)} understood, {full} with series now.")
+    print(f"{len(answers)} expressions: {len(answers) - len(wrong)} valid, {full} with series now.")
     return FAIL if wrong else PASS
 
 
@@ -89,7 +89,7 @@ def _push(grafana: Grafana, settings: Settings, given: argparse.Namespace) -> in
     for step in chain(steps, *(push_faults(grafana, source, dry=given.dry_run) for source in given.faults)):
         would = "would be " if given.dry_run and step.change != "unchanged" else ""
         print(plain(f"{step.what}: {would}{step.change}"), flush=True)
-        notes[step.note] = None  # once each, in the order in which they came
+        notes[step.note] = None  # each note once, in order of appearance
     for note in filter(None, notes):
         print(f"note: {note}.")
     return PASS

@@ -1,4 +1,4 @@
-"""Faults as annotations of a Grafana: a stretch of time for each, found again by its tags."""
+"""Faults as annotations in Grafana: one region per fault, identified by its tags."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ Json = dict[str, Any]
 
 
 def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[PushedItem]:
-    """Each fault that ``source`` (a state folder, or the address of a sidecar) tells, as it is written.
+    """Write each fault that ``source`` (a state folder, or the address of a sidecar) reports.
 
-    A fault that was written before is changed only where it says something else now. A dry run sends nothing but GET.
-    Raises GrafanaError, also for a source that cannot be read.
+    A fault that was written before is updated only if it differs. A dry run sends only GET requests.
+    Raises GrafanaError, also if the source cannot be read.
     """
     report = _report(source)
     try:
-        # A fault that was planned and never told as injected has no start.
+        # A fault that was planned but not reported as injected has no start.
         told = [(fault, annotation(report["pipeline"], fault)) for fault in report["faults"] if fault["start"]]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise _another_form(source, "another form") from error
+        raise _another_form(source, "different content") from error
     for fault, body in told:
         there = sorted(grafana.annotations(body["tags"]), key=lambda kept: int(kept["id"]))
         change = _change(body, there[0] if there else None)
@@ -47,19 +47,21 @@ def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[PushedI
 
 
 def annotation(pipeline: str, fault: Mapping[str, Any]) -> Json:
-    """The body that Grafana takes: milliseconds since the epoch; without `timeEnd` while ``fault`` is in force."""
+    """The request body for Grafana, times in milliseconds since the epoch; no `timeEnd` while ``fault`` is active."""
     times = {"time": fault["start"], "timeEnd": fault["healed"]}
     return {
         **{name: parse_rfc3339(time) // 1000 for name, time in times.items() if time is not None},
         "tags": [FAULT_TAG, *_pipeline_tags(pipeline), _tag("fault", fault["id"])],
-        # Grafana shows it as HTML, and names of targets are other people's.
+        # Grafana renders the text as HTML, and names of targets come from users.
         "text": escape(of_faults({"faults": [fault]})[0]),
     }
 
 
 def _pipeline_tags(pipeline: str) -> list[str]:
-    """What a dashboard asks for, which can cut a long name and cannot hash it; and which of those alike it is."""
-    # A browser cuts by UTF-16 units.
+    """The tags of a pipeline's name. A dashboard can truncate a long name but cannot hash it, so the first tag is
+    truncated; a second tag with a hash distinguishes names with the same beginning.
+    """
+    # Browsers truncate by UTF-16 units.
     units = pipeline.encode("utf-16-le")
     shown = f"pipeline:{units[: 2 * TAG_MOST].decode('utf-16-le', 'ignore')}"
     return [shown] if len(units) <= 2 * TAG_MOST else [shown, _tag("whole-pipeline", pipeline)]
@@ -82,22 +84,24 @@ def _report(source: str) -> Json:
         text = _get(source) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
         told = json.loads(text)
     except requests.RequestException as error:
-        raise GrafanaError(f"--faults: no sidecar answers at {source}; see that it runs, or name its state.") from error
+        raise GrafanaError(
+            f"--faults: no sidecar answers at {source}; check that it is running, or give its state folder."
+        ) from error
     except OSError as error:
-        mend = "name a state folder, or a sidecar's address"
-        raise GrafanaRefusal(f"--faults: {source} holds no {REPORT_FILE} ({error.strerror}); {mend}.") from error
+        fix = "give a state folder, or the address of a sidecar"
+        raise GrafanaRefusal(f"--faults: {source} has no {REPORT_FILE} ({error.strerror}); {fix}.") from error
     except ValueError as error:
         raise GrafanaRefusal(
-            f"--faults: {source} tells no JSON; name a state folder, or a sidecar's address."
+            f"--faults: the response of {source} is not JSON; give a state folder, or the address of a sidecar."
         ) from error
     if not isinstance(told, dict) or told.get("schema") != SCHEMA:
         said = told.get("error") if isinstance(told, dict) else None
-        raise _another_form(source, said or "another form")
+        raise _another_form(source, said or "different version")
     return told
 
 
 def _another_form(source: str, said: object) -> GrafanaRefusal:
-    return GrafanaRefusal(f"--faults: {source} tells no report of this version ({said}).")
+    return GrafanaRefusal(f"--faults: {source} has no report of this version ({said}).")
 
 
 def _get(source: str) -> str:

@@ -1,4 +1,4 @@
-"""Faults: their windows, what they cost, and what they broke."""
+"""The faults dashboard: fault windows, the cost of faults, and the violations during faults."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: faults",
-        f"What faults did to one pipeline; their windows are marked. {runbook_text(settings, RUNBOOKS)}",
+        f"What faults did to one pipeline; fault windows are marked. {runbook_text(settings, RUNBOOKS)}",
         (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, DEFINITION),
         (
             Row("Faults", (_windows(), _costs())),
@@ -58,7 +58,7 @@ def _windows() -> Panel:
     return Panel(
         "state-timeline",
         "fault windows",
-        "From injection until healing was verified, as the faults topic told it.",
+        "From injection until healing was verified, as reported on the faults topic.",
         (Query(by("fault, kind, target", of("fault_active"), "max"), "{{fault}} ({{kind}} on {{target}})"),),
         width=24,
         height=6,
@@ -73,9 +73,10 @@ def _costs() -> Panel:
     return Panel(
         "table",
         "cost of each fault",
-        "Failure cost: largest latency under and after the fault less the largest before. Downtime: longest gap of"
-        " output beyond the usual. Recovery: from injection until the output rate was back (recovered: 1). Penalties:"
-        " failure over control, of the contributions a second and of the mean latency. Empty: not known.",
+        "Failure cost: largest latency during and after the fault minus the largest before. Downtime: longest gap "
+        "in the output beyond the usual gap. Recovery: from injection until the output rate was restored "
+        "(recovered: 1). Penalties: failure relative to control, for contributions per second and mean latency. "
+        "Empty: unknown.",
         tuple(Query(by("fault, kind", of(name), "max"), form="table") for name in MEASURES),
         width=24,
         columns={"fault": "fault", "kind": "kind", **headings},
@@ -84,9 +85,10 @@ def _costs() -> Panel:
 
 
 def in_phases() -> dict[str, str]:
-    """Phase -> contributions a second at the instants that belong to it.
+    """Phase -> contributions per second at the instants of that phase.
 
-    Control: no fault is in force, and none waits for recovery. Recovery: until it is known whether the rate came back.
+    Control: no fault is active or waiting for recovery. Recovery: after the fault, until it is known whether the output
+    rate was restored.
     """
     rate = f"sum(rate({of('reliable_events_total', over=RATE)}))"
     faults = by("fault, kind", of("fault_active"), "max")
@@ -100,7 +102,7 @@ def in_phases() -> dict[str, str]:
 
 
 def _phases() -> tuple[Panel, ...]:
-    """The three phases side by side, over the chosen stretch of time."""
+    """The three phases side by side, over the selected time range."""
     broken = by("phase", f"increase({of('violations_confirmed_total', over='$__range')})")
     buckets = of("latency_seconds_bucket", OF_DEFINITION, "$__range")
     slow = f"histogram_quantile(0.99, sum by (le, phase) (increase({buckets}))) >= 0"
@@ -108,8 +110,8 @@ def _phases() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "throughput",
-            "Distinct contributions processed per second, the mean over the instants of each phase in the chosen time."
-            " A phase that is not in it is left out.",
+            "Distinct contributions processed per second, averaged over each phase within the selected time range. "
+            "A phase outside the range is not shown.",
             tuple(
                 Query(f"avg_over_time(({rate})[$__range:$__interval])", phase, form="instant")
                 for phase, rate in in_phases().items()
@@ -121,7 +123,7 @@ def _phases() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "99th percentile of latency",
-            "Of the results read in each phase, by the chosen definition. Empty without LogAppendTime.",
+            "Of the results that were read in each phase, by the selected definition. Empty without LogAppendTime.",
             (Query(slow, "{{phase}}", form="instant"),),
             unit="s",
             width=8,
@@ -130,7 +132,8 @@ def _phases() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "confirmed violations",
-            "Contributions confirmed as violations in the chosen time, by the phase that they were seen in.",
+            "Contributions confirmed as violations in the selected time range, by the phase in which they were "
+            "observed.",
             (Query(broken, "{{phase}}", form="instant"),),
             width=8,
             height=6,
@@ -145,14 +148,15 @@ def _effects() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "confirmed violations by phase",
-            "Ever confirmed: in control no fault was active.",
+            "All violations ever confirmed; in control no fault was active.",
             (Query(by("phase", of("violations_confirmed_total")), "{{phase}}", form="exemplars"),),
             links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
             "confirmed violations by class",
-            "Ever confirmed, in failure and recovery; and what plans of faults expect of them, which alerts leave out.",
+            "All violations ever confirmed in failure and recovery, and those that fault plans expect, which alerts "
+            "exclude.",
             (
                 Query(
                     by("class", of("violations_confirmed_total", {"phase": ("failure", "recovery")})),
@@ -166,14 +170,14 @@ def _effects() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "reliable throughput",
-            "Distinct contributions processed, per second.",
+            "Distinct contributions processed per second.",
             (Query(f"sum(rate({of('reliable_events_total', over=RATE)}))", "processed"),),
             unit="cps",
         ),
         Panel(
             "timeseries",
             "99th percentile of latency by phase",
-            "By the chosen definition.",
+            "By the selected definition.",
             (Query(quantile(0.99, "latency_seconds", OF_DEFINITION, "phase"), "{{phase}}"),),
             unit="s",
         ),

@@ -1,12 +1,13 @@
-"""What we ask of a Grafana: its HTTP API through the package `grafana-api`, with that package's defects mended.
+"""Client of Grafana's HTTP API, based on the package `grafana-api`, with workarounds for that package's defects.
 
-Mended: errors become one sentence each; an answer that is no JSON is said to be none; connections, 429 and 5xx are
-tried again; a redirect (a login page, http for https) is an error instead of a POST that turned into a GET.
+Workarounds: every error becomes one sentence; a response that is not JSON is reported as such; failed connections, 429
+and 5xx are retried; a redirect (a login page, http instead of https) is an error, because the package would turn a POST
+into a GET.
 
-    GrafanaError(Exception)         the text is the sentence; ``exit_status`` 3: could not be done now
-      GrafanaRefusal                Grafana says no, and would again; ``exit_status`` 2
-        GrafanaNotFound                    404
-        GrafanaConflict                       409 and 412
+    GrafanaError(Exception)         the text is the sentence; ``exit_status`` 3: temporary failure
+      GrafanaRefusal                Grafana refused, a retry cannot help; ``exit_status`` 2
+        GrafanaNotFound             404
+        GrafanaConflict             409 and 412
 """
 
 from __future__ import annotations
@@ -26,41 +27,41 @@ ATTEMPTS: Final = 4
 FIRST_WAIT_SECONDS: Final = 0.5
 TIMEOUT_SECONDS: Final = 30.0
 TRANSIENT_STATUSES: Final = frozenset({429, 500, 502, 503, 504})
-"""Statuses that may pass; all we send can be sent twice."""
+"""Transient statuses; every request here can safely be sent twice."""
 
 Json = dict[str, Any]
 Credentials = str | tuple[str, str]
-"""A service account's token, or user and password."""
+"""A service account's token, or user name and password."""
 
 
 class GrafanaError(Exception):
-    """A Grafana could not be asked."""
+    """The request to Grafana failed."""
 
     exit_status = 3
 
 
 class GrafanaRefusal(GrafanaError):
-    """A Grafana refused."""
+    """Grafana refused the request."""
 
     exit_status = 2
 
 
 class GrafanaNotFound(GrafanaRefusal):
-    """What was asked for does not exist."""
+    """The requested object does not exist."""
 
 
 class GrafanaConflict(GrafanaRefusal):
-    """Something of this name is there already, or is not as it was taken for."""
+    """An object of this name already exists, or differs from the expected version."""
 
 
 class _TransientError(Exception):
-    """An answer that may be another one if asked again."""
+    """A response for which a retry may help."""
 
 
 class Grafana:
-    """A Grafana at ``url``. ``wait`` sleeps some seconds between attempts.
+    """Client of the Grafana at ``url``. ``wait`` sleeps for a number of seconds between attempts.
 
-    Every method raises GrafanaError; the constructor raises GrafanaRefusal for an address that is none.
+    Every method raises GrafanaError; the constructor raises GrafanaRefusal for an invalid address.
     """
 
     def __init__(self, url: str, credentials: Credentials, wait: Callable[[float], None] = time.sleep) -> None:
@@ -78,7 +79,8 @@ class Grafana:
             timeout=TIMEOUT_SECONDS,
         )
         self._face = face
-        # The package tells an error by its text and hides the status: we look at the answer before it does.
+        # The package only raises an error text without the status, so the response is checked before the package sees
+        # it.
         face.api.s.hooks["response"].append(self._raise_for_status)
 
     def organization(self) -> int:
@@ -89,27 +91,27 @@ class Grafana:
         return int(told["id"])
 
     def prometheus_uids(self) -> list[str]:
-        """Uids of the data sources that are Prometheus."""
+        """Uids of the Prometheus data sources."""
         found = self._list(self._face.datasource.list_datasources)
         return [str(source["uid"]) for source in found if source.get("type") == "prometheus"]
 
     def folder(self, uid: str) -> Json | None:
-        """The folder, or None."""
+        """The folder, or None if it does not exist."""
         return self._find(lambda: self._face.folder.get_folder(uid), {})
 
     def create_folder(self, uid: str, title: str) -> None:
-        """Make the folder."""
+        """Create the folder."""
         try:
             self._request(lambda: self._face.folder.create_folder(title, uid))
         except GrafanaConflict as error:
-            # The answer to a first attempt may have been lost: what it made is then refused as a double.
+            # The response to the first attempt may be lost; Grafana then refuses the retry as a duplicate.
             if self.folder(uid) is not None:
                 return
             for other in self._list(self._face.folder.get_all_folders):
                 if str(other.get("title")).casefold() == title.casefold():
                     raise GrafanaRefusal(
-                        f"{self.url}: a folder of the uid {other.get('uid')} is called {title} already; rename it, or"
-                        " take it away if it is empty, and push again."
+                        f"{self.url}: the folder with uid {other.get('uid')} already has the title {title}; rename "
+                        "it, or delete it if it is empty, and push again."
                     ) from error
             raise
 
@@ -118,40 +120,45 @@ class Grafana:
         return self._find(lambda: self._face.dashboard.get_dashboard(uid), {"dashboard": dict, "meta": dict})
 
     def save_dashboard(self, model: Json, folder_uid: str, message: str) -> None:
-        """Make the dashboard, or replace the one of the same uid."""
+        """Create the dashboard, or replace the dashboard of the same uid."""
         body = {"dashboard": model, "folderUid": folder_uid, "message": message, "overwrite": True}
         self._request(lambda: self._face.dashboard.update_dashboard(body))
 
     def rule_group(self, folder_uid: str, name: str) -> Json | None:
-        """The group of alert rules, or None."""
+        """The alert rule group, or None."""
         return self._find(lambda: self._face.api.GET(_group_path(folder_uid, name)), {"rules": list})
 
     def save_rule_group(self, folder_uid: str, name: str, body: Json) -> Json | None:
-        """Make the group of alert rules, or replace it whole; it stays editable in Grafana. What is kept of it now."""
+        """Create or replace the alert rule group, which stays editable in Grafana. Returns the group as Grafana stores
+        it.
+        """
         headers = {"X-Disable-Provenance": "true"}
         told = self._request(lambda: self._face.api.PUT(_group_path(folder_uid, name), json=body, headers=headers))
         return told if isinstance(told, dict) else None
 
     def annotations(self, tags: Sequence[str]) -> list[Json]:
-        """The annotations that bear all of ``tags``, of all times."""
+        """The annotations of all times that have all of ``tags``."""
         return self._list(lambda: self._tagged(tags) or [])
 
     def create_annotation(self, body: Json) -> None:
-        """Make the annotation, unless one with all of its `tags` is there."""
-        # Grafana makes a second one of a second try. So each try looks first: the answer to the one before may be lost.
+        """Create the annotation, unless one with all of its `tags` exists."""
+        # Grafana creates a second annotation on a retry. Every attempt therefore looks first, because the response to
+        # the previous attempt may be lost.
         self._request(lambda: self._tagged(body["tags"]) or self._face.api.POST("/annotations", json=body))
 
     def update_annotation(self, number: int, body: Json) -> None:
-        """Change annotation ``number`` to ``body``."""
+        """Update annotation ``number`` to ``body``."""
         self._request(lambda: self._face.api.PATCH(f"/annotations/{number}", json=body))
 
     def _tagged(self, tags: Sequence[str]) -> Any:
-        # The package's own method fails on a type, and sends tags unescaped.
+        # The package's own method fails with a type error, and does not escape tags.
         query = urlencode([("type", "annotation"), *(("tags", tag) for tag in tags)])
         return self._face.api.GET(f"/annotations?{query}")
 
     def _find(self, request: Callable[[], Any], holds: Mapping[str, type]) -> Json | None:
-        """What is told, which ``holds`` these, or None."""
+        """The object that ``request`` returns, or None if it does not exist. Its fields must have the types in
+        ``holds``.
+        """
         try:
             found = self._request(request)
         except GrafanaNotFound:
@@ -167,7 +174,7 @@ class Grafana:
         return found
 
     def _no_grafana(self) -> GrafanaRefusal:
-        return GrafanaRefusal(f"{self.url}: it does not answer as a Grafana; check the address.")
+        return GrafanaRefusal(f"{self.url}: the response is not from a Grafana; check the address.")
 
     def _request(self, request: Callable[[], Any]) -> Any:
         said = ""
@@ -177,50 +184,50 @@ class Grafana:
             try:
                 return request()
             except requests.Timeout:
-                said = f"it did not answer within {TIMEOUT_SECONDS:g} s"
+                said = f"no response within {TIMEOUT_SECONDS:g} s"
             except requests.exceptions.SSLError as error:
-                raise GrafanaRefusal(f"{self.url}: its certificate is not trusted ({_short(error)}).") from error
+                raise GrafanaRefusal(f"{self.url}: the certificate is not trusted ({_short(error)}).") from error
             except requests.exceptions.JSONDecodeError as error:
-                if not error.doc:  # an empty 204: done, and nothing to say
+                if not error.doc:  # an empty 204: success without content
                     return None
                 raise self._no_grafana() from error
             except requests.ConnectionError as error:
                 said = f"no connection ({_short(error)})"
             except _TransientError as error:
                 said = str(error)
-        raise GrafanaError(f"{self.url}: {said}, {ATTEMPTS} times; see that Grafana runs there and try again.")
+        raise GrafanaError(f"{self.url}: {said}, {ATTEMPTS} times; check that Grafana is running there and try again.")
 
     def _raise_for_status(self, answer: requests.Response, **_: object) -> None:
-        """Raise for each answer that is no success."""
+        """Raise an error for every response that is not a success."""
         if answer.is_redirect:
             place = answer.headers.get("Location", "elsewhere")
-            raise GrafanaRefusal(f"{self.url}: it points to {place}; give the address that answers itself.")
+            raise GrafanaRefusal(f"{self.url}: it redirects to {place}; give the final address.")
         status = answer.status_code
         if status < 400:
             return
         said = _message(answer)
         if status in TRANSIENT_STATUSES:
-            raise _TransientError(f"Grafana answered {status} ({said})")
+            raise _TransientError(f"Grafana responded with {status} ({said})")
         if status == 404:
             raise GrafanaNotFound(f"{self.url}: {said}; check the address.")
         if status == 401:
-            raise GrafanaRefusal(f"{self.url}: it does not know these credentials; check GRAFANA_TOKEN.")
+            raise GrafanaRefusal(f"{self.url}: the credentials are not accepted; check GRAFANA_TOKEN.")
         if status == 403:
             what = f"{answer.request.method} {urlsplit(answer.url).path}"
             raise GrafanaRefusal(f"{self.url}: the account may not {what}; give it the role Admin, or this permission.")
         kind = GrafanaConflict if status in {409, 412} else GrafanaRefusal
-        raise kind(f"{self.url}: Grafana refused with {status} ({said}); this version may not fit ours.")
+        raise kind(f"{self.url}: Grafana refused with {status} ({said}); this Grafana version may be incompatible.")
 
 
 def _address(url: str) -> tuple[SplitResult, int | None]:
     if has_secret_parts(url):
         raise GrafanaRefusal(ADDRESS_ALONE)
-    with contextlib.suppress(ValueError):  # a port that is none
+    with contextlib.suppress(ValueError):  # an invalid port
         parts = urlsplit(url if "://" in url else f"http://{url}")
         port = parts.port
         if parts.scheme in {"http", "https"} and parts.hostname:
             return parts, port
-    raise GrafanaRefusal(f"{url}: it is no address of a Grafana; give one such as http://localhost:3000.")
+    raise GrafanaRefusal(f"{url}: not an address of a Grafana; give one such as http://localhost:3000.")
 
 
 def _group_path(folder_uid: str, name: str) -> str:
@@ -231,12 +238,12 @@ def _message(answer: requests.Response) -> str:
     try:
         told = answer.json()
     except ValueError:
-        return answer.reason or "no reason was given"
+        return answer.reason or "no reason given"
     return str(told.get("message", told)) if isinstance(told, dict) else str(told)
 
 
 def _short(error: Exception) -> str:
-    """The innermost reason: what urllib3 wraps around it names addresses of memory."""
+    """The innermost reason, because the texts that urllib3 adds contain memory addresses."""
     inner: BaseException = error
     while inner.__cause__ is not None or inner.__context__ is not None:
         inner = inner.__cause__ or inner.__context__ or inner

@@ -1,8 +1,9 @@
-"""Alerts in the form of Grafana's own alerting: for its provisioning API and for its provisioning files.
+"""Alerts for Grafana's own alerting: for its provisioning API and its provisioning files.
 
-A Prometheus alert fires for every series that its expression returns, whatever the value. So three steps, as Grafana's
-own import of Prometheus rules does it: the query, a condition that is 1 for any value (NaN and infinity too), and the
-threshold above 0. Recorded series are written out, since Grafana needs no Prometheus that evaluates rules.
+A Prometheus alert fires for every series that its expression returns, whatever the value. Grafana's own import of
+Prometheus rules reproduces this in three steps, and so does this module: the query, a condition that is 1 for any value
+(including NaN and infinity), and a threshold above 0. Recorded series are replaced by their expressions, because
+Grafana may run without a Prometheus that evaluates rules.
 """
 
 from __future__ import annotations
@@ -21,13 +22,15 @@ LOOKBACK_SECONDS: Final = 600
 ORGANIZATION: Final = 1
 FOLDER_TITLE: Final = "streamproof"
 KEEP_FIRING_FIELD: Final = "keep_firing_for"
-"""Of a rule, since Grafana 12.0; in provisioning files `keepFiringFor`, since 12.1.2. Older ones leave both out."""
+"""Rule field of the API since Grafana 12.0; `keepFiringFor` in provisioning files since 12.1.2. Older versions have
+neither.
+"""
 Json = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class RuleDestination:
-    """Where rules go in a Grafana: its organization's number, the folder, and the data source they ask."""
+    """Where rules are stored in Grafana: organization number, folder, and the data source that they query."""
 
     organization: int
     folder_uid: str
@@ -35,20 +38,20 @@ class RuleDestination:
 
 
 def alert_groups(settings: Settings) -> tuple[tuple[Group, tuple[Alert, ...]], ...]:
-    """Each group that has alerts, with them."""
+    """Each group that has alerts, with its alerts."""
     found = ((group, tuple(r for r in group.rules if isinstance(r, Alert))) for group in groups(settings))
     return tuple((group, alerts) for group, alerts in found if alerts)
 
 
 def inline_recordings(expression: str) -> str:
-    """``expression`` with each recorded series replaced by what it records."""
+    """``expression`` with each recorded series replaced by the expression that it records."""
     for recording in recordings():
         expression = expression.replace(recording.name, f"(\n{recording.expression}\n)")
     return expression
 
 
 def uid_of(alert: Alert) -> str:
-    """The rule's stable uid: letters, digits, `-` and `_`, at most 40."""
+    """The rule's stable uid: letters, digits, `-` and `_`, at most 40 characters."""
     words = re.sub(r"(?<!^)(?=[A-Z])", "-", alert.name.removeprefix("Streamproof")).lower()
     return "-".join(["streamproof", words, *alert.labels.values()])
 
@@ -91,7 +94,7 @@ def provisioning_file(settings: Settings, datasource_uid: str) -> str:
 
 def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
     told = annotations_of(alert, settings)
-    # In Grafana `.Value` is a text of all values; the number is that of the query.
+    # In Grafana `.Value` is a text with all values; the number is the value of the query.
     for name in ("summary", "description"):
         told[name] = re.sub(r"(?<= )\.Value(?= )", f".Values.{QUERY}.Value", told[name])
     return {
@@ -99,7 +102,7 @@ def _rule(alert: Alert, settings: Settings, datasource_uid: str) -> Json:
         "title": alert.title,
         "condition": THRESHOLD,
         "data": _steps(inline_recordings(alert.expression), datasource_uid),
-        "noDataState": "OK",  # no series is what a Prometheus alert calls "all is well"
+        "noDataState": "OK",  # a Prometheus alert without series does not fire
         "execErrState": "Error",
         "for": alert.pending_for,
         "annotations": told,
@@ -128,7 +131,7 @@ def _steps(expression: str, datasource_uid: str) -> list[Json]:
 
 def _step(reference: str, datasource: Json | None, model: Json) -> Json:
     source = datasource or {"type": EXPRESSION, "uid": EXPRESSION}
-    # Grafana writes both numbers into what it keeps; with them here a second push finds no difference.
+    # Grafana stores both numbers; they are set here so that a second push finds no difference.
     defaults = {"intervalMs": 1000, "maxDataPoints": 43200}
     return {
         "refId": reference,

@@ -1,4 +1,4 @@
-"""Asking a Prometheus whether it understands every expression of rules and dashboards, and has series for it."""
+"""Checks that a Prometheus accepts every expression of rules and dashboards, and whether it has series for it."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ TIMEOUT_SECONDS: Final = 15.0
 
 
 class PrometheusError(Exception):
-    """A Prometheus could not be asked; the text is one sentence."""
+    """The request to Prometheus failed; the text is one sentence."""
 
     exit_status = 3
 
 
 @dataclass(frozen=True)
 class QueryResult:
-    """What a Prometheus said to one expression: how many ``series``, or the ``problem`` that it has with it.
+    """The response of a Prometheus to one expression: the number of ``series``, or the ``problem``.
 
-    For a variable of a dashboard they are its values.
+    For a variable of a dashboard, the series are its values.
     """
 
     where: str
@@ -37,8 +37,8 @@ class QueryResult:
 
 
 def all_expressions(settings: Settings) -> list[tuple[str, str]]:
-    """(where, expression) of everything that asks a Prometheus with PromQL; recorded series are written out, and
-    variables are given values. What the variables ask for is no PromQL: ``check`` asks that too.
+    """(where, expression) of every PromQL expression. Recorded series are replaced by their expressions and variables
+    by values. The queries of variables are not PromQL; ``check`` handles them separately.
     """
     found = [(f"recording rule {rule.name}", rule.expression) for rule in recordings()]
     found += [(f"alert {alert.title}", inline_recordings(alert.expression)) for alert in alerts(settings)]
@@ -48,7 +48,7 @@ def all_expressions(settings: Settings) -> list[tuple[str, str]]:
 
 
 def check(url: str, settings: Settings) -> Iterator[QueryResult]:
-    """Ask the Prometheus at ``url`` each expression, as of now, and the values of variables. Raises PrometheusError."""
+    """Query the Prometheus at ``url`` for each expression and for the values of variables. Raises PrometheusError."""
     for where, expression in all_expressions(settings):
         told = _get(url, "query", {"query": expression})
         yield _answer(where, expression, told, lambda data: data["result"])
@@ -62,11 +62,11 @@ def check(url: str, settings: Settings) -> Iterator[QueryResult]:
 def _answer(where: str, expression: str, told: dict[str, Any], found: Callable[[Any], Sized]) -> QueryResult:
     if told.get("status") == "success":
         return QueryResult(where, expression, len(found(told["data"])))
-    return QueryResult(where, expression, 0, str(told.get("error", "no reason was given")))
+    return QueryResult(where, expression, 0, str(told.get("error", "no reason given")))
 
 
 def not_loaded(url: str, settings: Settings) -> list[str]:
-    """Our alerts that the Prometheus at ``url`` does not evaluate. Raises PrometheusError."""
+    """The alerts that the Prometheus at ``url`` does not evaluate. Raises PrometheusError."""
     told = _get(url, "rules", {"type": "alert"})
     names = {rule["name"] for group in told.get("data", {}).get("groups", ()) for rule in group["rules"]}
     return sorted({alert.name for alert in alerts(settings)} - names)
@@ -78,9 +78,9 @@ def _get(url: str, what: str, query: dict[str, str]) -> dict[str, Any]:
         answer = requests.get(f"{base}/api/v1/{what}", params=query, timeout=TIMEOUT_SECONDS)
         told = answer.json()
     except requests.exceptions.JSONDecodeError as error:
-        raise PrometheusError(f"{url}: it does not answer as a Prometheus; check --prometheus.") from error
+        raise PrometheusError(f"{url}: the response is not from a Prometheus; check --prometheus.") from error
     except requests.RequestException as error:
-        raise PrometheusError(f"{url}: no Prometheus answers there; start it, or name it with --prometheus.") from error
+        raise PrometheusError(f"{url}: no Prometheus answers there; start it, or set --prometheus.") from error
     if not isinstance(told, dict) or "status" not in told:
-        raise PrometheusError(f"{url}: it does not answer as a Prometheus; check --prometheus.")
+        raise PrometheusError(f"{url}: the response is not from a Prometheus; check --prometheus.")
     return told

@@ -1,4 +1,4 @@
-"""The fleet: every pipeline in a line, and which of them needs somebody."""
+"""The overview dashboard: one row per pipeline, and which pipelines need attention."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CELLS: Final = {
     "open violations": Cells(GREEN_THEN_RED),
     "overdue": Cells(SOME),
     "lag (s)": Cells((Threshold(None, "green"), Threshold(30, "orange"), Threshold(300, "red")), unit="s"),
-    "books balance": Cells(RED_THEN_GREEN, {"0": ("NO", "red"), "1": ("yes", "green")}),
+    "coverage complete": Cells(RED_THEN_GREEN, {"0": ("NO", "red"), "1": ("yes", "green")}),
 }
 
 
@@ -43,7 +43,7 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: overview",
-        f"All pipelines that a sidecar watches. {runbook_text(settings, RUNBOOKS)}",
+        f"All pipelines that a sidecar monitors. {runbook_text(settings, RUNBOOKS)}",
         (DATASOURCE, PIPELINES, *runbook_sources(settings)),
         (Row("Now", (*_counts(), _table())), Row("Over time", _histories(settings))),
         (FAULTS_OF_CHOSEN,),
@@ -52,13 +52,13 @@ def dashboard(settings: Settings) -> Dashboard:
 
 
 def _declared(status: str, over: str) -> str:
-    """1 for each pipeline whose verdict on the guarantee that it declares is ``status``, else 0."""
+    """1 for each pipeline whose verdict on its declared guarantee is ``status``, else 0."""
     statuses = by("pipeline, guarantee", of("guarantee_status", {"over": over, "status": status}), "max")
     return by("pipeline", f"{statuses} and on (pipeline, guarantee) {of('guarantee_declared')} == 1", "max")
 
 
 def _silent() -> str:
-    """One series for each pipeline whose sidecar was seen lately and is not seen now."""
+    """One series for each pipeline whose sidecar was seen recently and is not seen now."""
     seen = by("pipeline", f"last_over_time({of('build_info', over=SEEN_WITHIN)})", "max")
     return f"{seen} unless {by('pipeline', of('build_info'), 'max')}"
 
@@ -71,7 +71,7 @@ def _counts() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "silent",
-            f"Pipelines whose sidecar was seen within {SEEN_WITHIN} and serves nothing now: nobody watches them.",
+            f"Pipelines whose sidecar was seen within {SEEN_WITHIN} and serves no metrics now; they are not monitored.",
             (Query(f"count({_silent()}) or vector(0)"),),
             width=4,
             height=4,
@@ -101,7 +101,7 @@ def _counts() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "active faults",
-            "Faults that were injected and not yet verified healed.",
+            "Faults that were injected and not yet verified as healed.",
             (Query(f"sum({by('pipeline, fault, target', of('fault_active'), 'max')}) or vector(0)"),),
             width=4,
             height=4,
@@ -119,14 +119,14 @@ def _table() -> Panel:
         "open violations": by("pipeline", of("violations_open")),
         "overdue": by("pipeline", of("outstanding_events", {"state": "overdue"})),
         "lag (s)": by("pipeline", of("read_lag_seconds"), "max"),
-        "books balance": by("pipeline", of("coverage_complete"), "min"),
+        "coverage complete": by("pipeline", of("coverage_complete"), "min"),
     }
     headings = {f"Value #{chr(ord('A') + i)}": heading for i, heading in enumerate(columns)}
     return Panel(
         "table",
         "pipelines",
-        "One line for each pipeline, also for one that fell silent; open violations are of all classes here. Click a"
-        " value for the pipeline's page.",
+        "One row per pipeline, including silent ones; open violations here are of all classes. Click a value to "
+        "open the pipeline's dashboard.",
         tuple(Query(expression, form="table") for expression in columns.values()),
         width=24,
         columns={"pipeline": "pipeline", **headings},
@@ -140,7 +140,7 @@ def _histories(settings: Settings) -> tuple[Panel, ...]:
         Panel(
             "state-timeline",
             "declared guarantee broken",
-            "1 while the last hour holds a confirmed violation of what the pipeline declares.",
+            "1 if the last hour has a confirmed violation of the declared guarantee.",
             (Query(_declared("fail", "1h"), "{{pipeline}}"),),
             steps=GREEN_THEN_RED,
             mappings={"0": ("kept", "green"), "1": ("broken", "red")},
@@ -155,14 +155,14 @@ def _histories(settings: Settings) -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "reliable throughput",
-            "Distinct contributions processed, per second.",
+            "Distinct contributions processed per second.",
             (Query(by("pipeline", f"rate({of('reliable_events_total', over=RATE)})"), "{{pipeline}}"),),
             unit="cps",
         ),
         Panel(
             "timeseries",
             "read lag",
-            "Age of the instant through which the slowest topic was read.",
+            "Age of the instant up to which the slowest topic was read through.",
             (Query(by("pipeline", of("read_lag_seconds"), "max"), "{{pipeline}}"),),
             unit="s",
         ),

@@ -1,6 +1,6 @@
-"""Builders of the JSON that Grafana (11 and later) reads: frozen values in, one deterministic dictionary out.
+"""Builders for Grafana's dashboard JSON (Grafana 11 or later): immutable values in, one deterministic dictionary out.
 
-Only what the four dashboards use is modelled. The field names are those of Grafana's dashboard JSON model.
+Only the features that the four dashboards use are modelled. Field names are those of Grafana's dashboard JSON model.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ COLUMNS: Final = 24
 
 @dataclass(frozen=True)
 class Query:
-    """One PromQL expression. ``legend`` is a Grafana legend template; ``form`` is how the answer is asked for.
+    """One PromQL expression. ``legend`` is a Grafana legend template; ``form`` is the result format.
 
-    `exemplars`: a range, with a point for each exemplar of its series, at the exemplar's own value.
+    `exemplars`: a range query with a point for each exemplar of its series, at the exemplar's value.
     """
 
     expression: str
@@ -27,7 +27,7 @@ class Query:
     form: Literal["range", "exemplars", "instant", "table"] = "range"
 
     def build(self, reference: str) -> Json:
-        """The target under ``reference`` (A, B, ...)."""
+        """The query target with ``reference`` (A, B, ...) as its refId."""
         return {
             "refId": reference,
             "datasource": dict(DATASOURCE),
@@ -42,7 +42,7 @@ class Query:
 
 @dataclass(frozen=True)
 class Threshold:
-    """``colour`` from ``value`` on; None: from below."""
+    """A threshold: ``colour`` applies from ``value`` upwards; None: from minus infinity."""
 
     value: float | None
     colour: str
@@ -63,14 +63,14 @@ class Link:
 
 @dataclass(frozen=True)
 class Cells:
-    """How the cells of one column of a table are shown: ``steps`` colour them, ``mappings`` put words for values."""
+    """Display of the cells in one table column: ``steps`` colour them, ``mappings`` replace values by words."""
 
     steps: tuple[Threshold, ...]
     mappings: Mapping[str, tuple[str, str]] = field(default_factory=dict)
     unit: str = "short"
 
     def build(self, heading: str) -> Json:
-        """The override for the column ``heading``."""
+        """The field override for the column ``heading``."""
         properties = [
             {"id": "thresholds", "value": _thresholds(self.steps)},
             {"id": "mappings", "value": _mapped(self.mappings)},
@@ -84,8 +84,8 @@ class Cells:
 class Panel:
     """One panel. ``unit`` is Grafana's unit id; ``width`` and ``height`` are in the grid of 24 columns.
 
-    ``columns`` of a table: field as Grafana names it -> heading; what is not in it is hidden. ``cells``: heading ->
-    how its cells are shown, where they are not plain.
+    ``columns`` of a table: Grafana's field name -> heading; other fields are hidden. ``cells``: heading -> display of
+    its cells, for columns that are not plain.
     """
 
     kind: Literal["stat", "timeseries", "table", "state-timeline"]
@@ -103,7 +103,7 @@ class Panel:
     maximum: float | None = None
 
     def build(self, number: int, left: int, top: int) -> Json:
-        """The panel with id ``number`` at a place of the grid."""
+        """The panel with id ``number`` at position ``x``, ``y`` of the grid."""
         return {
             "id": number,
             "type": self.kind,
@@ -162,7 +162,7 @@ class Panel:
 
 @dataclass(frozen=True)
 class Row:
-    """A heading and the panels under it, laid out from left to right."""
+    """A heading and the panels below it, laid out from left to right."""
 
     title: str
     panels: tuple[Panel, ...]
@@ -170,7 +170,7 @@ class Row:
 
 @dataclass(frozen=True)
 class Dashboard:
-    """A dashboard. ``uid`` is for ever: links and bookmarks of others use it."""
+    """A dashboard. ``uid`` must never change, because links and bookmarks of users contain it."""
 
     uid: str
     title: str
@@ -188,7 +188,7 @@ class Dashboard:
         return tuple(panel for row in self.rows for panel in row.panels)
 
     def build(self) -> Json:
-        """The dashboard's JSON model, without the numbers that a Grafana gives it."""
+        """The dashboard's JSON model, without the ids that Grafana assigns."""
         return {
             "uid": self.uid,
             "title": self.title,

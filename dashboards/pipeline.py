@@ -1,4 +1,4 @@
-"""One pipeline: verdicts, reliability, classes, what is outstanding, latency by definition."""
+"""The pipeline dashboard: verdicts, reliability, classes, outstanding contributions, latency by definition."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: pipeline",
-        "What is proven of one pipeline; a count of violations links to the ids that it is of. "
+        "Verdicts and measures of one pipeline; a count of violations links to their ids. "
         + runbook_text(settings, RUNBOOKS),
         (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, DEFINITION),
         (
@@ -71,7 +71,8 @@ def _verdicts() -> tuple[Panel, ...]:
         Panel(
             "stat",
             f"verdict over {over}",
-            "All three guarantees, graded on the same data. Unknown: the validator cannot vouch; see the report.",
+            "All three guarantees, judged on the same data. Unknown: the validator cannot decide; the report has "
+            "the reasons.",
             (Query(_verdict(over), "{{guarantee}}"),),
             width=6,
             height=5,
@@ -84,7 +85,7 @@ def _verdicts() -> tuple[Panel, ...]:
     declared = Panel(
         "stat",
         "declared",
-        "The guarantee that the pipeline claims; alerts are about this one.",
+        "The guarantee that the pipeline declares; alerts are about this one.",
         (Query(f"{by('guarantee', of('guarantee_declared'), 'max')} == 1", "{{guarantee}}"),),
         width=6,
         height=5,
@@ -117,8 +118,8 @@ def _reliability() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "confirmed violations",
-            "Contributions confirmed as violations, by class and phase, since the beginning of the chosen time."
-            " A diamond is one violation, with its id.",
+            "Contributions confirmed as violations, by class and phase, since the start of the selected time range. "
+            "A diamond marks one violation with its id.",
             (
                 Query(
                     f"{by('class, phase', confirmed)} > 0",
@@ -131,14 +132,14 @@ def _reliability() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "open violations",
-            "Confirmed and not acknowledged. `streamproof ack` takes one out of the alert.",
+            "Confirmed and not acknowledged. `streamproof ack` removes a violation from the alert.",
             (Query(by("class", of("violations_open")), "{{class}}"),),
             links=TO_VIOLATIONS,
         ),
         Panel(
             "timeseries",
             "retracted violations",
-            "Confirmed violations that evidence explained later: the measured false alarms.",
+            "Confirmed violations that later evidence explained: the measured false alarms.",
             (Query(by("class", of("violations_retracted_total")), "{{class}}"),),
             links=TO_VIOLATIONS,
         ),
@@ -150,29 +151,29 @@ def _classes() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "contributions by class",
-            "Contributions now in each class.",
+            "Current number of contributions in each class.",
             (Query(by("class", of("contributions")), "{{class}}"),),
         ),
         Panel(
             "timeseries",
             "outstanding",
-            "Expected contributions without an answer, by what is known of them.",
+            "Expected contributions without a result, by class.",
             (Query(by("state", of("outstanding_events")), "{{state}}"),),
         ),
         Panel(
             "timeseries",
             "results",
-            "Records read on output topics, by class, per second.",
+            "Records read from output topics, by class, per second.",
             (Query(by("class", f"rate({of('results_total', over=RATE)})"), "{{class}}"),),
             unit="cps",
         ),
         Panel(
             "timeseries",
             "classifications",
-            "Classifications made, by class, per second, and moves from one class to another.",
+            "Classifications per second by class, and transitions from one class to another.",
             (
                 Query(by("class", f"rate({of('events_total', over=RATE)})"), "{{class}}"),
-                # Every pair of classes has a series: only those that move are drawn.
+                # Every pair of classes has a series; only transitions that occur are drawn.
                 Query(by("from, to", f"rate({of('reclassified_total', over=RATE)})") + " > 0", "{{from}} to {{to}}"),
             ),
             unit="cps",
@@ -185,8 +186,8 @@ def _latency() -> tuple[Panel, ...]:
     return (
         Panel(
             "timeseries",
-            "latency, by the chosen definition",
-            "Broker time of a result less that of the input that the definition names. Empty without LogAppendTime.",
+            "latency, by the selected definition",
+            "Broker time of a result minus that of the input that the definition names. Empty without LogAppendTime.",
             tuple(
                 Query(quantile(q, "latency_seconds", OF_DEFINITION, "definition"), f"p{q * 100:g}") for q in quantiles
             ),
@@ -195,7 +196,7 @@ def _latency() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "99th percentile, by definition",
-            "All three definitions beside each other.",
+            "All three definitions for comparison.",
             (Query(quantile(0.99, "latency_seconds", None, "definition"), "{{definition}}"),),
             unit="s",
         ),

@@ -1,4 +1,4 @@
-"""PromQL, written only through the catalogue: a metric, label or value that does not exist is an error here."""
+"""Builds PromQL from the catalogue of metrics; a metric, label or value outside the catalogue is an error."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from validator.publish.catalogue import CATALOGUE, PREFIX, Metric
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALOGUE}
 HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Match = Mapping[str, str | tuple[str, ...]]
-"""Label -> a value, or some values. A variable of a dashboard (``$name``) is one value; in a tuple it is some, for one
-of which a reader may choose several."""
+"""Label -> one value, or several. A dashboard variable (``$name``) as a value matches one selection; in a tuple it
+matches several, if readers can select several.
+"""
 
 
 class UnknownSeriesError(Exception):
-    """A rule or panel asks for what no sidecar serves: a mistake in this package, said as it is built."""
+    """A rule or panel uses a series that no sidecar serves; this is a bug in this package, found when it builds."""
 
 
 def select(name: str, match: Match | None = None, over: str = "") -> str:
     """The selector of metric ``name`` (without prefix; with `_bucket`, `_sum` or `_count` for a histogram).
 
-    ``over`` is a range such as `5m`. Raises UnknownSeriesError for what is not in the catalogue.
+    ``over`` is a range such as `5m`. Raises UnknownSeriesError for a name that is not in the catalogue.
     """
     metric = metric_of(name)
     known = {label.name: label.values for label in metric.labels} | {"pipeline": None}
@@ -35,7 +36,7 @@ def select(name: str, match: Match | None = None, over: str = "") -> str:
         is_variable = values[0].startswith("$")
         strange = set(values) - set(known[label] or values)
         if strange and not is_variable:
-            raise UnknownSeriesError(f"{name} has no {label} {', '.join(sorted(strange))}.")
+            raise UnknownSeriesError(f"{name} has no value {', '.join(sorted(strange))} of label {label}.")
         if is_variable:
             parts.append(f"{label}{_chosen(wanted)}")
         else:
@@ -45,12 +46,12 @@ def select(name: str, match: Match | None = None, over: str = "") -> str:
 
 
 def _chosen(variable: str | tuple[str, ...]) -> str:
-    """Operator and text for what a reader chooses for ``variable`` of a dashboard.
+    """Matching operator and quoted text for the selection of the dashboard ``variable``.
 
-    Between double quotes Grafana's Prometheus data source escapes what was chosen, and not every name well: without its
-    toggle `prometheusSpecialCharsInLabelValues`, which is off by default, one value with `'` finds nothing and any with
-    `"` is no PromQL (grafana issues 16275 and 96063). Between backticks PromQL takes all as it is but a backtick, and
-    under a named format Grafana escapes nothing more than that format says.
+    Between double quotes, Grafana's Prometheus data source escapes the selected values incorrectly. Unless its toggle
+    `prometheusSpecialCharsInLabelValues` is on (default: off), a single value with `'` finds nothing and any value with
+    `"` is invalid PromQL (grafana issues 16275 and 96063). Between backticks PromQL takes every character literally
+    except a backtick, and with an explicit format Grafana escapes nothing beyond that format.
     """
     if isinstance(variable, str):
         return f"=`${{{variable.removeprefix('$')}:raw}}`"
@@ -58,7 +59,7 @@ def _chosen(variable: str | tuple[str, ...]) -> str:
 
 
 def _escaped(value: str) -> str:
-    """``value`` within the quotes of PromQL: a pipeline's name is any text."""
+    """``value`` escaped for a quoted PromQL string; a pipeline's name may be any text."""
     return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
@@ -75,8 +76,10 @@ def metric_of(name: str) -> Metric:
 
 
 def unknown_series(expression: str, recorded: frozenset[str] = frozenset()) -> list[str]:
-    """Names in ``expression`` that look like ours, and are neither in the catalogue nor ``recorded`` by a rule."""
-    bare = re.sub(r'"[^"]*"|`[^`]*`|\[[^]]*\]', '""', expression)  # texts and ranges, of which a subquery's has a colon
+    """Names in ``expression`` with our prefix that are neither in the catalogue nor ``recorded`` by a rule."""
+    bare = re.sub(
+        r'"[^"]*"|`[^`]*`|\[[^]]*\]', '""', expression
+    )  # remove texts and ranges; the range of a subquery has a colon
     found = []
     for name in re.findall(r"[A-Za-z_:][A-Za-z0-9_:]*", bare):
         if ":" in name:
@@ -99,8 +102,8 @@ def _is_known(name: str) -> bool:
 
 
 def breaking(extra: Match | None = None) -> str:
-    """Open violations by pipeline and class that no fault's plan expects, of those classes only that break what the
-    pipeline declares. A sidecar that does not tell them apart alerts with all that are open.
+    """Open violations by pipeline and class, without those that a fault plan expects, of the classes that break the
+    declared guarantee. For a sidecar that does not report expected violations separately, all open violations count.
     """
 
     def remaining(classes: Match) -> str:
@@ -113,12 +116,12 @@ def breaking(extra: Match | None = None) -> str:
 
 
 def error_ratio(over: str, extra: Match | None = None) -> str:
-    """Contributions that broke the declared guarantee over those expected, within ``over``; 0 to 1.
+    """Ratio of contributions that broke the declared guarantee to expected contributions, within ``over``; 0 to 1.
 
-    Confirmed less retracted, and by class never below 0, as the verdict over an hour counts them; without those that
-    the plan of a fault expects, from sidecars that tell them apart. A new state, whose counts begin at 0 again, adds
-    what it confirmed itself. With nothing expected it is NaN, which fires nothing; a loss that is proven after the load
-    ended counts as 1.
+    The numerator is confirmed minus retracted violations, per class at least 0, as for the verdict over an hour.
+    Violations that a fault plan expects are excluded if the sidecar reports them separately. A new state, whose
+    counters start at 0, adds its own confirmed violations. If nothing is expected the ratio is NaN, which does not
+    fire; a loss that is confirmed after the load ended counts as 1.
     """
 
     def remaining(classes: Match) -> str:
@@ -137,10 +140,11 @@ def error_ratio(over: str, extra: Match | None = None) -> str:
 
 
 def _planned(over: str, match: Match) -> str:
-    """By how much the violations that a plan expects grew within ``over``.
+    """Increase within ``over`` of the violations that a fault plan expects.
 
-    A gauge, for it falls by what is retracted. It falls too where a new state begins, which the counters beside it
-    survive: there it is taken for a counter like them, else all that the old state expected would count as broken.
+    The metric is a gauge, because retractions decrease it. It also drops when a new state begins, unlike the counters
+    in the same expression. Such a drop is treated as a counter reset; otherwise all violations that the old state
+    expected would count as broken.
     """
     expected, confirmed = (select(name, match, over) for name in ("violations_expected", "violations_confirmed_total"))
     began_anew = f"{_sum(f'resets({confirmed})')} > 0"
@@ -152,10 +156,10 @@ def _sum(expression: str) -> str:
 
 
 def _of_declared(count: Callable[[Match], str], extra: Match | None) -> str:
-    """What ``count`` makes of the classes that break a guarantee, for the pipelines that declare it.
+    """Apply ``count`` to the classes that break a guarantee, for the pipelines that declare it.
 
-    The tolerance table of the model says which (SEMANTICS section 4), so that a duplicate alerts nobody whose pipeline
-    claims no more than at-least-once.
+    The tolerance table of the model defines the classes (SEMANTICS section 4). A duplicate, for example, does not alert
+    for a pipeline that declares at-least-once.
     """
     parts = []
     for guarantee, classes in VIOLATES.items():

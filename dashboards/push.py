@@ -1,4 +1,4 @@
-"""Bringing a Grafana to what is rendered here: looks first, and changes only what differs."""
+"""Updates a Grafana to the rendered dashboards and rules: reads first, and writes only differences."""
 
 from __future__ import annotations
 
@@ -14,12 +14,15 @@ from validator import __version__
 
 MESSAGE: Final = f"streamproof {__version__}"
 Change = Literal["created", "updated", "unchanged"]
-NO_KEEP_FIRING: Final = f"this Grafana does not keep an alert that may flap ({KEEP_FIRING_FIELD} came with Grafana 12.0): it may resolve and come again"
+NO_KEEP_FIRING: Final = (
+    f"this Grafana ignores {KEEP_FIRING_FIELD}, which Grafana 12.0 introduced: an alert that may flap resolves and "
+    "fires again"
+)
 
 
 @dataclass(frozen=True)
 class PushedItem:
-    """One thing of the Grafana and what became of it (or would, in a dry run); ``note`` is what it cannot do."""
+    """One object in Grafana and the change made (or, in a dry run, planned); ``note`` is an unsupported feature."""
 
     what: str
     change: Change
@@ -27,10 +30,11 @@ class PushedItem:
 
 
 def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dry: bool) -> Iterator[PushedItem]:
-    """Each step as it is done. ``datasource_uid``: the Prometheus that alerts ask; None where there is only one.
+    """Yield each object when it is done. ``datasource_uid``: the Prometheus that alerts query; None if there is only
+    one.
 
-    A dry run sends nothing but GET. Raises GrafanaError; what was done before stays, and a second push goes on.
-    What came from a provisioning file and is not as here is a GrafanaRefusal.
+    A dry run sends only GET requests. Raises GrafanaError; earlier changes remain, and a second push continues.
+    An object from a provisioning file that differs is a GrafanaRefusal.
     """
     place = RuleDestination(grafana.organization(), FOLDER_UID, _datasource(grafana, datasource_uid))
     there = grafana.folder(FOLDER_UID)
@@ -41,7 +45,7 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
         model = board.build()
         kept = grafana.dashboard(board.uid)
         at_home = kept is not None and kept.get("meta", {}).get("folderUid") == FOLDER_UID
-        # A newer Grafana may tell the model in a newer schema than it was sent.
+        # A newer Grafana may return the model in a newer schema version.
         said = {name: value for name, value in model.items() if name != "schemaVersion"}
         change = _change(said, None if kept is None else kept.get("dashboard"))
         if change == "unchanged" and not at_home:
@@ -63,7 +67,9 @@ def push(grafana: Grafana, settings: Settings, datasource_uid: str | None, *, dr
 
 
 def _lacks_keep_firing(group: Mapping[str, Any] | None) -> bool:
-    """Whether a Grafana that tells ``group`` knows of no keeping; others say `0s` where an alert is not kept."""
+    """Whether Grafana ignored the keep-firing field in ``group``; a version that supports it returns `0s` as its
+    default.
+    """
     rules = (group or {}).get("rules") or ()
     return bool(rules) and not any(KEEP_FIRING_FIELD in rule for rule in rules)
 
@@ -74,11 +80,11 @@ def _without_keep_firing(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_file(grafana: Grafana, what: str) -> GrafanaRefusal:
-    """Grafana would refuse too: a dashboard with 400, rules with 409, in older versions with a 500 without a reason."""
-    mend = (
-        "put what `streamproof dashboards build` writes in its place, or take the file away, restart Grafana and push"
-    )
-    return GrafanaRefusal(f"{grafana.url}: {what} came from a provisioning file, and no push may change it; {mend}.")
+    """Refuse early: Grafana also refuses, for a dashboard with 400, for rules with 409, in older versions with a 500
+    without a reason.
+    """
+    fix = "replace that file with the output of `streamproof dashboards build`, or remove it, restart Grafana and push"
+    return GrafanaRefusal(f"{grafana.url}: {what} came from a provisioning file, so a push cannot change it; {fix}.")
 
 
 def _datasource(grafana: Grafana, wanted: str | None) -> str:
@@ -86,11 +92,13 @@ def _datasource(grafana: Grafana, wanted: str | None) -> str:
     listed = ", ".join(found) or "none"
     if wanted is not None:
         if wanted not in found:
-            raise GrafanaRefusal(f"--datasource: {wanted} is no Prometheus of this Grafana; it has {listed}.")
+            raise GrafanaRefusal(
+                f"--datasource: {wanted} is not a Prometheus data source of this Grafana; it has {listed}."
+            )
         return wanted
     if len(found) != 1:
-        mend = "add a Prometheus data source" if not found else f"name one with --datasource: {listed}"
-        raise GrafanaRefusal(f"{grafana.url}: it has {len(found)} Prometheus data sources; {mend}.")
+        fix = "add a Prometheus data source" if not found else f"choose one with --datasource: {listed}"
+        raise GrafanaRefusal(f"{grafana.url}: it has {len(found)} Prometheus data sources; {fix}.")
     return found[0]
 
 
@@ -101,9 +109,9 @@ def _change(ours: Mapping[str, Any], theirs: object) -> Change:
 
 
 def is_within(ours: object, theirs: object) -> bool:
-    """Whether ``theirs`` says all that ``ours`` says; a Grafana adds numbers, times and defaults of its own.
+    """Whether ``theirs`` contains everything in ``ours``; Grafana adds ids, times and defaults.
 
-    Lists must be of one length: a rule or a panel too many is a difference.
+    Lists must have the same length, because an additional rule or panel is a difference.
     """
     if isinstance(ours, Mapping):
         return isinstance(theirs, Mapping) and all(

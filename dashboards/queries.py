@@ -1,4 +1,4 @@
-"""What the four dashboards have in common: variables, the annotation of faults, the form of a pipeline's queries."""
+"""Shared parts of the four dashboards: variables, fault annotations, and query builders."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from dashboards.variables import Annotation, TaggedAnnotation, Variable
 from validator.publish.runbook_pages import runbook_place
 
 PIPELINE: Final[Match] = {"pipeline": "$pipeline"}
-"""The one that a dashboard shows."""
+"""The single pipeline of a dashboard."""
 CHOSEN: Final[Match] = {"pipeline": ("$pipeline",)}
-"""Those that a dashboard of many shows."""
+"""The selected pipelines of a dashboard for several."""
 RATE: Final = "$__rate_interval"
 
 DATASOURCE: Final = Variable("datasource", "data source", "datasource", "prometheus")
@@ -24,17 +24,17 @@ PIPELINES: Final = Variable(
 )
 ONE_PIPELINE: Final = Variable("pipeline", "pipeline", "query", PIPELINES.query)
 SIDECAR: Final = Variable("instance", "sidecar", "query", f"label_values({select('build_info', PIPELINE)}, instance)")
-"""Address of the sidecar of the chosen pipeline, as Prometheus scrapes it: its pages are there too."""
+"""Address of the sidecar of the selected pipeline, as Prometheus scrapes it; the sidecar serves its pages there too."""
 ONE_OF_CHOSEN: Final = Variable(
     "instance", "runbooks of sidecar", "query", f"label_values({select('build_info', CHOSEN)}, instance)"
 )
-"""A sidecar of the chosen pipelines, any of which serves the same runbooks."""
+"""A sidecar of the selected pipelines; all of them serve the same runbooks."""
 PAGE: Final = "http://${instance}/"
 TO_VIOLATIONS: Final = (
     Link("offending ids (violations.json)", f"{PAGE}violations.json"),
     Link("status page", PAGE),
 )
-"""From a count of violations to what they are of: key, window, a sample of ids."""
+"""Links from a count of violations to their key, window and a sample of ids."""
 
 
 def _fault_windows(pipelines: Match) -> Annotation:
@@ -52,7 +52,7 @@ FAULTS_OF_CHOSEN: Final = _fault_windows(CHOSEN)
 
 FAULT_TAG: Final = "streamproof-fault"
 TAG_MOST: Final = 100
-"""Characters that a Grafana keeps of each side of a tag's colon; the name of a pipeline may be longer."""
+"""Grafana stores this many characters on each side of a tag's colon; a pipeline's name may be longer."""
 PIPELINE_TAG: Final = Variable(
     "pipeline_tag",
     "pipeline's tag",
@@ -61,21 +61,23 @@ PIPELINE_TAG: Final = Variable(
     part=rf"^([\s\S]{{1,{TAG_MOST}}})",
 )
 PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:$pipeline_tag"), "orange")
-"""What `streamproof dashboards push --faults` wrote: to the millisecond, and kept after Prometheus has forgotten."""
+"""Faults written by `streamproof dashboards push --faults`: with millisecond precision, and independent of Prometheus'
+retention.
+"""
 
 
 def of(name: str, match: Match | None = None, over: str = "") -> str:
-    """The selector of metric ``name`` for the one pipeline."""
+    """The selector of metric ``name`` for the single pipeline."""
     return select(name, {**PIPELINE, **(match or {})}, over)
 
 
 def of_chosen(name: str, match: Match | None = None, over: str = "") -> str:
-    """The selector of metric ``name`` for the pipelines chosen."""
+    """The selector of metric ``name`` for the selected pipelines."""
     return of(name, {**CHOSEN, **(match or {})}, over)
 
 
 def by(labels: str, expression: str, operation: str = "sum") -> str:
-    """``expression`` aggregated: several sidecar processes of one pipeline must not show as several."""
+    """``expression`` aggregated, so that several sidecar processes of one pipeline do not show as several series."""
     return f"{operation} by ({labels}) ({expression})"
 
 
@@ -86,7 +88,7 @@ def quantile(q: float, name: str, match: Match | None = None, labels: str = "pip
 
 
 def runbook_links(settings: Settings, alerts: Iterable[str], beside: str) -> tuple[Link, ...]:
-    """A link to each alert's runbook: where they are published, else at the sidecar whose pages are at ``beside``."""
+    """Links to the runbook of each alert: to the published address, else to the sidecar at address ``beside``."""
     published = settings.are_runbooks_links
     return tuple(
         Link(
@@ -98,29 +100,31 @@ def runbook_links(settings: Settings, alerts: Iterable[str], beside: str) -> tup
 
 
 def runbook_sources(settings: Settings) -> tuple[Variable, ...]:
-    """What a dashboard of many pipelines asks for, so that its runbooks are links where nobody published them."""
+    """Variables that a dashboard for several pipelines needs, so that its runbook links work if runbooks are not
+    published.
+    """
     return () if settings.are_runbooks_links else (ONE_OF_CHOSEN,)
 
 
 def runbook_text(settings: Settings, alerts: Iterable[str]) -> str:
-    """The same for a description, as paths."""
+    """The runbooks as paths, for a description."""
     return "Runbooks: " + ", ".join(settings.runbook(name) for name in alerts) + "."
 
 
 def expressions(dashboard: Dashboard) -> list[tuple[str, str]]:
-    """(where, expression) of every panel and annotation that asks Prometheus with PromQL."""
+    """(where, expression) of every panel and annotation with a PromQL query."""
     found = [(f"{dashboard.uid}: {p.title}", q.expression) for p in dashboard.panels for q in p.queries]
     found += [(f"{dashboard.uid}: annotation {a.name}", a.expression) for a in dashboard.annotations]
     return found
 
 
 def label_values(dashboard: Dashboard) -> list[tuple[str, str, str]]:
-    """(where, selector, label) of every variable whose values are those of a label."""
+    """(where, selector, label) of every variable that lists the values of a label."""
     found = []
     for variable in dashboard.variables:
         if variable.kind == "query":
             asked = re.fullmatch(r"label_values\((.+), (\w+)\)", variable.query)
-            assert asked is not None, f"{variable.query} asks for no values of a label"
+            assert asked is not None, f"{variable.query} does not query values of a label"
             found.append((f"{dashboard.uid}: variable {variable.name}", asked[1], asked[2]))
     return found
 
@@ -141,7 +145,7 @@ SUBSTITUTES: Final = {
 
 
 def substituted(expression: str) -> str:
-    """``expression`` with each variable of ours given a value, so that a Prometheus can run it."""
+    """``expression`` with every variable replaced by a value, so that Prometheus can evaluate it."""
     for variable, value in SUBSTITUTES.items():
         expression = expression.replace(variable, value)
     return expression

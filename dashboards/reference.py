@@ -1,4 +1,4 @@
-"""docs/alerts.md, made from the rules."""
+"""Renders docs/alerts.md from the rules."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ LIMITS: Final = """\
 
 
 def _row(alert: Alert) -> str:
-    # Labels of the rule itself tell apart rules of one name; those of the series stay as they are.
+    # Labels that the rule itself sets distinguish rules of the same name; labels of the series do not.
     page = f"[{alert.title.removeprefix('Streamproof')}](runbooks/{alert.name}.md)"
     text = VALUE.sub("*n*", PLURAL.sub(r"\2", alert.description)).replace("{{ .Labels.", "*").replace(" }}", "*")
     return f"| {page} | {alert.severity} | {text} | {alert.pending_for} | {alert.keep_firing_for or 'no'} |"

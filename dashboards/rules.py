@@ -20,29 +20,29 @@ DASHBOARDS: Final = {
     "StreamproofFault": "streamproof-faults",
     "Streamproof": "streamproof-pipeline",
 }
-"""Beginning of an alert's name -> uid of the dashboard to look at; the first that fits."""
+"""Beginning of an alert's name -> uid of the dashboard to open; the first match counts."""
 STATUS_PAGE: Final = (
     f'{{{{ range query (printf "{select("build_info")}{{pipeline=%q}}" .Labels.pipeline) }}}}'
     "{{ with .Labels.instance }}http://{{ . }}/ {{ end }}{{ end }}"
 )
-"""Where Prometheus scrapes the sidecar there is its status page. Grafana's templates have no `query`."""
+"""Link to the sidecar's status page at the address that Prometheus scrapes. Grafana's templates have no `query`."""
 _SECONDS: Final = {"s": 1, "m": 60, "h": 3600}
 
 
 VALUE: Final = re.compile(r"{{ \.Value \| (humanize\w*) }}")
-"""The number in a text, and the function that writes it: `1.235M`, `2%`, `7m 29s`; as it is, `1.234567e+06`."""
+"""A formatted value in a text, such as `1.235M`, `2%` or `7m 29s`; unformatted it would be `1.234567e+06`."""
 PLURAL: Final = re.compile(r"{{ if eq \.Value 1\.0 }}(.*?){{ else }}(.*?){{ end }}")
-"""Words that depend on whether the number is 1: :func:`plural`."""
+"""Text that depends on whether the value is 1; written by :func:`plural`."""
 
 
 def plural(one: str, several: str) -> str:
-    """A template of ``one`` where the alert's value is 1, and of ``several`` elsewhere."""
+    """A template that renders ``one`` if the alert's value is 1, else ``several``."""
     return f"{{{{ if eq .Value 1.0 }}}}{one}{{{{ else }}}}{several}{{{{ end }}}}"
 
 
 @dataclass(frozen=True)
 class Recording:
-    """A series that Prometheus keeps ready. ``name`` is `level:metric:operation`, as Prometheus recommends."""
+    """A recorded series. ``name`` is `level:metric:operation`, as Prometheus recommends."""
 
     name: str
     expression: str
@@ -53,11 +53,12 @@ class Recording:
 class Alert:
     """An alert rule.
 
-    ``severity``: `critical` pages somebody, `warning` is for working hours. ``pending_for`` is how long the condition must
-    hold, ``keep_firing_for`` how long the alert outlives it where it may flap. ``labels`` tell apart rules of one name.
-    ``summary`` and ``description`` are Prometheus templates that use `.Labels` and `.Value` only, the value through a
-    function that Grafana has too (`humanize` and its like): a `$` would be taken for a variable by its provisioning.
-    The summary names every label in which alerts of one pipeline may differ.
+    ``severity``: `critical` pages, `warning` is for working hours. ``pending_for`` is how long the condition must hold
+    before the alert fires. ``keep_firing_for`` is how long the alert still fires afterwards, if it may flap. ``labels``
+    distinguish rules of the same name. ``summary`` and ``description`` are Prometheus templates that use only `.Labels`
+    and `.Value`, and format the value with functions that Grafana also has (such as `humanize`). They must not contain
+    `$`, which Grafana's provisioning would expand as a variable. The summary names every label by which alerts of one
+    pipeline can differ.
     """
 
     name: str
@@ -77,7 +78,7 @@ class Alert:
 
 @dataclass(frozen=True)
 class Group:
-    """Rules that are evaluated together, each ``interval_seconds``."""
+    """Rules that are evaluated together, every ``interval_seconds``."""
 
     name: str
     interval_seconds: int
@@ -95,15 +96,15 @@ def annotations_of(alert: Alert, settings: Settings) -> dict[str, str]:
 
 
 def dashboard_of(alert: Alert) -> str:
-    """Uid of the dashboard to look at when ``alert`` fires."""
+    """Uid of the dashboard to open when ``alert`` fires."""
     return next(uid for beginning, uid in DASHBOARDS.items() if alert.name.startswith(beginning))
 
 
 def prometheus(groups: Iterable[Group], settings: Settings, faster: int = 1) -> str:
-    """The rule file, as YAML that `promtool check rules` reads.
+    """The rule file as YAML, in the format of `promtool check rules`.
 
-    ``faster`` divides how often rules are evaluated and how long an alert waits and is kept, for a rehearsal; ranges
-    and limits inside the expressions stay.
+    ``faster`` divides the evaluation interval and the durations `for` and `keep_firing_for`, for a rehearsal; ranges
+    and limits inside the expressions do not change.
     """
     content = {
         "groups": [
@@ -137,7 +138,7 @@ def _rule(rule: Recording | Alert, settings: Settings, faster: int) -> dict[str,
 
 
 def _runbook_url(alert: Alert, settings: Settings) -> str:
-    """Where the runbook was published; else the page of a sidecar that is seen, and its path where none is."""
+    """The published address of the runbook; else the page of a live sidecar, or the runbook's path if there is none."""
     published = settings.runbook(alert.name)
     if settings.are_runbooks_links:
         return published
@@ -147,7 +148,7 @@ def _runbook_url(alert: Alert, settings: Settings) -> str:
 
 
 def _divided(duration: str, by: int) -> str:
-    """``duration`` as it stands, or its part in whole milliseconds, which is what Prometheus counts in."""
+    """``duration`` unchanged, or divided and in whole milliseconds, which is Prometheus' resolution."""
     if by == 1:
         return duration
     return f"{seconds_of(duration) * 1000 // by}ms"
@@ -159,7 +160,7 @@ def seconds_of(duration: str) -> int:
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes text of several lines as it reads."""
+    """Writes multi-line text as YAML block text."""
 
 
 def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
@@ -170,6 +171,6 @@ _Dumper.add_representer(str, _text)
 
 
 def dump(content: object) -> str:
-    """``content`` as YAML under the line that says where it comes from."""
+    """``content`` as YAML, with a first line that names the generator."""
     body = yaml.dump(content, Dumper=_Dumper, sort_keys=False, width=1000, allow_unicode=True)
     return f"# Written by `streamproof dashboards build`; scripts/check keeps it current.\n{body}"

@@ -1,4 +1,4 @@
-"""What a site may want otherwise in rules and dashboards."""
+"""Site-specific settings of rules and dashboards."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ from typing import Final
 
 OBJECTIVE: Final = 0.999
 RUNBOOKS: Final = "docs/runbooks"
-"""Where the pages are in this repository; a sidecar serves them too. Give the address under which you publish them."""
+"""Path of the runbooks in this repository; sidecars serve them too. Set it to the address under which you publish them.
+"""
 ADDRESS_ALONE: Final = (
-    "--grafana: give the address alone, such as http://localhost:3000, without user and password (an @), ? or #: it"
-    " goes into every alert; `push` takes credentials from GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
+    "--grafana: give only the address, such as http://localhost:3000, without user and password (an @), ? or #: it "
+    "is part of every alert; `push` reads credentials from GRAFANA_TOKEN, or GRAFANA_USER and GRAFANA_PASSWORD."
 )
-"""What is said of an address that :func:`has_secret_parts` is true of; the address is not, for a password may be in it."""
+"""Error text if :func:`has_secret_parts` is true. It does not contain the address, because that may have a password."""
 
 
 class SettingsError(Exception):
-    """A setting cannot be used; the text is one sentence with the mend."""
+    """An invalid setting; the text is one sentence with the fix."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
 class Settings:
-    """``objective_ratio``: share of contributions that must keep the declared guarantee, over 30 days. ``runbooks``:
-    address of the folder of runbooks, without the last slash. ``pipelines``: those whose sidecar must be seen, also
-    if it never was. ``grafana``: address of the Grafana that has the dashboards; empty where it is not known.
+    """``objective_ratio``: share of contributions that must satisfy the declared guarantee, over 30 days. ``runbooks``:
+    address of the runbooks folder, without the last slash. ``pipelines``: pipelines that must have a sidecar, even if
+    it was never seen. ``grafana``: address of the Grafana with the dashboards; empty if unknown.
 
-    Raises SettingsError for an objective outside (0, 1), for a name that is none, and for a ``grafana`` that is none or
-    holds more than an address.
+    Raises SettingsError for an objective outside (0, 1), an invalid name, and a ``grafana`` that is not an address or
+    has more than an address.
     """
 
     objective_ratio: float = OBJECTIVE
@@ -40,16 +41,18 @@ class Settings:
     def __post_init__(self) -> None:
         if not 0 < self.objective_ratio < 1:
             raise SettingsError(
-                f"--objective: {self.objective_ratio:g} leaves no error budget to burn; give a ratio between 0 and 1,"
-                f" such as {OBJECTIVE}."
+                f"--objective: {self.objective_ratio:g} leaves no error budget; give a ratio between 0 and 1, such "
+                f"as {OBJECTIVE}."
             )
         if has_secret_parts(self.grafana):
             raise SettingsError(ADDRESS_ALONE)
         if self.grafana and not re.match(r"https?://\S+$", self.grafana):
-            raise SettingsError(f"--grafana: {self.grafana} is no address; give one such as http://localhost:3000.")
+            raise SettingsError(f"--grafana: {self.grafana} is not an address; give one such as http://localhost:3000.")
         for name in self.pipelines:
             if not name or name.startswith("$"):
-                raise SettingsError(f"--pipeline: {name!r} is no name; give it as the pipeline's configuration has it.")
+                raise SettingsError(
+                    f"--pipeline: {name!r} is not a valid name; use the name in the pipeline's configuration."
+                )
 
     @property
     def budget_ratio(self) -> float:
@@ -58,22 +61,22 @@ class Settings:
 
     @property
     def are_runbooks_links(self) -> bool:
-        """Whether ``runbooks`` is an address that a browser can open from anywhere."""
+        """Whether ``runbooks`` is an address that a browser can open."""
         return re.match(r"https?://", self.runbooks) is not None
 
     def runbook(self, alert: str) -> str:
-        """Where the runbook of ``alert`` is."""
+        """Address or path of the runbook of ``alert``."""
         return f"{self.runbooks.rstrip('/')}/{alert}.md"
 
     def dashboard(self, uid: str) -> str:
-        """Where the dashboard ``uid`` shows the pipeline of an alert (a template); just its uid without a Grafana."""
+        """Link to dashboard ``uid`` for an alert's pipeline (a template); only the uid if the Grafana is unknown."""
         if not self.grafana:
             return uid
         return f"{self.grafana.rstrip('/')}/d/{uid}?var-pipeline={{{{ .Labels.pipeline | urlquery }}}}"
 
 
 def has_secret_parts(address: str) -> bool:
-    """Whether ``address`` has user information, a query or a fragment, read as a person does: a password may hold any
-    of the three signs, and then a parser finds another host in it.
+    """Whether ``address`` has user information, a query or a fragment. It looks for the characters and does not parse
+    the address: a password may contain any of the three, and a parser would then find a different host.
     """
     return not {"@", "?", "#"}.isdisjoint(address)

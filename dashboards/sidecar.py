@@ -1,4 +1,4 @@
-"""The sidecars themselves: whether their verdicts can be believed, and whether they come in time."""
+"""The sidecar dashboard: whether verdicts are trustworthy and timely."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def dashboard(settings: Settings) -> Dashboard:
     return Dashboard(
         UID,
         "streamproof: sidecar health",
-        f"The validators themselves. {runbook_text(settings, RUNBOOKS)}",
+        f"The sidecars themselves. {runbook_text(settings, RUNBOOKS)}",
         (DATASOURCE, PIPELINES, *runbook_sources(settings)),
         (
             Row("Health", _health()),
@@ -51,7 +51,7 @@ def dashboard(settings: Settings) -> Dashboard:
 
 
 def _each(metric: str, operation: str, *labels: str) -> Query:
-    """``metric`` of each pipeline chosen and each of ``labels``, under their names."""
+    """``metric`` of each selected pipeline and each of ``labels``, with their names as the legend."""
     names = ("pipeline", *labels)
     return Query(by(", ".join(names), of(metric), operation), " ".join(f"{{{{{name}}}}}" for name in names))
 
@@ -70,8 +70,8 @@ def _health() -> tuple[Panel, ...]:
     return (
         Panel(
             "stat",
-            "since the last batch",
-            "Age of the last committed batch; a sidecar commits one at every tick, also without load.",
+            "time since the last batch",
+            "Age of the last committed batch; a sidecar commits a batch at every tick, even without load.",
             (_age("last_batch_timestamp_seconds"),),
             unit="s",
             width=6,
@@ -79,8 +79,8 @@ def _health() -> tuple[Panel, ...]:
         ),
         Panel(
             "stat",
-            "books balance",
-            "1 while the validator accounts for every record (SEMANTICS section 5).",
+            "coverage complete",
+            "1 if the validator accounts for every record (SEMANTICS section 5).",
             (_each("coverage_complete", "min"),),
             width=6,
             steps=RED_THEN_GREEN,
@@ -89,7 +89,7 @@ def _health() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "topics never read through",
-            "Until a topic was read through, nothing can be called missing.",
+            "Until a topic is read through, no contribution can be classified as missing.",
             (
                 Query(
                     f"count({by('pipeline, topic', of('read_lag_seconds'), 'max')} != "
@@ -101,8 +101,8 @@ def _health() -> tuple[Panel, ...]:
         ),
         Panel(
             "stat",
-            "running for",
-            "Since the sidecar's process began to serve.",
+            "uptime",
+            "Time since the sidecar's process started to serve metrics.",
             (_age("start_timestamp_seconds"),),
             unit="s",
             width=6,
@@ -110,7 +110,7 @@ def _health() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "version",
-            "The version that runs.",
+            "Version of the running sidecar.",
             (_each("build_info", "max", "version"),),
             width=6,
             mappings={"1": ("runs", "blue")},
@@ -123,41 +123,41 @@ def _keeping_up() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "read lag in time",
-            "Age of the instant through which every partition of the topic was read.",
+            "Age of the instant up to which every partition of the topic was read.",
             (_each("read_lag_seconds", "max", "topic"),),
             unit="s",
         ),
         Panel(
             "timeseries",
             "read lag in offsets",
-            "Offsets that are yet to be read.",
+            "Offsets that are not read yet.",
             (_each("read_lag_events", "max", "topic"),),
         ),
         Panel(
             "timeseries",
             "batch duration",
-            "Commit included.",
+            "Includes the commit.",
             _quantiles("batch_duration_seconds"),
             unit="s",
         ),
         Panel(
             "timeseries",
             "detection delay",
-            "From the instant a violation could be proven until its confirmation was committed.",
+            "From the instant at which a violation could be confirmed until its confirmation was committed.",
             _quantiles("detection_delay_seconds"),
             unit="s",
         ),
         Panel(
             "timeseries",
-            "input watermark's age",
-            "Now less the event time up to which the inputs are complete; large for replayed history.",
+            "input watermark age",
+            "Now minus the event time up to which the inputs are complete; large for replayed history.",
             (_age("input_watermark_timestamp_seconds"),),
             unit="s",
         ),
         Panel(
             "timeseries",
             "retracted violations",
-            "False alarms that the sidecar took back; it must stay flat.",
+            "Confirmed violations that later evidence explained; this must stay flat.",
             (_each("violations_retracted_total", "sum", "class"),),
         ),
     )
@@ -169,7 +169,7 @@ def _canary() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "planted violations found",
-            "Of the last 10 rounds of the canary; below 1, what the sidecar does not say means little.",
+            "Of the last 10 canary rounds; below 1, the absence of violations in reports is not reliable.",
             (_each("canary_recall_ratio", "min"),),
             unit="percentunit",
             width=6,
@@ -178,7 +178,7 @@ def _canary() -> tuple[Panel, ...]:
         Panel(
             "stat",
             "false alarms of the canary",
-            "What was accused in the last 10 rounds and was planted as right.",
+            "Correct canary contributions that the sidecar reported as violations in the last 10 rounds.",
             (_each("canary_false_alarms", "max"),),
             width=6,
             steps=GREEN_THEN_RED,
@@ -186,22 +186,23 @@ def _canary() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "planted violations found, by class",
-            "Which class is missed, and until when a round was judged: without rounds the lines stand still.",
+            "Which class is missed. Without new rounds the lines stay constant.",
             (_each("canary_class_recall_ratio", "min", "class"),),
             unit="percentunit",
             maximum=1,
         ),
         Panel(
             "timeseries",
-            "canary's detection delay",
-            "The slowest of the last 10 rounds: from writing (a missing one: missing_after later) to the verdict.",
+            "canary detection delay",
+            "The slowest of the last 10 rounds: from writing to the verdict (for a missing one, from missing_after "
+            "later).",
             (_each("canary_detection_delay_seconds", "max"),),
             unit="s",
         ),
         Panel(
             "timeseries",
-            "canary's last round",
-            "Age of the newest round that was judged, beside the age at which it counts as silent.",
+            "age of the last canary round",
+            "Age of the newest round that was judged, and the age above which the canary counts as silent.",
             (
                 _age("canary_judged_timestamp_seconds"),
                 Query(by("pipeline", of("canary_silent_after_seconds"), "max"), "{{pipeline}} silent after"),
@@ -216,7 +217,7 @@ def _state() -> tuple[Panel, ...]:
         Panel(
             "timeseries",
             "state",
-            "Size of each table of the state folder.",
+            "Size of each table in the state folder.",
             (_each("state_bytes", "max", "table"),),
             unit="bytes",
             width=24,

@@ -1,4 +1,4 @@
-"""All that is generated: which file holds what, writing them, and finding those that are not current.
+"""The generated files: their paths and content, writing them, and finding files that are not current.
 
 ``python -m dashboards.site`` writes `dashboards/generated/` and `docs/alerts.md`; with `check` it only compares.
 """
@@ -26,7 +26,7 @@ FOLDER_UID: Final = "streamproof"
 DATASOURCE_UID: Final = "streamproof-prometheus"
 """Uid of the data source in the provisioning files."""
 DASHBOARDS_PATH: Final = "/var/lib/grafana/dashboards/streamproof"
-"""Where the provisioning file looks for the dashboards: Grafana's own data folder in its packages and image."""
+"""Folder of the dashboards in the provisioning file: in Grafana's own data folder of its packages and image."""
 
 
 def dashboards(settings: Settings) -> tuple[Dashboard, ...]:
@@ -35,7 +35,7 @@ def dashboards(settings: Settings) -> tuple[Dashboard, ...]:
 
 
 def files(settings: Settings) -> dict[str, str]:
-    """Path below the folder -> content."""
+    """Path below the target folder -> content."""
     boards = {
         f"grafana/dashboards/{board.uid}.json": json.dumps(board.build(), indent=2, ensure_ascii=False) + "\n"
         for board in dashboards(settings)
@@ -73,7 +73,7 @@ def _datasource() -> dict[str, object]:
 
 
 def write(folder: Path, settings: Settings) -> list[Path]:
-    """Write every file below ``folder``; returns them. Raises OSError."""
+    """Write every file below ``folder``; returns the paths. Raises OSError."""
     written = []
     for name, text in files(settings).items():
         path = folder / name
@@ -84,20 +84,20 @@ def write(folder: Path, settings: Settings) -> list[Path]:
 
 
 def differences(folder: Path, settings: Settings) -> list[str]:
-    """A sentence for each file below ``folder`` that is not what would be written now, or that nothing writes."""
+    """A sentence for each file below ``folder`` that is missing, out of date or not generated."""
     wanted = files(settings)
     present = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
-    found = [f"{folder / name} is not there" for name in wanted if name not in present]
+    found = [f"{folder / name} does not exist" for name in wanted if name not in present]
     found += [
         f"{folder / name} is not current"
         for name in wanted
         if name in present and (folder / name).read_text(encoding="utf-8") != wanted[name]
     ]
-    return found + [f"{folder / name} is written by nothing" for name in sorted(present - set(wanted))]
+    return found + [f"{folder / name} is not a generated file" for name in sorted(present - set(wanted))]
 
 
 def main(arguments: list[str]) -> int:
-    """Write the repository's own files, or with `check` compare them; the exit status."""
+    """Write the repository's generated files, or compare them with `check`; the exit status."""
     settings = Settings()
     if arguments != ["check"]:
         write(GENERATED, settings)

@@ -1,4 +1,4 @@
-"""What a dashboard asks for besides its panels: variables, and stretches of time that are marked in all of them."""
+"""The parts of a dashboard besides panels: variables and annotations."""
 
 from __future__ import annotations
 
@@ -8,15 +8,16 @@ from typing import Any, Final, Literal
 
 DATASOURCE: Final[Mapping[str, str]] = {"type": "prometheus", "uid": "${datasource}"}
 Json = dict[str, Any]
-"""A piece of the JSON model: it leaves this package as text, and nothing reads it back."""
+"""A fragment of the JSON model, used only for output."""
 
 
 @dataclass(frozen=True)
 class Variable:
-    """A variable of a dashboard: what ``query`` finds (`label_values`, or a data source's type), or a fixed list.
+    """A variable of a dashboard: the result of ``query`` (`label_values`, or the type of a data source), or a fixed
+    list.
 
-    ``part`` is a regular expression of which the group is taken from each value; such a one is for the dashboard's own
-    use, and no reader sees it.
+    ``part`` is a regular expression whose group is extracted from each value; such a variable is internal and hidden
+    from readers.
     """
 
     name: str
@@ -52,7 +53,7 @@ class Variable:
 
 @dataclass(frozen=True)
 class Annotation:
-    """Stretches of time in which ``expression`` has series; neighbouring points become one region."""
+    """Marks the times in which ``expression`` has series; neighbouring points become one region."""
 
     name: str
     expression: str
@@ -75,7 +76,7 @@ class Annotation:
 
 @dataclass(frozen=True)
 class TaggedAnnotation:
-    """What was written into Grafana itself under all of ``tags``, which may hold variables."""
+    """Annotations in Grafana's own store that have all of ``tags``, which may contain variables."""
 
     name: str
     tags: tuple[str, ...]

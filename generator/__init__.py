@@ -1,1 +1,3 @@
-"""Load with a ground truth: events that carry ids, sent to Kafka, and a journal of what became of every send."""
+"""Load generator with a ground truth: sends events that carry ids to Kafka and records the outcome of every send in a
+journal.
+"""

@@ -1,4 +1,4 @@
-"""The one door through which time enters the generator; tests put a manual clock in its place."""
+"""The generator reads time only through this module, so that tests can use a manual clock."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What a producer needs to know of time."""
+    """The time functions that a producer uses."""
 
     def monotonic_seconds(self) -> float:
         """Seconds from an arbitrary origin; never falls."""
@@ -29,7 +29,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when it is told to."""
+    """A clock that moves only when `advance` is called."""
 
     def __init__(self, now_ms: int = 0) -> None:
         self._now_ms = now_ms
@@ -43,6 +43,6 @@ class ManualClock:
         return self._now_ms
 
     def advance(self, milliseconds: int) -> None:
-        """Move on; time does not go back."""
+        """Move the clock forward by ``milliseconds``, which must not be negative."""
         assert milliseconds >= 0
         self._now_ms += milliseconds

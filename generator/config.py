@@ -1,6 +1,6 @@
-"""The generator's configuration file: YAML, read once, checked at the edge. See docs/generator.md for an example.
+"""The generator's configuration file in YAML, read and validated once. docs/generator.md has an example.
 
-Raises ``GeneratorConfigError`` (a ``ValueError``) with one sentence that names the file, the field and the mend.
+Raises ``GeneratorConfigError`` (a ``ValueError``) with one sentence that names the file, the field and the fix.
 """
 
 from __future__ import annotations
@@ -34,30 +34,31 @@ from validator.model.references import ReferencesUnresolved, expanded
 
 
 class GeneratorConfigError(ValueError):
-    """The configuration cannot be used; the message is one sentence for a person."""
+    """The configuration is invalid; the message is one sentence for the user."""
 
 
 class GeneratorConfig(Section):
-    """Everything that determines a run but the clock."""
+    """Everything that determines a run except the clock."""
 
     kafka: KafkaSection
     topic: str = "click"
     update_topic: str = "update"
-    """Where the updates of workload `mst` go."""
+    """Topic for the updates of workload `mst`."""
     workload: Literal["sst", "mst"] = "sst"
-    """PGVal's: clicks alone (`sst`), or clicks and updates (`mst`)."""
+    """Workloads of PGVal: clicks only (`sst`), or clicks and updates (`mst`)."""
     keys: KeysSection = KeysSection()
     id: IdSection = IdSection()
     window: Annotated[Milliseconds, Field(gt=0)] = 60_000
     events_per_window: Count = 5000
-    """Clicks per window and key, of each producer (PGVal's ``events``)."""
+    """Clicks per window and key from each producer (PGVal's ``events``)."""
     update_percent: Annotated[float, Field(ge=0, lt=100)] = 0.0
-    """This share of events is reserved for updates, which thins out the clicks; PGVal's default is 2. The workload
-    `mst` sends them."""
+    """Percentage of events that is reserved for updates, which reduces the number of clicks; PGVal's default is 2. Only
+    workload `mst` sends the updates.
+    """
     start: Literal["epoch", "now"] | int = "epoch"
-    """Event time zero: the epoch (PGVal), the start of the current window, or milliseconds since the epoch."""
+    """Event time zero: the epoch (as in PGVal), the start of the current window, or milliseconds since the epoch."""
     creation_timestamp: Literal["wall_clock", "event_time"] = "wall_clock"
-    """PGVal writes the wall clock; ``event_time`` makes the bytes the same in every run."""
+    """PGVal writes the wall clock; with ``event_time`` every run produces the same bytes."""
     producers: Count = 1
     processes: Count = 1
     rate: AnyRate = MaxRate()
@@ -65,13 +66,13 @@ class GeneratorConfig(Section):
     lateness: LatenessSection = LatenessSection()
     duplicates: DuplicatesSection = DuplicatesSection()
     sessions: SessionsSection | None = None
-    """Keys are silent at times; None: each key has a click in every step."""
+    """Bursts and silences per key; None: each key has a click in every step."""
     limit: LimitSection = LimitSection()
     flush_windows: bool = False
-    """Send one last event per key, far enough ahead in event time to close all windows before it."""
+    """Send one final event per key, far enough ahead in event time to close all earlier windows."""
     delivery: DeliverySection = DeliverySection()
     journal: Path | None = None
-    """Folder for the journal, one file per producer; None: no journal."""
+    """Folder for the journal, with one file per producer; None: no journal."""
     seed: int = 0
 
     @property
@@ -81,7 +82,7 @@ class GeneratorConfig(Section):
 
     @property
     def events_per_event_second(self) -> float:
-        """Events of all producers and keys in one second of event time."""
+        """Events of all producers and keys per second of event time."""
         of_a_key = 1000 / self.step_ms
         if self.sessions is not None:
             of_a_key *= self.sessions.events / (self.sessions.events + self.silent_rounds)
@@ -89,32 +90,33 @@ class GeneratorConfig(Section):
 
     @property
     def silent_rounds(self) -> int:
-        """Steps without a click of a key between two of its bursts, so that more than the gap is without one."""
+        """Steps without a click of a key between two of its bursts; their total length exceeds the session gap."""
         return 0 if self.sessions is None else self.sessions.gap // self.step_ms
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         if self.step_ms == 0:
             raise ValueError(
-                f"events_per_window leaves no whole millisecond between events; use 1 to {self.window} per window"
+                f"events_per_window leaves less than one millisecond between events; use 1 to {self.window} per window"
             )
         if self.workload == "mst" and not mst.updates_per_window(self.events_per_window, self.update_percent):
-            raise ValueError("workload mst has no update in a window; raise update_percent or events_per_window")
+            raise ValueError("workload mst has no update per window; raise update_percent or events_per_window")
         if self.workload == "mst" and self.update_topic == self.topic:
-            raise ValueError("update_topic is topic; give updates a topic of their own")
+            raise ValueError("update_topic equals topic; use a separate topic for updates")
         if self.sessions is not None and self.workload == "mst":
-            raise ValueError("sessions are of clicks alone; use workload sst, or leave sessions out")
+            raise ValueError("sessions apply to clicks only; use workload sst, or omit sessions")
         if self.sessions is not None and self.sessions.gap < self.step_ms:
             raise ValueError(
-                f"sessions.gap is shorter than the {self.step_ms} ms between events, so that each would be a session "
-                "of its own; raise it or events_per_window"
+                f"sessions.gap is shorter than the {self.step_ms} ms between events, so every event would be a "
+                "session of its own; raise sessions.gap or events_per_window"
             )
         if self.disorder.share and self.disorder.within < self.step_ms:
             raise ValueError(
-                f"disorder.within is shorter than the {self.step_ms} ms between events and would disorder nothing"
+                f"disorder.within is shorter than the {self.step_ms} ms between events, so no event could be out of "
+                "order"
             )
         if self.lateness.share and self.lateness.beyond < 1:
-            raise ValueError("lateness.beyond must be at least 1ms where lateness.share is above 0")
+            raise ValueError("lateness.beyond must be at least 1ms if lateness.share is above 0")
         if self.disorder.share + self.lateness.share > 1:
             raise ValueError("disorder.share and lateness.share add up to more than 1")
         if self.processes > self.producers:
@@ -124,13 +126,13 @@ class GeneratorConfig(Section):
 
 _TEXTS: Final = (documents.KAFKA_OPTIONS,)
 _OPTIONS: Final = "kafka.options."
-"""Below it the rest of a place is one key, and its value is the text that is given."""
+"""Everything after this prefix is one option name, and its value is kept as text."""
 
 
 def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterable[str] = ()) -> GeneratorConfig:
     """Read the YAML file at ``path``. ``overrides`` are ``{"limit.events": 1000}`` or ``["limit.events=1000"]``.
 
-    ``${NAME}`` is taken from the environment; a relative journal folder resolves against the file.
+    ``${NAME}`` is replaced from the environment; a relative journal folder is resolved against the file's folder.
     Raises GeneratorConfigError.
     """
     file = Path(path)
@@ -139,9 +141,9 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
     except OSError as error:
         raise GeneratorConfigError(f"{file}: cannot be read ({error.strerror}).") from error
     except documents.DocumentRefused as error:
-        raise GeneratorConfigError(f"{file}: is not accepted as YAML ({error}).") from error
+        raise GeneratorConfigError(f"{file}: invalid YAML ({error}).") from error
     if not isinstance(data, dict):
-        raise GeneratorConfigError(f"{file}: must hold a mapping that starts with kafka: and topic:.")
+        raise GeneratorConfigError(f"{file}: must contain a mapping with kafka: and topic:.")
     for dotted, value in _pairs(overrides):
         _put(data, dotted, value)
     try:
@@ -155,7 +157,7 @@ def load(path: str | os.PathLike[str], overrides: Mapping[str, object] | Iterabl
 
 
 def parse(data: Mapping[str, object], source: str = "generator configuration") -> GeneratorConfig:
-    """The configuration in ``data``; ``source`` names it in errors. Raises GeneratorConfigError."""
+    """Validate ``data``; ``source`` names it in error messages. Raises GeneratorConfigError."""
     try:
         return GeneratorConfig.model_validate(data)
     except ValidationError as error:
@@ -163,7 +165,7 @@ def parse(data: Mapping[str, object], source: str = "generator configuration") -
         where = ".".join(str(part) for part in first["loc"]) or "as a whole"
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
-            reason = "is no known key; see docs/generator.md for those that are"
+            reason = "is not a known key; docs/generator.md lists the keys"
         more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
         raise GeneratorConfigError(f"{source}: {where}: {reason}{more}.") from error
 
@@ -175,7 +177,7 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
     for text in overrides:
         dotted, equals, value = text.partition("=")
         if not equals:
-            raise GeneratorConfigError(f"{text}: an override is written path.to.key=value.")
+            raise GeneratorConfigError(f"{text}: write an override as path.to.key=value.")
         if dotted.startswith(_OPTIONS):
             yield dotted, documents.text_value(value)
             continue
@@ -183,7 +185,7 @@ def _pairs(overrides: Mapping[str, object] | Iterable[str]) -> Iterable[tuple[st
             texts = documents.texts_within(_TEXTS, tuple(dotted.split(".")))
             yield dotted, documents.parse(value, texts=texts)
         except documents.DocumentRefused as error:
-            raise GeneratorConfigError(f"{dotted}: its value is not accepted as YAML ({error}).") from error
+            raise GeneratorConfigError(f"{dotted}: the value is invalid YAML ({error}).") from error
 
 
 def _put(data: dict[str, Any], dotted: str, value: object) -> None:
@@ -193,6 +195,6 @@ def _put(data: dict[str, Any], dotted: str, value: object) -> None:
     for name in parents:
         below = here.setdefault(name, {})
         if not isinstance(below, dict):
-            raise GeneratorConfigError(f"{dotted}: {name} is a value, not a section that could be overridden.")
+            raise GeneratorConfigError(f"{dotted}: {name} is a value and has no keys to override.")
         here = below
     here[last] = value

@@ -1,11 +1,12 @@
-r"""The journal: what became of every send, in send order, compact enough to keep up with the sender.
+r"""rThe journal: the outcome of every send in send order, in a format that is compact enough to keep up with the
+sender.
 
-A file is ``SPJ1\\n``, one line of JSON (the header), then blocks. A block is ``<4sIII``: a tag (``ROWS`` or
-``TOTL``), the number of rows, the payload's length and its CRC-32, then the payload: zlib of the columns one after
-the other, the 64-bit ones as differences (little endian). ``TOTL`` is JSON and ends a complete journal; a file
-without it belongs to a producer that was killed, and sends after its last block are unknown.
+A file is ``SPJ1\\n``, one line of JSON (the header), then blocks. A block is ``<4sIII``: a tag (``ROWS`` or ``TOTL``),
+the number of rows, the length of the payload and its CRC-32, followed by the payload. The payload of ``ROWS`` is zlib
+of the columns in order, little endian; 64-bit columns are stored as differences. The payload of ``TOTL`` is JSON; it
+ends a complete journal. If it is missing, the producer was killed, and sends after the last block are unknown.
 
-Columns: ``number`` int64 (of the id), ``time_ms`` int64 (event time since the epoch), ``offset`` int64 (-1 where not
+Columns: ``number`` int64 (of the id), ``time_ms`` int64 (event time since the epoch), ``offset`` int64 (-1 if not
 acknowledged), ``key`` uint32 (index into the header's ``keys``), ``partition`` uint16, ``kind`` uint8
 (``generator.workloads.sst.KIND_NAMES``), ``outcome`` uint8 (``OUTCOME_NAMES``).
 """
@@ -29,9 +30,9 @@ SUFFIX: Final = ".journal"
 OUTCOME_NAMES: Final = ("acknowledged", "rejected", "indeterminate")
 ACKNOWLEDGED: Final = 0
 REJECTED: Final = 1
-"""Certainly not in the topic."""
+"""The record is certainly not in the topic."""
 INDETERMINATE: Final = 2
-"""Perhaps in the topic: no report by the deadline, or a report that leaves it open."""
+"""The record may be in the topic: there was no report by the deadline, or the report does not say."""
 
 _BLOCK: Final = struct.Struct("<4sIII")
 _COLUMNS: Final = (
@@ -46,7 +47,7 @@ _COLUMNS: Final = (
 
 
 class JournalError(Exception):
-    """The file is no journal, or a block inside it is damaged."""
+    """The file is not a journal, or one of its blocks is damaged."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +81,7 @@ class Send:
 
 
 class JournalWriter:
-    """Writes one producer's journal. Use as a context manager; ``close`` with totals ends it."""
+    """Writes one producer's journal. Use it as a context manager and call `finish` to complete the journal."""
 
     def __init__(self, path: Path, header: Mapping[str, object]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -89,7 +90,7 @@ class JournalWriter:
         self._file.flush()
 
     def write(self, **columns: Sequence[int]) -> None:
-        """Append a block; every column of the module docstring, of equal length."""
+        """Append a block with all columns of the module docstring, which must have equal length."""
         rows = len(columns["number"])
         if rows == 0:
             return
@@ -97,12 +98,12 @@ class JournalWriter:
         for name, kind in _COLUMNS:
             values = np.asarray(columns[name], dtype=kind)
             assert len(values) == rows, name
-            # Differences of ids, times and offsets are small and regular: they take a tenth of the room.
+            # Differences of ids, times and offsets are small and regular, so they compress to a tenth of the size.
             parts.append(np.diff(values, prepend=0).astype(kind).tobytes() if kind == "<i8" else values.tobytes())
         self._block(b"ROWS", rows, zlib.compress(b"".join(parts), 1))
 
     def finish(self, totals: Mapping[str, object]) -> None:
-        """Write the totals, which say that the journal is complete."""
+        """Write the totals, which mark the journal as complete."""
         self._block(b"TOTL", 0, json.dumps(totals, separators=(",", ":")).encode())
 
     def _block(self, tag: bytes, rows: int, payload: bytes) -> None:
@@ -119,24 +120,26 @@ class JournalWriter:
 
 
 class JournalReader:
-    """One producer's journal, opened for reading. Raises JournalError where the file is none."""
+    """Reads one producer's journal. Raises JournalError if the file is not a journal."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         with path.open("rb") as file:
             if file.read(len(MAGIC)) != MAGIC:
-                raise JournalError(f"{path}: is no journal of streamproof generate.")
+                raise JournalError(f"{path}: not a journal of streamproof generate.")
             self.header: dict[str, Any] = json.loads(file.readline())
             self._blocks_from = file.tell()
 
     def blocks(self) -> Iterator[Rows]:
-        """The sends in order. A block cut short by a kill ends the iteration; a damaged one raises JournalError."""
+        """The sends in order. A block that was cut short by a kill ends the iteration; a damaged block raises
+        JournalError.
+        """
         for tag, rows, payload in self._raw():
             if tag == b"ROWS":
                 yield _columns(rows, zlib.decompress(payload))
 
     def totals(self) -> dict[str, Any] | None:
-        """What the producer counted; None where it was killed before it could say."""
+        """The producer's totals; None if the producer was killed before it wrote them."""
         for tag, _, payload in self._raw():
             if tag == b"TOTL":
                 totals: dict[str, Any] = json.loads(payload)
@@ -144,7 +147,7 @@ class JournalReader:
         return None
 
     def sends(self) -> Iterator[Send]:
-        """The sends one by one, for tests and small journals."""
+        """The sends as single values, for tests and small journals."""
         prefix, topic = self.header["id_prefix"], self.header["topic"]
         all_keys = [tuple(key) for key in self.header["keys"]]
         for rows in self.blocks():
@@ -170,18 +173,18 @@ class JournalReader:
                 if len(payload) < length:
                     return
                 if zlib.crc32(payload) != check:
-                    raise JournalError(f"{self.path}: the block before byte {file.tell()} is damaged.")
+                    raise JournalError(f"{self.path}: the block that ends at byte {file.tell()} is damaged.")
                 yield tag, rows, payload
 
 
 def journals(path: Path) -> list[JournalReader]:
-    """The journals in a folder, or the one in a file, by name."""
+    """The journals in the folder ``path``, or the journal at ``path``, sorted by name."""
     files = sorted(path.glob("*" + SUFFIX)) if path.is_dir() else [path]
     return [JournalReader(file) for file in files]
 
 
 def read(path: Path) -> Iterator[Send]:
-    """Every send of the journal folder (or file) at ``path``, producer after producer."""
+    """Every send of the journal folder or file at ``path``, one producer after the other."""
     for journal in journals(path):
         yield from journal.sends()
 

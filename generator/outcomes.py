@@ -1,7 +1,8 @@
-"""What a delivery report says about a send: acknowledged, rejected or indeterminate (Jepsen's ok, fail, info).
+"""Classifies sends by their delivery reports: acknowledged, rejected or indeterminate (Jepsen's ok, fail, info).
 
-A send is *rejected* only where the record is certainly not in the topic. Every error that leaves it open, also one
-that this table does not know, is *indeterminate*: a validator may then tolerate both presence and absence.
+A send is *rejected* only if the record is certainly not in the topic. Every other error, including errors that this
+table does not list, makes the send *indeterminate*: a validator may then tolerate both presence and absence of the
+record.
 """
 
 from __future__ import annotations
@@ -16,17 +17,18 @@ from generator import journal
 from generator.workloads import sst
 
 CERTAINLY_ABSENT: Final = {
-    KafkaError.MSG_SIZE_TOO_LARGE: "too large, now as at any earlier try",
-    KafkaError.RECORD_LIST_TOO_LARGE: "too large, now as at any earlier try",
-    KafkaError.INVALID_RECORD: "not acceptable to the topic, now as at any earlier try",
-    KafkaError.INVALID_TIMESTAMP: "not acceptable to the topic, now as at any earlier try",
-    KafkaError.POLICY_VIOLATION: "not acceptable to the topic, now as at any earlier try",
+    KafkaError.MSG_SIZE_TOO_LARGE: "too large, on this attempt and on earlier ones",
+    KafkaError.RECORD_LIST_TOO_LARGE: "too large, on this attempt and on earlier ones",
+    KafkaError.INVALID_RECORD: "not acceptable to the topic, on this attempt and on earlier ones",
+    KafkaError.INVALID_TIMESTAMP: "not acceptable to the topic, on this attempt and on earlier ones",
+    KafkaError.POLICY_VIOLATION: "not acceptable to the topic, on this attempt and on earlier ones",
 }
-"""Error code -> why a send that ends with it is in no partition: only refusals that hold for every try.
+"""Error code -> reason why the record is in no partition. Lists only refusals that hold for every attempt.
 
-Everything else may follow an earlier try that was carried out and whose answer was lost. That is so for
-``_MSG_TIMED_OUT``, ``NOT_ENOUGH_REPLICAS`` and authorisation errors, and also for ``_PURGE_QUEUE``: a message whose
-connection broke goes back into the queue (seen: a broker killed under load, records reported so were in its log).
+With any other error, an earlier attempt may have succeeded while its response was lost. This applies to
+``_MSG_TIMED_OUT``, ``NOT_ENOUGH_REPLICAS`` and authorisation errors. It also applies to ``_PURGE_QUEUE``: a message
+whose connection breaks goes back into the queue. (Observed with a broker killed under load: records with this error
+were in its log.)
 """
 
 _REJECTED: Final = -2
@@ -36,11 +38,12 @@ Report = Callable[[KafkaError | None, Message], None]
 
 
 class Ledger:
-    """Sends in order, matched with their reports; hands completed stretches to a journal.
+    """Matches sends with their delivery reports and writes completed batches to a journal in send order.
 
-    Reports are matched by the id in the record, not by their order: that holds with and without idempotence, retries
-    and errors. A second copy of an id has reports of its own, told apart by the callback that it was sent with.
-    ``number_in`` finds an id number in a value; ``acknowledges`` False (acks=0) makes successes indeterminate.
+    A report is matched by the id in the record and not by its position, which is correct with and without idempotence,
+    retries and errors. A second copy of an id has its own reports, distinguished by the callback that it was sent with.
+    ``number_in`` extracts the id number from a value; if ``acknowledges`` is False (acks=0), successes are
+    indeterminate.
     """
 
     def __init__(
@@ -56,16 +59,16 @@ class Ledger:
         self.report_second = self._report_into(self._reported[1], number_in, acknowledges=acknowledges)
 
     def add(self, batch: sst.SendBatch, partitions: list[int]) -> None:
-        """The next sends, before their reports can come in."""
+        """Register sends before their reports can arrive."""
         self._open.append((batch, partitions))
 
     def settle(self) -> None:
-        """Journal the oldest batches whose reports are all in."""
+        """Write the oldest batches to the journal whose reports have all arrived."""
         while self._open:
             batch, partitions = self._open[0]
             first, second = self._reported
             try:
-                # The newest send of a batch is reported last, nearly always: look at it before all others.
+                # The newest send of a batch is almost always reported last, so it is checked first.
                 codes = [self._of(batch, -1, first, second)]
                 if len(batch) > 1:
                     codes = self._codes(batch)
@@ -75,7 +78,7 @@ class Ledger:
             self._close(batch, partitions, codes)
 
     def abandon(self) -> None:
-        """The deadline has passed: whatever has no report is indeterminate."""
+        """After the deadline: record every send without a report as indeterminate."""
         first, second = self._reported
         for batch, partitions in self._open:
             codes = [
@@ -91,7 +94,7 @@ class Ledger:
 
     @property
     def acknowledged(self) -> int:
-        """Sends that are certainly in the topic."""
+        """Number of sends that are certainly in the topic."""
         return self.outcomes[journal.ACKNOWLEDGED]
 
     def _report_into(self, codes: dict[int, int], number_in: Callable[[bytes], int], *, acknowledges: bool) -> Report:
@@ -103,7 +106,8 @@ class Ledger:
                 codes[number_in(value)] = _REJECTED if error.code() in CERTAINLY_ABSENT else _INDETERMINATE
             elif acknowledges:
                 offset = message.offset()
-                # Negative: the broker had it from an earlier try and tells no offset. Acknowledged all the same.
+                # A negative offset means that the broker has the record from an earlier attempt and does not return its
+                # offset. The send is acknowledged.
                 codes[number_in(value)] = -1 if offset is None or offset < 0 else offset
             else:
                 codes[number_in(value)] = _INDETERMINATE

@@ -1,8 +1,8 @@
-"""Kafka's default partitioning of a key: murmur2, as the Java client does it.
+"""Kafka's default partitioning of a key: murmur2, as in the Java client.
 
 Source: ``org.apache.kafka.common.utils.Utils.murmur2`` and ``BuiltInPartitioner.partitionForKey``
-(``toPositive(murmur2(key)) % partitions``). The partition is computed here, once per key, and given with each record:
-it is the one that ``partitioner=murmur2_random`` of librdkafka would choose, and the journal knows it beforehand.
+(``toPositive(murmur2(key)) % partitions``). The partition is computed here once per key and set on each record, so that
+the journal knows it in advance. It is the partition that librdkafka chooses with ``partitioner=murmur2_random``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One producer: takes events from its sequence at the pace of the rate shape, sends them, journals the outcomes."""
+"""One producer: takes events from its sequence at the configured rate, sends them and journals the outcomes."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from generator.sender import Sender, Target
 from generator.workloads import mst, sst
 
 BATCH_SENDS_MAX: Final = 4096
-"""Sends rendered at once: enough to spread the fixed costs, few enough that a stop is quick."""
+"""Sends rendered per batch: large enough to spread the fixed costs, small enough that a stop is quick."""
 WAIT_SECONDS: Final = 0.002
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What one producer did. ``events`` counts distinct ids; ``sends`` counts second copies too."""
+    """What one producer did. ``events`` counts distinct ids; ``sends`` includes second copies."""
 
     events: int
     sends: int
@@ -35,25 +35,25 @@ class Totals:
     errors: Mapping[str, int]
     acknowledged_by_partition: Mapping[str, int]
     newest_time_ms: int
-    """Event time of the newest event sent; -1 where none was."""
+    """Event time of the newest event sent, in milliseconds; -1 if none was sent."""
     next_number: int
-    """No event of this producer has this id number or one above."""
+    """Lower bound: no event of this producer has this id number or a larger one."""
     next_update_number: int = 1
-    """No update of this producer has this id number or one above."""
+    """Lower bound: no update of this producer has this id number or a larger one."""
     fatal: str | None = None
-    """Why the client refused to go on, if it did."""
+    """Fatal error of the client, if it had one."""
 
 
 @dataclass
 class Counters:
-    """What a producer has done so far, read by the thread that shows progress."""
+    """Progress of a producer; read by the thread that displays it."""
 
     sent: int = 0
     acknowledged: int = 0
 
 
 def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.ClickPlan:
-    """What producer ``producer`` is to make; ``start_ms`` is event time zero."""
+    """The click plan of producer ``producer``; ``start_ms`` is event time zero."""
     keys = config.keys.pages * max(1, config.keys.regions)
     plan = sst.ClickPlan(
         producer=producer,
@@ -81,7 +81,9 @@ def plan_of(config: GeneratorConfig, producer: int, start_ms: int) -> sst.ClickP
 
 
 def journal_header(config: GeneratorConfig, target: Target, producer: int | None) -> dict[str, object]:
-    """The first line of a journal: how to read its rows, and what made them. ``producer`` None: the final flush."""
+    """The first line of a journal: the format of its rows and the settings of the run. ``producer`` None: the final
+    flush.
+    """
     return {
         "producer": producer,
         "topic": target.topic,
@@ -103,7 +105,9 @@ def produce(
     stopped: Callable[[], bool],
     counters: Counters,
 ) -> Totals:
-    """Run one producer to its limit or until ``stopped``; blocking. Its totals are of both its streams."""
+    """Run one producer until its limit is reached or ``stopped`` is set; blocking. The totals cover both of its
+    streams.
+    """
     plan = plan_of(config, producer, start_ms)
     name = f"producer-{producer:04d}"
     with ExitStack() as journals:
@@ -126,7 +130,7 @@ def produce(
 
 
 class _UpdateStream:
-    """A producer's second stream, sent behind its clicks."""
+    """The second stream of a producer, sent after its clicks."""
 
     def __init__(self, updates: mst.Updates, sender: Sender) -> None:
         self._updates = updates
@@ -134,17 +138,17 @@ class _UpdateStream:
         self._tally = _Tally()
 
     def follow(self, clicks: sst.SendBatch) -> None:
-        """Send what is due once ``clicks`` were sent."""
+        """Send the updates that are due after ``clicks`` were sent."""
         if len(clicks):
             self._send(self._updates.after(max(clicks.times_ms)))
 
     def close(self) -> None:
-        """Send what is held back, and wait for the reports."""
+        """Send delayed updates, and wait for the delivery reports."""
         self._send(self._updates.drain())
         self._sender.close()
 
     def added_to(self, clicks: Totals) -> Totals:
-        """The totals of both streams, once both are closed; a partition of the updates is ``updates-N``."""
+        """The totals of both streams after both are closed; a partition of the updates is called ``updates-N``."""
         own = self._tally.totals(self._sender.ledger, self._updates.next_number, None)
         self._sender.finish(asdict(own))
         partitions = {f"updates-{name}": count for name, count in own.acknowledged_by_partition.items()}
@@ -215,7 +219,7 @@ def _produce(
 
 
 class _Tally:
-    """Counts of what was handed to the client."""
+    """Counts of sends that were passed to the client."""
 
     def __init__(self) -> None:
         self.sends = 0
@@ -247,7 +251,7 @@ class _Tally:
 def flush_windows(
     config: GeneratorConfig, target: Target, clock: Clock, newest_time_ms: int, first_number: int
 ) -> Totals:
-    """Send one event per key, ahead of all event time so far by enough to close every window before it."""
+    """Send one event per key, far enough ahead in event time to close all earlier windows."""
     window_end_ms = (newest_time_ms // config.window + 1) * config.window
     time_ms = window_end_ms + config.disorder.within + config.lateness.beyond + config.window
     if config.sessions is not None:

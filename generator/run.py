@@ -1,4 +1,4 @@
-"""``streamproof generate``: all producers of a run, in threads of one or several processes, and their summary."""
+"""``streamproof generate``: runs all producers in threads of one or several processes, and summarises the run."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ METADATA_TIMEOUT_SECONDS: Final = 10.0
 
 
 class GeneratorRunError(Exception):
-    """The run could not start or go on; the message is one sentence for a person."""
+    """The run could not start or continue; the message is one sentence for the user."""
 
 
 @dataclass(frozen=True)
 class GenerationProgress:
-    """Where a run stands. Counts are of sends, copies included, all producers together."""
+    """Progress of a run. Counts are sends of all producers, including second copies."""
 
     seconds: float
     sent: int
@@ -44,7 +44,7 @@ class GenerationProgress:
 
 @dataclass(frozen=True)
 class GenerationSummary:
-    """What a run did. ``events`` are distinct ids, flush events included; ``sends`` includes second copies."""
+    """What a run did. ``events`` counts distinct ids including flush events; ``sends`` includes second copies."""
 
     topic: str
     seed: int
@@ -61,11 +61,11 @@ class GenerationSummary:
     acknowledged_by_partition: Mapping[str, int]
     newest_time_ms: int
     seconds: float
-    """From the first producer's start to the last delivery report."""
+    """From the start of the first producer to the last delivery report."""
     events_per_second: float
     journal: str | None
     fatal: tuple[str, ...]
-    """Why clients refused to go on; empty in a run that went well."""
+    """Fatal errors of clients; empty after a successful run."""
 
 
 OnProgress = Callable[[GenerationProgress], None]
@@ -78,9 +78,9 @@ def generate(
     on_progress: OnProgress | None = None,
     clock: Clock | None = None,
 ) -> GenerationSummary:
-    """Send the configured load, to its limit or until ``stop`` is set; blocking.
+    """Send the configured load until its limit is reached or ``stop`` is set; blocking.
 
-    Writes ``summary.json`` beside the journals. ``on_progress`` is called about twice a second, from the calling
+    Writes ``summary.json`` into the journal folder. Calls ``on_progress`` about twice per second from the calling
     thread. Raises GeneratorRunError.
     """
     clock = clock or SystemClock()
@@ -121,7 +121,7 @@ def _target(config: GeneratorConfig) -> Target:
 
 
 def _partitions(config: GeneratorConfig, topic: str) -> int:
-    """The number of partitions of the topic. Raises GeneratorRunError where broker or topic cannot be found."""
+    """Number of partitions of the topic. Raises GeneratorRunError if the broker or the topic is not found."""
     options = librdkafka_options(config.kafka.options)
     heard = Heard()
     connecting = {"bootstrap.servers": config.kafka.bootstrap_servers, **_connection_options(options)}
@@ -132,11 +132,10 @@ def _partitions(config: GeneratorConfig, topic: str) -> int:
         admin.poll(0)
         why = refusal(heard.texts, options)
         if why is not None and why.kind not in TRANSIENT:
-            raise GeneratorRunError(
-                f"The brokers at {config.kafka.bootstrap_servers} cannot be used: {why}."
-            ) from error
+            raise GeneratorRunError(f"Cannot use the brokers at {config.kafka.bootstrap_servers}: {why}.") from error
         raise GeneratorRunError(
-            f"No broker answered at {config.kafka.bootstrap_servers} ({error.args[0].name()}); check that it runs."
+            f"No broker answered at {config.kafka.bootstrap_servers} ({error.args[0].name()}); check that it is "
+            "running."
         ) from error
     found = topics.get(topic)
     if found is not None and found.error is not None and found.error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED:
@@ -152,15 +151,16 @@ def _connection_options(options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _clear(config: GeneratorConfig) -> None:
-    """Remove the journals of an earlier run from the folder: read together they would be no one's truth.
+    """Remove the journals of an earlier run from the folder, because journals of two runs together are not a ground
+    truth.
 
-    Raises GeneratorConfigError where the folder has a summary that belongs to no such journal.
+    Raises GeneratorConfigError if the folder has a ``summary.json`` that the generator did not write.
     """
     assert config.journal is not None
     config.journal.mkdir(parents=True, exist_ok=True)
     if (config.journal / "summary.json").exists() and not any(config.journal.glob("producer-*" + journal.SUFFIX)):
         raise GeneratorConfigError(
-            f"journal: {config.journal} holds a summary.json that is not the generator's; name another folder."
+            f"journal: {config.journal} has a summary.json that the generator did not write; use another folder."
         )
     for pattern in ("producer-*" + journal.SUFFIX, "flush*" + journal.SUFFIX, "summary.json"):
         for old in config.journal.glob(pattern):
@@ -196,7 +196,7 @@ def _threads(
     counters: list[Counters],
     show: Callable[[], None],
 ) -> list[Totals]:
-    """Run ``producers`` in a thread each. One that raises, or an interrupt, stops the others."""
+    """Run each of ``producers`` in a thread. If one raises or the user interrupts, stop the others."""
     numbers = list(producers)
     abort = threading.Event()
 
@@ -251,7 +251,9 @@ def _in_processes(
             try:
                 totals.extend(pipe.recv())
             except EOFError as error:
-                raise GeneratorRunError("A producer process died; its journal holds what it had done.") from error
+                raise GeneratorRunError(
+                    "A producer process died; its journal has the sends up to that point."
+                ) from error
     finally:
         stop_all.set()
         for child in children:
@@ -268,7 +270,7 @@ def _child(
     shown: tuple[Synchronized[int], Synchronized[int]],
     result: Any,
 ) -> None:
-    # An interrupt reaches the whole process group: the parent decides what it means.
+    # Ctrl-C reaches the whole process group; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     parent = multiprocessing.parent_process()
     counters = [Counters() for _ in producers]

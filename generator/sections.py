@@ -1,4 +1,4 @@
-"""The parts of the generator's configuration, one class per section of the file. See docs/generator.md."""
+"""The sections of the generator's configuration, one class per section. See docs/generator.md."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _duration_ms(value: object) -> object:
 
 
 def _share(value: object) -> object:
-    # A text is what a reference `${NAME}` stands for.
+    # A `${NAME}` reference is replaced by text.
     if isinstance(value, str) and re.fullmatch(r"[0-9]*\.?[0-9]+", value):
         value = float(value)
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
@@ -30,78 +30,78 @@ def _share(value: object) -> object:
 
 
 Milliseconds = Annotated[int, BeforeValidator(_duration_ms)]
-"""Written as a duration ("60s"), held as milliseconds."""
+"""Written as a duration ("60s"), stored as milliseconds."""
 Share = Annotated[float, BeforeValidator(_share)]
 Rate = Annotated[float, Field(gt=0)]
 Count = Annotated[int, Field(gt=0)]
 
 
 class Section(BaseModel):
-    """Immutable, and strict about unknown keys."""
+    """Immutable; rejects unknown keys."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
 class KafkaSection(Section):
-    """Where the topic is."""
+    """Connection to Kafka."""
 
     bootstrap_servers: str
     options: Annotated[dict[str, str | int | float | bool], AfterValidator(fitting)] = {}
-    """librdkafka producer options, security included (docs/security.md); they win over what the generator sets."""
+    """librdkafka producer options, including security options (docs/security.md); they override the generator's own."""
 
 
 class KeysSection(Section):
-    """What events are grouped by."""
+    """The keys of events."""
 
     pages: Count = 6
     regions: Annotated[int, Field(ge=0)] = 0
-    """Above 0, the key is composite: every page with every region."""
+    """Above 0 the key is composite: every page is combined with every region."""
 
 
 class IdSection(Section):
-    """What ids look like."""
+    """The form of ids."""
 
     kind: Literal["integer", "string"] = "integer"
     prefix: str = "click-"
-    """Of string ids."""
+    """Prefix of string ids."""
     update_prefix: str = "update-"
-    """Of string ids of updates."""
+    """Prefix of string ids of updates."""
 
 
 class MaxRate(Section):
-    """As fast as the producers can."""
+    """As fast as the producers can send."""
 
     shape: Literal["max"] = "max"
 
     def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
-        """The shape of all producers together."""
+        """The combined rate of all producers."""
         return shapes.Max()
 
 
 class ConstantRate(Section):
-    """The same rate throughout."""
+    """A constant rate."""
 
     shape: Literal["constant"]
     events_per_second: Rate
 
     def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
-        """The shape of all producers together."""
+        """The combined rate of all producers."""
         return shapes.Constant(self.events_per_second)
 
 
 class EventTimeRate(Section):
-    """As fast as event time, times ``speed``: a window of 60 s takes 60 s at speed 1."""
+    """Follows event time, multiplied by ``speed``: at speed 1 a window of 60 s takes 60 s."""
 
     shape: Literal["event_time"]
     speed: Rate = 1.0
 
     def build(self, events_per_event_second: float) -> shapes.RateShape:
-        """The shape of all producers together."""
+        """The combined rate of all producers."""
         return shapes.Constant(events_per_event_second * self.speed)
 
 
 class RampRate(Section):
-    """A line from one rate to another, which then stays."""
+    """Linear change from one rate to another, which is then kept."""
 
     shape: Literal["ramp"]
     from_events_per_second: Annotated[float, Field(ge=0)]
@@ -109,12 +109,12 @@ class RampRate(Section):
     over: Annotated[Milliseconds, Field(gt=0)]
 
     def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
-        """The shape of all producers together."""
+        """The combined rate of all producers."""
         return shapes.Ramp(self.from_events_per_second, self.to_events_per_second, self.over / 1000)
 
 
 class BurstRate(Section):
-    """A base rate, and a higher one for the last ``burst`` of every ``every``."""
+    """A base rate, and a higher rate during the last ``burst`` of every ``every``."""
 
     shape: Literal["burst"]
     events_per_second: Rate
@@ -129,58 +129,58 @@ class BurstRate(Section):
         return self
 
     def build(self, events_per_event_second: float) -> shapes.RateShape:  # noqa: ARG002 - one signature for all
-        """The shape of all producers together."""
+        """The combined rate of all producers."""
         return shapes.Burst(self.events_per_second, self.burst_events_per_second, self.every / 1000, self.burst / 1000)
 
 
 class DisorderSection(Section):
-    """A share of events sent later than in order, within a bound."""
+    """A share of events is sent out of order, with a bounded delay."""
 
     share: Share = 0.0
     within: Milliseconds = 0
-    """Bound of the delay, in event time; also the bound beyond which an event counts as late."""
+    """Maximum delay in event time; an event that is delayed more is late."""
 
 
 class LatenessSection(Section):
-    """A share of events sent later than that bound."""
+    """A share of events is sent later than that bound."""
 
     share: Share = 0.0
     beyond: Milliseconds = 0
-    """Event time by which a late event exceeds ``disorder.within``, at least."""
+    """Minimum event time by which a late event exceeds ``disorder.within``."""
 
 
 class DuplicatesSection(Section):
-    """A share of events sent twice with the same id."""
+    """A share of events is sent twice with the same id."""
 
     share: Share = 0.0
 
 
 class SessionsSection(Section):
-    """Bursts of clicks per key, with silences between them."""
+    """Bursts of clicks per key, separated by silences."""
 
     events: Count
-    """Clicks of a key in a burst, a step apart (a window's length over `events_per_window`)."""
+    """Clicks of a key per burst, one step apart (the window length divided by `events_per_window`)."""
     gap: Annotated[Milliseconds, Field(gt=0)]
-    """Between two bursts of a key more than this event time passes without a click of it."""
+    """Event time without a click of the key between two bursts; the silence is longer than this."""
 
 
 class LimitSection(Section):
-    """When to end: whichever given limit is reached first; with none, when stopped."""
+    """When the run ends: at the first limit that is reached; without limits, when stopped."""
 
     events: Count | None = None
-    """Distinct ids of all producers together, without copies and flush events."""
+    """Distinct ids of all producers, without second copies and flush events."""
     windows: Count | None = None
-    """Windows of event time, of every producer."""
+    """Windows of event time, for every producer."""
     duration: Milliseconds | None = None
 
 
 class DeliverySection(Section):
-    """How sends are acknowledged."""
+    """Acknowledgement of sends."""
 
     acks: Literal["0", "1", "all"] = "all"
     idempotent: bool = True
     flush_deadline: Milliseconds = 30_000
-    """How long to wait for delivery reports at the end; a send without one is indeterminate."""
+    """How long to wait for delivery reports at the end; a send without a report is then indeterminate."""
     compression: Literal["none", "gzip", "snappy", "lz4", "zstd"] = "lz4"
     linger: Milliseconds = 50
 
@@ -194,7 +194,7 @@ class DeliverySection(Section):
     @model_validator(mode="after")
     def _idempotence_needs_all(self) -> Self:
         if self.idempotent and self.acks != "all":
-            raise ValueError("idempotent needs acks: all; set idempotent: false or acks: all")
+            raise ValueError("idempotent requires acks: all; set idempotent: false or acks: all")
         return self
 
 

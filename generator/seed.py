@@ -1,8 +1,8 @@
-"""The one door through which randomness enters the generator.
+"""All randomness of the generator comes from this module.
 
-Every random decision draws from a stream that is named by the seed, its purpose and its producer, so that adding a
-decision of another purpose, or a producer, changes no other stream. ``random.Random`` promises the same
-``random()`` sequence for the same seed in every Python version; only that method is used.
+Every random decision draws from a stream that is named by the seed, its purpose and its producer. Therefore a new kind
+of decision or another producer does not change any other stream. Only ``random.Random.random()`` is used, because
+Python guarantees its sequence for a seed in all versions.
 """
 
 from __future__ import annotations
@@ -11,5 +11,5 @@ import random
 
 
 def stream(seed: int, purpose: str, producer: int) -> random.Random:
-    """The random stream of one purpose ("disorder", "duplicates") of one producer."""
+    """The random stream for one purpose ("disorder", "duplicates") of one producer."""
     return random.Random(f"{seed}/{purpose}/{producer}")

@@ -1,4 +1,4 @@
-"""Sending: the client, the topic's keys and partitions, and the ledger of what became of the sends."""
+"""Sending: the Kafka client, the keys and partitions of the topic, and the ledger of outcomes."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from generator.workloads import sst
 from validator.model.kafka_options import librdkafka_options
 
 BLOCKED_WAIT_SECONDS: Final = 0.02
-"""How long to wait for room in the client's queue before trying again."""
+"""Pause before a retry if the client's queue is full."""
 CLOSE_SLICE_SECONDS: Final = 0.25
 
 
 @dataclass(frozen=True)
 class Target:
-    """The topic, and for every key the bytes and the partition of its records.
+    """A topic, with the key bytes and the partition of the records of every key.
 
-    ``updates``: where the second stream of the workload `mst` goes; ``is_updates``: this is it.
+    ``updates``: the topic of the second stream in workload `mst`; ``is_updates``: this target is that stream.
     """
 
     topic: str
@@ -42,14 +42,14 @@ class Target:
         object.__setattr__(self, "key_partitions", tuple(partition_of(key, self.partitions) for key in kafka_keys))
 
     def id_prefix(self, config: GeneratorConfig) -> str | None:
-        """What its ids begin with; None where they are integers."""
+        """Prefix of the ids; None for integer ids."""
         if config.id.kind == "integer":
             return None
         return config.id.update_prefix if self.is_updates else config.id.prefix
 
 
 def client_options(config: GeneratorConfig) -> dict[str, str | int | float | bool]:
-    """Options of the client; those of the configuration win."""
+    """Options of the client; options from the configuration take precedence."""
     return {
         "bootstrap.servers": config.kafka.bootstrap_servers,
         "partitioner": "murmur2_random",
@@ -57,7 +57,7 @@ def client_options(config: GeneratorConfig) -> dict[str, str | int | float | boo
         "enable.idempotence": config.delivery.idempotent,
         "compression.type": config.delivery.compression,
         "linger.ms": config.delivery.linger,
-        # Batches above 1 MiB are slow, and refused by a broker with the default message.max.bytes.
+        # Batches above 1 MiB are slow, and a broker with the default message.max.bytes rejects them.
         "batch.size": 900_000,
         "queue.buffering.max.messages": 200_000,
         "queue.buffering.max.kbytes": 262_144,
@@ -81,7 +81,9 @@ class Sender:
         self.ledger = Ledger(self._wire.number_in, acknowledges=config.delivery.acks != "0", writer=writer)
 
     def send(self, batch: sst.SendBatch) -> None:
-        """Queue all of ``batch``, waiting while the client's queue is full. Raises KafkaException when it is dead."""
+        """Queue all of ``batch``; wait while the client's queue is full. Raises KafkaException if the client has
+        failed.
+        """
         event_time = self._config.creation_timestamp == "event_time"
         created_ms = -1 if event_time else self._clock.now_ms()
         if len(batch) == 0:
@@ -103,17 +105,17 @@ class Sender:
         self.settle(0)
 
     def settle(self, wait_seconds: float) -> None:
-        """Take in delivery reports, waiting up to ``wait_seconds`` for one."""
+        """Process delivery reports; wait up to ``wait_seconds`` for one."""
         self._client.poll(wait_seconds)
         self.ledger.settle()
 
     def finish(self, totals: Mapping[str, object]) -> None:
-        """End the journal, where there is one, with its totals."""
+        """Complete the journal, if there is one, with its totals."""
         if self._writer is not None:
             self._writer.finish(totals)
 
     def close(self) -> None:
-        """Wait for outstanding reports up to the flush deadline; what is left then is indeterminate."""
+        """Wait for outstanding reports until the flush deadline; sends without a report are then indeterminate."""
         deadline = self._clock.monotonic_seconds() + self._config.delivery.flush_deadline / 1000
         while self._client.flush(CLOSE_SLICE_SECONDS) > 0 and self._clock.monotonic_seconds() < deadline:
             self.ledger.settle()

@@ -1,4 +1,4 @@
-"""Rate shapes: how many events should have been sent by a given time. Pure arithmetic, no clock."""
+"""Rate shapes: the number of events that are due by a given time. Pure arithmetic without a clock."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from typing import Protocol
 
 
 class RateShape(Protocol):
-    """A rate over time, as its integral."""
+    """A rate over time, given as its integral."""
 
     def events_by(self, seconds: float) -> float:
-        """Events due ``seconds`` after the start; never falls, may be infinite."""
+        """Events due ``seconds`` after the start; does not decrease, may be infinite."""
 
 
 @dataclass(frozen=True)
 class Max:
-    """As fast as the producer can."""
+    """As fast as the producer can send."""
 
     def events_by(self, seconds: float) -> float:  # noqa: ARG002 - the protocol's
-        """Without a limit, at any time."""
+        """Infinite at any time."""
         return math.inf
 
 
 @dataclass(frozen=True)
 class Constant:
-    """The same rate throughout."""
+    """A constant rate."""
 
     events_per_second: float
 
@@ -36,7 +36,7 @@ class Constant:
 
 @dataclass(frozen=True)
 class Ramp:
-    """A straight line from one rate to another over ``ramp_seconds``, then that rate."""
+    """Linear change from one rate to another over ``ramp_seconds``; the second rate is then kept."""
 
     from_events_per_second: float
     to_events_per_second: float
@@ -53,7 +53,7 @@ class Ramp:
 
 @dataclass(frozen=True)
 class Burst:
-    """A base rate, and a higher one for the last ``burst_seconds`` of every ``every_seconds``."""
+    """A base rate, and a higher rate during the last ``burst_seconds`` of every ``every_seconds``."""
 
     base_events_per_second: float
     burst_events_per_second: float
@@ -71,7 +71,7 @@ class Burst:
 
 
 def share_of(total: float, producer: int, producers: int) -> float:
-    """How many of ``total`` events due in all are producer ``producer``'s; the shares add up to ``floor(total)``."""
+    """The part of ``total`` due events that belongs to producer ``producer``; all parts add up to ``floor(total)``."""
     if math.isinf(total):
         return total
     return (int(total) + producers - 1 - producer) // producers

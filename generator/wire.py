@@ -1,9 +1,8 @@
 """The bytes of PGVal's click and update events, as Jackson writes them.
 
-Source: PGVal's ``ClickEvent`` and ``UpdateEvent`` (fields in declaration order, dates as
-``yyyy-MM-dd'T'HH:mm:ss.SSS`` in UTC without a zone) and its key serialiser (the JSON encoding of the page, quotes
-included). A second key field, ``region``, and text ids are ours, to exercise composite keys and ids that are no
-integers; both are off by default.
+Source: PGVal's ``ClickEvent`` and ``UpdateEvent`` (fields in declaration order, dates as ``yyyy-MM-dd'T'HH:mm:ss.SSS``
+in UTC without a zone) and its key serialiser (the JSON encoding of the page, with quotes). Two additions are not in
+PGVal and are off by default: a second key field ``region`` for composite keys, and text ids.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ def _minute_text(minute: int) -> bytes:
 
 
 def timestamp_text(ms: int) -> bytes:
-    """Milliseconds since the epoch as ``1970-01-01T00:00:00.001``."""
+    """``ms`` since the epoch as text, such as ``1970-01-01T00:00:00.001``."""
     minute, rest = divmod(ms, 60_000)
     return b"%b%02d.%03d" % (_minute_text(minute), rest // 1000, rest % 1000)
 
 
 @dataclass(frozen=True)
 class Key:
-    """What events are grouped by: the page, and the region where keys are composite."""
+    """The key of events: the page, and the region if keys are composite."""
 
     page: str
     region: str | None = None
 
     def kafka_key(self) -> bytes:
-        """The record's key: the JSON of the page, or the JSON array of page and region."""
+        """The key of the record: the JSON of the page, or the JSON array of page and region."""
         return json_bytes(self.page if self.region is None else [self.page, self.region])
 
 
 def keys(pages: int, regions: int) -> tuple[Key, ...]:
-    """The first ``pages`` pages (six of PGVal's, then ``/page-7`` ...), each with every region (0: no regions)."""
+    """The first ``pages`` pages (six from PGVal, then ``/page-7`` ...), each with every region; 0: no regions."""
     names = [PGVAL_PAGES[i] if i < len(PGVAL_PAGES) else f"/page-{i + 1}" for i in range(pages)]
     if regions == 0:
         return tuple(Key(name) for name in names)
@@ -49,9 +48,9 @@ def keys(pages: int, regions: int) -> tuple[Key, ...]:
 
 
 class ClickWire:
-    """Renders click events, and finds the id in a rendered one again.
+    """Renders click events, and extracts the id from a rendered event.
 
-    ``id_prefix`` None means integer ids; otherwise the id is the text ``<prefix><number>``.
+    If ``id_prefix`` is None ids are integers; otherwise an id is the text ``<prefix><number>``.
     """
 
     def __init__(self, all_keys: tuple[Key, ...], id_prefix: str | None) -> None:
@@ -61,7 +60,7 @@ class ClickWire:
         self._digits_end = b"," if id_prefix is None else b'"'
 
     def render(self, numbers: list[int], key_indexes: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:
-        """The values of the events, in order. ``created_ms`` below 0: the creation time is the event's own time."""
+        """The values of the events, in order. If ``created_ms`` is negative, the creation time is the event time."""
         templates = self._templates
         texts = {ms: timestamp_text(ms) for ms in set(times_ms)}
         if created_ms < 0:
@@ -73,7 +72,7 @@ class ClickWire:
         return [templates[k] % (n, texts[ms], created) for n, k, ms in zip(numbers, key_indexes, times_ms, strict=True)]
 
     def number_in(self, value: bytes) -> int:
-        """The number of the event whose value ``render`` made."""
+        """The id number in a value that ``render`` produced."""
         return int(value[self._digits_from : value.index(self._digits_end, self._digits_from)])
 
     def _template(self, id_text: bytes, key: Key) -> bytes:
@@ -81,9 +80,9 @@ class ClickWire:
 
 
 class UpdateWire(ClickWire):
-    """Renders update events, which have no creation time; nobody made them (``updatedBy`` is empty, as PGVal's)."""
+    """Renders update events. They have no creation time and an empty ``updatedBy``, as in PGVal."""
 
-    def render(self, numbers: list[int], key_indexes: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:  # noqa: ARG002 - one signature for both
+    def render(self, numbers: list[int], key_indexes: list[int], times_ms: list[int], created_ms: int) -> list[bytes]:  # noqa: ARG002 - same signature as ClickWire
         """The values of the events, in order."""
         texts = {ms: timestamp_text(ms) for ms in set(times_ms)}
         return [self._templates[k] % (n, texts[ms]) for n, k, ms in zip(numbers, key_indexes, times_ms, strict=True)]

@@ -1,1 +1,1 @@
-"""Which events a producer makes, in which order: pure sequences, no I/O. One file per workload."""
+"""Which events a producer sends, and in which order: pure sequences without I/O. One file per workload."""

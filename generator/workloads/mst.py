@@ -1,14 +1,15 @@
-"""PGVal's multi-source topology workload: the clicks of `sst`, and for each page and window a burst of updates.
+"""PGVal's multi-source topology workload: the clicks of `sst`, and a burst of updates per page and window.
 
-Source: PGVal's ``ClickDataset`` and ``UpdateDataset``. When the first click passes half of a window (its 30 s of 60 s),
-``int(events x updates / 100)`` updates of every key are sent at once, all with that click's time, key by key in turn.
-An update is at its window's half or at most one step of the clicks behind it, so that each window holds exactly that
-many (whole windows: the last one may end before its half).
+Source: PGVal's ``ClickDataset`` and ``UpdateDataset``. When the first click passes the middle of a window (30 s of
+PGVal's 60 s), ``int(events x updates / 100)`` updates of every key are sent at once, key by key in turn. All have that
+click's time. An update lies in the middle of its window or at most one click step later, so each complete window has
+exactly that number. A last, incomplete window may end before its middle.
 
-One thing differs from PGVal, where clicks and updates share one counter: here each stream counts for itself, from 1, so
-that a click and an update have the same number, as streams of two teams do.
+One thing differs from PGVal, whose clicks and updates share one counter: here each stream counts from 1, so a click and
+an update can have the same number, as in streams of two independent teams.
 
-Lateness and duplicates befall updates in the same shares as clicks; they have no disorder, being sent at one time.
+Lateness and duplicates apply to updates with the same shares as to clicks. Updates have no disorder because a burst has
+one event time.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def updates_per_window(events_per_window: int, update_percent: float) -> int:
 
 @dataclass(frozen=True)
 class UpdatePlan:
-    """What one producer's updates are to be; ``clicks`` is the plan of its clicks. Times are milliseconds."""
+    """The updates of one producer; ``clicks`` is the plan of its clicks. Times are milliseconds."""
 
     clicks: sst.ClickPlan
     window_ms: int
@@ -35,7 +36,7 @@ class UpdatePlan:
 
 
 class Updates:
-    """The updates that follow a producer's clicks, in order; the same for the same plan however clicks are batched."""
+    """The updates that follow a producer's clicks, in order. The result does not depend on how clicks are batched."""
 
     def __init__(self, plan: UpdatePlan) -> None:
         self.plan = plan
@@ -47,11 +48,11 @@ class Updates:
 
     @property
     def next_number(self) -> int:
-        """The id number of the next update that would be made."""
+        """The id number of the next update."""
         return 1 + self.plan.clicks.producer + self.plan.clicks.producers * self._made
 
     def after(self, newest_ms: int) -> sst.SendBatch:
-        """The updates that are due once clicks up to the event time ``newest_ms`` have been sent."""
+        """The updates that are due after clicks up to the event time ``newest_ms`` have been sent."""
         batch = sst.SendBatch([], [], [], [])
         self._newest_ms = max(newest_ms, self._newest_ms)
         while (time_ms := self._burst_ms()) <= newest_ms:
@@ -62,13 +63,13 @@ class Updates:
         return batch
 
     def drain(self) -> sst.SendBatch:
-        """End here: what is held back, in the order of being due."""
+        """End the stream: the delayed updates, in the order in which they are due."""
         batch = sst.SendBatch([], [], [], [])
         self._release(batch, None)
         return batch
 
     def _burst_ms(self) -> int:
-        """The time of the first click at or past the half of the window."""
+        """The time of the first click at or after the middle of the window."""
         clicks = self.plan.clicks
         half = self._window * self.plan.window_ms + self.plan.window_ms // 2
         rounds = max(0, -(-(half - 1) // clicks.step_ms))

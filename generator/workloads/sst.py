@@ -1,21 +1,22 @@
-"""PGVal's single-source topology workload: clicks, page by page in turn, on a regular grid of event time.
+"""PGVal's single-source topology workload: clicks of each page in turn, on a regular grid of event time.
 
-Source: PGVal's ``ClickDataset``. A *round* is one click of every key, all at the same event time: the first at 1 ms
-after the start, the next ``floor(window / int(events x (1 - updates / 100)))`` ms later. The division is an integer
-one, so a window holds at least, and for divisors that leave a rest one or more above, the configured number.
+Source: PGVal's ``ClickDataset``. A *round* is one click of every key, all at the same event time. The first round is 1
+ms after the start; the next follows ``floor(window / int(events x (1 - updates / 100)))`` ms later. Because of the
+integer division a window has at least the configured number of events, and one or more above it for divisors with a
+remainder.
 
-On top of it, off by default, three departures, decided per event from seeded streams:
+Four deviations can be added. They are off by default, and seeded streams decide them per event:
 
-- *disorder*: a share of events is held back and sent by at most ``disorder_ms`` of event time later than in order.
-  Whatever is sent, the newest event time sent before it exceeds its own by at most that bound;
-- *lateness*: a share is held back until the event time has moved on by at least ``disorder_ms + late_by_ms``;
-- *duplicates*: a share is sent twice in a row, with the same id;
-- *sessions*: a key has bursts of ``burst_events`` clicks, and none in the ``silent_rounds`` rounds that follow each.
-  Its bursts begin a share of that period later than those of the key before it, so that keys are silent at other times.
-  A round has the clicks of the keys that are not silent; one without any is passed over.
+- *disorder*: a share of events is delayed by at most ``disorder_ms`` of event time. For every event, the newest
+  event time sent before it is at most ``disorder_ms`` above its own;
+- *lateness*: a share is delayed until event time has advanced by at least ``disorder_ms + late_by_ms``;
+- *duplicates*: a share is sent twice in a row with the same id;
+- *sessions*: a key has bursts of ``burst_events`` clicks, each followed by ``silent_rounds`` rounds without a click.
+  The bursts of each key start a fraction of that period after those of the previous key, so keys are silent at
+  different times. A round has the clicks of the active keys; a round without any is skipped.
 
-Ids: producer ``k`` of ``n`` makes the ids ``k + 1, k + 1 + n, ...``: shared by all, from 1, without a gap, and
-without a counter that threads or processes would race for (PGVal has one; there the assignment is not reproducible).
+Producer ``k`` of ``n`` uses the ids ``k + 1, k + 1 + n, ...``. Together the ids start at 1 and have no gap, and no
+counter is shared between threads or processes. (PGVal shares one, so its assignment of ids is not reproducible.)
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from generator import seed
 
 PLAIN: Final = 0
 DELAYED: Final = 1
-"""Sent after events of newer event time, within the disorder bound."""
+"""Sent after events with newer event time, within the disorder bound."""
 LATE: Final = 2
 """Sent after events that are newer by more than the disorder bound."""
 SECOND_COPY: Final = 3
@@ -38,19 +39,19 @@ KIND_NAMES: Final = ("plain", "delayed", "late", "second_copy", "flush")
 
 
 def step_ms(window_ms: int, events_per_window: int, update_percent: float = 0.0) -> int:
-    """Event time between two clicks of a page; 0 when more clicks are asked for than a window has milliseconds."""
+    """Event time between two clicks of a page; 0 if a window has fewer milliseconds than clicks."""
     clicks = int(events_per_window * (1 - update_percent / 100))
     return window_ms // clicks if clicks > 0 else 0
 
 
 def rounds_before(window_ms: int, windows: int, step: int) -> int:
-    """How many rounds have an event time (counted from the start) below ``windows`` windows."""
+    """Number of rounds whose event time, counted from the start, is within the first ``windows`` windows."""
     return -(-(windows * window_ms - 1) // step)
 
 
 @dataclass(frozen=True)
 class ClickPlan:
-    """What one producer is to make. Times are milliseconds; ``events`` None means without an end."""
+    """The clicks of one producer. Times are milliseconds; ``events`` None means without end."""
 
     producer: int
     producers: int
@@ -69,11 +70,11 @@ class ClickPlan:
 
     @property
     def period_rounds(self) -> int:
-        """After so many rounds every key is where it was in its bursts."""
+        """Number of rounds after which the pattern of bursts repeats."""
         return self.burst_events + self.silent_rounds if self.silent_rounds else 1
 
     def clicks(self) -> list[tuple[int, int]]:
-        """Round and key of each click of the first period, in order."""
+        """Round and key of each click in the first period, in order."""
         period = self.period_rounds
         burst = self.burst_events if self.silent_rounds else 1
         return [
@@ -85,7 +86,7 @@ class ClickPlan:
 
 
 def events_before(plan: ClickPlan, rounds: int) -> int:
-    """How many events the first ``rounds`` rounds have."""
+    """Number of events in the first ``rounds`` rounds."""
     periods, rest = divmod(rounds, plan.period_rounds)
     clicks = plan.clicks()
     return periods * len(clicks) + sum(number < rest for number, _ in clicks)
@@ -112,7 +113,7 @@ class SendBatch:
 
 
 class ClickSequence:
-    """The sends of one producer, in order; the same for the same plan however it is cut into batches."""
+    """The sends of one producer in order. The result does not depend on how it is cut into batches."""
 
     def __init__(self, plan: ClickPlan) -> None:
         assert plan.step_ms > 0
@@ -124,23 +125,23 @@ class ClickSequence:
         self._regular = not (plan.disorder_share or plan.late_share or plan.duplicate_share or plan.silent_rounds)
         self._ready = SendBatch([], [], [], [])
         self._taken = 0
-        self._held: list[tuple[int, int]] = []  # a heap of (round after which to send, at the latest, event)
-        self._held_late: list[tuple[int, int]] = []  # likewise, at the earliest
+        self._held: list[tuple[int, int]] = []  # a heap of (latest round after which to send, event)
+        self._held_late: list[tuple[int, int]] = []  # a heap of (earliest round after which to send, event)
         self._newest_round = -1
         self._disorder = seed.stream(plan.seed, "disorder", plan.producer)
         self._duplicates = seed.stream(plan.seed, "duplicates", plan.producer)
 
     @property
     def next_number(self) -> int:
-        """The id number of the next event that would be made."""
+        """The id number of the next event."""
         return self._number(self._made)
 
     def take(self, n: int) -> SendBatch:
-        """The next ``n`` sends; fewer, in the end none, where the plan ends."""
+        """The next ``n`` sends; fewer, and finally none, at the end of the plan."""
         return self._take_regular(n) if self._regular else self._take_irregular(n)
 
     def drain(self) -> SendBatch:
-        """End here: what is ready or held back and not yet sent, in the order of being due."""
+        """End the sequence: all sends that are ready or delayed, in the order in which they are due."""
         rest = self._cut(len(self._ready))
         held, self._held, self._held_late = sorted(self._held + self._held_late), [], []
         for _, event in held:
@@ -174,7 +175,7 @@ class ClickSequence:
         return self._cut(min(self._taken + n, len(self._ready)))
 
     def _cut(self, high: int) -> SendBatch:
-        """The ready sends up to index ``high``, which are thereby taken."""
+        """Remove the ready sends up to index ``high`` and return them."""
         ready, low = self._ready, self._taken
         self._taken = high
         taken = SendBatch(
@@ -185,7 +186,7 @@ class ClickSequence:
         return taken
 
     def _make_round(self) -> bool:
-        """Add the sends of the next round to ``_ready``; False when the plan has ended and nothing is held."""
+        """Add the sends of the next round to ``_ready``; False if the plan has ended and no event is delayed."""
         plan, first = self.plan, self._made
         if plan.events is not None and first >= plan.events:
             if not (self._held or self._held_late):
@@ -194,13 +195,14 @@ class ClickSequence:
             return True
         current = self._round(first)
         end = first + self._in_round[current % plan.period_rounds]
-        # What is due in a round that has no events goes before newer ones.
+        # Events that became due in skipped rounds are sent before newer ones.
         self._release(current - 1)
         for event in range(first, end if plan.events is None else min(end, plan.events)):
             self._hold_or_send(event, current)
         self._made = end if plan.events is None else min(end, plan.events)
-        # After the round's own events: then an event held for k rounds follows events that are newer by k steps. A late
-        # one waits until some event of its round, or of a later one, was sent and not held back itself.
+        # Delayed events are released after the round's own events: an event that is delayed for k rounds then follows
+        # events that are newer by k steps. A late event waits until an event of its due round or a later one was sent
+        # without delay.
         self._release(current, self._newest_round)
         return True
 
@@ -218,7 +220,9 @@ class ClickSequence:
             self._send(self._ready, event, current)
 
     def _release(self, due_round: int, late_due_round: int = -1) -> None:
-        """Send what is due by a round, and the late ones that are due by another, the earliest first."""
+        """Send the delayed events that are due by ``due_round`` and the late ones due by ``late_due_round``, earliest
+        first.
+        """
         heaps = ((self._held, due_round), (self._held_late, late_due_round))
         while due := [held for held, by_round in heaps if held and held[0][0] <= by_round]:
             _, event = heapq.heappop(min(due))

@@ -56,9 +56,15 @@ class OneRun:
     """A run in its folder, which is removed at the end. Its processes have ended when `do` returns or raises."""
 
     def __init__(
-        self, run: Run, plan: CampaignPlan, broker: EmbeddedBroker, folder: Path, stop: Stop, say: Callable[[str], None],
+        self,
+        run: Run,
+        plan: CampaignPlan,
+        broker: EmbeddedBroker,
+        folder: Path,
+        stop: Stop,
+        say: Callable[[str], None],
         relay: NodeRelay | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """``relay``: what the worker is behind that is to be delayed; the broker listens there as well."""
         self._run = run
         self._plan = plan

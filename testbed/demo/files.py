@@ -65,10 +65,10 @@ def window_seconds(plan: DemoPlan) -> int:
 
 
 def commit_seconds(plan: DemoPlan) -> float:
-    """How often the engine commits.
+    """Interval between the commits of the engine.
 
-    At least once targets_type visibly where results were produced since the last commit: seldom commits, and a kill right
-    after an answer, leave some for certain.
+    At least once breaks visibly only if results were produced since the last commit. Rare commits, and a kill right
+    after a result, ensure that.
     """
     if plan.guarantee != "at_least_once":
         return 0.5

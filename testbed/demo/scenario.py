@@ -134,7 +134,7 @@ class Scenario:
 def scenario_of(
     engine: str, inputs: tuple[str, ...], seed: int, source: str, base_config: Mapping[str, Any]
 ) -> Scenario:
-    """The day that is ``base_config`` for (`testbed.demo.scenario_config`), by ``source``; ``seed`` counts where it has none."""
+    """The scenario of ``base_config`` (from `testbed.demo.scenario_config`); ``seed`` applies if the file has none."""
     own_seed = base_config.get("seed", seed)
     if not isinstance(own_seed, int):
         raise FaultConfigError(f"{source}: seed must be a whole number.")

@@ -52,7 +52,7 @@ class ScenarioRun:
     """The day of one demo, in its folder. `start_links`, then `start`, then `end`, in this order."""
 
     def __init__(self, scenario: Scenario, folder: Path, stop: threading.Event, say: Callable[[str], None]) -> None:
-        self._day = scenario
+        self._scenario = scenario
         self._folder = folder
         self._stop = stop
         self._say = say
@@ -81,7 +81,7 @@ class ScenarioRun:
         if self._relay is None:
             return None
         process = self._proxy = self._relay.start(stop)
-        self._say(f"{node_name(self._day.engine)}: the worker's packets pass through a relay")
+        self._say(f"{node_name(self._scenario.engine)}: the worker's packets pass through a relay")
         return process
 
     def end_relay(self) -> None:
@@ -99,15 +99,15 @@ class ScenarioRun:
 
     def targets_type(self, target_type: str) -> bool:
         """Whether targets of a type are hit, so that their end is no failure of the demo."""
-        return target_type in self._day.kinds
+        return target_type in self._scenario.kinds
 
     def mount_disk(self, stack: ExitStack) -> None:
         """Put the engine's state on a file system of its own, where a fault fills it, until ``stack`` ends."""
-        if (folder := self._day.disk_folder) is not None:
+        if (folder := self._scenario.disk_folder) is not None:
             disk.mount(self._folder / folder)
             stack.callback(disk.unmount, self._folder / folder)
             size = disk.SIZE_BYTES >> 20
-            self._say(f"{disk_name(self._day.engine)}: the engine's state is on a disk of its own, of {size} MiB")
+            self._say(f"{disk_name(self._scenario.engine)}: the engine's state is on a disk of its own, of {size} MiB")
 
     def start_links(self, brokers: DemoBrokers) -> OwnedProcess | None:
         """Write the fault configuration; start the proxy where there are links, and wait until it serves them."""
@@ -119,7 +119,7 @@ class ScenarioRun:
             node = self._relay.target(self._engine_servers)
         other = None if second is None else second.bootstrap_servers
         self._context = RunContext(self._folder, broker.bootstrap_servers, links, node, other)
-        file = write_yaml(self._folder / "faults.yaml", self._day.content(self._context))
+        file = write_yaml(self._folder / "faults.yaml", self._scenario.content(self._context))
         if not links:
             return None
         state_folder(self._folder).mkdir(exist_ok=True)
@@ -134,17 +134,17 @@ class ScenarioRun:
         while PROXY_READY not in proxy.last_lines():
             meanwhile()
             stop.pause()
-        for name, (listen, upstream) in zip(self._day.link_names, self._links(), strict=True):
+        for name, (listen, upstream) in zip(self._scenario.link_names, self._links(), strict=True):
             self._say(f"{name}: the engine reaches the broker at {upstream} through {listen}")
 
     def assign_links_and_clocks(self, engine: ProcessEngine) -> None:
         """Give each instance the link and the clock of its own, where it has one. Before its start."""
         if isinstance(engine, KafkaStreamsEngine):
             engine.own_servers = tuple(listen for listen, _ in self._links())
-        if self._day.needs_clocks:
+        if self._scenario.needs_clocks:
             by = clock_agent.jar() if isinstance(engine, RealEngine) else faketime.installed()
             assert by is not None, "looked for before anything was started"
-            engine.clocks = {n: self._clock(by, name) for n, name in enumerate(self._day.instance_names)}
+            engine.clocks = {n: self._clock(by, name) for n, name in enumerate(self._scenario.instance_names)}
 
     def _clock(self, by: Path, target: str) -> Clock:
         file = clock_file(self._folder, target)
@@ -161,7 +161,8 @@ class ScenarioRun:
     ) -> Future[None]:
         """Run the timeline in a thread of ``pool``, once all that it may hit is there."""
         assert self._context is not None
-        processes = supervised_processes(engine, self._day.instance_names, lambda name: pid_file(self._folder, name))
+        names = self._scenario.instance_names
+        processes = supervised_processes(engine, names, lambda name: pid_file(self._folder, name))
         if self.targets_type("broker"):
             processes += map(self._supervised_broker, (BROKER, BROKER_2), brokers.all)
         if self.targets_type("sidecar"):
@@ -180,7 +181,7 @@ class ScenarioRun:
                 return
             if time.monotonic() > deadline:
                 raise EngineError(f"Not all of the pipeline was ready for the faults in {READY_SECONDS_MAX:g} s.")
-        config, timeline = self._day.bound(self._context)
+        config, timeline = self._scenario.bound(self._context)
         for line in shown(timeline).splitlines():
             self._say(f"  {line}")
         patience = Patience(config.limits.healed_within, self._check_healer, advice="it ends with the demo")

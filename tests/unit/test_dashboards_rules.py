@@ -253,9 +253,9 @@ def test_a_file_that_is_old_gone_or_nobodys_is_found(tmp_path: Path) -> None:
     (tmp_path / "grafana" / "dashboards" / "streamproof-faults.json").unlink()
     (tmp_path / "stray.json").write_text("{}")
     assert [sentence.removeprefix(f"{tmp_path}/") for sentence in site.differences(tmp_path, SETTINGS)] == [
-        "grafana/dashboards/streamproof-faults.json is not there",
+        "grafana/dashboards/streamproof-faults.json does not exist",
         "prometheus/rules.yaml is not current",
-        "stray.json is written by nothing",
+        "stray.json is not a generated file",
     ]
 
 

@@ -45,8 +45,8 @@ def unhealed(
     def pid() -> int | None:
         return process.pid if process.poll() is None else None
 
-    process = SupervisedProcess(WORKER, pid, restart, lambda: True, pid_file(folder, WORKER))
-    chaos._supervisor = Supervisor([process], state_folder(folder), lambda _: None)
+    supervised = SupervisedProcess(WORKER, pid, restart, lambda: True, pid_file(folder, WORKER))
+    chaos._supervisor = Supervisor([supervised], state_folder(folder), lambda _: None)
     chaos._supervisor.start()
     try:
         with ThreadPoolExecutor(1) as pool, pytest.raises(NotHealed) as failed:

@@ -68,8 +68,8 @@ def test_late_updates_are_late_and_nothing_is_lost() -> None:
 @pytest.mark.parametrize(
     ("settings", "sentence"),
     [
-        ({"update_percent": 0}, "workload mst has no update in a window; raise update_percent or events_per_window"),
-        ({"update_percent": 2, "update_topic": "click"}, "update_topic is topic; give updates a topic of their own"),
+        ({"update_percent": 0}, "workload mst .*raise update_percent or events_per_window"),
+        ({"update_percent": 2, "update_topic": "click"}, "update_topic"),
     ],
 )
 def test_what_has_no_second_stream_is_refused(settings: dict[str, object], sentence: str) -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from dashboards import canary as alert
+from dashboards import alerts
 from tests.unit.publish_snapshots import NOON_US, SECOND, SEEN, clean
 from validator.model.snapshot import CanaryStanding
 from validator.publish.canary import RECALL_LEAST, canary_told
@@ -43,7 +43,7 @@ def test_what_was_not_found_is_told_by_class() -> None:
 
 
 def test_one_late_round_is_no_doubt_and_the_limit_is_the_alerts() -> None:
-    assert RECALL_LEAST == alert.RECALL_LEAST
+    assert RECALL_LEAST == alerts.RECALL_LEAST
     assert doubt(replace(SEEN, recall_ratio=RECALL_LEAST)) == ""
     assert doubt(replace(SEEN, recall_ratio=RECALL_LEAST - 0.001))
 
