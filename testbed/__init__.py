@@ -1,1 +1,3 @@
-"""The local stand-in for production: broker, engines and all that the demo and the tests start and stop."""
+"""A local substitute for production: broker, engines, and everything that the demo, campaigns and tests start and
+stop.
+"""

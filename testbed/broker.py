@@ -1,7 +1,8 @@
-"""A real Apache Kafka on this machine: one Java process in KRaft mode, its own folder, free ports, no Docker.
+"""A real Apache Kafka on this machine: one Java process in KRaft mode, with its own folder and free ports, without
+Docker.
 
-It is formatted as a new production cluster of its version is (all feature levels, hence the same transaction
-protocol) and differs in size only: replication 1 unless told, few internal partitions, small buffers, no retention by
+It is formatted like a new production cluster of its version: all feature levels, and therefore the same transaction
+protocol. It differs only in size: replication 1 by default, few internal partitions, small buffers, no retention by
 time.
 """
 
@@ -37,11 +38,11 @@ TimestampType = Literal["LogAppendTime", "CreateTime"]
 class EmbeddedBroker:
     """One Kafka broker for tests and the demo; a context manager that starts and stops it.
 
-    ``folder`` keeps data and log and is left in place; without one a temporary folder is made, and removed by
-    :meth:`stop`. ``settings`` are further lines of ``server.properties`` and win over ours. For each address of
-    ``links``, where a proxy listens, there is a listener that sends its clients there: `link_upstreams`. It listens at
-    each of ``hosts``, further addresses of this machine, as well: `host_servers`. ``replicas``: of each topic, which
-    needs as many brokers (`testbed.joined_broker`).
+    ``folder`` keeps data and log and is not removed; without it, a temporary folder is created and :meth:`stop` removes
+    it. ``settings`` are additional lines of ``server.properties`` and take precedence. For each address in ``links``,
+    at which a proxy listens, the broker has a listener that advertises that address (`link_upstreams`). It also listens
+    at each of ``hosts``, further addresses of this machine (`host_servers`). ``replicas`` is the replication factor of
+    each topic, which needs as many brokers (`testbed.joined_broker`).
     """
 
     def __init__(
@@ -69,19 +70,21 @@ class EmbeddedBroker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """``host:port`` for clients; the same after every restart. Raises :class:`BrokerError` before the start."""
+        """``host:port`` for clients; the same after every restart. Raises :class:`BrokerError` before the first
+        start.
+        """
         if self._ports is None:
             raise BrokerError("The embedded broker has no address before its first start.")
         return f"127.0.0.1:{self._ports[0]}"
 
     @property
     def link_upstreams(self) -> tuple[str, ...]:
-        """``host:port`` of the listener behind each of the links, from the first start on."""
+        """``host:port`` of the listener behind each link; known from the first start."""
         return tuple(f"127.0.0.1:{port}" for port in self._link_ports)
 
     @property
     def host_servers(self) -> tuple[str, ...]:
-        """``host:port`` at each of the further addresses, from the first start on."""
+        """``host:port`` at each of the further addresses; known from the first start."""
         return tuple(f"{host}:{port}" for host, port in zip(self._hosts, self._host_ports, strict=False))
 
     @property
@@ -100,15 +103,15 @@ class EmbeddedBroker:
 
     @property
     def process(self) -> OwnedProcess:
-        """The Java process, for faults. Raises :class:`BrokerError` while the broker is down."""
+        """The Java process, for fault injection. Raises :class:`BrokerError` while the broker is down."""
         if self._process is None:
             raise BrokerError("The embedded broker is not running.")
         return self._process
 
     def start(self) -> Self:
-        """Start on a new or given folder and return when the broker answers; nothing happens where it runs.
+        """Start on a new or given folder and return when the broker answers; no effect if it is running.
 
-        Raises :class:`BrokerError`, or what :func:`validator.stream.jars.resolve` raises.
+        Raises :class:`BrokerError`, or the errors of :func:`validator.stream.jars.resolve`.
         """
         if self._process is not None:
             return self
@@ -119,7 +122,7 @@ class EmbeddedBroker:
         new_ports = self._ports is None
         for attempt in range(1, _START_ATTEMPTS + 1):
             if self._ports is None:
-                # Kafka wants another port for each listener, also where the addresses differ.
+                # Kafka requires a different port for each listener, even if the addresses differ.
                 of_clients, of_controllers, *others = free_ports(2 + len(self._links) + len(self._hosts))
                 self._ports = of_clients, of_controllers
                 self._link_ports = tuple(others[: len(self._links)])
@@ -130,7 +133,7 @@ class EmbeddedBroker:
             except BrokerError:
                 port_taken = "BindException" in self.process.last_lines(200)
                 self._end_process()
-                # Another process took the port between our look and Kafka's: only then another one may help.
+                # Retry only if another process took the port after it was chosen; a different port can then help.
                 if not (new_ports and port_taken and attempt < _START_ATTEMPTS):
                     raise
                 self._ports = None
@@ -139,13 +142,13 @@ class EmbeddedBroker:
         return self
 
     def _format(self, data: Path, java: Path, jars: list[Path]) -> None:
-        """Make ``data`` what the broker starts from, unless it is."""
+        """Format ``data`` as the broker's storage, unless it is formatted."""
         format_storage(data, java, jars)
 
     def _launch(self, java: Path, jars: list[Path]) -> None:
         (self.folder / "server.properties").write_text(self._server_properties(), encoding="utf-8")
         heap = ["-Xms64m", f"-Xmx{self._heap_mb}m", "-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError"]
-        # What it unpacks for itself (native compression libraries) would stay in /tmp when it is killed.
+        # Native compression libraries that the JVM unpacks would stay in /tmp when it is killed.
         heap += [f"-Djava.io.tmpdir={self.folder}", "-XX:-UsePerfData"]
         logger = "-Dorg.slf4j.simpleLogger."
         log_format = [f"{logger}defaultLogLevel=warn", f"{logger}showDateTime=true",
@@ -158,7 +161,7 @@ class EmbeddedBroker:
         )  # fmt: skip
 
     def _server_properties(self) -> str:
-        """The lines of the file of that name."""
+        """The lines of ``server.properties``, with that file's name."""
         assert self._ports is not None
         listeners = Listeners(
             *self._ports,
@@ -169,22 +172,23 @@ class EmbeddedBroker:
         return written({**ours, **self.settings})
 
     def wait_ready(self, timeout_seconds: float = READY_SECONDS_MAX) -> None:
-        """Wait until the broker answers for its metadata. Raises :class:`BrokerError` where it ends or is too slow."""
+        """Wait until the broker returns its metadata. Raises :class:`BrokerError` if it ends or takes too long."""
         self._await_metadata(lambda metadata: bool(metadata.brokers), "did not answer", timeout_seconds)
 
     def await_brokers(self, ids: Collection[int]) -> None:
-        """Wait until this broker tells its clients of those, too. Raises :class:`BrokerError`."""
-        self._await_metadata(lambda metadata: set(ids) <= metadata.brokers.keys(), f"did not tell of brokers {ids}")
+        """Wait until this broker's metadata includes the brokers ``ids``. Raises :class:`BrokerError`."""
+        self._await_metadata(lambda metadata: set(ids) <= metadata.brokers.keys(), f"did not report brokers {ids}")
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] | None = None) -> None:
-        """Create ``{name: partitions}``, each with ``config``, and return when every partition has leader and replicas.
+        """Create ``{name: partitions}``, each with ``config``, and return when every partition has a leader and its
+        replicas.
 
-        Raises :class:`confluent_kafka.KafkaException` where one exists already or its config is refused.
+        Raises :class:`confluent_kafka.KafkaException` if a topic exists or its config is refused.
         """
         new = [
             NewTopic(name, partitions, self.replicas, config=dict(config or {})) for name, partitions in topics.items()
         ]
-        admin = self._admin()  # kept in a name: a client that is collected fails its own requests
+        admin = self._admin()  # keep a reference: a client that is garbage-collected fails its own requests
         for done in admin.create_topics(new).values():
             done.result()
 
@@ -199,17 +203,19 @@ class EmbeddedBroker:
                 for name, partitions in topics.items()
             )
 
-        self._await_metadata(have_leaders, f"did not give {', '.join(topics)} their leaders")
+        self._await_metadata(have_leaders, f"did not elect leaders for {', '.join(topics)}")
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic and return when it is gone. Raises :class:`confluent_kafka.KafkaException` where it is not."""
+        """Delete a topic and return when it no longer exists. Raises :class:`confluent_kafka.KafkaException` if it does
+        not exist.
+        """
         admin = self._admin()
         for done in admin.delete_topics([name]).values():
             done.result()
         self._await_metadata(lambda metadata: name not in metadata.topics, f"did not delete {name}")
 
     def stop(self) -> None:
-        """Shut down in order (SIGTERM) and remove a temporary folder; a given one stays."""
+        """Shut down in order (SIGTERM) and remove a temporary folder; a given folder stays."""
         if self._process is not None:
             self._process.terminate(STOP_SECONDS_MAX)
             self._process = None
@@ -218,11 +224,11 @@ class EmbeddedBroker:
             self._folder = self._ports = None
 
     def kill(self) -> None:
-        """SIGKILL: what the broker had not written is lost. Data and ports stay for :meth:`restart`."""
+        """SIGKILL: data that the broker has not written is lost. Data and ports are kept for :meth:`restart`."""
         self._end_process()
 
     def restart(self) -> None:
-        """Start again on the same data and ports, after an orderly end where the broker still runs."""
+        """Start again on the same data and ports, after an orderly shutdown if the broker is running."""
         if self._process is not None:
             self._process.terminate(STOP_SECONDS_MAX)
             self._process = None
@@ -251,7 +257,7 @@ class EmbeddedBroker:
                 if holds(admin.list_topics(timeout=1.0)):
                     return
             except KafkaException:
-                pass  # not up yet; the log says why if it never is
+                pass  # not up yet; if it never starts, the log has the reason
             time.sleep(_POLL_SECONDS)
         else:
             complaint = f"{complaint} within {timeout_seconds:g} s"

@@ -7,42 +7,44 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FIRST_ID = 1
-"""The node id of a broker that is the controller as well."""
+"""The node id of a broker that is also the controller."""
 _LOOPBACK = "127.0.0.1"
 
 
 @dataclass(frozen=True)
 class Listeners:
-    """Where a broker listens: two ports of 127.0.0.1, and listeners of their own for hosts and links."""
+    """The broker's listeners: two ports of 127.0.0.1, and one more for each of the hosts and links."""
 
     port: int
     controller_port: int
-    """Of the controller that the broker is, too."""
+    """Port of the controller, if the broker is also the controller."""
     hosts: tuple[str, ...] = ()
-    """``host:port`` each, at further addresses of this machine."""
+    """``host:port`` for each further address of this machine."""
     links: tuple[tuple[str, int], ...] = ()
-    """(where a proxy listens, the port behind it) each."""
+    """For each link: (address of the proxy, port of the broker behind it)."""
 
     @property
     def own(self) -> str:
-        """What clients use that are on no link."""
+        """``host:port`` for clients that are on no link."""
         return f"PLAINTEXT://{_LOOPBACK}:{self.port}"
 
 
 def server_properties(listeners: Listeners, data: Path, *, replicas: int) -> dict[str, str]:
-    """Of a broker that is the controller of its cluster as well; ``replicas`` are those of every topic."""
+    """Settings of a broker that is also the controller of its cluster; ``replicas`` is the replication factor of every
+    topic.
+    """
     return {
         "process.roles": "broker,controller",
         "node.id": str(FIRST_ID),
         "listeners": f"{listeners.own},CONTROLLER://{_LOOPBACK}:{listeners.controller_port}",
         "controller.listener.names": "CONTROLLER",
         "controller.quorum.voters": f"{FIRST_ID}@{_LOOPBACK}:{listeners.controller_port}",
-        # A killed broker may come back only when its old session has ended (9 s otherwise).
+        # A killed broker can rejoin only after its old session has ended (default: 9 s).
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
         "log.dirs": str(data),
-        "log.retention.ms": "-1",  # with CreateTime, records of long ago would go at once
-        "log.cleaner.dedupe.buffer.size": str(8 << 20),  # 128 MiB otherwise, taken from the heap at the start
+        "log.retention.ms": "-1",  # with CreateTime, records with old timestamps would be deleted at once
+        "log.cleaner.dedupe.buffer.size": str(8 << 20),  # default: 128 MiB, allocated from the heap at the start
         "auto.create.topics.enable": "false",
         "default.replication.factor": str(replicas),
         "offsets.topic.replication.factor": str(replicas),
@@ -59,7 +61,7 @@ def server_properties(listeners: Listeners, data: Path, *, replicas: int) -> dic
 
 
 def joined_properties(properties: Mapping[str, str], listeners: Listeners, node_id: int, voter: str) -> dict[str, str]:
-    """``properties`` as those of one more broker, whose controller ``voter`` is another one (``id@host:port``)."""
+    """``properties`` for another broker, whose controller ``voter`` (``id@host:port``) is a different node."""
     return {
         **properties,
         "process.roles": "broker",
@@ -70,7 +72,7 @@ def joined_properties(properties: Mapping[str, str], listeners: Listeners, node_
 
 
 def _further(listeners: Listeners) -> dict[str, str]:
-    """Listeners of their own: a client follows what its listener advertises, and so stays on its link or host."""
+    """Additional listeners. A client uses the address that its listener advertises, so it stays on its link or host."""
     own, controller = listeners.own, f"CONTROLLER://{_LOOPBACK}:{listeners.controller_port}"
     hosts = [f"HOST{number}://{address}" for number, address in enumerate(listeners.hosts)]
     links = [f"LINK{number}://{_LOOPBACK}:{port}" for number, (_, port) in enumerate(listeners.links)]
@@ -84,5 +86,5 @@ def _further(listeners: Listeners) -> dict[str, str]:
 
 
 def written(properties: Mapping[str, str]) -> str:
-    """The content of the file."""
+    """The file's content."""
     return "".join(f"{name}={value}\n" for name, value in properties.items())

@@ -1,4 +1,4 @@
-"""The storage of an embedded broker, formatted as Kafka's own tool does it: as a new cluster, or to join one."""
+"""Formats the storage of an embedded broker as Kafka's own tool does: for a new cluster, or to join one."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _TOOL_SECONDS_MAX: Final = 60.0
 
 
 class BrokerError(Exception):
-    """The broker did not do what was asked in time; the message quotes the last lines of its log."""
+    """The broker did not complete an operation in time; the message quotes the last lines of its log."""
 
 
 def format_storage(data: Path, java: Path, jars: list[Path]) -> None:
-    """Make ``data`` an empty cluster of its own; a folder that was formatted before stays as it is."""
+    """Format ``data`` as a new cluster; a folder that is already formatted does not change."""
     if (data / "meta.properties").exists():
         return
     data.mkdir(parents=True, exist_ok=True)
@@ -32,7 +32,7 @@ def format_storage(data: Path, java: Path, jars: list[Path]) -> None:
 
 
 def format_to_join(data: Path, cluster: Path, node_id: int) -> None:
-    """Make ``data`` the storage of another broker of the cluster whose first broker keeps its own in ``cluster``."""
+    """Format ``data`` for another broker of the cluster whose first broker has its storage in ``cluster``."""
     if (data / "meta.properties").exists():
         return
     data.mkdir(parents=True, exist_ok=True)
@@ -45,10 +45,10 @@ def _write_meta(data: Path, who: str) -> None:
 
 
 def _bootstrap_records(java: Path, jars: list[Path]) -> Path:
-    """The feature levels of a new cluster, as Kafka's own StorageTool writes them.
+    """The feature levels of a new cluster, as Kafka's StorageTool writes them.
 
-    They depend on the version of Kafka alone, so the tool (a second of Java) runs once for a lock file, not for every
-    broker. Without these records a cluster falls back to the transaction protocol of Kafka 3.
+    They depend only on the version of Kafka, so the tool (about a second of Java) runs once per lock file and not for
+    every broker. Without these records a cluster uses the transaction protocol of Kafka 3.
     """
     kept = user_cache() / "kafka" / hashlib.sha256(JARS_LOCK.read_bytes()).hexdigest()[:16]
     records = kept / "bootstrap.checkpoint"
@@ -75,5 +75,5 @@ def _bootstrap_records(java: Path, jars: list[Path]) -> Path:
 def _kafka_uuid() -> str:
     while True:
         text = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
-        if not text.startswith("-"):  # the tool would take it for an option
+        if not text.startswith("-"):  # the tool would parse it as an option
             return text

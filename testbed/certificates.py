@@ -1,4 +1,6 @@
-"""Certificates for a secured broker and its clients, made by the `openssl` command: a private CA, and what it signs."""
+"""Certificates for a secured broker and its clients, created with the `openssl` command: a private CA and the
+certificates that it signs.
+"""
 
 from __future__ import annotations
 
@@ -9,13 +11,13 @@ from pathlib import Path
 from typing import Final
 
 _NEW_KEY: Final = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-KEY_PASSWORD: Final = "key-4711"  # noqa: S105 - of a test
-"""Of the encrypted keys."""
+KEY_PASSWORD: Final = "key-4711"  # noqa: S105 - password of a test key
+"""Password of the encrypted keys."""
 
 
 @dataclass(frozen=True)
 class Identity:
-    """A certificate with its private key, both PEM; ``encrypted_key`` is the key under `KEY_PASSWORD`."""
+    """A certificate with its private key, both PEM; ``encrypted_key`` is the same key encrypted with `KEY_PASSWORD`."""
 
     certificate: Path
     key: Path
@@ -23,12 +25,12 @@ class Identity:
 
     @property
     def key_store(self) -> str:
-        """Key and certificate in one text, as a key store of type PEM has them."""
+        """Key and certificate in one text, the format of a PEM key store."""
         return self.key.read_text(encoding="ascii") + self.certificate.read_text(encoding="ascii")
 
 
 class Authority:
-    """A private certificate authority in ``folder``. Raises RuntimeError where `openssl` is not on the PATH."""
+    """A private certificate authority in ``folder``. Raises RuntimeError if `openssl` is not on the PATH."""
 
     def __init__(self, folder: Path, name: str = "streamproof test CA") -> None:
         program = shutil.which("openssl")
@@ -42,7 +44,9 @@ class Authority:
                   "-subj", f"/CN={name}", "-days", "30")  # fmt: skip
 
     def issue(self, name: str, *, address: str | None = None, expired: bool = False) -> Identity:
-        """A certificate of CN ``name``; that of a server has its IP ``address``. ``expired``: its time is over."""
+        """A certificate with CN ``name``; a server certificate also has the IP address ``address``. ``expired``:
+        already expired.
+        """
         made = Identity(*(self._folder / f"{name}.{suffix}" for suffix in ("pem", "key", "encrypted.key")))
         request, extensions = self._folder / f"{name}.csr", self._folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName=IP:{address}\n" if address else "", encoding="ascii")
@@ -56,7 +60,7 @@ class Authority:
             "-extfile",
             extensions,
         ]
-        # Days below zero: over since yesterday.
+        # A negative number of days: expired since yesterday.
         self._run("x509", "-req", "-in", request, *signed, "-out", made.certificate, "-days", "-1" if expired else "30")
         self._run("pkcs8", "-topk8", "-in", made.key, "-out", made.encrypted_key, "-passout", f"pass:{KEY_PASSWORD}")
         return made

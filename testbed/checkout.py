@@ -1,4 +1,4 @@
-"""This checkout: where it is, how its commands are run, and what a run says of it: version, commit and machine."""
+"""This checkout: its location, its command lines, and what runs record about it: version, commit and machine."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ def streamproof(*arguments: str | Path) -> list[str | Path]:
 
 
 def python_path() -> dict[str, str]:
-    """The environment in which `streamproof` finds this checkout from any folder."""
+    """Environment variables with which `streamproof` finds this checkout from any folder."""
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 def version() -> str:
-    """The version, and the commit of this checkout where it is one."""
+    """The version, and the commit if this is a Git checkout."""
     commit = commit_of(ROOT)
     return __version__ + (f" (commit {commit})" if commit else "")
 
 
 def machine() -> str:
-    """One line on the machine."""
+    """One line that describes the machine."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") >> 30
     kind = f"{platform.system()} {platform.machine()}, Python {platform.python_version()}"
     return f"{os.cpu_count()} cores, {memory} GiB, {kind}"
 
 
 def commit_of(checkout: Path) -> str | None:
-    """The commit of a checkout, short; None where it is none."""
+    """The short commit id of a checkout; None if it is not a Git checkout."""
     if not (checkout / ".git").exists():
         return None
     command = ["git", "-C", str(checkout), "rev-parse", "--short", "HEAD"]

@@ -1,7 +1,7 @@
-"""A small file system of its own for what an engine keeps on disk, so that it can be filled up: a tmpfs.
+"""A small separate file system (tmpfs) for an engine's files, so that a fault can fill it.
 
-Needs root and Linux (`why_not_here`). It is mounted in a mount namespace of this process and of those that it starts,
-so that nobody else sees it and the kernel takes it away with the last of them, however they end.
+Needs root and Linux (`why_not_here`). It is mounted in a mount namespace of this process and its children. Other
+processes do not see it, and the kernel removes it with the last of them, however they end.
 """
 
 from __future__ import annotations
@@ -18,40 +18,40 @@ from typing import Final
 from faults.errors import FaultRefused
 
 SIZE_BYTES: Final = 128 << 20
-"""Many times what an engine of the demo keeps, and little of a machine's memory."""
+"""Much larger than the files of an engine in the demo, and a small part of a machine's memory."""
 _NEW_MOUNT_NAMESPACE: Final = 0x00020000
 _SOURCE: Final = "streamproof-demo"
 
 
 @functools.cache
 def why_not_here() -> str | None:
-    """Why this host cannot mount a file system of our own; None where it can."""
+    """The reason why this host cannot mount a separate file system; None if it can."""
     if sys.platform != "linux":
         return "only Linux has mount namespaces"
     if os.geteuid() != 0:
-        return "it mounts a file system of its own, which needs root"
+        return "mounting a separate file system requires root"
     trial = _run("unshare", "--mount", *_mount(Path(tempfile.gettempdir())))
-    return None if trial is None else f"it cannot mount a file system of its own ({trial})"
+    return None if trial is None else f"mounting a separate file system fails ({trial})"
 
 
 def enter_own_mounts() -> None:
-    """Give this thread, and all threads and processes that come from it, mounts of their own. Raises FaultRefused.
+    """Move this thread, and the threads and processes that it starts, into a new mount namespace. Raises FaultRefused.
 
-    Called before anything is started. What the host unmounts meanwhile is unmounted here, too.
+    Must be called before anything is started. Mounts that the host removes later are also removed in the namespace.
     """
     if ctypes.CDLL(None, use_errno=True).unshare(_NEW_MOUNT_NAMESPACE) != 0:
-        raise FaultRefused(f"No mounts of its own could be had ({os.strerror(ctypes.get_errno())}).")
+        raise FaultRefused(f"The mount namespace could not be created ({os.strerror(ctypes.get_errno())}).")
     _check("mount", "--make-rslave", "/")
 
 
 def mount(folder: Path) -> None:
-    """Make ``folder`` a file system of `SIZE_BYTES`. Raises FaultRefused."""
+    """Mount a file system of `SIZE_BYTES` at ``folder``. Raises FaultRefused."""
     folder.mkdir(parents=True, exist_ok=True)
     _check(*_mount(folder))
 
 
 def unmount(folder: Path) -> None:
-    """Take it away, also from under processes that are just ending."""
+    """Unmount it, even while processes that use it are still ending."""
     _run("umount", "--lazy", str(folder))
 
 
@@ -65,7 +65,7 @@ def _check(*command: str) -> None:
 
 
 def _run(*command: str) -> str | None:
-    """None where it did what it should, else why not."""
+    """None on success, else the reason of the failure."""
     try:
         done = subprocess.run(command, check=False, capture_output=True, text=True)
     except OSError as error:

@@ -1,4 +1,4 @@
-"""One more broker for the cluster of an embedded one, so that partitions can have another leader."""
+"""An additional broker for the cluster of an embedded one, so that partitions can have another leader."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ NODE_ID: Final = 2
 
 
 class JoinedBroker(EmbeddedBroker):
-    """Broker 2 of the cluster of ``first``, which runs and stays the only controller: without it nobody is elected."""
+    """Broker 2 of the cluster of ``first``. The first broker must be running; it stays the only controller, so no
+    leader is elected without it.
+    """
 
     def __init__(self, first: EmbeddedBroker, folder: Path) -> None:
-        """``folder`` keeps its data and its log."""
+        """``folder`` keeps its data and log."""
         super().__init__(folder=folder, settings=first.settings, replicas=first.replicas)
         self._first = first
 
     def start(self) -> Self:
-        """Start, and return when clients of either broker are told of both; of this one alone where it starts again,
-        since the first may be down. Raises BrokerError."""
+        """Start, and return when the metadata of both brokers lists both. On a restart only this broker is checked,
+        because the first may be down. Raises BrokerError.
+        """
         is_new = self._ports is None
         super().start()
         self.await_brokers([FIRST_ID, NODE_ID] if is_new else [NODE_ID])

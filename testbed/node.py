@@ -1,7 +1,9 @@
-"""A network of its own for an engine's first worker: a namespace behind the relay of ``streamproof faults proxy``.
+"""A separate network for an engine's first worker: a network namespace behind the relay of ``streamproof faults
+proxy``.
 
-Needs root and Linux (`why_not_here`). The relay ends with us, however we end; what then stays is an empty namespace,
-which the next demo or campaign removes. Its name has our id and start, so that nobody takes a later process for us.
+Needs root and Linux (`why_not_here`). The relay ends with this process, however it ends; an empty namespace can remain,
+which the next demo or campaign removes. Its name contains this process's id and start time, so that a later process
+with the same id is not mistaken for it.
 """
 
 from __future__ import annotations
@@ -21,28 +23,28 @@ from testbed.processes import OwnedProcess
 from testbed.run_files import write_yaml
 
 TARGET: Final = "node"
-"""The name of the fault runner's target."""
+"""The name of the target for the fault runner."""
 _PREFIX: Final = "streamproof-"
 PROXY_READY: Final = "the proxy is ready"
-"""What `streamproof faults proxy` says when it serves."""
+"""Log line of `streamproof faults proxy` when it serves."""
 _ANY_PROBE: Final = "127.0.0.1:1"
 
 
 def why_not_here() -> str | None:
-    """Why this host cannot give a worker a network of its own; None where it can."""
+    """The reason why this host cannot create a separate network for a worker; None if it can."""
     return relay.why_not_here()
 
 
 def network_of(process: int) -> IPv4Network:
-    """Four addresses of those that are for benchmarks (RFC 2544); processes that live at one time rarely share them."""
+    """A /30 network in the range for benchmarks (RFC 2544); processes that run at the same time rarely share one."""
     return IPv4Network(f"198.18.{process % 256}.{process // 256 % 64 * 4}/30")
 
 
 class NodeRelay:
-    """The relay of this process. ``folder`` is the state folder of the faults that are to use it."""
+    """The relay of this process. ``folder`` is the state folder of the fault runs that use it."""
 
     def __init__(self, folder: Path, name: str = TARGET) -> None:
-        """``name``: that of its target in the fault configurations of its runs."""
+        """``name``: the target's name in the fault configurations of those runs."""
         self.folder = folder
         self._name = name
         self._network = network_of(os.getpid())
@@ -55,12 +57,12 @@ class NodeRelay:
 
     @property
     def process(self) -> OwnedProcess:
-        """The relay's, once it was started."""
+        """The relay's process. Available after the start."""
         assert self._proxy is not None
         return self._proxy
 
     def target(self, probe: str = _ANY_PROBE) -> dict[str, Any]:
-        """The node as a fault configuration has it; ``probe`` takes connections from inside."""
+        """The target for a fault configuration; ``probe`` is an address that accepts connections from inside."""
         return {
             "type": "namespace",
             "namespace": self.node.namespace,
@@ -70,7 +72,7 @@ class NodeRelay:
         }
 
     def start(self, stop: Stop) -> OwnedProcess:
-        """Start the relay, or take the one that runs; return its process when the network is there.
+        """Start the relay, unless it is running; return its process when the network exists.
 
         Raises FaultRefused, KeyboardInterrupt.
         """
@@ -90,12 +92,14 @@ class NodeRelay:
         )  # fmt: skip
         while PROXY_READY not in self._proxy.last_lines():
             if not self._proxy.is_running:
-                raise FaultRefused(f"The packet relay ended with {self._proxy.returncode}: {self._proxy.last_lines(1)}")
+                raise FaultRefused(
+                    f"The packet relay ended with status {self._proxy.returncode}: {self._proxy.last_lines(1)}"
+                )
             stop.pause()
         return self._proxy
 
     def end(self) -> None:
-        """End the relay and remove the namespace. The processes in it have ended."""
+        """End the relay and remove the namespace. The processes in it must have ended."""
         if self._proxy is not None:
             self._proxy.terminate()
             self._proxy = None
@@ -103,7 +107,7 @@ class NodeRelay:
 
 
 def remove_abandoned() -> None:
-    """Remove the namespaces of processes that do not live any more, where nobody is in them."""
+    """Remove the namespaces of processes that no longer exist, if no process is in them."""
     for path in relay_namespace.FOLDER.glob(f"{_PREFIX}*"):
         pid, _, started = path.name.removeprefix(_PREFIX).partition("-")
         if pid.isdecimal() and not _lives(int(pid), started) and not relay_namespace.remove_if_gone(path.name):
@@ -111,7 +115,9 @@ def remove_abandoned() -> None:
 
 
 def _lives(pid: int, started: str) -> bool:
-    """Whether it is that process; one that started at another time has only its id. ``started`` may be unknown."""
+    """Whether the process ``pid`` exists and started at ``started``, since a process id can be reused. ``started`` may
+    be unknown.
+    """
     seen = see(pid)
     return seen is not None and started in ("", seen.started)
 

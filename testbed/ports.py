@@ -1,22 +1,23 @@
-"""Free ports for servers that testbed and tests start."""
+"""Free ports for servers that the testbed and tests start."""
 
 import random
 import socket
 
 __all__ = ["free_port", "free_ports"]
 
-# Below the ephemeral ranges of Linux and macOS: the kernel gives a port of those to any outgoing connection, also
-# between the choice of the port and the start of its server, and while a broker is down between kill() and restart().
+# Below the ephemeral ranges of Linux and macOS, because the kernel can assign an ephemeral port to any outgoing
+# connection: after the port was chosen, before its server starts, or while a broker is down between kill() and
+# restart().
 _PORTS = range(15000, 32000)
 
 
 def free_port() -> int:
-    """A port of 127.0.0.1 on which nothing listens now, and which no outgoing connection takes later."""
+    """A port of 127.0.0.1 on which no process listens now, and which no outgoing connection can take later."""
     return free_ports(1)[0]
 
 
 def free_ports(count: int) -> tuple[int, ...]:
-    """As many different free ports."""
+    """``count`` different free ports."""
     draw = random.SystemRandom()
     found: list[int] = []
     while len(found) < count:

@@ -1,11 +1,11 @@
-"""Processes that end when we say so, and when we no longer can.
+"""Processes that end when this process ends them, and also when this process dies.
 
-Every process started here leads a process group of its own, writes to a log file, and dies with the process that
-started it, also when that one is killed with SIGKILL. Two things see to this, each where the other cannot:
+Every process started here leads its own process group, writes to a log file, and dies with the process that started it,
+even if that one is killed with SIGKILL. Two mechanisms ensure this, because each covers cases that the other does not:
 
 * on Linux the kernel kills the group's leader (``PR_SET_PDEATHSIG``), from its first instruction on;
-* a *guardian*, one small process for all of them, waits for our end of a pipe to close and then kills the groups,
-  which covers their further members and systems without ``PR_SET_PDEATHSIG``.
+* a *guardian*, one small process for all groups, waits until this process's end of a pipe closes and then kills the
+  groups. It covers the other members of the groups, and systems without ``PR_SET_PDEATHSIG``.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from typing import Self
 TERMINATE_GRACE_SECONDS = 10.0
 _GROUP_POLL_SECONDS = 0.02
 
-# The kernel sends the signal of PR_SET_PDEATHSIG (1) when the starting *thread* ends; hence _spawner below. A parent
-# that died before the call sends none: the second line looks for that. exec keeps the setting.
+# The kernel sends the signal of PR_SET_PDEATHSIG (1) when the starting *thread* ends, hence _spawner below. If the
+# parent died before the call, no signal is sent; the second line checks for that. exec keeps the setting.
 _DIE_WITH_PARENT = """
 import ctypes, os, sys
 if ctypes.CDLL(None).prctl(1, 9) != 0 or os.getppid() != int(sys.argv[1]): os._exit(125)
@@ -47,23 +47,23 @@ for group in groups:
 
 
 class ProcessStartError(Exception):
-    """A command could not be started; the message names it and says why."""
+    """A command could not be started; the message names the command and the reason."""
 
 
 class _Guardian:
-    """Our end of the guardian: it is told which groups live, and kills them when this process is gone."""
+    """Connection to the guardian process, which is sent the live groups and kills them when this process ends."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._process: subprocess.Popen[bytes] | None = None
 
     def send(self, message: str) -> None:
-        """Send one line; starts the guardian before the first one."""
+        """Send one line; the first call starts the guardian."""
         with self._lock:
             if self._process is None or self._process.poll() is not None:
                 self._process = _spawner.submit(self._start).result()
             assert self._process.stdin is not None
-            # A guardian that someone killed cannot help; what PR_SET_PDEATHSIG does still stands.
+            # If the guardian was killed, PR_SET_PDEATHSIG still works.
             with contextlib.suppress(BrokenPipeError):
                 self._process.stdin.write(f"{message}\n".encode())
                 self._process.stdin.flush()
@@ -79,16 +79,16 @@ class _Guardian:
         )
 
 
-# One thread starts everything and lives as long as the interpreter: a process started from a thread that ends
-# would be killed at that moment by its own PR_SET_PDEATHSIG.
+# One thread starts all processes and lives as long as the interpreter: PR_SET_PDEATHSIG would kill a process as soon as
+# the thread that started it ends.
 _spawner = ThreadPoolExecutor(max_workers=1, thread_name_prefix="process-spawner")
 _guardian = _Guardian()
 
 
 class OwnedProcess:
-    """A running command that we own, leader of its own process group.
+    """A running command, the leader of its own process group.
 
-    Used as a context manager it is terminated at the end. All methods may be called again after the process ended.
+    As a context manager it is terminated at the end. All methods may be called after the process has ended.
     """
 
     def __init__(
@@ -100,9 +100,10 @@ class OwnedProcess:
         environment: Mapping[str, str] | None = None,
         folder: Path | None = None,
     ) -> None:
-        """Start ``command`` with stdout and stderr appended to ``log``, no stdin, and ``environment`` added to ours.
+        """Start ``command`` with stdout and stderr appended to ``log``, without stdin, and with ``environment`` added
+        to this process's.
 
-        Raises :class:`ProcessStartError` where the program does not exist or may not be run.
+        Raises :class:`ProcessStartError` if the program does not exist or is not executable.
         """
         self.log = log
         self.name = name or Path(command[0]).name
@@ -136,24 +137,26 @@ class OwnedProcess:
 
     @property
     def returncode(self) -> int | None:
-        """Exit status, negative for a signal, or ``None`` while it runs."""
+        """Exit status, negative for a signal, or ``None`` while it is running."""
         return self._popen.poll()
 
     @property
     def is_running(self) -> bool:
-        """Whether the command itself (not only others of its group) has not ended."""
+        """Whether the command itself (not only another member of its group) is running."""
         return self.returncode is None
 
     def wait(self, timeout_seconds: float) -> int:
-        """Wait for the end; the exit status. Raises :class:`TimeoutError` where it still runs then."""
+        """Wait for the end; the exit status. Raises :class:`TimeoutError` if it is still running after the timeout."""
         try:
             return self._popen.wait(timeout_seconds)
         except subprocess.TimeoutExpired as expired:
-            raise TimeoutError(f"{self.name} (process {self.pid}) still ran after {timeout_seconds} s.") from expired
+            raise TimeoutError(
+                f"{self.name} (process {self.pid}) was still running after {timeout_seconds} s."
+            ) from expired
 
     def send_signal(self, number: signal.Signals) -> None:
-        """Send a signal to the whole group; nothing happens where none of it is left."""
-        # macOS answers PermissionError for a group of which only unreaped processes are left.
+        """Send a signal to the whole group; no effect if the group has no member."""
+        # macOS raises PermissionError for a group that has only unreaped processes.
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
@@ -161,14 +164,14 @@ class OwnedProcess:
         """SIGTERM, then after ``grace_seconds`` SIGKILL, to the whole group; the exit status of the command."""
         if self.is_running:
             self.send_signal(signal.SIGTERM)
-            self.send_signal(signal.SIGCONT)  # a paused process does not act on SIGTERM
-            # After the grace kill() ends it.
+            self.send_signal(signal.SIGCONT)  # a stopped process does not handle SIGTERM
+            # kill() below ends it after the grace period.
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._popen.wait(grace_seconds)
         return self.kill()
 
     def kill(self) -> int:
-        """SIGKILL to the whole group, waited for; the exit status of the command."""
+        """SIGKILL the whole group and wait for it; the exit status of the command."""
         self.send_signal(signal.SIGKILL)
         status = self._popen.wait()
         self._await_empty_group()
@@ -176,7 +179,7 @@ class OwnedProcess:
         return status
 
     def _await_empty_group(self) -> None:
-        # Members other than the leader end soon, but not at once; what they hold (ports, locks) is free only then.
+        # Other members than the leader end soon but not at once; until then they hold their ports and locks.
         deadline = time.monotonic() + TERMINATE_GRACE_SECONDS
         while _has_live_member(self.pid) and time.monotonic() < deadline:
             time.sleep(_GROUP_POLL_SECONDS)
@@ -201,7 +204,7 @@ def _has_live_member(group: int) -> bool:
         return False
     if sys.platform != "linux":
         return True
-    # Dead orphans count until init reaps them, which takes some inits seconds: see who is really alive.
+    # Dead orphans remain in the group until init reaps them, which can take seconds: check for live members.
     return any(_state_and_group(process) == (True, group) for process in Path("/proc").glob("[0-9]*"))
 
 

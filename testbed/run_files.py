@@ -1,4 +1,4 @@
-"""The configuration files of one run: what the generator sends, and what the sidecar beside it is told."""
+"""The configuration files of one run: for the generator and for the sidecar."""
 
 from __future__ import annotations
 
@@ -13,32 +13,33 @@ from testbed.engines.registry import REGISTRY
 from testbed.engines.settings import Guarantee, Workload
 
 PAGES: Final = 6
-"""Keys of the load, as in PGVal."""
+"""Number of keys in the load, as in PGVal."""
 _SHORT_RUN: Final = {
     "spark.driver.memory": "1g",
-    # A run of a minute ends before the second compiler pays: the first alone takes half the time to a verdict. It needs
-    # more room for its code than it would take by itself.
+    # A run of about a minute ends before the second JIT compiler pays off: the first compiler alone halves the time to
+    # a verdict. It needs a larger code cache than its default.
     "spark.driver.extraJavaOptions": ("-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xss4m"),
 }
 
 
 UPDATE_PERCENT: Final = 10.0
-"""Updates among the events of MST, at the most that PGVal's scripts use: small windows must have some."""
+"""Percentage of updates in MST: the largest value in PGVal's scripts, because small windows must have some updates."""
 
 
 _CLICK_IDS: Final = ["clickIds", "updateIds"]
 _EVENT: Final = {"id": "id", "key": "page", "event_time": "timestamp"}
 _LATE: Final = {"id": "clickId", "key": "page", "event_time": "clickTimestamp"}
 _REPEATED_SHARE: Final = 0.1
-"""Of the clicks of `distinct`."""
+"""Ids of the clicks in workload `distinct`."""
 
 
 def operator_of(workload: Workload, window_ms: int) -> dict[str, Any]:
-    """What the reference engine and the mutant are set to, for windows, buckets or bursts of ``window_ms``."""
+    """Settings of the reference engine and the mutant, for windows, buckets or bursts of ``window_ms``."""
     settings: dict[Workload, dict[str, Any]] = {
         "mst": {"join": "inner"},
         "sliding_window": {"operator": "sliding", "slide_ms": window_ms // 2},
-        # Clicks of several pages share a time: at the watermark each would be one that the engine must remember singly.
+        # Clicks of several pages have the same time; at the watermark the engine would have to store each of them
+        # individually.
         "session_window": {"operator": "session", "gap_ms": window_ms // 2, "max_disorder_ms": 100},
         "passthrough": {"operator": "passthrough"},
         "distinct": {"operator": "distinct"},
@@ -48,7 +49,7 @@ def operator_of(workload: Workload, window_ms: int) -> dict[str, Any]:
 
 
 def _oracle_of(workload: Workload, topics: Topics, window_ms: int) -> dict[str, object]:
-    """The oracle of what ``operator_of`` computes."""
+    """The oracle for the operator of ``operator_of``."""
     size, half = f"{window_ms}ms", f"{window_ms // 2}ms"
     parameters: dict[Workload, dict[str, object]] = {
         "sst": {"kind": "tumbling_window", "size": size},
@@ -64,7 +65,7 @@ def _oracle_of(workload: Workload, topics: Topics, window_ms: int) -> dict[str, 
 
 
 def _output_of(workload: Workload, topics: Topics) -> dict[str, object]:
-    """What that engine's results hold."""
+    """The fields of that engine's results."""
     if workload == "passthrough":
         return {"evidence": "id", "fields": _EVENT}
     if workload == "running_aggregate":
@@ -76,7 +77,9 @@ def _output_of(workload: Workload, topics: Topics) -> dict[str, object]:
 
 
 def _load_of(workload: Workload, topics: Topics, window_ms: int, events_per_window: int) -> dict[str, object]:
-    """What the clicks need beside their rate: updates, repeats, or bursts of a window with pauses above the gap."""
+    """Settings of the clicks besides their rate: updates, repeats, or bursts of one window with pauses longer than the
+    gap.
+    """
     if workload == "mst":
         return {"workload": "mst", "update_percent": UPDATE_PERCENT, "update_topic": topics.update}
     if workload == "distinct":
@@ -98,7 +101,7 @@ class Topics:
     late_updates: str = "lateUpdates"
 
     def inputs(self, workload: Workload) -> tuple[str, ...]:
-        """The topics that the load goes to."""
+        """The topics that the generator writes."""
         return (self.click, self.update) if workload == "mst" else (self.click,)
 
     def partitions(self, workload: Workload) -> dict[str, int]:
@@ -109,7 +112,7 @@ class Topics:
 
 @dataclass(frozen=True)
 class SidecarFile:
-    """What differs between the sidecars of two runs. Durations are milliseconds."""
+    """The settings in which the sidecars of two runs differ. Durations are milliseconds."""
 
     pipeline: str
     guarantee: Guarantee
@@ -120,13 +123,15 @@ class SidecarFile:
     topics: Topics = field(default_factory=Topics)
     workload: Workload = "sst"
     measures: Mapping[str, object] = field(default_factory=dict)
-    """The section of that name."""
+    """The section `measures` of the configuration."""
     trigger_ms: int = 500
     effective: str | None = None
-    """The file beside it where the guarantee that its engine was found to have is told."""
+    """File beside the configuration with the guarantee that was read back from the engine."""
 
     def write(self, bootstrap_servers: str, folder: Path) -> Path:
-        """``pipeline.yaml`` in ``folder``: what a user would write for this pipeline, with short times."""
+        """Write ``pipeline.yaml`` into ``folder``: the configuration that a user would write for this pipeline, with
+        short times.
+        """
         entry = REGISTRY.get(self.engine)
         drops_late = entry is not None and entry.drops_late
         own = operator_of(self.workload, self.window_ms)
@@ -160,7 +165,7 @@ class SidecarFile:
         )
 
     def _late(self) -> list[dict[str, object]]:
-        """Late clicks and, joined, late updates."""
+        """Topics of late clicks and, in a join, of late updates."""
         if self.workload != "mst":
             return [{"topic": self.topics.late, "fields": _LATE}]
         late_update = {"id": "updateId", "key": "page", "event_time": "updateTimestamp"}
@@ -181,7 +186,7 @@ def write_load(
     seed: int,
     workload: Workload = "sst",
 ) -> Path:
-    """The generator's configuration file; its journal and ``summary.json`` go to ``folder/journal``."""
+    """The generator's configuration file; its journal and ``summary.json`` are written to ``folder/journal``."""
     events_per_window = per_second * window_ms // (PAGES * 1000)
     return write_yaml(
         folder / "load.yaml",
@@ -204,6 +209,6 @@ def write_load(
 
 
 def write_yaml(path: Path, content: Mapping[str, object]) -> Path:
-    """``content`` in a file; its path."""
+    """Write ``content`` as YAML; the file's path."""
     path.write_text(yaml.safe_dump(dict(content), sort_keys=False), encoding="utf-8")
     return path

@@ -1,6 +1,6 @@
-"""An embedded broker with secured listeners and an authorizer, as a production cluster has them.
+"""An embedded broker with secured listeners and an authorizer, like a production cluster.
 
-The plain listener stays: whoever connects there is the super user, for topics, users and rights.
+The plain listener remains: clients that connect there are the super user, for managing topics, users and rights.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from testbed.ports import free_port
 
 Listener = Literal["SCRAM", "MUTUAL", "EXPIRED", "OAUTH"]
 PLAIN_USERS: Final = {"plain-user": 'it"s \\ plain'}
-"""Users of SASL PLAIN with their passwords; those of SCRAM are made with `SecuredBroker.add_user`."""
+"""Users of SASL PLAIN with their passwords; users of SCRAM are created with `SecuredBroker.add_user`."""
 
 _PROTOCOLS: Final[Mapping[Listener, str]] = {
     "SCRAM": "SASL_SSL",
@@ -43,8 +43,9 @@ _Binding = TypeVar("_Binding", AclBinding, AclBindingFilter)
 
 
 class SecuredBroker(EmbeddedBroker):
-    """One broker with a listener each for SASL over TLS (PLAIN and SCRAM), mutual TLS, SASL behind an expired
-    certificate, and OAUTHBEARER (unsecured tokens). Nobody but the super user may do anything without an ACL."""
+    """One broker with one listener each for SASL over TLS (PLAIN and SCRAM), mutual TLS, SASL behind an expired
+    certificate, and OAUTHBEARER (unsecured tokens). Without an ACL only the super user has rights.
+    """
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder=folder / "broker")
@@ -56,38 +57,40 @@ class SecuredBroker(EmbeddedBroker):
         self._listener_ports: dict[Listener, int] = {}
 
     def servers_of(self, listener: Listener, host: str = _LOOPBACK) -> str:
-        """``host:port`` of a secured listener, from the start on."""
+        """``host:port`` of a secured listener; known from the start."""
         return f"{host}:{self._listener_ports[listener]}"
 
     def add_user(self, name: str, password: str) -> None:
-        """Make a user of SCRAM-SHA-256 and SCRAM-SHA-512, or give it another password."""
+        """Create a user of SCRAM-SHA-256 and SCRAM-SHA-512, or change its password."""
         admin = self._admin()
         for mechanism in (ScramMechanism.SCRAM_SHA_256, ScramMechanism.SCRAM_SHA_512):
             made = UserScramCredentialUpsertion(name, ScramCredentialInfo(mechanism, 4096), password.encode())
-            # One at a time: of two in one request, brokers refuse the second.
+            # One request each: if one request has two, brokers refuse the second.
             for done in admin.alter_user_scram_credentials([made]).values():
                 done.result(30)
 
     def allow(self, user: str, operation: str, kind: str, name: str) -> None:
-        """Give a right: ``allow("x", "READ", "TOPIC", "clicks")``; the cluster is ``"CLUSTER", "kafka-cluster"``."""
+        """Grant a right: ``allow("x", "READ", "TOPIC", "clicks")``; for the cluster use ``"CLUSTER",
+        "kafka-cluster"``.
+        """
         admin = self._admin()
         for done in admin.create_acls([_acl(AclBinding, user, operation, kind, name)]).values():
             done.result(30)
         self._await_right(_acl(AclBindingFilter, user, operation, kind, name), held=True)
 
     def revoke(self, user: str, operation: str, kind: str, name: str) -> None:
-        """Take a right away that was given so."""
+        """Revoke a right that `allow` granted."""
         admin, right = self._admin(), _acl(AclBindingFilter, user, operation, kind, name)
         for done in admin.delete_acls([right]).values():
             assert done.result(30), f"{user} had no {operation} on {kind} {name}"
         self._await_right(right, held=False)
 
     def _await_right(self, right: AclBindingFilter, *, held: bool) -> None:
-        """Until the broker, not only its controller, knows of the change."""
+        """Wait until the broker, and not only its controller, applies the change."""
         admin, deadline = self._admin(), time.monotonic() + _RIGHT_SECONDS_MAX
         while bool(admin.describe_acls(right).result(30)) != held:
             if time.monotonic() > deadline:
-                raise BrokerError(f"The broker does not take the change of {right} within {_RIGHT_SECONDS_MAX:g} s.")
+                raise BrokerError(f"The broker did not apply the change of {right} within {_RIGHT_SECONDS_MAX:g} s.")
 
     def _server_properties(self) -> str:
         assert self._ports is not None
@@ -134,7 +137,7 @@ def _quoted(password: str) -> str:
 
 
 def _acl(binding: type[_Binding], user: str, operation: str, kind: str, name: str) -> _Binding:
-    # The client calls the cluster a broker.
+    # The client's error calls the cluster a broker.
     kinds = ResourceType.BROKER if kind == "CLUSTER" else ResourceType[kind]
     pattern, allow = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
     return binding(kinds, name, pattern, f"User:{user}", "*", AclOperation[operation], allow)

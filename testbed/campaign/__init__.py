@@ -1,1 +1,1 @@
-"""Campaigns: many runs over engines, workloads, guarantees and faults, and the table that they make."""
+"""Campaigns: many runs over engines, workloads, guarantees and faults, and the table of their results."""

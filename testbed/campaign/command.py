@@ -1,4 +1,4 @@
-"""The command ``streamproof campaign``: show the matrix, do what is not done yet, keep the table."""
+"""The command ``streamproof campaign``: prints the matrix, does the missing runs and writes the table."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from validator.model.terminal import plain
 from validator.stream.jars import SIDECAR_LOCK, resolve
 
 AROUND_SECONDS: Final = 60.0
-"""What a run takes beside its load, until some have shown it."""
+"""Estimated time of a run besides its load, until measured runs are available."""
 _PASS: Final = 0
 _NOT_COMPLETE: Final = 3
 
 
 def run(given: argparse.Namespace) -> int:
-    """Do the campaign; 0 where every run that was asked for has a result, 3 where some have not.
+    """Run the campaign; 0 if every selected run has a result, otherwise 3.
 
-    Raises PlanError, PrerequisiteError; KeyboardInterrupt where a signal came, after everything was removed.
+    Raises PlanError, PrerequisiteError, and KeyboardInterrupt after a signal, when everything is removed.
     """
     plan = load(Path(given.plan))
     whole = matrix(plan)
@@ -54,7 +54,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJournal, stop: Stop) -> None:
-    """Do what has no result, and tell and write the table after each."""
+    """Do the runs without a result, and print and write the table after each."""
     folder = plan.results
     left = [one for one in chosen if result.read(folder, one) is None]
     began, done = time.monotonic(), 0
@@ -79,11 +79,11 @@ def _run_missing(plan: CampaignPlan, chosen: Sequence[Run], kept: CampaignJourna
         ) as environment:
             journal.work(kept, folder, left, one_run, told)
     finally:
-        formats.write(folder, build_table(plan))  # an interruption is a failure too, and a row
+        formats.write(folder, build_table(plan))  # an interruption is also a failure and a row of the table
 
 
 def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
-    """The matrix, what is done of it, and how long the rest may take."""
+    """The matrix, the completed runs, and an estimate of the remaining time."""
     done = {one.name for one in chosen if result.read(plan.results, one) is not None}
     lines = [f"{len(chosen)} runs, {len(done)} done; {_remaining_time(plan, chosen, len(chosen) - len(done))}"]
     lines += [f"not in the matrix: {sentence}" for sentence in whole.left_out]
@@ -95,7 +95,7 @@ def describe(plan: CampaignPlan, whole: Matrix, chosen: Sequence[Run]) -> str:
 
 
 def build_table(plan: CampaignPlan) -> Table:
-    """The table of all that the plan wants, from what is in its folder. Raises PlanError."""
+    """The table of the plan from the files in its results folder. Raises PlanError."""
     whole = matrix(plan)
     everything = runs(whole.cells, plan)
     lines = journal.read_lines(plan.results)
@@ -107,11 +107,11 @@ def build_table(plan: CampaignPlan) -> Table:
 
 
 def _remaining_time(plan: CampaignPlan, of: Sequence[Run], count: int) -> str:
-    """The expected time of ``count`` runs, from those that are done where there are some."""
+    """Expected time of ``count`` runs, based on completed runs if there are any."""
     seconds = [found.seconds for one in of if (found := result.read(plan.results, one)) is not None]
     each = median(seconds) if seconds else plan.phases.seconds + AROUND_SECONDS
-    basis = f"as the {len(seconds)} before" if seconds else "a guess"
-    return f"about {text_of(round(each * count, -1))} to go ({text_of(round(each))} a run, {basis})"
+    basis = f"as in the last {len(seconds)}" if seconds else "an estimate"
+    return f"about {text_of(round(each * count, -1))} remaining ({text_of(round(each))} per run, {basis})"
 
 
 def _end(end: RunResult | Failure) -> str:
@@ -123,10 +123,12 @@ def _end(end: RunResult | Failure) -> str:
 
 
 def _prepare(chosen: Sequence[Run]) -> None:
-    """Fetch and compile what is missing before the first run. Raises PlanError, PrerequisiteError."""
+    """Fetch and compile all missing parts before the first run. Raises PlanError, PrerequisiteError."""
     delayed = [one for one in chosen if one.cell.fault in DELAYS]
     if delayed and (why_not := node.why_not_here()) is not None:
-        raise PlanError(f"{delayed[0].cell.fault}: {why_not}; use pauses, or --only fault=... without delays.")
+        raise PlanError(
+            f"{delayed[0].cell.fault}: {why_not}; use pauses, or select faults without delays with --only fault=...."
+        )
     resolve(JARS_LOCK)
     resolve(SIDECAR_LOCK)
     for engine in dict.fromkeys(one.cell.engine for one in chosen):

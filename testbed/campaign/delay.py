@@ -1,4 +1,4 @@
-"""PGVal's delay: what leaves one worker comes later, for the whole failure phase. By the fault runner itself."""
+"""PGVal's delay: the packets that one worker sends are delayed during the whole failure phase, by the fault runner."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from faults.schedule import timeline
 from testbed.node import TARGET, NodeRelay
 
 BELOW_TIMEOUT: Final = 1 / 6
-"""PGVal's delays are 0.5 s and 5 s, its timeout is 3 s: ours are the same shares of the plan's timeout."""
+"""PGVal's delays are 0.5 s and 5 s with a timeout of 3 s; these are the same fractions of the plan's timeout."""
 ABOVE_TIMEOUT: Final = 5 / 3
 _VERIFIED_SECONDS_MAX: Final = 30.0
 
@@ -23,7 +23,7 @@ def delay(
     relay: NodeRelay, *, name: str, delay_seconds: float, lasts_seconds: float, bootstrap_servers: str, topic: str,
     probe: str, seed: int, stop: threading.Event, say: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """Inject, verify, hold, heal, verify, tell. Raises FaultRefused, NotVerified, NotHealed, NotTold."""
+    """Inject, verify, hold, heal, verify and report. Raises FaultRefused, NotVerified, NotHealed, NotTold."""
     fault = {
         "kind": "namespace_delay",
         "target": TARGET,

@@ -1,4 +1,4 @@
-"""What the runs of a campaign have in common: one broker, one temporary folder, and nothing left of either."""
+"""The resources that the runs of a campaign share: a broker and a temporary folder, both removed at the end."""
 
 from __future__ import annotations
 
@@ -21,14 +21,15 @@ from validator.publish.atomic import replace_file
 
 _LIST_SECONDS_MAX: Final = 10.0
 _BROKER_SETTINGS: Final = {
-    # The papers' profiles: PGVal's sessions are shorter and OSPBench's transactions longer than a broker grants.
+    # Required by the papers' profiles: the default limits of a broker refuse PGVal's short sessions and OSPBench's long
+    # transactions.
     "group.min.session.timeout.ms": "1000",
     "transaction.max.timeout.ms": "3600000",
 }
 
 
 class CampaignEnvironment:
-    """A context manager; `run` may be called again and again inside. The broker is started when first needed."""
+    """A context manager in which `run` can be called repeatedly. The broker starts when it is first needed."""
 
     def __init__(self, plan: CampaignPlan, stop: Stop, say: Callable[[str], None], *, needs_relay: bool) -> None:
         self._plan = plan
@@ -42,7 +43,7 @@ class CampaignEnvironment:
         self._relays = 0
 
     def run(self, run: Run) -> RunResult:
-        """Do one run; its whole report is kept beside its result. Raises what `OneRun.do` raises."""
+        """Do one run and store its whole report beside its result. Raises the errors of `OneRun.do`."""
         broker = self._running_broker()
         relay = self._running_relay() if run.cell.fault in DELAYS else None
         try:
@@ -50,7 +51,7 @@ class CampaignEnvironment:
                 run, self._plan, broker, self._scratch.path / run.name, self._stop, self._say, relay
             ).do()  # fmt: skip
         except BaseException:
-            # Its journal may hold a fault that is not healed, which no later run would be let past.
+            # The relay's journal may have a fault that is not healed, with which no later run could start.
             self._end_relay()
             raise
         finally:
@@ -61,7 +62,7 @@ class CampaignEnvironment:
         return found
 
     def _running_broker(self) -> EmbeddedBroker:
-        """The broker, or a new one where it has died."""
+        """The broker; a new one if it has died."""
         if self._broker is not None and self._broker.process.is_running:
             return self._broker
         self._end_broker()
@@ -80,7 +81,7 @@ class CampaignEnvironment:
         return broker
 
     def _running_relay(self) -> NodeRelay | None:
-        """The relay, where a run of the plan needs it. It is there before the broker, which listens at its address."""
+        """The relay, if a run of the plan needs it. It starts before the broker, which listens at its address."""
         if not self._needs_relay:
             return None
         if self._relay is None:
@@ -90,7 +91,7 @@ class CampaignEnvironment:
         return self._relay
 
     def _clear(self, broker: EmbeddedBroker) -> None:
-        """Delete all topics, also those that an engine made for itself. A broker that cannot is not used again."""
+        """Delete all topics, including internal topics of engines. A broker on which this fails is not used again."""
         try:
             admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers, "log_level": 0})
             for name in list(admin.list_topics(timeout=_LIST_SECONDS_MAX).topics):

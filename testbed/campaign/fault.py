@@ -1,8 +1,8 @@
-"""The fault of one run: one worker is delayed, paused or killed, seen to be so, mended, seen to be mended, and told.
+"""The fault of one run: one worker is delayed, paused or killed. Injection and healing are verified and reported.
 
-PGVal delays the packets of one worker by less and by more than the timeout (`testbed.campaign.delay`), or takes it
-away. A pause needs no root: below the timeout the worker is slow for the others, above it is taken for dead. Where
-nothing is done a fault is told all the same: what its phases and costs show is what the measures show of nothing.
+PGVal delays the packets of one worker by less and by more than the timeout (`testbed.campaign.delay`), or removes the
+worker. A pause does not need root: below the timeout the other members see a slow worker, above it they declare it
+dead. A run without a fault reports one all the same, so that its measures show the baseline of phases and costs.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from testbed.engines.base import EngineError, ProcessEngine
 from testbed.node import NodeRelay
 
 PAUSED_SHARE: Final = 0.5
-"""A pause below the timeout lasts this share of it, and so long the worker runs before the next one."""
+"""A pause below the timeout lasts this fraction of it; the worker then runs for the same time before the next pause."""
 READY_SECONDS_MAX: Final = 120.0
 _VERIFY_SECONDS_MAX: Final = 10.0
 _POLL_SECONDS: Final = 0.02
@@ -38,14 +38,14 @@ _KIND: Final = {
 
 
 class FaultFailed(Exception):
-    """The fault could not be injected, seen or mended; one sentence."""
+    """The fault could not be injected, verified or healed; one sentence."""
 
     exit_status = 3
 
 
 class RunFault:
-    """The fault of ``run`` on ``engine``, for ``lasts_seconds``. `do` is meant for a thread of its own; it ends early
-    when ``stop`` is set, and then the engine is about to be killed.
+    """The fault of ``run`` on ``engine``, for ``lasts_seconds``. Run `do` in a separate thread. It ends early when
+    ``stop`` is set, after which the engine is killed.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RunFault:
         bootstrap_servers: str, topic: str, stop: threading.Event, say: Callable[[str], None],
         relay: NodeRelay | None = None, probe: str = "",
     ) -> None:  # fmt: skip
-        """``relay`` leads the packets of the worker that is to be delayed; ``probe`` takes its connections."""
+        """``relay`` carries the packets of the worker that is delayed; ``probe`` accepts its connections."""
         self._run = run
         self._engine = engine
         self._lasts = lasts_seconds
@@ -67,7 +67,7 @@ class RunFault:
         self._probe = probe
 
     def do(self) -> None:
-        """Inject, verify, hold, heal, verify, tell. Raises FaultFailed, EngineError, FaultError."""
+        """Inject, verify, hold, heal, verify and report. Raises FaultFailed, EngineError, FaultError."""
         fault = self._run.cell.fault
         if fault == "none":
             self._sham()
@@ -85,7 +85,7 @@ class RunFault:
             self._topic.flush()
 
     def _sham(self) -> None:
-        """The window of a fault, and nothing done."""
+        """Report a fault window without doing anything."""
         self._publish("injected")
         self._publish("verified")
         self._stop.wait(self._lasts)
@@ -94,13 +94,13 @@ class RunFault:
             self._publish("healed")
 
     def _crash(self) -> None:
-        """Kill the worker, and what would bring it back at once, for the whole failure phase."""
+        """Kill the worker, and any process that would restart it at once, for the whole failure phase."""
         numbers = (_WORKER, *(i.number for i in self._engine.instances if i.role == "supervisor"))
         pids = [i.pid for i in self._engine.instances if i.number in numbers and i.pid is not None]
         self._publish("injected")
         for number in reversed(numbers):
             self._engine.kill(number)
-        self._await(lambda: not any(see(pid) for pid in pids), "was killed and is still there")
+        self._await(lambda: not any(see(pid) for pid in pids), "was killed and is still running")
         self._publish("verified")
         self._stop.wait(self._lasts)
         if self._stop.is_set():
@@ -126,7 +126,9 @@ class RunFault:
         return self._run.cell.fault.replace("_", "-")
 
     def _pause(self, stopped_seconds: float, between_seconds: float) -> None:
-        """Stop the worker for ``stopped_seconds``, let it run ``between_seconds``, and again while the phase lasts."""
+        """Stop the worker for ``stopped_seconds``, continue it for ``between_seconds``, and repeat during the whole
+        phase.
+        """
         until = time.monotonic() + self._lasts
         self._publish("injected")
         try:
@@ -144,8 +146,8 @@ class RunFault:
             self._engine.send_signal(_WORKER, signal.SIGCONT)
         if self._stop.is_set():
             return
-        self._await(lambda: not _is_stopped(pid), "did not go on when it was told to")
-        # As for a delay: the fault is gone, and what the engine takes to be whole again is its recovery.
+        self._await(lambda: not _is_stopped(pid), "did not continue after SIGCONT")
+        # As with a delay, the fault ends here; the time that the engine needs to become complete again is its recovery.
         self._publish("healed")
         self._restore_worker()
 
@@ -154,17 +156,17 @@ class RunFault:
         if pid is None:
             raise FaultFailed(f"There is no worker of {self._engine.name} to pause: it has ended.")
         self._engine.send_signal(_WORKER, signal.SIGSTOP)
-        self._await(lambda: _is_stopped(pid), "did not stop when it was told to")
+        self._await(lambda: _is_stopped(pid), "did not stop after SIGSTOP")
         return pid
 
     def _restore_worker(self) -> None:
-        """Start the worker again where it gave up, since it had been replaced; wait until the engine is whole."""
+        """Restart the worker if it gave up because it had been replaced; wait until the engine is ready."""
         try:
             self._engine.ready(READY_SECONDS_MAX)
         except EngineError:
             if self._engine.instances[_WORKER].alive:
                 raise
-            self._say("the worker ended by itself and is started again")
+            self._say("the worker ended by itself and is restarted")
             self._engine.restart(_WORKER)
             self._engine.ready(READY_SECONDS_MAX)
 

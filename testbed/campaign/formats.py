@@ -1,4 +1,4 @@
-"""The table of a campaign as Markdown, CSV and HTML. All say in their first line where it is not complete."""
+"""The table of a campaign as Markdown, CSV and HTML. If it is not complete, the first line of each says so."""
 
 from __future__ import annotations
 
@@ -19,15 +19,14 @@ _CELL: Final = ("engine", "workload", "guarantee", "fault")
 _RELIABILITY: Final = COLUMNS[:7]
 _PHASES: Final = COLUMNS[7:]
 _NOTE: Final = (
-    "Medians over the repetitions, with the least and the most in brackets. "
-    f"{_NONE}: no run has that measure; the reasons are below. Counts are contributions of a whole run; "
-    "reliability is the handled share of what had to be answered; latencies are from the close of a window to its "
-    "result."
+    f"Medians over the repetitions, with minimum and maximum in brackets. {_NONE}: no run has that measure; the "
+    "reasons are below. Counts are contributions of a whole run; reliability is the share of expected "
+    "contributions that was handled; latencies are from the close of a window to its result."
 )
 
 
 def write(folder: Path, table: Table) -> None:
-    """All forms, each replaced whole. Raises OSError."""
+    """Write all formats, each atomically. Raises OSError."""
     for name, text in rendered(table).items():
         replace_file(folder / name, text)
 
@@ -38,7 +37,7 @@ def rendered(table: Table) -> dict[str, str]:
 
 
 def shown(spread: Spread | None, column: Column, wanted: int) -> str:
-    """A measure in the table: ``median (least to most)``, and of how many runs where not of all that were done."""
+    """A measure in the table: ``median (minimum to maximum)``, with the number of runs if not all have it."""
     if spread is None:
         return _NONE
     text = _number(spread.median, column)
@@ -72,7 +71,7 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
     """Heading, column titles and rows of the grids, as text."""
     grids = [
         (
-            "What was kept, and what it cost",
+            "Guarantees kept, and the cost",
             [
                 *_CELL,
                 "runs",
@@ -104,10 +103,10 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
     ]
     if beside:
         has_pauses = any(row.cell.fault.startswith("pause_") for row in table.rows)
-        note = " (a pause stands for its delay, and is not the same)" if has_pauses else ""
+        note = " (a pause replaces the delay and is not equivalent to it)" if has_pauses else ""
         grids.append(
             (
-                f"Beside PGVal's Table 4: failure cost{note}",
+                f"Comparison with PGVal's Table 4: failure cost{note}",
                 [*_CELL, "here (s)", "PGVal (s)", "here / PGVal"],
                 beside,
             )
@@ -117,7 +116,13 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
         for what, here, there in order_of_costs(table.rows)
     ]
     if orders:
-        grids.append(("Engines by failure cost, the cheapest first", ["cell", "here", "PGVal", "order"], orders))
+        grids.append(
+            (
+                "Engines by failure cost, the cheapest first",
+                ["cell", "here", "Engines by failure cost, lowest first", "order"],
+                orders,
+            )
+        )
     return grids
 
 
@@ -130,16 +135,16 @@ def _lists(table: Table) -> list[tuple[str, list[str]]]:
     lists = [
         ("Findings", list(table.findings)),
         ("Not in the matrix", list(table.left_out)),
-        ("Why measures are absent", list(table.absent)),
-        ("Attempts that failed", _failed(table.failures)),
-        ("Run on", [f"{heading.machine}; streamproof {heading.version}" for heading in table.headings]),
+        ("Why measures are missing", list(table.absent)),
+        ("Failed attempts", _failed(table.failures)),
+        ("Machine and version", [f"{heading.machine}; streamproof {heading.version}" for heading in table.headings]),
         ("Settings", [f"{name}: {_setting(value)}" for name, value in table.settings.items()]),
     ]
     return [(heading, items) for heading, items in lists if items]
 
 
 def _failed(failures: Sequence[Failure]) -> list[str]:
-    """One line a reason: what fails for one reason often fails a hundred times."""
+    """One line per reason, because many attempts often fail for the same reason."""
     by: dict[str, list[Failure]] = {}
     for failure in failures:
         by.setdefault(" ".join(failure.reason.split()), []).append(failure)
@@ -174,7 +179,7 @@ def _line(values: Sequence[str]) -> str:
 
 
 def csv_text(table: Table) -> str:
-    """For other programs: base units, empty where there is nothing. A table that is not complete begins with ``#``."""
+    """For programs: base units, empty where there is no value. An incomplete table begins with ``#``."""
     out = io.StringIO()
     if not table.is_complete:
         out.write(f"# {table.first_line}\n")
@@ -195,7 +200,7 @@ def csv_text(table: Table) -> str:
 
 
 def html(table: Table) -> str:
-    """For people: one file that loads nothing."""
+    """For readers: one file without external resources."""
     kind = "complete" if table.is_complete else "incomplete"
     parts = [f'<p class="{kind}" role="status">{escape(table.first_line)}</p>', "<h1>Campaign</h1>", f"<p>{_NOTE}</p>"]
     for heading, titles, rows in _grids(table):

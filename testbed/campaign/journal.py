@@ -1,7 +1,8 @@
-"""The journal of a campaign: append-only JSON lines, on disk before anything is begun, held by one campaign at a time.
+"""The journal of a campaign: append-only JSON lines that are synced before a run begins. One campaign at a time locks
+it.
 
-A run counts as done when its result file is whole; the journal says what was tried, and what became of it. A run that
-was begun and of which neither a result nor an end is known was cut off, and is a failure like any other.
+A run counts as done if its result file is complete; the journal records the attempts and their outcomes. A run that
+began but has neither a result nor a recorded end was cut off, and counts as failed.
 """
 
 from __future__ import annotations
@@ -22,20 +23,22 @@ from testbed.campaign.result import RunResult
 
 FILE: Final = "journal.jsonl"
 FAILED_MOST: Final = 3
-"""In a row: what fails so often is the machine or the installation, and all further rows would say the same."""
+"""Consecutive failures after which the campaign stops: the cause is then the machine or the installation, and all
+further runs would fail in the same way.
+"""
 INTERRUPTED: Final = "The campaign was interrupted during this run."
 CUT_OFF: Final = "The campaign was killed during this run."
 
 
 class CampaignBroken(Exception):
-    """Nothing but failures: the campaign ends, and can be resumed."""
+    """Only failures in a row: the campaign ends and can be resumed."""
 
     exit_status = 3
 
 
 @dataclass(frozen=True)
 class Failure:
-    """A run that was begun and has no result from that attempt."""
+    """A failed attempt of a run."""
 
     run: str
     time: str
@@ -44,14 +47,14 @@ class Failure:
 
 @dataclass(frozen=True)
 class Heading:
-    """What the table says of the whole campaign: what it ran on, and which version."""
+    """Header of the table: machine and version of the campaign."""
 
     machine: str
     version: str
 
 
 class CampaignJournal:
-    """A context manager; inside, no other campaign can use the folder."""
+    """A context manager; meanwhile no other campaign can use the folder."""
 
     def __init__(self, folder: Path, plan: CampaignPlan) -> None:
         self._folder = folder
@@ -60,8 +63,8 @@ class CampaignJournal:
         self._lines: list[dict[str, Any]] = []
 
     def open(self, *, resumes: bool) -> Self:
-        """Lock and read the folder. Raises PlanError where another campaign has it, where there is one already and
-        ``resumes`` is not said, and where that one ran under other settings.
+        """Lock and read the folder. Raises PlanError if another campaign holds the lock, if the folder has a campaign
+        and ``resumes`` is false, and if that campaign had other settings.
         """
         self._folder.mkdir(parents=True, exist_ok=True)
         self._descriptor = os.open(self._folder / FILE, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
@@ -82,32 +85,33 @@ class CampaignJournal:
         if not self._lines:
             return
         if not resumes:
-            raise PlanError(f"{self._folder}: a campaign was begun there; add --resume, or name other results.")
+            raise PlanError(f"{self._folder}: it has an earlier campaign; add --resume, or use another results folder.")
         settings = [line["settings"] for line in self._lines if line["event"] == "campaign"]
         before: dict[str, Any] = settings[0] if settings else self._plan.same_in_all
         for name, value in self._plan.same_in_all.items():
             if before.get(name) != value:
                 raise PlanError(
-                    f"{name}: the runs in {self._folder} were made with {before.get(name)}, not {value}; "
-                    "put it back, or name other results."
+                    f"{name}: the runs in {self._folder} were made with {before.get(name)}, not {value}; restore "
+                    "it, or use another results folder."
                 )
 
     def begin(self, heading: Heading) -> None:
-        """Note that a campaign goes on from here; what was cut off before becomes a failure."""
+        """Record that a campaign continues here; an attempt that was cut off becomes a failure."""
         for torn in (self._folder / "runs").glob(".*.json.*.tmp"):
             torn.unlink()
         self.append("campaign", settings=self._plan.same_in_all, machine=heading.machine, version=heading.version)
         for run in open_runs(self._lines):
-            # Result files are replaced whole: one that is there was done, and only its line is missing.
+            # Result files are replaced atomically: if the file exists, the run was done and only its journal line is
+            # missing.
             if (self._folder / "runs" / f"{run}.json").exists():
                 self.append("done", run=run)
             else:
                 self.append("failed", run=run, reason=CUT_OFF)
 
     def append(self, event: str, **more: object) -> None:
-        """One line, synced. Raises OSError."""
+        """Append one line and sync it. Raises OSError."""
         line = {"event": event, "time": datetime.now(UTC).isoformat(timespec="seconds"), **more}
-        # After a line that a kill has torn, a new one begins.
+        # A line that was torn by a kill is terminated first.
         torn = os.fstat(self._descriptor).st_size > 0 and not _ends_whole(self._folder / FILE)
         os.write(self._descriptor, (("\n" if torn else "") + json.dumps(line) + "\n").encode())
         os.fsync(self._descriptor)
@@ -115,11 +119,11 @@ class CampaignJournal:
 
     @property
     def failures(self) -> tuple[Failure, ...]:
-        """All, in order."""
+        """All failures, in order."""
         return failures(self._lines)
 
     def close(self) -> None:
-        """Let the folder go."""
+        """Release the lock."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -132,7 +136,7 @@ class CampaignJournal:
 
 
 def read_lines(folder: Path) -> list[dict[str, Any]]:
-    """The lines of a journal that are whole; none where there is no journal."""
+    """The complete lines of a journal; none if there is no journal."""
     try:
         text = (folder / FILE).read_text(encoding="utf-8", errors="replace")
     except FileNotFoundError:
@@ -145,7 +149,7 @@ def _parsed(line: str) -> dict[str, Any] | None:
     try:
         loaded = json.loads(line)
     except ValueError:
-        return None  # torn by a kill: what it would have said is known from the result file, or is a run cut off
+        return None  # torn by a kill: the result file has its content, or the run counts as cut off
     return loaded if isinstance(loaded, dict) else None
 
 
@@ -156,7 +160,7 @@ def _ends_whole(path: Path) -> bool:
 
 
 def open_runs(lines: Sequence[dict[str, Any]]) -> tuple[str, ...]:
-    """The runs that were begun and have no end."""
+    """The runs that began and have no end."""
     begun: dict[str, None] = {}
     for line in lines:
         if line["event"] == "started":
@@ -172,7 +176,7 @@ def failures(lines: Sequence[dict[str, Any]]) -> tuple[Failure, ...]:
 
 
 def headings(lines: Sequence[dict[str, Any]]) -> tuple[Heading, ...]:
-    """The machines and versions that the campaign was run on, each once."""
+    """The machines and versions of the campaign, each once."""
     found = [Heading(line["machine"], line["version"]) for line in lines if line["event"] == "campaign"]
     return tuple(dict.fromkeys(found))
 
@@ -184,14 +188,14 @@ def work(
     run_one: Callable[[Run], RunResult],
     told: Callable[[Run, RunResult | Failure], None],
 ) -> None:
-    """Do those of ``wanted`` that have no whole result, one after another; ``told`` hears of the end of each.
+    """Do the runs of ``wanted`` without a complete result, one after another; call ``told`` after each.
 
-    A run that raises is a failure in the journal and not the end of the campaign; `FAILED_MOST` in a row are the end,
-    since then it is not the runs that fail: raises CampaignBroken. So is KeyboardInterrupt.
+    A run that raises is recorded as a failure and does not end the campaign. `FAILED_MOST` failures in a row raise
+    CampaignBroken, because the cause is then not the run. KeyboardInterrupt also ends the campaign.
     """
     in_a_row = 0
     failed = {failure.run for failure in journal.failures if failure.reason not in (CUT_OFF, INTERRUPTED)}
-    # What failed before comes last: else a job that always fails would keep the rest from being reached.
+    # Runs that failed before are last, so that a run that always fails does not prevent the others.
     for run in sorted(wanted, key=lambda run: run.name in failed):
         if result.read(folder, run) is not None:
             continue
@@ -202,14 +206,15 @@ def work(
             journal.append("failed", run=run.name, reason=INTERRUPTED)
             raise
         except Exception as error:
-            # Whatever it is, it becomes a row; the next run may well succeed.
+            # Any exception becomes a row of the table; the next run may succeed.
             journal.append("failed", run=run.name, reason=_brief(f"{type(error).__name__}: {error}"))
             told(run, journal.failures[-1])
             in_a_row += 1
             if in_a_row >= FAILED_MOST:
                 raise CampaignBroken(
-                    f"{in_a_row} runs in a row failed, the last with: {' '.join(journal.failures[-1].reason.split())}; "
-                    "mend that, and go on with --resume, which leaves them for the end."
+                    f"{in_a_row} runs in a row failed, the last with: "
+                    f"{' '.join(journal.failures[-1].reason.split())}; fix the cause and continue with --resume, "
+                    "which puts the failed runs last."
                 ) from error
         else:
             in_a_row = 0
@@ -219,6 +224,6 @@ def work(
 
 
 def _brief(reason: str) -> str:
-    """``reason`` without the frames of a traceback, which are long and full of one machine's paths."""
+    """``reason`` without the frames of a traceback, which are long and contain paths of this machine."""
     before, _, after = reason.partition("Traceback (most recent call last):")
     return before + after.strip().splitlines()[-1] if after.strip() else reason

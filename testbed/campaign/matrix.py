@@ -1,4 +1,4 @@
-"""The cells of a plan, what of its matrix no engine can do, and the runs in the order in which they are made."""
+"""The cells of a plan, the combinations that no engine supports, and the runs in their order."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ class Cell:
 
     @property
     def name(self) -> str:
-        """Of files, and with a repetition of topics."""
+        """Name in files and, with the repetition, in topics."""
         return f"{self.engine}-{self.workload}-{self.guarantee}-{self.fault}"
 
 
 @dataclass(frozen=True)
 class Run:
-    """One repetition of a cell. ``seed`` is drawn from the plan's and the run's name: the same in each campaign."""
+    """One repetition of a cell. ``seed`` is derived from the seed of the plan and the name of the run: the same in each
+    campaign.
+    """
 
     cell: Cell
     repetition: int
@@ -41,30 +43,32 @@ class Run:
 
     @property
     def name(self) -> str:
-        """What the run is called in journal, files and topics."""
+        """Name of the run in the journal, in files and in topics."""
         return f"{self.cell.name}-{self.repetition}"
 
     def instant_within(self, seconds: float) -> float:
-        """When in ``seconds`` the fault strikes, so that repetitions meet different points of a window and a commit."""
+        """Time of the fault within ``seconds``, different for each repetition so that it meets different points of a
+        window and a commit.
+        """
         return Random(self.seed).uniform(0, seconds)
 
 
 @dataclass(frozen=True)
 class Matrix:
-    """What is run, and the sentences that say what is not and why."""
+    """The runs, and one sentence for each excluded combination with the reason."""
 
     cells: tuple[Cell, ...]
     left_out: tuple[str, ...]
 
 
 def matrix(plan: CampaignPlan) -> Matrix:
-    """The cells of ``plan`` in the order of its lists. Raises PlanError where one of its values has no cell at all."""
+    """The cells of ``plan`` in the order of its lists. Raises PlanError if one of its values has no cell."""
     cells: list[Cell] = []
     left_out: list[str] = []
     for engine, workload in product(plan.engines, plan.workloads):
         known = WORKLOADS if engine == REFERENCE else REGISTRY[engine].workloads
         if workload not in known:
-            left_out.append(f"{engine} has no {workload} job yet; only {' and '.join(known)}.")
+            left_out.append(f"{engine} has no {workload} job; its workloads are {' and '.join(known)}.")
             continue
         for guarantee in plan.guarantees:
             if (reason := _cannot(engine, guarantee)) is not None:
@@ -75,12 +79,14 @@ def matrix(plan: CampaignPlan) -> Matrix:
         for value in wanted:
             if all(getattr(cell, key) != value for cell in cells):
                 reasons = " ".join(dict.fromkeys(left_out))
-                raise PlanError(f"{key}s: nothing of this plan can be run with {value}; take it out. {reasons}")
+                raise PlanError(f"{key}s: no combination with {value} is possible in this plan; remove it. {reasons}")
     return Matrix(tuple(cells), tuple(dict.fromkeys(left_out)))
 
 
 def runs(cells: Sequence[Cell], plan: CampaignPlan) -> tuple[Run, ...]:
-    """All repetitions; every cell's first comes before any second one, so that an early end has something of all."""
+    """All repetitions. The first repetition of every cell precedes any second one, so that an early end has results of
+    all cells.
+    """
     return tuple(
         Run(cell, repetition, _seed(plan, cell, repetition))
         for repetition in range(1, plan.repetitions + 1)
@@ -89,7 +95,7 @@ def runs(cells: Sequence[Cell], plan: CampaignPlan) -> tuple[Run, ...]:
 
 
 def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
-    """The runs that all of ``texts`` (``engine=flink,storm``) let through. Raises PlanError."""
+    """The runs that match all of ``texts`` (``engine=flink,storm``). Raises PlanError."""
     left = tuple(chosen)
     for text in texts:
         key, _, values = text.partition("=")
@@ -102,7 +108,7 @@ def only(chosen: Sequence[Run], texts: Sequence[str]) -> tuple[Run, ...]:
                 raise PlanError(f"--only {text}: the plan has no {key} {value}; it has {', '.join(sorted(known))}.")
         left = tuple(run for run in left if _value(run, key) in wanted)
     if not left:
-        raise PlanError(f"--only {' --only '.join(texts)}: no run of the plan is all of that; leave one out.")
+        raise PlanError(f"--only {' --only '.join(texts)}: no run of the plan matches all; remove one.")
     return left
 
 
@@ -113,7 +119,7 @@ def _value(run: Run, key: str) -> str:
 def _cannot(engine: str, guarantee: Guarantee) -> str | None:
     if engine == REFERENCE or guarantee in REGISTRY[engine].guarantees:
         return None
-    return f"{engine} cannot be asked for {guarantee}, only for {' or '.join(REGISTRY[engine].guarantees)}."
+    return f"{engine} does not support {guarantee}, only {' or '.join(REGISTRY[engine].guarantees)}."
 
 
 def _seed(plan: CampaignPlan, cell: Cell, repetition: int) -> int:

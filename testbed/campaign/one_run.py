@@ -1,6 +1,6 @@
-"""One run of a campaign: topics, sidecar, engine, load and fault of its own, on the broker of all.
+"""One run of a campaign: its own topics, sidecar, engine, load and fault, on the shared broker.
 
-The load begins when engine and sidecar are ready, so that neither's start disturbs the control phase.
+The load begins when engine and sidecar are ready, so that their starts do not disturb the control phase.
 """
 
 from __future__ import annotations
@@ -37,17 +37,17 @@ from validator.publish.report import REPORT_FILE
 SIDECAR_READY_SECONDS_MAX: Final = 180.0
 LOAD_END_SECONDS_MAX: Final = 30.0
 SETTLE_SECONDS_MAX: Final = 120.0
-"""After the time in which an answer is waited for."""
+"""Added to the time that the sidecar waits for a result."""
 SIDECAR_END_SECONDS_MAX: Final = 60.0
 OVERDUE_AFTER_SECONDS: Final = 5.0
 TRIGGER_MS: Final = 2000
-"""Nobody waits for a verdict in the middle of a run, and the processors are the engine's."""
+"""Verdicts are not needed during a run, and the CPU is left to the engine."""
 _LOOK_SECONDS: Final = 0.5
 _TOPICS: Final = ("click", "output", "late", "faults", "update", "late-updates")
 
 
 class RunFailed(Exception):
-    """A run of which there is no result; the message says what ended it."""
+    """A run without a result; the message has the reason."""
 
     exit_status = 3
 
@@ -65,7 +65,7 @@ class OneRun:
         say: Callable[[str], None],
         relay: NodeRelay | None = None,
     ) -> None:
-        """``relay``: what the worker is behind that is to be delayed; the broker listens there as well."""
+        """``relay`` carries the packets of the worker that is delayed; the broker also listens at its address."""
         self._run = run
         self._plan = plan
         self._broker = broker
@@ -77,17 +77,17 @@ class OneRun:
         self._watched: list[OwnedProcess] = []
         self._engine: ProcessEngine | None = None
         self._ended = threading.Event()
-        """Set before the engine is killed: the fault's thread starts nothing any more."""
+        """Set before the engine is killed, so that the fault's thread starts nothing more."""
 
     def do(self) -> tuple[RunResult, str]:
-        """The result, and the text of the report that it is from. Raises RunFailed, KeyboardInterrupt, and what the
-        parts raise.
+        """The result, and the text of the report that it is based on. Raises RunFailed, KeyboardInterrupt, and the
+        errors of the parts.
         """
         self._folder.mkdir(parents=True)
         began, started = time.monotonic(), datetime.now(UTC).isoformat(timespec="seconds")
         try:
             with ExitStack() as stack:
-                # Once more when the fault's thread has ended: it may just have been starting a worker again.
+                # Kill again after the fault's thread has ended: it may have been restarting a worker.
                 stack.callback(self._kill_engine)
                 pool = stack.enter_context(ThreadPoolExecutor(max_workers=1, thread_name_prefix="run"))
                 self._broker.create_topics(self._topics.partitions(self._run.cell.workload))
@@ -197,7 +197,7 @@ class OneRun:
         return load
 
     def _break_it(self, engine: ProcessEngine, pool: ThreadPoolExecutor) -> ReadBack | None:
-        """Let the control phase pass, ask the engine what it runs with, then do the fault."""
+        """Wait for the control phase, read back the engine's effective guarantee, then run the fault."""
         phases, times = self._plan.phases, self._plan.timeouts_of(self._run.cell.engine)
         until = time.monotonic() + phases.warm_up + phases.control + self._run.instant_within(self._plan.window)
         while time.monotonic() < until:
@@ -213,7 +213,7 @@ class OneRun:
         return read_back
 
     def _read_back(self, engine: ProcessEngine) -> ReadBack | None:
-        """What a real engine says that it runs with, told to the sidecar too."""
+        """The effective guarantee of a real engine, which is also written for the sidecar."""
         if not isinstance(engine, RealEngine):
             return None
         effective = engine.effective()
@@ -231,7 +231,9 @@ class OneRun:
             raise RunFailed(f"The load generator ended with status {load.returncode}:\n{load.last_lines()}")
 
     def _until_settled(self, sidecar: DemoSidecar) -> tuple[int, bool]:
-        """Wait until everything sent was read and judged; how much was sent, and whether that came true."""
+        """Wait until everything that was sent is read and judged; the number of events, and whether this was reached in
+        time.
+        """
         summary: dict[str, Any] = json.loads((self._folder / "journal" / "summary.json").read_text(encoding="utf-8"))
         sent, left_open = summary["acknowledged"], summary["kinds"].get("flush", 0)
         deadline = time.monotonic() + self._plan.missing_after + SETTLE_SECONDS_MAX
@@ -257,7 +259,7 @@ class OneRun:
         return path.read_text(encoding="utf-8")
 
     def _look(self) -> None:
-        """Raise RunFailed where something that the run stands on has died."""
+        """Raise RunFailed if a process that the run needs has died."""
         for process in self._watched:
             if not process.is_running:
                 raise RunFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")

@@ -1,7 +1,8 @@
-"""What PGVal measured, to stand beside ours: its Table 4, failure cost in seconds.
+"""Failure cost in seconds from PGVal's Table 4, for comparison.
 
-From the paper (jawadtahir/DSPF-BM): three nodes, 90 s phases, windows of 60 s, packets of one worker delayed by 500 ms
-or 5 s, or the worker taken away for 60 s. No value for Storm under exactly once: Storm has none.
+From the paper (jawadtahir/DSPF-BM): three nodes, phases of 90 s, windows of 60 s; the packets of one worker are delayed
+by 500 ms or 5 s, or the worker is removed for 60 s. There is no value for Storm under exactly once, which Storm does
+not support.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _COLUMNS: Final[dict[FaultName, int]] = {
     "pause_above_timeout": _ABOVE,
     "crash": _CRASH,
 }
-"""Fault -> PD<TO, PD>TO or crash. A pause is not its fault, but the nearest that needs no root."""
+"""Fault -> PD<TO, PD>TO or crash. A pause is not PGVal's fault, but the closest one that does not need root."""
 _TABLE_4: Final[dict[tuple[Workload, Guarantee], tuple[tuple[int | None, ...], ...]]] = {
     ("sst", "at_least_once"): ((28, 164, 54), (3, 168, 71), (2, 427, 78)),
     ("sst", "exactly_once"): ((27, None, 54), (3, None, 66), (4, None, 65)),
@@ -31,7 +32,7 @@ _TABLE_4: Final[dict[tuple[Workload, Guarantee], tuple[tuple[int | None, ...], .
 
 
 def failure_cost_seconds(cell: Cell) -> int | None:
-    """PGVal's for the same engine, workload and guarantee under the fault that ours stands for; None: not measured."""
+    """PGVal's value for the same engine, workload and guarantee under the corresponding fault; None: not measured."""
     rows = _TABLE_4.get((cell.workload, cell.guarantee))
     if rows is None or cell.engine not in _ENGINES or cell.fault not in _COLUMNS:
         return None

@@ -1,6 +1,6 @@
-"""The plan of a campaign: a YAML file, read once, checked at the edge. See docs/campaigns.md.
+"""The plan of a campaign: a YAML file, read and validated once. See docs/campaigns.md.
 
-Raises PlanError with one sentence that names the file, the field and the mend.
+Raises PlanError with one sentence that names the file, the field and the fix.
 """
 
 from __future__ import annotations
@@ -27,26 +27,27 @@ DELAYS: Final = ("delay_below_timeout", "delay_above_timeout")
 REFERENCE: Final = "reference"
 ENGINES: Final = (REFERENCE, *REGISTRY)
 ABOVE_TIMEOUT_LEAST: Final = 1.5
-"""What is above the timeout must last so many timeouts, or a slow look at it decides whether it was seen."""
+"""A fault above the timeout must last this many timeouts; otherwise a slow probe decides whether it is verified."""
 
 RATE_WINDOWS: Final = 8
-"""The recovery detector's rate is the mean over so many windows: their results come in bursts, and one burst more or
-less must stay within its band of 15 %."""
+"""Number of windows over which the recovery detector averages the rate. Results arrive in bursts of one per window, and
+one burst more or less must stay within its tolerance of 15 %.
+"""
 CONTROL_WINDOWS_LEAST: Final = RATE_WINDOWS + 2
-"""Two such rates; the results of the first window come after its end."""
+"""Two such rates, and one window, because the results of the first window arrive after its end."""
 
 _Item = TypeVar("_Item")
 
 
 class PlanError(Exception):
-    """The plan cannot be used; one sentence with the mend."""
+    """The plan is invalid; one sentence with the fix."""
 
     exit_status = 2
 
 
 def _once_each(values: tuple[_Item, ...]) -> tuple[_Item, ...]:
     if len(set(values)) != len(values):
-        raise ValueError("names something twice; name each once, and use repetitions for more runs")
+        raise ValueError("lists a value twice; list each once, and use repetitions for more runs")
     return values
 
 
@@ -61,7 +62,7 @@ OnceEach = AfterValidator(_once_each)
 
 
 class Phases(Section):
-    """How long each part of a run lasts, in seconds. PGVal: 5, 90, 90, 90."""
+    """Duration of each phase of a run, in seconds. PGVal: 5, 90, 90, 90."""
 
     warm_up: Seconds = 5.0
     control: Seconds = 30.0
@@ -75,29 +76,31 @@ class Phases(Section):
 
 
 class CampaignPlan(Section):
-    """A matrix of runs, and what all of them have in common."""
+    """A matrix of runs and their common settings."""
 
     engines: Annotated[tuple[str, ...], Field(min_length=1), OnceEach, AfterValidator(_known_engines)]
     workloads: Annotated[tuple[Workload, ...], Field(min_length=1), OnceEach] = ("sst",)
     guarantees: Annotated[tuple[Guarantee, ...], Field(min_length=1), OnceEach]
-    """What the pipeline claims and the engine is set to. PGVal's A1 is at_least_once, E1 exactly_once."""
+    """The guarantees that the pipeline declares and the engine is configured for. PGVal's A1 is at_least_once, E1
+    exactly_once.
+    """
     faults: Annotated[tuple[FaultName, ...], Field(min_length=1), OnceEach]
     repetitions: Annotated[int, Field(ge=1, le=1000)] = 3
     phases: Phases = Phases()
     rate: Annotated[int, Field(ge=PAGES, le=200_000)] = 3000
-    """Events a second."""
+    """Events per second."""
     window: Annotated[Seconds, Field(gt=0)] = 1.0
     parallelism: Annotated[int, Field(ge=1, le=3)] = 2
     timeouts: str = "local"
-    """Profile of timeouts: local (ours) or one of docs/engines.md."""
+    """Profile of timeouts: local (the default), or one of docs/engines.md."""
     missing_after: Annotated[Seconds, Field(gt=0)] = 45.0
-    """How long the sidecar waits for an answer before it calls it lost."""
+    """How long the sidecar waits for a result before the contribution is missing."""
     seed: int = 1
     results: Path = Path()
-    """Folder of journal, results and tables; a relative one is relative to the file. None given: PLAN-results."""
+    """Folder of journal, results and tables, relative to the plan's file. Default: PLAN-results."""
 
     def timeouts_of(self, engine: str) -> Timeouts:
-        """Those of an engine. Raises EngineRefused where the profile has none for it."""
+        """The timeouts of an engine. Raises EngineRefused if the profile has none for it."""
         return timeouts(self.timeouts, engine) if engine != REFERENCE else timeouts("local", engine)
 
     @property
@@ -107,7 +110,7 @@ class CampaignPlan(Section):
 
     @property
     def same_in_all(self) -> dict[str, Any]:
-        """What a resumed campaign must not change: all that decides how one run goes."""
+        """The settings that a resumed campaign must not change, because they determine the result of a run."""
         return self.model_dump(
             mode="json", exclude={"engines", "workloads", "guarantees", "faults", "repetitions", "results"}
         )
@@ -116,21 +119,21 @@ class CampaignPlan(Section):
     def _consistent(self) -> Self:
         if self.phases.control < CONTROL_WINDOWS_LEAST * self.window:
             raise ValueError(
-                f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and would be no baseline: the rate "
-                f"that recovery is told by is over {RATE_WINDOWS}; lengthen it"
+                f"phases.control is shorter than {CONTROL_WINDOWS_LEAST} windows and gives no baseline: the "
+                f"recovery detector averages the rate over {RATE_WINDOWS} windows; lengthen it"
             )
         if self.rate * self.window < PAGES:
-            raise ValueError(f"rate leaves a window without an event of each of {PAGES} pages; raise it")
+            raise ValueError(f"rate is too low for an event of each of {PAGES} pages in every window; raise it")
         if "mst" in self.workloads and self.rate * self.window * UPDATE_PERCENT / 100 < PAGES:
-            raise ValueError(f"rate leaves a window of mst without an update of each of {PAGES} pages; raise it")
+            raise ValueError(f"rate is too low for an update of each of {PAGES} pages in every window of mst; raise it")
         if self.timeouts != "local" and self.timeouts not in PROFILES:
             raise ValueError(f"there is no profile {self.timeouts} of timeouts; use local, {', '.join(PROFILES)}")
         if self.parallelism < 2 and "kafka_streams" in self.engines and "pause_above_timeout" in self.faults:
-            raise ValueError("parallelism 1 leaves nobody to take over from a paused instance; use 2 or 3")
+            raise ValueError("with parallelism 1 no instance can take over from a paused one; use 2 or 3")
         if self.missing_after <= self.phases.failure and set(self.faults) != {"none"}:
             raise ValueError(
-                f"missing_after is not above phases.failure ({self.phases.failure:g}s): what a fault only holds back "
-                "would be told as lost; lengthen it"
+                f"missing_after must be above phases.failure ({self.phases.failure:g}s): results that a fault only "
+                "delays would be reported as missing; lengthen it"
             )
         for engine in self.engines:
             try:
@@ -140,8 +143,8 @@ class CampaignPlan(Section):
             above = [fault for fault in self.faults if fault.endswith("_above_timeout")]
             if above and self.phases.failure < ABOVE_TIMEOUT_LEAST * session:
                 raise ValueError(
-                    f"phases.failure is too short for {above[0]}: the timeout of {engine} is {session:g}s; "
-                    f"use {ABOVE_TIMEOUT_LEAST * session:g}s or more"
+                    f"phases.failure is too short for {above[0]}: the timeout of {engine} is {session:g}s; use "
+                    f"{ABOVE_TIMEOUT_LEAST * session:g}s or more"
                 )
         return self
 
@@ -151,18 +154,20 @@ def load(path: Path) -> CampaignPlan:
     try:
         data = documents.parse(documents.read(path))
     except OSError as error:
-        raise PlanError(f"{path}: cannot be read ({error.strerror}); name a plan, see docs/campaigns.md.") from error
+        raise PlanError(
+            f"{path}: cannot be read ({error.strerror}); give the path of a plan, see docs/campaigns.md."
+        ) from error
     except documents.DocumentRefused as error:
-        raise PlanError(f"{path}: is not accepted as YAML ({error}).") from error
+        raise PlanError(f"{path}: invalid YAML ({error}).") from error
     if not isinstance(data, dict):
-        raise PlanError(f"{path}: must hold a mapping with engines:, guarantees: and faults:.")
+        raise PlanError(f"{path}: must contain a mapping with engines:, guarantees: and faults:.")
     plan = parse(data, str(path))
     results = plan.results if "results" in plan.model_fields_set else Path(f"{path.stem}-results")
     return plan.model_copy(update={"results": Path(os.path.normpath(path.parent / results))})
 
 
 def parse(data: Mapping[str, object], source: str = "plan") -> CampaignPlan:
-    """The plan in ``data``; ``source`` names it in errors. Raises PlanError."""
+    """Validate ``data``; ``source`` names it in error messages. Raises PlanError."""
     try:
         return CampaignPlan.model_validate(data)
     except ValidationError as error:
@@ -171,6 +176,6 @@ def parse(data: Mapping[str, object], source: str = "plan") -> CampaignPlan:
         where = ".".join(str(part) for part in first["loc"])
         reason = first["msg"].removeprefix("Value error, ").rstrip(".")
         if first["type"] == "extra_forbidden":
-            reason = "is no known key; docs/campaigns.md lists them"
+            reason = "is not a known key; docs/campaigns.md lists the keys"
         more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
         raise PlanError(f"{source}: {where + ': ' if where else ''}{reason}{more}.") from error

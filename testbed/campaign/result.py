@@ -1,4 +1,4 @@
-"""What one run has shown: the part of its sidecar's report that the table is made of, as a file of its own."""
+"""The result of one run: the part of its sidecar's report that the table needs, as a separate file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from validator.publish.atomic import replace_file
 
 SCHEMA: Final = 1
 LATENCY: Final = "window_close"
-"""The definition that failure cost is of (SEMANTICS section 6)."""
+"""The latency definition of failure cost (SEMANTICS section 6)."""
 
 
 class _Record(BaseModel):
@@ -34,7 +34,9 @@ class PhaseMeasure(_Record):
 
 
 class FaultMeasure(_Record):
-    """What the fault cost, from the report; a measure that cannot be had is None, and ``absent_because`` says why."""
+    """The cost of the fault, from the report; a measure that is not available is None, and ``absent_because`` has the
+    reason.
+    """
 
     failure_cost_seconds: float | None
     downtime_seconds: float | None
@@ -44,7 +46,7 @@ class FaultMeasure(_Record):
 
 
 class ReadBack(_Record):
-    """What the running engine guarantees, by its own account."""
+    """The guarantee of the running engine, read back from it."""
 
     guarantee: Guarantee
     evidence: tuple[str, ...]
@@ -54,7 +56,7 @@ class ReadBack(_Record):
     session_timeout_seconds: float | None = None
     heartbeat_interval_seconds: float | None = None
     mismatch: str | None = None
-    """One sentence where that is less than what was asked for."""
+    """One sentence if it is weaker than the configured one."""
 
     @classmethod
     def of(cls, effective: Effective, asked: Guarantee) -> ReadBack:
@@ -72,7 +74,7 @@ class ReadBack(_Record):
 
 
 class RunResult(_Record):
-    """A run that was done to its end. Counts are contributions of the whole run."""
+    """A completed run. Counts are contributions of the whole run."""
 
     schema_: int = Field(default=SCHEMA, alias="schema")
     run: str
@@ -85,11 +87,11 @@ class RunResult(_Record):
     started: str
     """RFC 3339."""
     seconds: float
-    """From the first topic to the end of the sidecar."""
+    """Seconds from the first topic to the end of the sidecar."""
     sent: int
     """Events that the broker acknowledged."""
     settled: bool
-    """Whether everything sent was judged; otherwise the report has something open."""
+    """Whether everything that was sent was judged; otherwise the report has outstanding contributions."""
     outcome: str
     verdicts: dict[str, str | None]
     reasons: tuple[str, ...]
@@ -101,22 +103,20 @@ class RunResult(_Record):
     late: int | None
     coverage_complete: bool
     cost: FaultMeasure
-    """Without a fault, what the measures show of nothing."""
+    """In a run without a fault these are the baseline of the measures."""
     phases: tuple[PhaseMeasure, ...]
     read_back: ReadBack | None
-    """None: a stand-in of ours, which has nothing to read back."""
+    """None for the reference engine and the mutant, which have nothing to read back."""
 
 
 def result_of(
     run: Run, report: Mapping[str, Any], *, started: str, seconds: float, sent: int, settled: bool,
     read_back: ReadBack | None,
 ) -> RunResult:  # fmt: skip
-    """From the ``report`` that the sidecar of ``run`` wrote last. Raises ValueError where it tells of no fault, or
-    of more than one.
-    """
+    """From the last ``report`` of the sidecar of ``run``. Raises ValueError unless it has exactly one fault."""
     cell, counts, ratios = run.cell, report["contributions"], report["reliability"]
     if len(faults := report["faults"]) != 1:
-        raise ValueError(f"the report of {run.name} tells of {len(faults)} faults")
+        raise ValueError(f"the report of {run.name} has {len(faults)} faults instead of one")
     return RunResult(
         run=run.name, engine=cell.engine, workload=cell.workload, guarantee=cell.guarantee, fault=cell.fault,
         repetition=run.repetition, seed=run.seed, started=started, seconds=round(seconds, 1), sent=sent,
@@ -135,7 +135,7 @@ def _cost(fault: Mapping[str, Any]) -> FaultMeasure:
 
 
 def _phases(phases: list[Mapping[str, Any]]) -> tuple[PhaseMeasure, ...]:
-    """The first of each kind: what is a control phase again after recovery is not the baseline."""
+    """The first phase of each kind, because the control phase after recovery is not the baseline."""
     first: dict[str, PhaseMeasure] = {}
     for phase in phases:
         latency = phase["latency_seconds"][LATENCY]
@@ -153,19 +153,19 @@ def _phases(phases: list[Mapping[str, Any]]) -> tuple[PhaseMeasure, ...]:
 
 
 def path_of(folder: Path, run: Run) -> Path:
-    """Where the result of ``run`` is."""
+    """Path of the result of ``run``."""
     return folder / "runs" / f"{run.name}.json"
 
 
 def write(folder: Path, run: Run, result: RunResult) -> None:
-    """Write it whole or not at all. Raises OSError."""
+    """Write the result atomically. Raises OSError."""
     path = path_of(folder, run)
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, result.model_dump_json(indent=1, by_alias=True) + "\n")
 
 
 def read(folder: Path, run: Run) -> RunResult | None:
-    """The result of ``run``; None where there is none, it is not whole, or it is another run's."""
+    """The result of ``run``; None if it does not exist, is incomplete or belongs to another run."""
     try:
         found = RunResult.model_validate_json(path_of(folder, run).read_text(encoding="utf-8"))
     except (FileNotFoundError, ValidationError, UnicodeDecodeError):

@@ -1,4 +1,4 @@
-"""The table of a campaign, as values: a row a cell, medians and spread over its repetitions, and what to say of it."""
+"""The table of a campaign as values: a row per cell, with medians and spread over its repetitions, and the findings."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Spread:
 
 @dataclass(frozen=True)
 class Column:
-    """A measure of the table. ``of``: its value in a run, None where it cannot be had."""
+    """A measure of the table. ``of``: its value in a run, None if not available."""
 
     name: str
     title: str
@@ -77,7 +77,7 @@ COLUMNS: Final = (
 
 @dataclass(frozen=True)
 class Row:
-    """A cell. ``verdicts``: guarantee -> verdict -> runs. ``failed``: attempts without a result."""
+    """A row for one cell. ``verdicts``: guarantee -> verdict -> runs. ``failed``: attempts without a result."""
 
     cell: Cell
     wanted: int
@@ -85,14 +85,16 @@ class Row:
     failed: int
     verdicts: Mapping[str, Mapping[str, int]]
     effective: tuple[str, ...]
-    """Guarantees read back from the engine, each once; empty for a stand-in or without a run."""
+    """The distinct guarantees that were read back from the engine; empty for the reference engine and the mutant, or
+    without a run.
+    """
     measures: Mapping[str, Spread | None]
     pgval_failure_cost_seconds: int | None
 
 
 @dataclass(frozen=True)
 class Table:
-    """All that the forms show."""
+    """The content of all formats."""
 
     rows: tuple[Row, ...]
     wanted: int
@@ -107,12 +109,12 @@ class Table:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every run that the plan wants has a result."""
+        """Whether every run of the plan has a result."""
         return self.done == self.wanted
 
     @property
     def first_line(self) -> str:
-        """How much of the campaign the table is of."""
+        """How complete the table is."""
         one = len(self.failures) == 1
         how_many = "1 attempt failed and is" if one else f"{len(self.failures)} attempts failed and are"
         failed = f"; {how_many} listed" if self.failures else ""
@@ -125,7 +127,7 @@ def table(
     wanted: Sequence[Run], results: Mapping[str, RunResult], *, left_out: Sequence[str], failures: Sequence[Failure],
     headings: Sequence[Heading], settings: Mapping[str, object],
 ) -> Table:  # fmt: skip
-    """The table of the ``wanted`` runs. ``results``: by name of the run; what has none is not done."""
+    """The table of the ``wanted`` runs. ``results``: by name of the run; a run without an entry is not done."""
     cells = tuple(dict.fromkeys(run.cell for run in wanted))
     found = [results[run.name] for run in wanted if run.name in results]
     names = {run.name for run in wanted}
@@ -156,19 +158,20 @@ def _row(cell: Cell, wanted: int, done: Sequence[RunResult], failed: int) -> Row
 
 
 def spread(values: Sequence[float | None]) -> Spread | None:
-    """Median, least and most of those that are there; None where none is."""
+    """Median, minimum and maximum of the values that are not None; None if there is no value."""
     there = [value for value in values if value is not None]
     return Spread(median(there), min(there), max(there), len(there)) if there else None
 
 
 def _findings(done: Sequence[RunResult]) -> list[str]:
-    """What a reader must not miss, one sentence each, with the runs that show it."""
+    """The findings, one sentence each, with the runs that show them."""
     by: dict[str, list[str]] = {}
     for found in done:
         effective = found.read_back
         if effective is not None and effective.mismatch is not None:
             by.setdefault(effective.mismatch.rstrip("."), []).append(found.run)
-        # What the engine runs with is what it can be held to; for a stand-in, what it was set to.
+        # An engine is judged by the guarantee read back from it; the reference engine and the mutant by the configured
+        # one.
         kept = effective.guarantee if effective is not None else found.guarantee
         if found.verdicts.get(kept) == "fail":
             by.setdefault(f"{found.engine} runs {_words(kept)} and broke it", []).append(found.run)
@@ -188,8 +191,8 @@ def _absent(done: Sequence[RunResult]) -> list[str]:
 
 
 def order_of_costs(rows: Sequence[Row]) -> list[tuple[str, list[str], list[str]]]:
-    """For each (workload, guarantee, fault) with two engines or more that both have measured: engines by failure cost,
-    the cheapest first, here and in PGVal.
+    """For each (workload, guarantee, fault) that at least two engines have measured here and in PGVal: the engines by
+    failure cost, lowest first, here and in PGVal.
     """
     groups: dict[tuple[str, str, str], list[tuple[str, float, int]]] = {}
     for row in rows:

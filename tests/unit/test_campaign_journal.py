@@ -65,7 +65,7 @@ def test_failures_in_a_row_are_the_end_and_one_now_and_then_is_not(tmp_path: Pat
         tried.append(run.name)
         raise OSError("no module\nnamed so")
 
-    with pytest.raises(CampaignBroken, match=r"^3 runs in a row failed, .*: OSError: no module named so; mend"):
+    with pytest.raises(CampaignBroken, match=r"^3 runs in a row failed, .*: OSError: no module named so; .*--resume"):
         work(tmp_path / "all", all_fail, resumes=False)
     assert tried == [run.name for run in RUNS[:FAILED_MOST]]
     assert [name for name, _ in work(tmp_path / "all")] == [run.name for run in (RUNS[3], *RUNS[:3])]
@@ -129,7 +129,7 @@ def test_a_run_that_was_cut_off_is_a_failure(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_in_use_or_another_campaigns_is_refused(tmp_path: Path) -> None:
     work(tmp_path, resumes=False)
-    with pytest.raises(PlanError, match="a campaign was begun there; add --resume"):
+    with pytest.raises(PlanError, match="add --resume"):
         CampaignJournal(tmp_path, PLAN).open(resumes=False)
     with pytest.raises(PlanError, match=r"rate: the runs in .* were made with 3000, not 50;"):
         CampaignJournal(tmp_path, plan(rate=50)).open(resumes=True)
@@ -148,7 +148,7 @@ def test_the_same_run_has_the_same_seed_in_a_larger_campaign() -> None:
 def test_a_report_that_does_not_tell_of_the_fault_gives_no_result() -> None:
     struck = next(run for run in RUNS if run.cell.fault == "crash")
     told = {**report(), "faults": []}
-    with pytest.raises(ValueError, match="tells of 0 faults"):
+    with pytest.raises(ValueError, match="has 0 faults"):
         result_of(struck, told, started="", seconds=1, sent=1, settled=True, read_back=None)
 
 
