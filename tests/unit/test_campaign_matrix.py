@@ -98,7 +98,7 @@ def test_an_engine_without_a_join_is_left_out_of_joins_only(monkeypatch: pytest.
         ("spark", "sst"),
     }
     assert "spark has no mst job; its workloads are sst." in found.left_out
-    with pytest.raises(PlanError, match=r"nothing of this plan can be run with mst; take it out\. spark has no mst"):
+    with pytest.raises(PlanError, match=r"workloads: .*with mst.* spark has no mst"):
         matrix(plan(engines=["spark"], workloads=["sst", "mst"]))
 
 
