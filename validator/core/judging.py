@@ -474,8 +474,9 @@ class Judging:
         self.cells["told_digest"] = judge(self.cells, read, self.rules).digest
 
     def _effects(self) -> Effects:
-        judged = self.judged
+        judged, clock = self.judged, self._clock
         assert judged is not None, "cells were judged"
+        assert clock is not None, "cells were judged"
         rows = moved(
             self.cells,
             self.rows,
@@ -485,6 +486,7 @@ class Judging:
             suspected=self.suspected,
             withdrawn=self.withdrawn,
             lookup_us=self.lookup_us,
+            outages=clock.outages,
         )
         return Effects(self.sums, rows, self._verdicts(judged) if self.sums.changed else None)
 

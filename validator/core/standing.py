@@ -66,8 +66,9 @@ def waits_for(cells: Columns, judged: Judged, clock: Clock, rules: Rules) -> Int
     quiet = is_read_through(cells, clock) & ~(judged.wants_expansion | judged.wants_evidence | judged.sampled)
     due, closed = due_base(cells), judged.closed
     decided = (judged.agrees | judged.compared) & (judged.outstanding == 0)
-    if clock.outputs_us is not None:
-        decided |= due <= clock.outputs_us - rules.missing_after_us
+    through_us = clock.due_through_us(clock.outputs_us, rules.missing_after_us)
+    if through_us is not None:
+        decided |= due <= through_us
     early = cells["rest_us"] == ABSENT
     proof_us = _proof_us(clock)
     if proof_us is not None:

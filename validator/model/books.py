@@ -10,6 +10,7 @@ from validator.model.frontier import (
     Clock,
     Frontier,
     Lookup,
+    Outages,
     PartitionId,
     PartitionSummary,
     Rest,
@@ -19,6 +20,8 @@ from validator.model.frontier import (
 
 FOREVER_US: Final = 2**62
 """Later than any event time."""
+_OUTAGES_KEPT: Final = 64
+"""Of more, the oldest two become one with the time between them: proofs come later, never earlier."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +61,7 @@ class Books:
     read is not known. ``cut_back``: partitions whose log ended before the committed frontier later: what was read there
     may not be what the pipeline has. ``faults_topics``: the topic ids that the faults topic has had. ``settled``:
     undecodable records of a partition that hide nothing, as an operator or the pipeline said (docs/decisions/0099).
+    ``outages``: while the brokers did not answer (docs/decisions/0143).
     """
 
     rules: TimeRules
@@ -72,6 +76,7 @@ class Books:
     cut_back: frozenset[PartitionId] = frozenset()
     faults_topics: frozenset[str] = frozenset()
     settled: Mapping[PartitionId, int] = field(default_factory=dict)
+    outages: Outages = ()
 
     def looked_up(
         self, batch: int, lookup_us: int, lookups: Mapping[PartitionId, Lookup], ends: Mapping[PartitionId, int]
@@ -100,6 +105,14 @@ class Books:
             for place, frontier in self.frontiers.items()
         }
         return replace(self, lookup_us=lookup_us, frontiers=frontiers)
+
+    def with_outages(self, *found: tuple[int, int]) -> Books:
+        """The books with further outages."""
+        outages = tuple(sorted({*self.outages, *found}))
+        while len(outages) > _OUTAGES_KEPT:
+            (before_us, _), (_, since_us), *later = outages
+            outages = ((before_us, since_us), *later)
+        return replace(self, outages=outages)
 
     def with_policies(self, policies: Mapping[str, str], lookups: Mapping[PartitionId, Lookup]) -> Books:
         """The books once the `cleanup.policy` of some topics was looked up, after ``lookups``."""
@@ -169,6 +182,7 @@ class Books:
             lookup_us=self.lookup_us,
             max_disorder_us=self.rules.max_disorder_us,
             idle_after_us=self.rules.idle_after_us,
+            outages=self.outages,
         )
         return replace(self, frontiers=frontiers, watermark_us=watermark)
 
@@ -178,7 +192,8 @@ class Books:
         # Until a partition with a hidden start shows an event, what it hides can be of any time: nothing is in scope.
         retired = tuple((r.at_us, r.horizon_us) for r in self.retirements)
         horizon = FOREVER_US if self.hiding else now.horizon_us
-        return replace(now, horizon_us=horizon, retired=retired, settled=sum(self.settled.values()))
+        settled = sum(self.settled.values())
+        return replace(now, horizon_us=horizon, retired=retired, settled=settled, outages=self.outages)
 
     @property
     def hiding(self) -> tuple[PartitionId, ...]:

@@ -21,6 +21,10 @@ NO_LOG: Final = -1
 FOREVER_OFFSET: Final = 2**62
 """Above every offset."""
 
+Outages = tuple[tuple[int, int], ...]
+"""Intervals in which the brokers did not answer, oldest first: each from the last batch before to the first lookup after
+it."""
+
 UNREADABLE_POLICY: Final = ""
 """Stands for a `cleanup.policy` that the sidecar may not read."""
 
@@ -28,6 +32,17 @@ UNREADABLE_POLICY: Final = ""
 def may_compact(policy: str | None) -> bool:
     """Whether a topic with this `cleanup.policy` may be compacted; one that cannot be read may say so."""
     return policy is not None and (policy == UNREADABLE_POLICY or "compact" in policy)
+
+
+def counted_back_us(at_us: int, length_us: int, outages: Outages) -> int:
+    """The latest instant that is at least ``length_us`` before ``at_us``, where time in ``outages`` does not count."""
+    for before_us, since_us in reversed(outages):
+        if since_us < at_us:
+            if at_us - since_us >= length_us:
+                break
+            length_us -= at_us - since_us
+        at_us = min(at_us, before_us)
+    return at_us - length_us
 
 
 @dataclass(frozen=True, order=True)
@@ -207,14 +222,14 @@ class Frontier:
             newest_event_time_us=max(known) if known else None,
         )
 
-    def idle(self, idle_after_us: int) -> bool:
+    def idle(self, idle_after_us: int, outages: Outages = ()) -> bool:
         """Whether it has been without data for ``idle_after_us`` of its own read-through time, and has none unread.
 
         Without the second half, a reader that lags on one partition would close cells on the word of the others.
         """
         if self.read_through_us is None or self.next_offset < self.high_watermark:
             return False
-        return self.read_through_us - self.last_data_us >= idle_after_us
+        return self.last_data_us <= counted_back_us(self.read_through_us, idle_after_us, outages)
 
     def surely_active(self, at_us: int, idle_after_us: int) -> bool:
         """Whether its newest record was certainly appended within ``idle_after_us`` before ``at_us``."""
@@ -222,7 +237,13 @@ class Frontier:
 
 
 def input_watermark_us(
-    inputs: Sequence[Frontier], before_us: int | None, *, lookup_us: int, max_disorder_us: int, idle_after_us: int
+    inputs: Sequence[Frontier],
+    before_us: int | None,
+    *,
+    lookup_us: int,
+    max_disorder_us: int,
+    idle_after_us: int,
+    outages: Outages = (),
 ) -> int | None:
     """The input watermark after the batch of ``lookup_us``; it never falls below ``before_us``.
 
@@ -233,7 +254,7 @@ def input_watermark_us(
     """
     counting = list(inputs)
     if any(frontier.surely_active(lookup_us, idle_after_us) for frontier in inputs):
-        counting = [frontier for frontier in inputs if not frontier.idle(idle_after_us)]
+        counting = [frontier for frontier in inputs if not frontier.idle(idle_after_us, outages)]
     newest = [frontier.newest_event_time_us for frontier in counting]
     if not newest or any(time is None for time in newest):
         return before_us
@@ -305,7 +326,7 @@ class Clock:
     grows with each such gap. ``retired``: (at, horizon): facts of cells that start before the horizon were dropped
     then. ``inputs_held``, ``outputs_held``: an open transaction holds one of them back. ``settled``:
     undecodable records that hide nothing; grows only. ``unheld_inputs_us``: every
-    input was read through it, but for what open transactions hold back.
+    input was read through it, but for what open transactions hold back. ``outages``: time that does not count.
     """
 
     lookup_us: int
@@ -322,6 +343,11 @@ class Clock:
     retired: tuple[tuple[int, int], ...] = ()
     settled: int = 0
     unheld_inputs_us: int | None = None
+    outages: Outages = ()
+
+    def due_through_us(self, proof_us: int | None, after_us: int) -> int | None:
+        """The latest due base of which ``after_us`` are over at ``proof_us``; None while nothing is proven."""
+        return None if proof_us is None else counted_back_us(proof_us, after_us, self.outages)
 
 
 def clock(

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from validator.model.arrays import ABSENT, Bools, Ints, ints
-from validator.model.frontier import Clock, Rest
+from validator.model.frontier import Clock, Rest, counted_back_us
 from validator.oracles.seam import Oracle
 from validator.reconcile.cells import EXPANSION_FIELDS, Columns
 
@@ -289,7 +289,8 @@ def _outstanding_state(cells: Columns, clock: Clock, rules: Rules, resting: Bool
     due = due_base(cells)
 
     def past(proof: int | None, after_us: int) -> Bools:
-        return np.full(len(cells), False) if proof is None else due <= proof - after_us
+        through_us = clock.due_through_us(proof, after_us)
+        return np.full(len(cells), False) if through_us is None else due <= through_us
 
     overdue = past(clock.outputs_us, rules.overdue_after_us)
     missing = past(clock.outputs_us, rules.missing_after_us)
@@ -366,8 +367,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     doubtful = np.where(is_missing & it.in_scope, found["doubtful"], 0) if rules.drops_late else nothing
     unprovable = doubtful
     if clock.gone_us is not None:
-        due = due_base(cells)
-        gone = is_missing & (due > clock.gone_us - rules.missing_after_us)
+        proven_us = counted_back_us(clock.gone_us, rules.missing_after_us, clock.outages)
+        gone = is_missing & (due_base(cells) > proven_us)
         unprovable = unprovable + np.where(gone, found["unprovable"], 0)
     rest = outstanding - dropped - unconsumed - unprovable
     # What was not compared may be excused by what comparing shows (late, unconsumed, repeated): not missing yet.
@@ -379,8 +380,8 @@ def _scoped(cells: Columns, clock: Clock, rules: Rules, found: dict[str, Ints], 
     counts["overdue"] = counts["overdue"] + unprovable
     counts = {name: np.where(it.in_scope, counts[name], 0) for name in (*CONTRIBUTIONS, *RESULTS) if name in counts}
     counts["out_of_scope"] = np.where(it.in_scope, 0, cells["expected_count"])
-    unheld_us = clock.unheld_outputs_us
-    blocked_long = nothing if unheld_us is None else due_base(cells) <= unheld_us - rules.missing_after_us
+    blocked_us = clock.due_through_us(clock.unheld_outputs_us, rules.missing_after_us)
+    blocked_long = nothing if blocked_us is None else due_base(cells) <= blocked_us
 
     seen = it.observed > 0
     clear = ~it.agrees & (it.resolved | it.held | ~seen)

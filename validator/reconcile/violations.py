@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from validator.model.arrays import ABSENT, Bools, Ints, present
+from validator.model.frontier import Outages
 from validator.model.wording import plural
 from validator.reconcile.cells import Cells, Columns
 from validator.reconcile.judge import VIOLATIONS, Judged, Rules, due_base
@@ -60,6 +61,7 @@ def moved(
     suspected: frozenset[str],
     lookup_us: int,
     withdrawn: frozenset[str] = frozenset(),
+    outages: Outages = (),
 ) -> list[dict[str, Any]]:
     """One row per (cell, class) of which more or less is in a violation, or confirmed, than was recorded, of the cells
     ``judged_rows``, whose verdicts are ``judged``.
@@ -68,7 +70,8 @@ def moved(
     ``first_us``, since when it is on record; and ``stands``, how much of it is confirmed now.
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
-    ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more.
+    ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more. ``outages``: time
+    that proves no loss.
     """
     found: list[dict[str, Any]] = []
     some = cells.some(judged_rows)
@@ -82,7 +85,7 @@ def moved(
         rows = judged_rows[differs]
         now, before, sure, sure_before = (column[differs] for column in (now, before, sure, sure_before))
         those = cells.some(rows)
-        provable = _provable_us(those, name, rules)
+        provable = _provable_us(those, name, rules, outages)
         # While anything unreadable might have explained it, it could not be proven.
         provable = np.where(before > sure_before, lookup_us, provable)
         at = _happened_us(those, name)
@@ -157,10 +160,17 @@ def confirmed_of(
     return np.minimum(judged.on_record[name], proven)
 
 
-def _provable_us(cells: Columns, name: str, rules: Rules) -> Ints:
+def _provable_us(cells: Columns, name: str, rules: Rules, outages: Outages) -> Ints:
     """When a violation of each of these cells could first be proven."""
     closed, rest = cells["closed_us"], cells["rest_us"]
-    provable = due_base(cells) + rules.missing_after_us if name == "missing" else cells["observed_us"]
+    provable = cells["observed_us"]
+    if name == "missing":
+        provable = due_base(cells) + rules.missing_after_us
+        for before_us, since_us in outages:
+            # Of what began before, the time since then counts.
+            counted = np.maximum(due_base(cells), before_us)
+            spans = (counted < since_us) & (provable > before_us)
+            provable = np.where(spans, provable + since_us - counted, provable)
     # A run with --once proves at its end, not after a delay.
     return np.where((rest != ABSENT) & (closed != ABSENT) & (rest >= closed), rest, provable)
 

@@ -23,6 +23,7 @@ EPOCHS_PER_RETENTION: Final = 24
 _REPLACED: Final = "replaced "
 _CUT_BACK: Final = "cut_back "
 _FAULTS: Final = "faults_topic "
+_OUTAGE: Final = "outage "
 _EPOCH_US_MOST: Final = 3_600_000_000
 
 
@@ -110,11 +111,12 @@ def rest_mark(rest: Rest) -> str:
 
 
 def topic_marks(before: Books, books: Books) -> list[str]:
-    """The marks of what ``books`` know of topics, and ``before`` do not."""
+    """The marks of what ``books`` know of topics and outages, and ``before`` do not."""
     replaced, cut_back = books.replaced - before.replaced, books.cut_back - before.cut_back
     faults = [f"{_FAULTS}{topic_id}" for topic_id in sorted(books.faults_topics - before.faults_topics)]
     anew = [anew_mark(*where) for where in made_anew(before, books)]
-    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults, *anew]
+    outages = [f"{_OUTAGE}{began} {ended}" for began, ended in sorted({*books.outages} - {*before.outages})]
+    return [*map(replaced_mark, sorted(replaced)), *map(_cut_back_mark, sorted(cut_back)), *faults, *anew, *outages]
 
 
 def made_anew(before: Books, books: Books) -> list[tuple[PartitionId, int]]:
@@ -149,6 +151,12 @@ def cut_back_by(marks: Iterable[str]) -> frozenset[PartitionId]:
 def faults_topics_by(marks: Iterable[str]) -> frozenset[str]:
     """The topic ids of the faults topic in marks."""
     return frozenset(mark.removeprefix(_FAULTS) for mark in marks if mark.startswith(_FAULTS))
+
+
+def outages_by(marks: Iterable[str]) -> list[tuple[int, int]]:
+    """The outages in marks."""
+    found = [mark.removeprefix(_OUTAGE).split() for mark in marks if mark.startswith(_OUTAGE)]
+    return [(int(began), int(ended)) for began, ended in found]
 
 
 def _named(marks: Iterable[str], prefix: str) -> frozenset[PartitionId]:

@@ -54,6 +54,11 @@ _SENTENCES: Final = {
 }
 """What a text of Spark, Kafka, Delta or the kernel contains -> what to say instead; the first that fits."""
 
+NO_ANSWER: Final = re.compile(
+    "Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException|the brokers did not answer in"
+)
+"""What the text of an error contains where the brokers did not answer one of the clients."""
+
 
 class CannotVerify(Exception):
     """The validator cannot do its work; the verdict is unknown."""
@@ -96,7 +101,7 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
     causes. None where none of them is known."""
     if (gone := why_gone(state)) is not None:
         return gone
-    causes = list(_causes(error))
+    causes = list(causes_of(error))
     texts = [text_of(cause) for cause in causes]
     if _says(causes, (errno.ENOSPC,), _NO_ROOM):
         return _full(_path_in(causes, _NO_ROOM), state)
@@ -225,7 +230,8 @@ def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
     return f"the Spark JVM is gone ({how}): start the sidecar again, it goes on from here"
 
 
-def _causes(error: BaseException) -> Iterator[BaseException]:
+def causes_of(error: BaseException) -> Iterator[BaseException]:
+    """An error, and what caused it."""
     seen: set[int] = set()
     cause: BaseException | None = error
     while cause is not None and id(cause) not in seen:

@@ -44,6 +44,7 @@ from validator.stream.faults_topic import FaultsTopic
 from validator.stream.isolating import Isolation, is_exhausted
 from validator.stream.measuring import Keeper, catch_up
 from validator.stream.measuring import opened as opened_ledger
+from validator.stream.outage import Unanswered, is_of_an_outage
 from validator.stream.query import run_query
 from validator.stream.recovery import Recovered, follow_acknowledged, recover, restore_record
 from validator.stream.reporting import results_of, snapshot_of
@@ -110,6 +111,7 @@ class Generations:
         self._keeper = Keeper(self._state)
         self._acknowledged = Journal(self._state)
         self._isolation = Isolation(self._state, say)
+        self._unanswered = Unanswered(self._state)
         self._records_per_batch = config.limits.records_per_batch
         self._sparing = False
         self._settled = settling.Journal(self._state)
@@ -174,10 +176,13 @@ class Generations:
                     self.cut_short = self._once and self._stop.is_set()
                     return self._verdict(recovered.books, judging)
                 books, lookups = self._opened(recovered.books, sources, topics, asked_us)
+                if self._unanswered.noted and books.batch >= 0:
+                    books = books.with_outages((books.lookup_us, asked_us))
                 if self._brokers.topics(topics) != topics:
                     # Offsets and topic ids are not of the same topics.
                     continue
             except BrokersUnreachable as error:
+                self._unanswered.note()
                 if self._once or self._runner is None:
                     raise
                 # They answered before: an outage, which a sidecar outlives.
@@ -201,6 +206,8 @@ class Generations:
             if is_exhausted(outcome) and self._isolation.begin(runner):
                 self._say("a batch does not fit into memory: its records are read in parts")
                 continue
+            if is_of_an_outage(outcome):
+                self._unanswered.note()
             # In a row: a batch in between ends the row.
             troubles = 1 if runner.books.batch > runner.opened_batch else troubles + 1
             if (why := why_gone(self._state) or why_jvm_ended()) is not None:
@@ -301,6 +308,7 @@ class Generations:
             catching_up_limit=self._records_per_batch // 2 if balanced and not self._once and not in_parts else None,
         )
         runner.open(recovered.books, lookups, lookup_us)
+        self._unanswered.clear()
         if is_first:
             self._note_run(generation)
         self._read_faults()

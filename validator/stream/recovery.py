@@ -47,6 +47,7 @@ from validator.stream.committing import (
     cut_back_by,
     faults_topics_by,
     frontier_from,
+    outages_by,
     replaced_by,
     rest_mark,
     summaries,
@@ -202,7 +203,7 @@ def _folded(
         cut_back=saved.cut_back | cut_back_by(texts),
         faults_topics=saved.faults_topics | faults_topics_by(texts),
         settled=dict(positions.settled),
-    )
+    ).with_outages(*saved.outages, *outages_by(texts))
     cells, not_examined = saved.cells, dict(saved.unexamined)
     of_last = []
     columns = [*FACT_COLUMNS, "first_event_time_us", "stretches"]

@@ -160,13 +160,10 @@ def droppable(judging: Judging, books: Books, retention_us: int, absent: Collect
 
 def _undecided_epochs(judging: Judging, books: Books, through_epoch: int) -> list[int]:
     """The epochs up to this one with settled cells whose answers were not read through yet, as `_decided` has it."""
-    proof_us = books.clock().outputs_us
+    clock = books.clock()
+    decided_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
     found = judging.settled.due_us(through_epoch)
-    return [
-        epoch
-        for epoch, due_us in found.items()
-        if proof_us is None or due_us > proof_us - judging.rules.missing_after_us
-    ]
+    return [epoch for epoch, due_us in found.items() if decided_us is None or due_us > decided_us]
 
 
 def _read_through_us(books: Books, absent: Collection[str]) -> int | None:
@@ -311,9 +308,10 @@ def _decided(judging: Judging, books: Books) -> Bools:
     A cell can close in the batch that would retire it, where the inputs paused for longer than the retention.
     """
     clock, cells = books.clock(), judging.cells
-    if clock.outputs_us is None:
+    through_us = clock.due_through_us(clock.outputs_us, judging.rules.missing_after_us)
+    if through_us is None:
         return np.zeros(len(cells), dtype=np.bool_)
-    decided: Bools = (due_base(cells) <= clock.outputs_us - judging.rules.missing_after_us) & is_resolved(cells, clock)
+    decided: Bools = (due_base(cells) <= through_us) & is_resolved(cells, clock)
     return decided
 
 

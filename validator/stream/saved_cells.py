@@ -22,7 +22,7 @@ import validator
 from validator.core.judging import Judging, new_cells
 from validator.core.settled import SettledCells
 from validator.model.books import Books, TimeRules
-from validator.model.frontier import PartitionId, Rest
+from validator.model.frontier import Outages, PartitionId, Rest
 from validator.publish.atomic import replacing
 from validator.reconcile.cells import Cells
 from validator.reconcile.judge import Rules
@@ -37,7 +37,7 @@ EVERY_SECONDS: Final = 60.0
 """How long after the last time, at least, the file is written anew."""
 SHARE_MOST: Final = 0.02
 """Of the time, writing it takes no more than this."""
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _HEADER: Final = b"streamproof"
 _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError, OSError)
 
@@ -46,8 +46,8 @@ _DAMAGED: Final = (pa.ArrowException, ValueError, KeyError, TypeError, EOFError,
 class SavedCells:
     """Memory after batch ``batch``, whose instant is ``lookup_us``: what folding all facts up to it gives, less the
     settled cells. ``rules``: those that these were judged by; None where there are none. ``passed``, ``rests``,
-    ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``, ``faults_topics``: as in `Books`. ``rereads``: those
-    that it rests on. ``unexamined``: as in `RunRecord`."""
+    ``horizon_us``: as in `Judging`. ``replaced``, ``cut_back``, ``faults_topics``, ``outages``: as in `Books`.
+    ``rereads``: those that it rests on. ``unexamined``: as in `RunRecord`."""
 
     cells: Cells
     retired: Retired
@@ -64,6 +64,7 @@ class SavedCells:
     replaced: frozenset[PartitionId] = frozenset()
     cut_back: frozenset[PartitionId] = frozenset()
     faults_topics: frozenset[str] = frozenset()
+    outages: Outages = ()
 
 
 @dataclass
@@ -117,6 +118,7 @@ class Saver:
             "replaced": _plain_places(books.replaced),
             "cut_back": _plain_places(books.cut_back),
             "faults_topics": sorted(books.faults_topics),
+            "outages": books.outages,
             "retired": retired.to_mark(),
             "positions": positions.to_json(books.batch),
             "examples": [[place.topic, place.partition, offset] for place, offset in positions.examples.items()],
@@ -178,6 +180,7 @@ def _saved(body: memoryview, rules: Rules, time_rules: TimeRules) -> SavedCells 
         replaced=frozenset(PartitionId(*place) for place in plain["replaced"]),
         cut_back=frozenset(PartitionId(*place) for place in plain["cut_back"]),
         faults_topics=frozenset(plain["faults_topics"]),
+        outages=tuple((began, ended) for began, ended in plain["outages"]),
         retired=Retired.from_mark(plain["retired"]),
         positions=positions,
         rereads={topic: (batch, lookup_us) for topic, (batch, lookup_us) in plain["rereads"].items()},

@@ -23,11 +23,12 @@ from validator.state import folder, identity
 from validator.state.lock import StateLock, acquire
 from validator.state.tables import StateTables
 from validator.stream import jars, rereading
-from validator.stream.brokers import Brokers
+from validator.stream.brokers import Brokers, BrokersUnreachable
 from validator.stream.clients import for_java
 from validator.stream.failures import CannotVerify, known_sentence
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.generations import Generations
+from validator.stream.outage import Unanswered
 from validator.stream.recovery import take_over
 from validator.stream.session import start
 from validator.stream.sources import sources_of
@@ -98,8 +99,13 @@ class Sidecar:
         folder.check(self._state)
         brokers = Brokers(self._config)
         for_java(self._config)
-        # Refused here, it costs no start of Spark.
-        brokers.topics(source.topic for source in sources_of(self._config))
+        try:
+            # Refused here, it costs no start of Spark.
+            brokers.topics(source.topic for source in sources_of(self._config))
+        except BrokersUnreachable:
+            if folder.is_state(self._state):
+                Unanswered(self._state).note()
+            raise
         jvm_jars = jars.resolve(Path(jars.__file__).with_name("jars.lock"))
         lock = acquire(self._state, wait=_patience(_LOCK_WAIT_SECONDS))
         previous = self._take_signals()

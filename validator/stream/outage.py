@@ -1,0 +1,40 @@
+"""Outages of the brokers: time in which nothing can be read proves no loss (docs/decisions/0143)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from validator.state.folder import open_new
+from validator.stream.brokers import BrokersUnreachable
+from validator.stream.failures import NO_ANSWER, causes_of, text_of
+
+FILE: Final = "brokers-unanswered"
+
+
+class Unanswered:
+    """Whether a request to the brokers has failed since the last generation of the state began, in any process."""
+
+    def __init__(self, state: Path) -> None:
+        self._file = state / FILE
+        self.noted = self._file.exists()
+
+    def note(self) -> None:
+        """A request has failed. Where the file cannot be written, this process alone knows it."""
+        if not self.noted:
+            self.noted = True
+            with suppress(OSError):
+                open_new(self._file).close()
+
+    def clear(self) -> None:
+        """The outage is in the facts."""
+        if self.noted:
+            self.noted = False
+            with suppress(OSError):
+                self._file.unlink(missing_ok=True)
+
+
+def is_of_an_outage(error: BaseException) -> bool:
+    """Whether a query ended because the brokers did not answer."""
+    return any(isinstance(cause, BrokersUnreachable) or NO_ANSWER.search(text_of(cause)) for cause in causes_of(error))
