@@ -22,8 +22,8 @@ FOREVER_OFFSET: Final = 2**62
 """Above every offset."""
 
 Outages = tuple[tuple[int, int], ...]
-"""Intervals in which the brokers did not answer, oldest first: each from the last batch before to the first lookup after
-it."""
+"""Intervals in which the brokers did not answer, oldest first: each from the last batch before it to the first lookup
+after it."""
 
 UNREADABLE_POLICY: Final = ""
 """Stands for a `cleanup.policy` that the sidecar may not read."""

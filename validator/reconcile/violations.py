@@ -70,8 +70,8 @@ def moved(
     ``first_us``, since when it is on record; and ``stands``, how much of it is confirmed now.
 
     ``suspected``: classes that stay suspected, because input or answers that cannot be read may explain them.
-    ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more. ``outages``: time
-    that proves no loss.
+    ``lookup_us``: instant of the batch. ``withdrawn``: classes of which nothing is confirmed any more. ``outages``:
+    time that proves no loss.
     """
     found: list[dict[str, Any]] = []
     some = cells.some(judged_rows)

@@ -55,7 +55,7 @@ _SENTENCES: Final = {
 """What a text of Spark, Kafka, Delta or the kernel contains -> what to say instead; the first that fits."""
 
 NO_ANSWER: Final = re.compile(
-    "Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException|the brokers did not answer in"
+    "Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException|the brokers did not answer"
 )
 """What the text of an error contains where the brokers did not answer one of the clients."""
 
