@@ -2,7 +2,8 @@
 
 Python packages and their hashes come from image/requirements.lock, jars from the two lock files, the jars inside of
 PySpark from the installed one, and JavaScript from the folder of the status page. Licences are those that packages and
-jars state themselves; `LICENCES` has the rest. The same commit gives the same bytes.
+jars state themselves, or PySpark of its jars; `LICENCES` has the rest. A part without one stops the release. The same
+commit gives the same bytes.
 """
 
 from __future__ import annotations
@@ -37,19 +38,33 @@ LICENCES: Final = {
     "lz4-java": "Apache-2.0",
     "metrics-core": "Apache-2.0",
     "pcollections": "MIT",
-    "py4j": "BSD-3-Clause",
     "re2j": "BSD-3-Clause",
     "slf4j-api": "MIT",
     "slf4j-simple": "MIT",
+    "vertx-uri-template": "EPL-2.0 OR Apache-2.0",
 }
-"""What an artifact does not state itself, or not by its identifier; from the pages of its project."""
+"""Jars that state no licence, or only one of two; from the page of the project. An entry that nothing needs is refused."""
 _STATED: Final = (
     (r"apache", "Apache-2.0"),
     (r"\bMIT\b|mit-license", "MIT"),
-    (r"BSD[- ]2", "BSD-2-Clause"),
-    (r"BSD", "BSD-3-Clause"),
+    (r"BSD[- ]2|Simplified BSD", "BSD-2-Clause"),
+    (r"BSD[- ]3|(New|Revised) BSD|BSD New", "BSD-3-Clause"),
+    # The texts, where only "BSD" is stated: which of the two it is says the clause that only one has.
+    (r"Redistribution and use in source and binary forms(?s:.*)endorse\s+or\s+promote", "BSD-3-Clause"),
+    (r"Redistribution and use in source and binary forms", "BSD-2-Clause"),
 )
-"""How artifacts name a licence -> its identifier."""
+"""How artifacts name a licence, or begin its text -> its identifier."""
+
+
+_SECTIONS: Final = (
+    ("CDDL) 1.0", "CDDL-1.0"),
+    ("CDDL) 1.1", "CDDL-1.1"),
+    ("Eclipse Distribution License (EDL) 1.0", "BSD-3-Clause"),
+    ("Eclipse Public License (EPL) 2.0", "EPL-2.0"),
+    ("Unicode/ICU License", "ICU"),
+    ("BSD 0-Clause", "0BSD"),
+)
+"""Headings of PySpark's list of the jars that it brings, beside those that `_STATED` knows -> the identifier."""
 
 
 class Unlicensed(Exception):
@@ -67,6 +82,9 @@ def document() -> Component:
     """The whole bill. Raises `Unlicensed`."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
     components = [*packages(), *locked_jars(), *javascript()]
+    inside = [part for component in components for part in component.get("components", [])]
+    if idle := LICENCES.keys() - {component["name"] for component in [*components, *inside]}:
+        raise Unlicensed(f"{', '.join(sorted(idle))}: no lock has it any more; remove it from LICENCES.")
     known = json.dumps(components, sort_keys=True)
     return {
         "bomFormat": "CycloneDX",
@@ -96,17 +114,23 @@ def packages() -> Iterator[Component]:
         if installed.version != version:
             raise Unlicensed(f"{name} {installed.version} is installed and {version} is locked: run scripts/setup.")
         component = library(name, version, f"pkg:pypi/{name}@{version}", re.findall(r"sha256:(\w+)", line))
-        component["licenses"] = expression(of_package(name, installed.metadata))
+        component["licenses"] = expression(of_package(name, installed))
         if name == "pyspark":
-            component["components"] = list(bundled(Path(str(installed.locate_file("pyspark/jars")))))
+            component["components"] = list(bundled(Path(str(installed.locate_file("pyspark/jars"))), listed(installed)))
         yield component
 
 
-def of_package(name: str, about: metadata.PackageMetadata) -> str:
-    """The licence that a package's metadata states."""
-    stated = [*(about.get_all("License-Expression") or []), LICENCES.get(name)]
+def of_package(name: str, installed: metadata.Distribution) -> str:
+    """The licence that an installed package states: by its metadata, else by the text that it brings."""
+    about = installed.metadata
+    stated: list[str | None] = [*(about.get_all("License-Expression") or [])]
     for field in ("License", "Classifier"):
-        stated += [identifier(text) for text in about.get_all(field) or []]
+        stated += [
+            identifier(text) for text in about.get_all(field) or [] if field == "License" or "License ::" in text
+        ]
+    for file in installed.files or []:
+        if file.parts[0].endswith(".dist-info") and re.match("LICEN[SC]E|COPYING", file.name):
+            stated.append(identifier(file.read_text()))
     return first(stated, name)
 
 
@@ -127,21 +151,38 @@ def locked_jars() -> Iterator[Component]:
 
 def of_jar(jar: LockedJar, path: Path) -> str:
     """The licence that a jar states."""
-    return first([LICENCES.get(jar.artifact), *map(identifier, stated_in(path))], jar.coordinates)
+    stated = [found for found in map(identifier, stated_in(path)) if found is not None]
+    known = LICENCES.get(jar.artifact)
+    if known in stated:
+        raise Unlicensed(f"{jar.coordinates} states its licence itself: remove it from LICENCES.")
+    return first([known, *stated], jar.coordinates)
 
 
-def bundled(folder: Path) -> Iterator[Component]:
-    """The jars that PySpark brings; their licence where they state one (pyspark/licenses has the texts of all)."""
+def listed(installed: metadata.Distribution) -> dict[str, str]:
+    """Artifact -> its licence, as PySpark's own LICENSE lists the jars that it brings."""
+    [file] = [file for file in installed.files or [] if file.name == "LICENSE" and ".dist-info" in file.parts[0]]
+    found, current = {}, None
+    lines = file.read_text().splitlines()
+    for line, below in zip(lines, [*lines[1:], ""], strict=True):
+        if line.startswith("This project bundles some components that are also licensed under the Apache"):
+            current = "Apache-2.0"
+        elif line.strip("-") and re.fullmatch("-{3,}", below):
+            current = next((known for head, known in _SECTIONS if head in line), identifier(line))
+        elif current is not None and (named := re.match(r"[\w.-]+:([\w.-]+)", line)) is not None:
+            found[named[1]] = current
+    return found
+
+
+def bundled(folder: Path, of_list: dict[str, str]) -> Iterator[Component]:
+    """The jars that PySpark brings; their licence where they state one, or PySpark's list does."""
     for path in sorted(folder.glob("*.jar")):
         name, version = re.fullmatch(r"(.+?)-(\d[\w.-]*)\.jar", path.name).groups()  # type: ignore[union-attr]
         component = library(
             name, version, f"pkg:generic/{name}@{version}", [hashlib.sha256(path.read_bytes()).hexdigest()]
         )
         component["bom-ref"] = f"pyspark/jars/{path.name}"
-        stated = next(filter(None, map(identifier, stated_in(path))), None)
-        if stated is not None:
-            component["licenses"] = expression(stated)
-        yield component
+        stated = [*map(identifier, stated_in(path)), of_list.get(name), LICENCES.get(name)]
+        yield {**component, "licenses": expression(first(stated, path.name))}
 
 
 def stated_in(path: Path) -> Iterator[str]:
