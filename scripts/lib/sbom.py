@@ -43,7 +43,7 @@ LICENCES: Final = {
     "slf4j-simple": "MIT",
     "vertx-uri-template": "EPL-2.0 OR Apache-2.0",
 }
-"""Jars that state no licence, or only one of two; from the page of the project. An entry that nothing needs is refused."""
+"""Jars that state no licence, or only one of two; from the page of the project. What nothing needs is refused."""
 _STATED: Final = (
     (r"apache", "Apache-2.0"),
     (r"\bMIT\b|mit-license", "MIT"),
@@ -124,10 +124,8 @@ def of_package(name: str, installed: metadata.Distribution) -> str:
     """The licence that an installed package states: by its metadata, else by the text that it brings."""
     about = installed.metadata
     stated: list[str | None] = [*(about.get_all("License-Expression") or [])]
-    for field in ("License", "Classifier"):
-        stated += [
-            identifier(text) for text in about.get_all(field) or [] if field == "License" or "License ::" in text
-        ]
+    texts = [*(about.get_all("License") or []), *(about.get_all("Classifier") or [])]
+    stated += [identifier(text) for text in texts if ":: " not in text or text.startswith("License ::")]
     for file in installed.files or []:
         if file.parts[0].endswith(".dist-info") and re.match("LICEN[SC]E|COPYING", file.name):
             stated.append(identifier(file.read_text()))

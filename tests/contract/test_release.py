@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import shutil
 import subprocess
 import tarfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -87,6 +89,25 @@ def test_a_tag_gives_the_same_bytes_twice(tagged: Path, tmp_path: Path) -> None:
             assert parts[purl]["hashes"], purl
             assert parts[purl]["licenses"][0]["expression"], purl
     assert any(purl.startswith("pkg:npm/uplot@") for purl in parts)
+    [spark] = [part for purl, part in parts.items() if purl.startswith("pkg:pypi/pyspark@")]
+    of_jars = {part["name"]: part["licenses"][0]["expression"] for part in spark["components"]}
+    assert (of_jars["icu4j"], of_jars["hk2-api"], of_jars["xz"]) == ("ICU", "EPL-2.0", "0BSD")
+
+
+def test_a_part_without_a_licence_stops_the_release(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(ROOT / "scripts" / "lib"))
+    sbom = importlib.import_module("sbom")
+    assert sbom.identifier("License :: OSI Approved :: BSD License") is None, "it does not say which"
+    assert sbom.of_package("py4j", metadata.distribution("py4j")) == "BSD-3-Clause"
+    known = dict(sbom.LICENCES)
+    for changed, said in (
+        ({name: of for name, of in known.items() if name != "re2j"}, "com.google.re2j:re2j:.* states no licence"),
+        ({**known, "vertx": "MIT"}, "vertx: no lock has it any more"),
+        ({**known, "jose4j": "Apache-2.0"}, "jose4j:.* states its licence itself"),
+    ):
+        monkeypatch.setattr(sbom, "LICENCES", changed)
+        with pytest.raises(sbom.Unlicensed, match=said):
+            sbom.document()
 
 
 def test_only_a_tag_of_the_version_is_released(tagged: Path, tmp_path: Path) -> None:
