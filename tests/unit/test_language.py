@@ -36,6 +36,7 @@ PAGES = (
     "docs/security.md",
     "docs/sizing.md",
     "docs/spark-cluster.md",
+    "docs/systemd.md",
     "docs/threat-model.md",
 )
 FORBIDDEN = re.compile(
