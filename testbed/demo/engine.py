@@ -35,7 +35,7 @@ def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None
         settings = real_settings(plan, bootstrap_servers).model_copy(update=own)
         return make_engine(plan.engine, settings, folder / ENGINE_FOLDER)
     kind = MutantEngine if plan.engine == "mutant" else ReferenceEngine
-    # One alone shows best what a kill targets_type; on a chaos day the others go on, as in a real pipeline.
+    # One alone shows best what a kill breaks; on a chaos day the others go on, as in a real pipeline.
     instances = 1 if plan.scenario is None else roles(plan.engine, plan.scenario.workers).count("worker")
     ours = engine_settings(plan, bootstrap_servers, folder).model_copy(update=own)
     return kind(ours, folder / ENGINE_FOLDER, instances=instances)

@@ -97,7 +97,7 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     others = ", ".join(REGISTRY)
     if name not in ("reference", "mutant", *REGISTRY):
         raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference, mutant or one of {others}.")
-    # A mutant needs no fault to break; what it targets_type would look like the fault's doing.
+    # A mutant needs no fault to break; what it breaks would look like the fault's doing.
     fault = given.fault or ("none" if name == "mutant" else "kill")
     if given.faults is not None or given.plan is not None:
         return _run_scenario(given, name, details)
@@ -179,7 +179,7 @@ def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
     broken = report["outcome"] == "fail"
     lines: tuple[str, ...] = ()
     if plan.engine == "mutant":
-        lines = ("This engine targets_type its answers on purpose, whether or not a fault strikes.",)
+        lines = ("This engine breaks its answers on purpose, whether or not a fault strikes.",)
     elif broken and plan.fault == "kill" and plan.guarantee == "at_least_once" and not plan.is_real:
         lines = (
             "Why: this engine sends its answers at once and commits its progress only now and then. Killed in",

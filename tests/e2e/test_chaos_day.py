@@ -233,7 +233,7 @@ def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) 
 @pytest.mark.parametrize("engine", REGISTRY)
 def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, fault: str) -> None:
     skip_without(engine)
-    # Nothing targets_type without a kill; after one, those two answer again what they had not committed, if anything.
+    # Nothing breaks without a kill; after one, those two answer again what they had not committed, if anything.
     statuses = (0, 1) if fault == "kill" and engine in ("spark", "storm") else (0,)
     running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "24", statuses=statuses)
     said = " ".join(running.said().split())

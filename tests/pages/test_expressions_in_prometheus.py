@@ -155,4 +155,4 @@ def test_the_command_says_so(url: str, capsys: pytest.CaptureFixture[str]) -> No
     said = capsys.readouterr().out
     assert "empty" not in said
     assert "note" not in said
-    assert "understood" in said
+    assert " valid, " in said
