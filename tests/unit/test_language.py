@@ -15,6 +15,7 @@ PAGES = (
     "CONTRIBUTING.md",
     "README.md",
     "docs/ARCHITECTURE.md",
+    "docs/CONTRACT.md",
     "docs/alerts.md",
     "docs/bench/README.md",
     "docs/campaigns.md",
