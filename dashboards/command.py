@@ -81,12 +81,14 @@ def _check(url: str, settings: Settings) -> int:
 
 
 def _push(grafana: Grafana, settings: Settings, given: argparse.Namespace) -> int:
-    from dashboards.fault_annotations import push_faults
+    from dashboards.fault_annotations import PortAccess, push_faults
     from dashboards.push import push
 
     steps = push(grafana, settings, given.datasource, dry=given.dry_run)
     notes: dict[str, None] = {}
-    for step in chain(steps, *(push_faults(grafana, source, dry=given.dry_run) for source in given.faults)):
+    access = PortAccess(given.ca_file, given.token_file)
+    faults = (push_faults(grafana, source, dry=given.dry_run, access=access) for source in given.faults)
+    for step in chain(steps, *faults):
         would = "would be " if given.dry_run and step.change != "unchanged" else ""
         print(plain(f"{step.what}: {would}{step.change}"), flush=True)
         notes[step.note] = None  # each note once, in order of appearance

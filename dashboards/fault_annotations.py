@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import ssl
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import Any, Final
 
 import requests
 
-from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal
+from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal, reason
 from dashboards.push import Change, PushedItem, is_within
 from dashboards.queries import FAULT_TAG, TAG_MOST
 from validator.publish.report import REPORT_FILE, SCHEMA
@@ -22,13 +25,34 @@ TIMEOUT_SECONDS: Final = 15.0
 Json = dict[str, Any]
 
 
-def push_faults(grafana: Grafana, source: str, *, dry: bool) -> Iterator[PushedItem]:
+@dataclass(frozen=True)
+class PortAccess:
+    """Files for reading sidecars' ports: certificates of their authority instead of the public ones, and their bearer
+    token.
+    """
+
+    ca_file: Path | None = None
+    token_file: Path | None = None
+
+
+class _Bearer(requests.auth.AuthBase):
+    """The token as `Authorization`; as a plain header, requests would replace it by an entry of `~/.netrc`."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def __call__(self, request: requests.PreparedRequest) -> requests.PreparedRequest:
+        request.headers["Authorization"] = f"Bearer {self._token}"
+        return request
+
+
+def push_faults(grafana: Grafana, source: str, *, dry: bool, access: PortAccess | None = None) -> Iterator[PushedItem]:
     """Write each fault that ``source`` (a state folder, or the address of a sidecar) reports.
 
     A fault that was written before is updated only if it differs. A dry run sends only GET requests.
     Raises GrafanaError, also if the source cannot be read.
     """
-    report = _report(source)
+    report = _report(source, access or PortAccess())
     try:
         # A fault that was planned but not reported as injected has no start.
         told = [(fault, annotation(report["pipeline"], fault)) for fault in report["faults"] if fault["start"]]
@@ -79,10 +103,15 @@ def _change(ours: Json, theirs: Json | None) -> Change:
     return "unchanged" if is_within({**ours, "tags": sorted(ours["tags"])}, ordered) else "updated"
 
 
-def _report(source: str) -> Json:
+def _report(source: str, access: PortAccess) -> Json:
     try:
-        text = _get(source) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
+        text = _get(source, access) if "://" in source else (Path(source) / REPORT_FILE).read_text(encoding="utf-8")
         told = json.loads(text)
+    except requests.exceptions.SSLError as error:
+        fix = "give the certificate of its authority with --ca-file, and the address under a name in its certificate"
+        raise GrafanaRefusal(
+            f"--faults: the certificate of {source} is not trusted ({reason(error)}); {fix}."
+        ) from error
     except requests.RequestException as error:
         raise GrafanaError(
             f"--faults: no sidecar answers at {source}; check that it is running, or give its state folder."
@@ -104,5 +133,34 @@ def _another_form(source: str, said: object) -> GrafanaRefusal:
     return GrafanaRefusal(f"--faults: {source} has no report of this version ({said}).")
 
 
-def _get(source: str) -> str:
-    return requests.get(f"{source.rstrip('/')}/{REPORT_FILE}", timeout=TIMEOUT_SECONDS).text
+def _get(source: str, access: PortAccess) -> str:
+    auth = None if access.token_file is None else _Bearer(_token(access.token_file))
+    if access.ca_file is not None:
+        try:  # requests reports a file that cannot be used as a failed connection
+            ssl.create_default_context(cafile=access.ca_file)
+        except OSError as error:  # of which SSLError is one
+            said = error.strerror or type(error).__name__
+            raise GrafanaRefusal(
+                f"--ca-file: {access.ca_file} cannot be used ({said}); give PEM certificates."
+            ) from error
+    verify = True if access.ca_file is None else str(access.ca_file)
+    answer = requests.get(f"{source.rstrip('/')}/{REPORT_FILE}", timeout=TIMEOUT_SECONDS, auth=auth, verify=verify)
+    if answer.status_code == 401:
+        fix = "give the file with its token with --token-file" if auth is None else "check --token-file"
+        raise GrafanaRefusal(f"--faults: {source} does not answer without its token; {fix}.")
+    if answer.status_code == 421:
+        fix = "give its IP address, or add the name to metrics.allowed_hosts"
+        raise GrafanaRefusal(f"--faults: {source} does not accept this host name; {fix}.")
+    return answer.text
+
+
+def _token(file: Path) -> str:
+    try:
+        token = file.read_bytes().strip()
+    except OSError as error:
+        raise GrafanaRefusal(f"--token-file: {file} cannot be read ({error.strerror}).") from error
+    if not re.fullmatch(rb"[!-~]+", token):
+        raise GrafanaRefusal(
+            f"--token-file: {file} does not contain a token; write one word of ASCII characters to it."
+        )
+    return token.decode("ascii")

@@ -14,6 +14,7 @@ from dashboards.queries import (
     PIPELINE_TAG,
     PUSHED_FAULTS,
     RATE,
+    SCHEME,
     SIDECAR,
     TO_VIOLATIONS,
     by,
@@ -42,7 +43,7 @@ def dashboard(settings: Settings) -> Dashboard:
         UID,
         "streamproof: faults",
         f"What faults did to one pipeline; fault windows are marked. {runbook_text(settings, RUNBOOKS)}",
-        (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, DEFINITION),
+        (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, SCHEME, DEFINITION),
         (
             Row("Faults", (_windows(), _costs())),
             Row("Before, during and after", _phases()),

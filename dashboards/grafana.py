@@ -186,13 +186,13 @@ class Grafana:
             except requests.Timeout:
                 said = f"no response within {TIMEOUT_SECONDS:g} s"
             except requests.exceptions.SSLError as error:
-                raise GrafanaRefusal(f"{self.url}: the certificate is not trusted ({_short(error)}).") from error
+                raise GrafanaRefusal(f"{self.url}: the certificate is not trusted ({reason(error)}).") from error
             except requests.exceptions.JSONDecodeError as error:
                 if not error.doc:  # an empty 204: success without content
                     return None
                 raise self._no_grafana() from error
             except requests.ConnectionError as error:
-                said = f"no connection ({_short(error)})"
+                said = f"no connection ({reason(error)})"
             except _TransientError as error:
                 said = str(error)
         raise GrafanaError(f"{self.url}: {said}, {ATTEMPTS} times; check that Grafana is running there and try again.")
@@ -242,7 +242,7 @@ def _message(answer: requests.Response) -> str:
     return str(told.get("message", told)) if isinstance(told, dict) else str(told)
 
 
-def _short(error: Exception) -> str:
+def reason(error: Exception) -> str:
     """The innermost reason, because the texts that urllib3 adds contain memory addresses."""
     inner: BaseException = error
     while inner.__cause__ is not None or inner.__context__ is not None:

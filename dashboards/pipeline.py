@@ -13,6 +13,7 @@ from dashboards.queries import (
     PIPELINE_TAG,
     PUSHED_FAULTS,
     RATE,
+    SCHEME,
     SIDECAR,
     TO_VIOLATIONS,
     by,
@@ -45,7 +46,7 @@ def dashboard(settings: Settings) -> Dashboard:
         "streamproof: pipeline",
         "Verdicts and measures of one pipeline; a count of violations links to their ids. "
         + runbook_text(settings, RUNBOOKS),
-        (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, DEFINITION),
+        (DATASOURCE, ONE_PIPELINE, PIPELINE_TAG, SIDECAR, SCHEME, DEFINITION),
         (
             Row("Verdicts", _verdicts()),
             Row("Reliability", _reliability()),

@@ -10,6 +10,8 @@ from validator.model.classes import VIOLATES
 from validator.publish.catalogue import CATALOGUE, PREFIX, Metric
 
 METRICS: Final[Mapping[str, Metric]] = {metric.name: metric for metric in CATALOGUE}
+INSTANCE: Final = "instance"
+"""The label that Prometheus adds: the address that it scrapes."""
 HISTOGRAM_SUFFIXES: Final = ("_bucket", "_sum", "_count")
 Match = Mapping[str, str | tuple[str, ...]]
 """Label -> one value, or several. A dashboard variable (``$name``) as a value matches one selection; in a tuple it
@@ -27,7 +29,7 @@ def select(name: str, match: Match | None = None, over: str = "") -> str:
     ``over`` is a range such as `5m`. Raises UnknownSeriesError for a name that is not in the catalogue.
     """
     metric = metric_of(name)
-    known = {label.name: label.values for label in metric.labels} | {"pipeline": None}
+    known = {label.name: label.values for label in metric.labels} | {"pipeline": None, INSTANCE: None}
     parts = []
     for label, wanted in (match or {}).items():
         if label not in known:

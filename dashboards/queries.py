@@ -29,7 +29,15 @@ ONE_OF_CHOSEN: Final = Variable(
     "instance", "runbooks of sidecar", "query", f"label_values({select('build_info', CHOSEN)}, instance)"
 )
 """A sidecar of the selected pipelines; all of them serve the same runbooks."""
-PAGE: Final = "http://${instance}/"
+SCHEME: Final = Variable(
+    "scheme",
+    "scheme of the sidecar's port",
+    "query",
+    f"label_values({select('build_info', {'instance': '$instance'})}, scheme)",
+    hidden=True,
+)
+"""`https` if that sidecar's port has a certificate, else `http`."""
+PAGE: Final = "${scheme}://${instance}/"
 TO_VIOLATIONS: Final = (
     Link("offending ids (violations.json)", f"{PAGE}violations.json"),
     Link("status page", PAGE),
@@ -59,6 +67,7 @@ PIPELINE_TAG: Final = Variable(
     "query",
     f"label_values({select('build_info', PIPELINE)}, pipeline)",
     part=rf"^([\s\S]{{1,{TAG_MOST}}})",
+    hidden=True,
 )
 PUSHED_FAULTS: Final = TaggedAnnotation("faults, pushed", (FAULT_TAG, "pipeline:$pipeline_tag"), "orange")
 """Faults written by `streamproof dashboards push --faults`: with millisecond precision, and independent of Prometheus'
@@ -103,7 +112,7 @@ def runbook_sources(settings: Settings) -> tuple[Variable, ...]:
     """Variables that a dashboard for several pipelines needs, so that its runbook links work if runbooks are not
     published.
     """
-    return () if settings.are_runbooks_links else (ONE_OF_CHOSEN,)
+    return () if settings.are_runbooks_links else (ONE_OF_CHOSEN, SCHEME)
 
 
 def runbook_text(settings: Settings, alerts: Iterable[str]) -> str:
@@ -137,6 +146,7 @@ def addresses(dashboard: Dashboard) -> list[tuple[str, str]]:
 SUBSTITUTES: Final = {
     "=`${pipeline:raw}`": "=~`.*`",
     "=~`${pipeline:regex}`": "=~`.*`",
+    "=`${instance:raw}`": "=~`.*`",
     "${definition:raw}": "last_input",
     RATE: "5m",
     "$__range": "1h",

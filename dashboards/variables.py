@@ -16,8 +16,8 @@ class Variable:
     """A variable of a dashboard: the result of ``query`` (`label_values`, or the type of a data source), or a fixed
     list.
 
-    ``part`` is a regular expression whose group is extracted from each value; such a variable is internal and hidden
-    from readers.
+    ``part`` is a regular expression whose group is extracted from each value. A ``hidden`` variable is internal, and
+    readers do not see it.
     """
 
     name: str
@@ -26,10 +26,11 @@ class Variable:
     query: str
     many: bool = False
     part: str = ""
+    hidden: bool = False
 
     def build(self) -> Json:
         """The entry of the dashboard's `templating`."""
-        hide = 2 if self.part else 0
+        hide = 2 if self.hidden else 0
         common: Json = {"name": self.name, "label": self.label, "type": self.kind, "hide": hide, "multi": self.many}
         if self.kind == "datasource":
             return {**common, "query": self.query, "refresh": 1, "regex": "", "includeAll": False}

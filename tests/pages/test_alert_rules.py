@@ -172,15 +172,17 @@ def test_a_pipeline_that_is_named_and_was_never_seen_pages_until_it_is(tmp_path:
     promtool(tmp_path, {OTHER_ALIVE: "1x2030", ALIVE: "_x2009 1x20"}, checks, rules)
 
 
-def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("label", "scheme"), [("", "http"), (',scheme="http"', "http"), (',scheme="https"', "https")])
+def test_an_alert_names_the_pages_of_its_own_sidecar(tmp_path: Path, label: str, scheme: str) -> None:
+    """An earlier version has no label `scheme`."""
     scenario = next(life for life in LIVES if life.labels.get("cause") == "no_batch")
     seen = {
-        f'streamproof_build_info{{pipeline="{name}",instance="{name}.example:9464"}}': "1x200"
+        f'streamproof_build_info{{pipeline="{name}",instance="{name}.example:9464"{label}}}': "1x200"
         for name in ("clickstream", "other")
     }
     told = fired(scenario, "")
-    told["exp_annotations"]["status_page"] = "http://clickstream.example:9464/ "
-    told["exp_annotations"]["runbook_url"] = f"http://clickstream.example:9464/runbooks/{scenario.alert}"
+    told["exp_annotations"]["status_page"] = f"{scheme}://clickstream.example:9464/ "
+    told["exp_annotations"]["runbook_url"] = f"{scheme}://clickstream.example:9464/runbooks/{scenario.alert}"
     check: dict[str, object] = {"eval_time": scenario.fires[0], "alertname": scenario.alert, "exp_alerts": [told]}
     promtool(tmp_path, {**scenario.series, **seen}, [check], interval=scenario.interval)
 

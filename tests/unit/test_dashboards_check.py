@@ -36,17 +36,22 @@ def test_variables_are_asked_for_their_values(asked: Asked) -> None:
     assert found == {
         "streamproof-overview: variable pipeline": 1,
         "streamproof-overview: variable instance": 0,
+        "streamproof-overview: variable scheme": 0,
         "streamproof-pipeline: variable pipeline": 1,
         "streamproof-pipeline: variable pipeline_tag": 1,
         "streamproof-pipeline: variable instance": 0,
+        "streamproof-pipeline: variable scheme": 0,
         "streamproof-faults: variable pipeline": 1,
         "streamproof-faults: variable pipeline_tag": 1,
         "streamproof-faults: variable instance": 0,
+        "streamproof-faults: variable scheme": 0,
         "streamproof-sidecar: variable pipeline": 1,
         "streamproof-sidecar: variable instance": 0,
+        "streamproof-sidecar: variable scheme": 0,
     }
     assert ("label/pipeline/values", {"match[]": "streamproof_build_info"}) in asked
     assert ("label/instance/values", {"match[]": "streamproof_build_info{pipeline=~`.*`}"}) in asked
+    assert ("label/scheme/values", {"match[]": "streamproof_build_info{instance=~`.*`}"}) in asked
 
 
 def test_a_variable_without_values_is_said_to_be_empty(asked: Asked, capsys: pytest.CaptureFixture[str]) -> None:

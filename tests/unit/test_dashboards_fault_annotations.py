@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
-from dashboards.fault_annotations import annotation, push_faults
+from dashboards.fault_annotations import PortAccess, annotation, push_faults
 from dashboards.grafana import Grafana, GrafanaError, GrafanaRefusal
 from dashboards.queries import PIPELINE_TAG, PUSHED_FAULTS, TAG_MOST
+from testbed.certificates import Authority
 from tests.unit.dashboards_grafana_server import TOKEN, FakeGrafana, running
 from tests.unit.publish_snapshots import NOON_US, SECOND, broken, clean, config
 from validator.cli.main import main
+from validator.config.model import Metrics
 from validator.model.snapshot import Snapshot
 from validator.publish.publisher import Publisher
 from validator.publish.report import build, write
@@ -125,6 +129,82 @@ def test_the_command_asks_a_running_sidecar(
     said = capsys.readouterr().out
     assert "annotation kill-one-worker of clickstream at 2026-01-31 11:59:30: created\n" in said
     assert list(fake.annotations) == [1]
+
+
+class Secured(NamedTuple):
+    url: str
+    ca: Path
+    token: Path
+
+
+@pytest.fixture
+def secured(tmp_path: Path) -> Iterator[Secured]:
+    """A sidecar's port with certificate and token."""
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl command on the PATH")
+    authority = Authority(tmp_path / "tls")
+    made = authority.issue("sidecar", address="127.0.0.1")
+    token = tmp_path / "token"
+    token.write_text("a-token-of-24-characters\n")
+    metrics = {
+        "port": 0,
+        "tls_server_config": {"cert_file": str(made.certificate), "key_file": str(made.key)},
+        "authorization": {"credentials_file": str(token)},
+    }
+    state = tmp_path / "state"
+    state.mkdir()
+    publisher = Publisher(config(state).model_copy(update={"metrics": Metrics.model_validate(metrics)}), state)
+    publisher.publish(broken())
+    try:
+        yield Secured(publisher.start().url, authority.certificate, token)
+    finally:
+        publisher.stop()
+
+
+def test_the_command_reads_a_sidecar_with_certificate_and_token(
+    fake: FakeGrafana,
+    secured: Secured,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("GRAFANA_TOKEN", TOKEN)
+    # requests replaces a plain header by the entry of this file.
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login somebody password something\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    command = ["dashboards", "push", "--grafana", fake.url, "--faults", secured.url]
+    assert main([*command, "--ca-file", str(secured.ca), "--token-file", str(secured.token)]) == 0
+    said = capsys.readouterr()
+    assert "annotation kill-one-worker of clickstream at 2026-01-31 11:59:30: created\n" in said.out
+    assert secured.token.read_text().strip() not in said.out + said.err
+
+
+@pytest.mark.parametrize(
+    ("given", "refusal"),
+    [
+        ((), r"certificate of https://\S+ is not trusted \(.+\); give .+ with --ca-file"),
+        (("other", "token"), r"certificate of https://\S+ is not trusted"),
+        (("absent", "token"), r"^--ca-file: \S+ cannot be used \(No such file or directory\)"),
+        (("token", "token"), r"^--ca-file: \S+ cannot be used"),
+        (("ca",), r"does not answer without its token; give the file with its token with --token-file\.$"),
+        (("ca", "wrong"), r"does not answer without its token; check --token-file\.$"),
+        (("ca", "absent"), r"^--token-file: \S+ cannot be read \(No such file or directory\)\.$"),
+        (("ca", "two"), r"^--token-file: \S+ does not contain a token"),
+    ],
+)
+def test_a_sidecar_that_cannot_be_read_is_said_with_the_option(
+    fake: FakeGrafana, secured: Secured, tmp_path: Path, given: tuple[str, ...], refusal: str
+) -> None:
+    (tmp_path / "wrong").write_text("a-token-of-another-port")
+    (tmp_path / "two").write_text("two words")
+    other = Authority(tmp_path / "other")
+    files = {name: tmp_path / name for name in ("absent", "wrong", "two")}
+    files |= {"ca": secured.ca, "token": secured.token, "other": other.certificate}
+    access = PortAccess(*(files[name] for name in given))
+    with pytest.raises(GrafanaRefusal, match=refusal) as error:
+        list(push_faults(Grafana(fake.url, TOKEN), secured.url, dry=False, access=access))
+    assert fake.changes() == []
+    assert secured.token.read_text().strip() not in str(error.value)
 
 
 def test_a_source_that_is_none_is_said_in_a_sentence(fake: FakeGrafana, tmp_path: Path) -> None:

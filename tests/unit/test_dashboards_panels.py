@@ -106,7 +106,7 @@ def test_a_count_of_violations_links_to_the_ids_that_it_is_of(uid: str) -> None:
     assert len(counting) > 2
     for panel in counting:
         links = [link["url"] for link in panel.build(1, 0, 0)["fieldConfig"]["defaults"]["links"]]
-        assert links == ["http://${instance}/violations.json", "http://${instance}/"], panel.title
+        assert links == ["${scheme}://${instance}/violations.json", "${scheme}://${instance}/"], panel.title
 
 
 def test_counts_of_confirmed_violations_show_the_exemplars_that_these_alone_have() -> None:
@@ -190,7 +190,7 @@ def test_runbooks_are_links_once_their_address_is_known() -> None:
         # Every sidecar has the pages too.
         assert beside
         assert any(variable.name == "instance" for variable in plain.variables)
-        assert all(re.fullmatch(r"http://\$\{instance\}/runbooks/Streamproof\w+", url) for url in beside)
+        assert all(re.fullmatch(r"\$\{scheme\}://\$\{instance\}/runbooks/Streamproof\w+", url) for url in beside)
         assert "docs/runbooks/Streamproof" in plain.build()["description"]
         urls = [link["url"] for link in linked.build()["links"] if link["type"] == "link"]
         assert urls

@@ -164,7 +164,8 @@ def test_a_runbook_that_nobody_published_is_the_sidecars_page_of_it() -> None:
     rules = yaml.safe_load(site.files(SETTINGS)[site.RULES_FILE])["groups"][1]["rules"]
     assert rules[0]["annotations"]["runbook_url"] == (
         '{{ with query (printf `streamproof_build_info{pipeline=%q,instance!=""}` .Labels.pipeline) }}'
-        'http://{{ . | first | label "instance" }}/runbooks/StreamproofGuaranteeViolated'
+        '{{ with . | first }}{{ or .Labels.scheme "http" }}://{{ .Labels.instance }}'
+        "/runbooks/StreamproofGuaranteeViolated{{ end }}"
         "{{ else }}docs/runbooks/StreamproofGuaranteeViolated.md{{ end }}"
     )
 

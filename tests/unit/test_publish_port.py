@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import re
 import shutil
 import socket
 import ssl
@@ -270,6 +271,8 @@ def test_tls_shows_the_certificate_that_is_in_the_files_now(tmp_path: Path) -> N
     try:
         assert endpoint.url.startswith("https://")
         assert get(endpoint.port, "/healthz", tls=first).status == 200
+        metrics = get(endpoint.port, "/metrics", tls=first).body.decode()  # type: ignore[attr-defined]
+        assert re.search(r'^streamproof_build_info\{.*scheme="https".*} 1\.0$', metrics, re.MULTILINE), "links need it"
         second = issue("second")
         assert get(endpoint.port, "/healthz", tls=second).status == 200
         with pytest.raises(ssl.SSLCertVerificationError):

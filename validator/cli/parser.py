@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final, NoReturn
 
 from validator import __version__
@@ -285,8 +286,13 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
         action="append",
         default=[],
         metavar="SOURCE",
-        help="write the faults that this state folder or sidecar (http://...) tells as annotations; may be repeated",
+        help="write the faults that this state folder or sidecar (http:// or https://) reports as annotations; may be"
+        " repeated",
     )
+    push.add_argument(
+        "--ca-file", type=Path, metavar="FILE", help="PEM certificates that sign those of the sidecars' ports"
+    )
+    push.add_argument("--token-file", type=Path, metavar="FILE", help="file with the token of the sidecars' ports")
     push.add_argument("--dry-run", action="store_true", help="say what would change, and change nothing")
     for action in (build, check, push):
         action.add_argument(

@@ -306,7 +306,16 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         (),
         None,
     ),
-    Metric("build_info", "gauge", "always 1", "The version that runs.", (Label("version", None, "its version"),)),
+    Metric(
+        "build_info",
+        "gauge",
+        "always 1",
+        "The version that runs, and how its port is reached.",
+        (
+            Label("version", None, "its version"),
+            Label("scheme", None, "`https` where the port has a certificate, else `http`"),
+        ),
+    ),
 )
 """In the contract's order."""
 

@@ -30,11 +30,11 @@ class SnapshotCollector(Collector):
     shows the largest value it ever showed in this process, and a bucket likewise.
     """
 
-    def __init__(self, pipeline: str, started_seconds: float = 0.0) -> None:
-        """``started_seconds``: when this process began to serve, since the epoch."""
+    def __init__(self, pipeline: str, started_seconds: float = 0.0, scheme: str = "http") -> None:
+        """``started_seconds``: when this process began to serve, since the epoch; ``scheme`` of the port."""
         self._pipeline = plain(pipeline)
         self._lock = threading.Lock()
-        start = at_start()
+        start = at_start(scheme)
         self._plain: dict[str, dict[Labels, float]] = {name: dict(values) for name, values in start.plain.items()}
         self._histograms: dict[str, dict[Labels, Histogram]] = {n: dict(v) for n, v in start.histograms.items()}
         self._plain["start_timestamp_seconds"] = {(): started_seconds}

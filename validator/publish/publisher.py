@@ -103,7 +103,9 @@ class Publisher:
         self._clock = clock
         self._say = say
         self._lock = threading.Lock()
-        self._collector = SnapshotCollector(config.pipeline, started_seconds=time.time())
+        # Links of alerts and dashboards are made of the address that Prometheus scrapes, which has no scheme.
+        self._scheme = "http" if config.metrics.tls_server_config is None else "https"
+        self._collector = SnapshotCollector(config.pipeline, time.time(), self._scheme)
         self._registry = registry(self._collector)
         self._published_at: float | None = None
         self._server: Server | None = None
@@ -167,8 +169,7 @@ class Publisher:
             self._server = Server(metrics.address, metrics.port, routes, Access(metrics, self._say))
         except OSError as error:
             raise EndpointError(metrics.address, metrics.port, error.strerror or str(error)) from None
-        scheme = "http" if metrics.tls_server_config is None else "https"
-        endpoint = Endpoint(metrics.address, self._server.port, scheme)
+        endpoint = Endpoint(metrics.address, self._server.port, self._scheme)
         described = {"address": endpoint.address, "port": endpoint.port, "url": endpoint.url, "pid": os.getpid()}
         replace_file(self._state / ENDPOINT_FILE, json.dumps(described, indent=2) + "\n")
         self._server.start()

@@ -34,8 +34,8 @@ class Samples:
     histograms: Mapping[str, Mapping[Labels, Histogram]]
 
 
-def at_start() -> Samples:
-    """What a new state shows before its first batch: every known class at its start value."""
+def at_start(scheme: str = "http") -> Samples:
+    """What a new state shows before its first batch: every known class at its start value. ``scheme``: the port's."""
     plain: dict[str, dict[Labels, float]] = {}
     histograms: dict[str, dict[Labels, Histogram]] = {}
     for metric in CATALOGUE:
@@ -48,7 +48,7 @@ def at_start() -> Samples:
     for guarantee in Guarantee:
         for over in OVERS:
             plain["guarantee_status"][guarantee, over, Verdict.UNKNOWN] = 1.0
-    plain["build_info"] = {(__version__,): 1.0}
+    plain["build_info"] = {(__version__, scheme): 1.0}
     return Samples(plain, histograms)
 
 
