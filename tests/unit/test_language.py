@@ -16,6 +16,7 @@ PAGES = (
     "README.md",
     "docs/ARCHITECTURE.md",
     "docs/CONTRACT.md",
+    "docs/SEMANTICS.md",
     "docs/alerts.md",
     "docs/bench/README.md",
     "docs/campaigns.md",
