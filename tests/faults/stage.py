@@ -31,12 +31,12 @@ STREAMPROOF = [sys.executable, "-m", "validator.cli.main", "faults"]
 ROOT = Path(__file__).parents[2]
 
 
-def wait_until(holds: Callable[[], bool], what: str) -> None:
+def wait_until(holds: Callable[[], bool], what: str, seconds: float = WITHIN_SECONDS) -> None:
     """Ask again and again; fails the test with ``what`` where it does not come true."""
-    deadline = time.monotonic() + WITHIN_SECONDS
+    deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not holds():
-        assert time.monotonic() < deadline, f"not within {WITHIN_SECONDS:g} s: {what}"
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
         pause.wait(0.01)
 
 
