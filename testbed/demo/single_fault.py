@@ -111,7 +111,7 @@ class DemoFault:
         deadline = time.monotonic() + _VERIFY_SECONDS_MAX
         while _is_stopped(pid) is not stopped:
             if time.monotonic() > deadline:
-                raise FaultFailed(f"Process {pid} did not {'stop' if stopped else 'go on'} when it was told to.")
+                raise FaultFailed(f"Process {pid} did not {'stop' if stopped else 'continue'} after the signal.")
             self._stop.wait(_POLL_SECONDS)
 
     def _publish(self, state: str) -> None:

@@ -246,7 +246,7 @@ StateLocked.__module__ = "validator.state.lock"
     [
         (StateLocked("another sidecar is running on x: stop it"), 2, "another sidecar is running on x: stop it"),
         (KeyError("k"), 3, "KeyError: 'k'; run with --debug for the traceback, and report it if it looks like ours."),
-        (OSError(28, "No space left on device", "/x"), 3, "/x: No space left on device; mend that and try again."),
+        (OSError(28, "No space left on device", "/x"), 3, "/x: No space left on device; fix that and try again."),
     ],
 )
 def test_an_error_is_a_sentence_and_its_status(

@@ -69,7 +69,7 @@ def test_brokers_that_do_not_answer_are_one_problem(tmp_path: Path, monkeypatch:
     stream = io.StringIO()
     assert run(config(tmp_path, "kafka.bootstrap_servers=127.0.0.1:1"), stream) == 3
     lines = stream.getvalue().splitlines()
-    assert lines[-1] == "1 problem to mend."
+    assert lines[-1] == "1 problem to fix."
     assert lines[-3].startswith("problem  brokers")
     assert lines[-3].endswith("127.0.0.1:1 (nothing listens there): check kafka.bootstrap_servers.")
 
@@ -95,8 +95,8 @@ def test_a_pipeline_beside_a_real_broker(broker: EmbeddedBroker, tmp_path: Path)
     findings = found(pipeline.check(given))
     assert findings["brokers"].status == "ok"
     assert findings[f"topic {click}"] == Finding("ok", f"topic {click}", "3 partitions.")
-    assert findings[f"topic {absent}"].said == "it does not exist; create it or mend late[0].topic."
-    assert findings[f"topic {absent}-in"].said == "it does not exist; create it or mend canary.input."
+    assert findings[f"topic {absent}"].said == "it does not exist; create it or fix late[0].topic."
+    assert findings[f"topic {absent}-in"].said == "it does not exist; create it or fix canary.input."
     assert findings["timestamps"].status == "note"
     assert findings["timestamps"].said.startswith(f"{click}: CreateTime, so latency is measured from the instants")
     assert findings["consumer group"].said.startswith(f"{absent} does not exist;")

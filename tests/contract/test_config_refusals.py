@@ -292,13 +292,13 @@ OF_A_FILTER = {
         "oracle.where.below (from --set oracle.where): one_of is there already; leave one of the two out."
     ),
     "oracle.where={path: total, at_least: many}": (
-        "oracle.where.at_least (from --set oracle.where): 'many' is no number; write a number, as in 10 or 0.5."
+        "oracle.where.at_least (from --set oracle.where): 'many' is not a number; write a number, as in 10 or 0.5."
     ),
     "oracle.where={path: total, at_least: true}": (
-        "oracle.where.at_least (from --set oracle.where): True is no number; write a number, as in 10 or 0.5."
+        "oracle.where.at_least (from --set oracle.where): True is not a number; write a number, as in 10 or 0.5."
     ),
     "oracle.where={path: total, at_least: .inf}": (
-        "oracle.where.at_least (from --set oracle.where): inf is no number that a record can be compared with; "
+        "oracle.where.at_least (from --set oracle.where): inf is not a number that a record can be compared with; "
         "write a number, as in 10 or 0.5."
     ),
     "oracle.where={path: total, at_least: 5, below: 5}": (

@@ -110,7 +110,7 @@ def test_a_jvm_that_is_killed_is_told_in_a_sentence(sidecars: Sidecars) -> None:
         process.kill()
     *_, last = (sidecars.folder / "interrupted.log").read_text().splitlines()
     assert last == (
-        "streamproof: the Spark JVM is gone (SIGKILL ended it, as the kernel does where memory runs out): "
+        "streamproof: the Spark JVM ended (SIGKILL ended it, as the kernel does where memory runs out): "
         "start the sidecar again, it goes on from here"
     )
     assert traces_in(sidecars) == []

@@ -204,9 +204,9 @@ def test_nothing_that_happens_to_a_topic_shortens_a_range(broker: EmbeddedBroker
     reader = reader_of(config)
     reading = replace(reading_of(config), memory_bytes=None, silence_seconds=20.0).spared()
     for happens, why in (
-        (delete_records, "gone before they could be read"),
+        (delete_records, "expired before they could be read"),
         (kill, None),
-        (recreate, "UnknownTopicOrPartition|gone before they could be read|did not answer in time"),
+        (recreate, "UnknownTopicOrPartition|expired before they could be read|did not answer in time"),
     ):
         topic = f"log-{next(NAMES)}"
         broker.create_topics({topic: 1})
@@ -278,8 +278,8 @@ def test_what_is_gone_fails_the_range_and_the_next_one_is_read(broker: EmbeddedB
     reader, reading = reader_of(config), replace(reading_of(config), silence_seconds=8.0)
     lenient = replace(reading, may_miss=frozenset({topic, "no-such"}))
     for wanted, why in (
-        (Range(0, topic, 0, 2, 10), "gone before they could be read"),
-        (Range(0, topic, 0, 20, 30), "gone before they could be read"),
+        (Range(0, topic, 0, 2, 10), "expired before they could be read"),
+        (Range(0, topic, 0, 20, 30), "expired before they could be read"),
         (Range(0, "no-such", 0, 0, 1), "UnknownTopicOrPartition"),
         (Range(0, topic, 0, 8, 30), "did not answer in time"),
     ):

@@ -183,7 +183,7 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
     assert made.late in said["python client"].said
     assert (
         said["consumer group"].said
-        == f"{cluster.user} does not exist; start the engine once, or mend engine.consumer_group."
+        == f"{cluster.user} does not exist; start the engine once, or correct engine.consumer_group."
     )
     # To see a topic is not to read it, and only a client that reads finds out.
     cluster.broker.revoke(user, "READ", "TOPIC", made.late)

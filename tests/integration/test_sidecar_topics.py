@@ -120,7 +120,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
         assert counts(report) == {"expected": 5, "processed": 4, "unknown_id": 3, "pending": 1}
         assert report["violations"]["suspected"]["unknown_id"] == 3
         assert report["outcome"] == "unknown"
-        gone = f"3 records of {pipeline.input}-0 were gone before they could be read (retention or a recreated topic)"
+        gone = f"3 records of {pipeline.input}-0 expired before they could be read (retention or a recreated topic)"
         assert gone in report["reasons"]
         [book] = [p for p in report["coverage"]["partitions"] if p["topic"] == pipeline.input]
         assert (book["records"], book["expired"], book["invisible"], book["next_offset"]) == (5, 3, 0, 8)
@@ -143,8 +143,8 @@ def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pi
     assert run.counts() == {"expected": 2, "processed": 1, "overdue": 1}
     assert run.verdicts == ("unknown",) * 3
     assert run.report["reasons"] == [
-        f"2 records of {pipeline.output}-0 were gone before they could be read (retention or a recreated topic)",
-        "1 contribution may have been answered in output that is gone",
+        f"2 records of {pipeline.output}-0 expired before they could be read (retention or a recreated topic)",
+        "1 contribution may have been answered in output that expired",
     ]
     assert run.status == 3
 

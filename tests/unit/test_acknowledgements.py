@@ -193,11 +193,9 @@ def test_those_of_a_fault_are_acknowledged_and_no_others(run: JudgedRun) -> None
     assert [entry.count for entry in acknowledge_all(run.state, "planned", fault="kill")] == [2]
     run.published()
     assert run.open("missing") == 1
-    with pytest.raises(
-        UnknownViolation, match="no confirmed violation of class duplicate that was told with fault kil"
-    ):
+    with pytest.raises(UnknownViolation, match="no confirmed violation of class duplicate attributed to fault kil"):
         acknowledge_all(run.state, "planned", violation_class="duplicate", fault="kill")
-    with pytest.raises(UnknownViolation, match="no confirmed violation that was told with fault other"):
+    with pytest.raises(UnknownViolation, match="no confirmed violation attributed to fault other"):
         acknowledge_all(run.state, "planned", fault="other")
 
 

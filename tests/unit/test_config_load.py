@@ -116,9 +116,9 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1\na: 2", "c.yaml, line 2, column 1: key 'a' is said twice; mend the YAML there."),
+        ("a: 1\na: 2", "c.yaml, line 2, column 1: key 'a' is said twice; fix the YAML there."),
         ("- 1", "c.yaml: it is no mapping of settings; see `streamproof config example clickstream`."),
-        ("a: [", "mend the YAML there."),
+        ("a: [", "fix the YAML there."),
     ],
 )
 def test_a_file_that_is_no_mapping_of_unique_keys_is_an_error(text: str, said: str) -> None:

@@ -111,7 +111,9 @@ def test_a_reader_of_the_output_that_has_gone_is_not_the_jvm(state: Path) -> Non
 
 
 def test_a_state_that_is_gone_explains_all_else(state: Path) -> None:
-    said = "was deleted while the sidecar ran: what it had verified is lost, and the next start begins anew"
+    said = (
+        "was deleted while the sidecar ran: what it had verified is lost, and the next start begins with an empty state"
+    )
     (state / "lock").unlink()
     assert known_sentence(ValueError("whatever"), state) == f"the lock file of the state folder {state} {said}"
     state.rmdir()
@@ -124,6 +126,6 @@ def test_a_jvm_that_was_killed_is_told_with_its_signal(state: Path, monkeypatch:
     assert known_sentence(ValueError("whatever"), state) is None
     jvm.kill()
     assert known_sentence(ConnectionResetError("reset"), state) == (
-        "the Spark JVM is gone (SIGKILL ended it, as the kernel does where memory runs out): start the sidecar again, "
+        "the Spark JVM ended (SIGKILL ended it, as the kernel does where memory runs out): start the sidecar again, "
         "it goes on from here"
     )

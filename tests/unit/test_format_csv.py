@@ -75,7 +75,7 @@ def test_what_is_read_python_reads_alike(line: str) -> None:
         (b";/a;1", ("id", "is null")),
         (b"7;;1", ("page", "is null")),
         (b"7;/a;", ("at", "is null")),
-        (b"7;/a; 1", ("at", "is a text that is no number")),
+        (b"7;/a; 1", ("at", "is a text that is not a number")),
     ],
 )
 def test_what_does_not_decode_says_why(value: bytes, said: tuple[str | None, str]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -41,6 +43,20 @@ PAGES = (
     "docs/systemd.md",
     "docs/threat-model.md",
 )
+PACKAGES = ("chaosstreamproof", "dashboards", "generator", "testbed", "validator")
+"""Packages whose strings users read: help, errors, status lines, reports, alerts."""
+TEXTS = (
+    "dashboards/generated/**/*.json",
+    "dashboards/generated/**/*.yaml",
+    "helm/streamproof/templates/NOTES.txt",
+    "helm/streamproof/values.yaml",
+    "validator/publish/*.html",
+)
+SCRIPTS = ("validator/publish/page.js", "validator/publish/plots.js")
+SCRIPT_PART = re.compile(
+    r"""//[^\n]*|/\*.*?\*/|("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*'|`(?:\\.|[^`\\])*`)""", re.DOTALL
+)
+"""A comment, or a string as its first group."""
 FORBIDDEN = re.compile(
     r"\b(mend(s|ed|ing)?|told|tells|nobody|of before|on the average|so long as|comes? again|came again|(was|were) gone"
     r"|(is|are) not there|is no (JSON|number|text|state|run|verdict|loss|violation|event|record))\b",
@@ -53,3 +69,73 @@ def test_a_page_has_no_forbidden_word(page: Path) -> None:
     lines = page.read_text(encoding="utf-8").splitlines()
     found = [f"{number}: {match[0]}" for number, line in enumerate(lines, 1) for match in FORBIDDEN.finditer(line)]
     assert not found, f"{page.relative_to(ROOT)} has words that docs/style.md forbids: {found}"
+
+
+def _strings(source: str) -> Iterator[tuple[int, str]]:
+    """(line, text) of each string in ``source`` that has a space: not docstrings, names or keys."""
+    tree = ast.parse(source)
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        is_text = isinstance(node, ast.Constant) and isinstance(node.value, str) and " " in node.value
+        if is_text and id(node) not in docstrings:
+            yield node.lineno, node.value
+
+
+def _forbidden_strings(source: str) -> list[str]:
+    found = (
+        (line, match[0]) for line, text in _strings(source) for match in FORBIDDEN.finditer(" ".join(text.split()))
+    )
+    return [f"{line}: {word}" for line, word in found]
+
+
+def test_a_forbidden_word_in_a_string_is_found_and_one_in_a_name_is_not() -> None:
+    source = '''
+def tell(told: str) -> str:
+    """Nobody tells."""
+    print(f"{told} is gone; mend that.", told["told"])
+    return "the log"  " is not there"
+'''
+    assert sorted(_forbidden_strings(source)) == ["4: mend", "5: is not there"]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_a_string_has_no_forbidden_word(package: str) -> None:
+    files = sorted((ROOT / package).rglob("*.py"))
+    assert files
+    found = [
+        f"{file.relative_to(ROOT)}:{one}"
+        for file in files
+        for one in _forbidden_strings(file.read_text(encoding="utf-8"))
+    ]
+    assert not found, f"strings have words that docs/style.md forbids: {found}"
+
+
+@pytest.mark.parametrize("pattern", TEXTS)
+def test_a_text_has_no_forbidden_word(pattern: str) -> None:
+    files = sorted(ROOT.glob(pattern))
+    assert files
+    found = [
+        f"{file.relative_to(ROOT)}:{number}: {match[0]}"
+        for file in files
+        for number, line in enumerate(file.read_text(encoding="utf-8").splitlines(), 1)
+        for match in FORBIDDEN.finditer(line)
+    ]
+    assert not found, f"texts have words that docs/style.md forbids: {found}"
+
+
+def _forbidden_in_script(source: str) -> list[str]:
+    strings = (
+        re.sub(r"\$\{[^{}]*\}", "", part[1]) for part in SCRIPT_PART.finditer(source) if part[1] and " " in part[1]
+    )
+    return [f"{text}: {match[0]}" for text in strings for match in FORBIDDEN.finditer(text)]
+
+
+def test_a_forbidden_word_in_a_string_of_a_script_is_found_and_one_in_code_is_not() -> None:
+    source = """const told = "a" + `${told} is "it"`; // nobody's\nsay('it tells', "told");"""
+    assert _forbidden_in_script(source) == ["'it tells': tells"]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_string_of_a_script_has_no_forbidden_word(script: str) -> None:
+    found = _forbidden_in_script((ROOT / script).read_text(encoding="utf-8"))
+    assert not found, f"{script} has words that docs/style.md forbids: {found}"

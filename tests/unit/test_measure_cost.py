@@ -91,7 +91,7 @@ def test_the_next_fault_ends_the_wait() -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
     found = cost(slow, others=[fault("next", 90, 95)], until=200)
     assert (found.recovered, found.recovery_seconds) == (False, None)
-    assert "the next fault struck before" in " ".join(found.absent_because)
+    assert "the next fault was injected before" in " ".join(found.absent_because)
 
 
 def test_an_outage_that_lasts_grows() -> None:
@@ -130,7 +130,7 @@ def test_warm_up_is_no_control() -> None:
 
 def test_a_fault_whose_injection_was_never_told_has_no_cost() -> None:
     found = cost(map(second, range(100)), fault("kill", None, 70), until=100)
-    assert found == FaultCost(absent_because=("nobody told when it was injected",))
+    assert found == FaultCost(absent_because=("the time of its injection was not reported",))
 
 
 def test_bursts_have_no_rate_to_come_back_to_and_are_no_downtime() -> None:
@@ -209,7 +209,7 @@ def test_what_recovered_at_once_is_final_when_all_of_it_was_looked_at(slow: int)
         assert early == whole if early.is_final else until < 70
 
 
-@pytest.mark.parametrize(("strikes", "because"), [(100, "the next fault struck"), (150, "within 60 s of healing")])
+@pytest.mark.parametrize(("strikes", "because"), [(100, "the next fault was injected"), (150, "within 60 s of healing")])
 def test_a_fault_after_the_wait_was_over_did_not_end_it(strikes: int, because: str) -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
     found = cost(slow, others=[fault("next", strikes, strikes + 5)], until=200)

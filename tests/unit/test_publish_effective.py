@@ -62,7 +62,7 @@ def test_what_the_engine_runs_with_is_a_table_of_every_form(tmp_path: Path) -> N
     report = build(clean(), effective_guarantee(tmp_path / "engine.json", Guarantee.EXACTLY_ONCE))
     assert effective_settings(report) == [
         ("commit interval", "1 s"),
-        ("transaction timeout", "not told"),
+        ("transaction timeout", "not stated"),
         ("checkpoint mode", "exactly_once"),
         ("session timeout", "6 s"),
         ("heartbeat interval", "1.5 s"),
@@ -105,7 +105,7 @@ def test_a_finding_is_what_may_break_the_claim(tmp_path: Path, declared: str, ru
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "is not there or no file; whoever runs the engine writes it"),
+        (None, "does not exist or is not a file; the operator of the engine writes it"),
         (b"", "is damaged (Invalid JSON"),
         (b"\xff{", "is damaged (Invalid JSON"),
         (b'{"guarantee": "mostly_once"}', "is damaged (guarantee: Input should be 'at_most_once'"),

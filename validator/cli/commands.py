@@ -179,7 +179,9 @@ def _read_json(state: Path, name: str) -> dict[str, Any] | None:
     except NotADirectoryError:
         raise UsageError(f"{state}: it is a file; name the state folder.") from None
     except ValueError:
-        raise UsageError(f"{state / name}: it is no JSON; let the sidecar commit a batch, which rewrites it.") from None
+        raise UsageError(
+            f"{state / name}: it is not JSON; let the sidecar commit a batch, which rewrites it."
+        ) from None
     return read if isinstance(read, dict) else None
 
 

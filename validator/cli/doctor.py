@@ -21,7 +21,7 @@ def run(config: Config | None, stream: TextIO) -> int:
 
         problems += tell(pipeline.check(config), stream)
     if problems:
-        stream.write(f"\n{problems} {'problem' if problems == 1 else 'problems'} to mend.\n")
+        stream.write(f"\n{problems} {'problem' if problems == 1 else 'problems'} to fix.\n")
     return UNKNOWN if problems else PASS
 
 

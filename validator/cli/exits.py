@@ -55,7 +55,7 @@ def sentence_of(error: BaseException) -> str:
         return f"this command needs more than the base installation: pip install 'streamproof[{extra}]'."
     if isinstance(error, OSError) and error.strerror and not isinstance(error, UsageError):
         place = f"{error.filename}: " if error.filename else ""
-        return f"{place}{error.strerror}; mend that and try again."
+        return f"{place}{error.strerror}; fix that and try again."
     if text and type(error).__module__.startswith(OWN_PACKAGES):
         return text
     said = " ".join(text.split()) or "no reason was given"

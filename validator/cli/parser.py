@@ -70,9 +70,7 @@ def build() -> argparse.ArgumentParser:
     copy.add_argument("folder", metavar="FOLDER", help="a new or an empty folder")
     _config(commands, shared)
     _dashboards(commands, shared)
-    doctor = _command(
-        commands, shared, "doctor", "what is missing on this machine or in a pipeline, and how to mend it"
-    )
+    doctor = _command(commands, shared, "doctor", "check what this machine or a pipeline lacks, and say how to fix it")
     doctor.add_argument("config", nargs="?", metavar="CONFIG", help="also check the pipeline of this file")
     _set(doctor)
     _command(commands, shared, "version", "print the version")
@@ -107,8 +105,8 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
         shared,
         "validate",
         "check a pipeline: until stopped, or with --once to the ends of its topics",
-        epilog="The state folder keeps what was verified: a second start goes on where the first one ended.\n"
-        "SIGTERM and Ctrl-C end the run with the verdict so far; with --once a pass so far is none: status 130.\n"
+        epilog="The state folder keeps the progress: a second start continues where the first one ended.\n"
+        "SIGTERM and Ctrl-C end the run with the verdict so far; an interrupted --once never passes: status 130.\n"
         f"\n{EXITS}",
     )
     parser.add_argument("config", metavar="CONFIG", help="the pipeline's YAML file")
@@ -119,12 +117,14 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
         "for a pipeline at rest",
     )
     parser.add_argument(
-        "--leave-open", action="store_true", help="with --once: leave pending what the input watermark has not passed"
+        "--leave-open",
+        action="store_true",
+        help="with --once: leave windows open that the input watermark has not passed",
     )
     parser.add_argument(
         "--quiet",
         action="store_true",
-        help="print no verdicts, new classes of violations and status lines, and with --once no summary",
+        help="print no verdicts, new violation classes or status lines, and with --once no summary",
     )
     parser.add_argument(
         "--log-format",
@@ -135,14 +135,17 @@ def _validate(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--at-rest",
         action="store_true",
-        help="with --once: take the pipeline for at rest, also where its topics grew during the run",
+        help="with --once: treat the pipeline as at rest even if its topics grew during the run",
     )
     _set(parser)
 
 
 def _demo(commands: Any, shared: argparse.ArgumentParser) -> None:
     parser = _command(
-        commands, shared, "demo", "the whole thing on this machine: a broker, load, an engine, a fault, the verdict"
+        commands,
+        shared,
+        "demo",
+        "run a complete example on this machine: a broker, load, an engine, a fault, the verdict",
     )
     parser.add_argument("--engine", metavar="E", help=ENGINES_HELP)
     parser.add_argument(
@@ -173,14 +176,14 @@ def _faults(commands: Any, shared: argparse.ArgumentParser) -> None:
         shared,
         "faults",
         "plan, run and heal faults",
-        epilog="plan prints the timeline that the seed gives; run does it, and heals each fault whatever happens;\n"
-        "heal mends what a killed run left; list shows what this host can do; proxy serves the links.\n\n"
-        "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, healed or told;\n"
-        "130 interrupted, and healed",
+        epilog="plan prints the timeline of the seed; run injects its faults and heals each of them, whatever happens;\n"
+        "heal heals what a killed run left; list shows what this host supports; proxy serves the links.\n\n"
+        "exit status: 0 done; 2 bad usage or configuration, or a refused fault; 3 not verified, not healed or not\n"
+        "reported; 130 interrupted, and healed",
     )
     parser.add_argument("action", choices=("plan", "run", "heal", "list", "proxy"), metavar="ACTION", help="what to do")
     parser.add_argument("config", nargs="?", metavar="CONFIG", help="the faults' YAML file; list needs none")
-    parser.add_argument("--seed", type=int, metavar="S", help="instead of the file's seed")
+    parser.add_argument("--seed", type=int, metavar="S", help="seed to use instead of the file's")
     parser.add_argument("--render", action="store_true", help="with plan: the objects of Chaos Mesh, as YAML")
 
 
@@ -190,11 +193,11 @@ def _campaign(commands: Any, shared: argparse.ArgumentParser) -> None:
         shared,
         "campaign",
         "many runs over engines, workloads, guarantees and faults, and one table",
-        epilog="exit status: 0 every run that was asked for has a result; 2 bad usage or plan; 3 some have none;\n"
+        epilog="exit status: 0 every selected run has a result; 2 bad usage or plan; 3 some have none;\n"
         "130 interrupted",
     )
     parser.add_argument("plan", metavar="PLAN", help="the campaign's YAML file, see docs/campaigns.md")
-    parser.add_argument("--resume", action="store_true", help="go on where an earlier campaign of the plan ended")
+    parser.add_argument("--resume", action="store_true", help="continue where an earlier campaign of the plan ended")
     parser.add_argument("--dry-run", action="store_true", help="print matrix and expected time, and do nothing")
     parser.add_argument(
         "--only",
@@ -216,7 +219,9 @@ def _report(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 
 def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
-    parser = _command(commands, shared, "explain", "one event's or one cell's story: what was read, expected, decided")
+    parser = _command(
+        commands, shared, "explain", "the history of one event or cell: what was read, expected and decided"
+    )
     parser.add_argument("state", metavar="STATE", help="the state folder")
     which = parser.add_mutually_exclusive_group(required=True)
     which.add_argument("--id", metavar="ID", help="id of the event")
@@ -226,14 +231,14 @@ def _explain(commands: Any, shared: argparse.ArgumentParser) -> None:
 
 def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
     summary = "acknowledge violations: they stay in the record and leave the alert; settle undecodable records"
-    later = "What is confirmed later is open again, also in a violation that was acknowledged."
+    later = "Later confirmations are open again, even in a violation that was acknowledged."
     classes = [name.value for name in ViolationClass]
     parser = _command(commands, shared, "ack", summary, epilog=later)
     parser.add_argument("state", metavar="STATE", help="the state folder")
     parser.add_argument("violation", nargs="?", metavar="VIOLATION", help="its id, as violations.json has it")
     of_class = f"all of this class that are confirmed now: {', '.join(classes)}"
     parser.add_argument("--class", dest="violation_class", choices=classes, metavar="C", help=of_class)
-    parser.add_argument("--fault", metavar="F", help="all that are confirmed now and were told with this fault")
+    parser.add_argument("--fault", metavar="F", help="all that are confirmed now and attributed to this fault")
     at = "settle the undecodable input, late or rejected records at TOPIC/PARTITION/OFFSET[-OFFSET]"
     parser.add_argument(
         "--position",
@@ -246,7 +251,7 @@ def _ack(commands: Any, shared: argparse.ArgumentParser) -> None:
 def _config(commands: Any, shared: argparse.ArgumentParser) -> None:
     config = _command(commands, shared, "config", "check, describe or begin a configuration", epilog=None)
     actions = config.add_subparsers(dest="action", metavar="ACTION", required=True)
-    check = _command(actions, shared, "check", "say what is wrong with a configuration", epilog=None)
+    check = _command(actions, shared, "check", "list the problems of a configuration", epilog=None)
     check.add_argument("config", metavar="CONFIG", help="the YAML file")
     _set(check)
     _command(actions, shared, "schema", "print the JSON Schema of a configuration", epilog=None)
@@ -276,11 +281,11 @@ def _dashboards(commands: Any, shared: argparse.ArgumentParser) -> None:
         actions,
         shared,
         "push",
-        "bring a Grafana's folder, dashboards and alert rules to what is rendered here",
+        "update a Grafana's folder, dashboards and alert rules to those rendered here",
         epilog="environment: GRAFANA_TOKEN (a service account's), or GRAFANA_USER and GRAFANA_PASSWORD",
     )
     push.add_argument("--grafana", required=True, metavar="URL", help="address of the Grafana")
-    push.add_argument("--datasource", metavar="UID", help="the Prometheus that alerts ask, where there are several")
+    push.add_argument("--datasource", metavar="UID", help="the Prometheus that alerts query, if there are several")
     push.add_argument(
         "--faults",
         action="append",

@@ -77,9 +77,9 @@ def _topics(config: Config, seen: Mapping[str, Topic | BrokersRefuse | None]) ->
         elif found is not None:
             yield Finding("problem", f"topic {topic}", f"{found}.")
         elif place.startswith("faults"):
-            yield note(f"topic {topic}", "it does not exist yet; faults are told once it does")
+            yield note(f"topic {topic}", "it does not exist yet; faults are reported once it does")
         else:
-            yield problem(f"topic {topic}", "it does not exist", f"create it or mend {place}")
+            yield problem(f"topic {topic}", "it does not exist", f"create it or fix {place}")
 
 
 def _canary(config: Config, admin: AdminClient, topics: Collection[str]) -> Iterator[Finding]:
@@ -145,7 +145,7 @@ def _kept(config: Config, brokers: Brokers, existing: Mapping[str, Topic]) -> It
     for place, lookup in sorted(lookups.items()):
         if lookup.log_start_offset > 0:
             said = f"the log of partition {place.partition} begins at offset {lookup.log_start_offset}"
-            found.append(note(f"retention of {place.topic}", f"{said}: what was before it is gone"))
+            found.append(note(f"retention of {place.topic}", f"{said}: earlier records have expired"))
     yield from found or [ok("retention", "no topic is compacted, or expires before it can be verified")]
 
 
@@ -165,12 +165,12 @@ def _group(config: Config, brokers: Brokers, admin: AdminClient) -> Iterator[Fin
         listed = admin.list_consumer_groups(request_timeout=TIMEOUT_SECONDS).result().valid
     except KafkaException as error:
         yield problem(
-            "consumer group", f"groups cannot be listed ({error.args[0].str()})", "mend that or leave the group out"
+            "consumer group", f"groups cannot be listed ({error.args[0].str()})", "fix that or leave the group out"
         )
         return
     states = {entry.group_id: entry.state for entry in listed}
     if states.get(group) in (None, ConsumerGroupState.DEAD):
-        mend = "start the engine once, or mend engine.consumer_group"
+        mend = "start the engine once, or correct engine.consumer_group"
         yield problem("consumer group", f"{group} does not exist", mend)
     else:
         yield ok("consumer group", f"{group}, {states[group].name.lower()}")

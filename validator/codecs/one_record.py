@@ -311,7 +311,9 @@ def _instant(value: Json, unit: str | None, rounding: Rounding) -> int:
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
             is_time = isinstance(instant_of_text(value), int)
             raise _Refused(
-                f"is an ISO 8601 time, and the unit {unit} is configured" if is_time else "is a text that is no number"
+                f"is an ISO 8601 time, and the unit {unit} is configured"
+                if is_time
+                else "is a text that is not a number"
             )
         instant = instant_of_decimal(value, unit, rounding)
     else:
@@ -610,7 +612,7 @@ def _holds(condition: Condition, value: Json) -> bool:
         if isinstance(value, bool):
             raise _Refused(_kind(value))
         if type(value) is str and not (len(value) <= LONGEST_NUMBER and _NUMBER.fullmatch(value)):
-            raise _Refused("is a text that is no number")
+            raise _Refused("is a text that is not a number")
         text = _plain_number(text)
     return condition.holds(text)
 

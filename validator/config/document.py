@@ -44,7 +44,7 @@ def read_document(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise ConfigFileError([f"{path}: there is no such file; name an existing configuration."]) from None
     except OSError as error:
-        raise ConfigFileError([f"{path}: it cannot be read ({error.strerror}); mend that or name another."]) from None
+        raise ConfigFileError([f"{path}: it cannot be read ({error.strerror}); fix that or name another."]) from None
     except DocumentRefused as refused:
         raise _refusal(refused, str(path)) from None
     return parse_document(text, str(path))
@@ -52,5 +52,5 @@ def read_document(path: Path) -> dict[str, Any]:
 
 def _refusal(refused: DocumentRefused, source: str) -> ConfigFileError:
     if refused.place:
-        return ConfigFileError([f"{source}, {refused.place}: {refused.problem}; mend the YAML there."])
-    return ConfigFileError([f"{source}: {refused.problem}; mend the YAML."])
+        return ConfigFileError([f"{source}, {refused.place}: {refused.problem}; fix the YAML there."])
+    return ConfigFileError([f"{source}: {refused.problem}; fix the YAML."])

@@ -24,7 +24,7 @@ inputs:
 
 outputs:
   - topic: output
-    emission: final                # every result counts; an id that comes again is a duplicate
+    emission: final                # every result counts; a repeated id is a duplicate
     evidence: ids                  # a result lists the ids of the events that it used
     fields: {key: page, window_start: windowStart, ids: [clickIds, updateIds]}
 
@@ -33,8 +33,8 @@ late:                              # where the engine puts what came too late
     fields: {id: clickId, key: page, event_time: clickTimestamp}
 
 rejected: []                       # dead-letter topics, written as late
-faults: {topic: faults}            # where a chaos tool tells what it broke
-engine: {consumer_group: null}     # the engine's group tells "behind" from "lost"
+faults: {topic: faults}            # where a chaos tool reports its faults
+engine: {consumer_group: null}     # the engine's group: unconsumed events are not missing
 
 oracle: {kind: tumbling_window, size: 60s, offset: 0s, time_zone: UTC, closed: left}
 

@@ -60,7 +60,7 @@ def _finding(detail: ErrorDetails, location: Location) -> tuple[str, str]:
     kind = detail["type"]
     context: Mapping[str, Any] = detail.get("ctx") or {}
     if kind == "broken_rule":
-        return str(context["problem"]), str(context["mend"])
+        return str(context["problem"]), str(context["fix"])
     of_oracle = str(detail["loc"][1]) if detail["loc"][0] == "oracle" and len(detail["loc"]) > 2 else None
     if kind == "missing":
         return "it is missing" if of_oracle is None else f"oracle {of_oracle} needs it", "add it"

@@ -81,7 +81,7 @@ def cost_of(
     ``recovered_us``: when the faults before it had recovered, by id.
     """
     if window.injected_us is None:
-        return FaultCost(absent_because=("nobody told when it was injected",))
+        return FaultCost(absent_because=("the time of its injection was not reported",))
     struck = injected(windows)
     until_s = until_us // SECOND_US
     start_s, healed = second_after(window.injected_us), healed_us(window)
@@ -174,7 +174,7 @@ def _recovery(
     begin_s = max(extent.control_s, extent.control_end_s - rules.control_seconds_most, series.fine_from_s)
     first_s = extent.start_s - detector.moving_seconds + 1
     if begin_s > extent.control_end_s - rules.control_seconds_least or first_s < series.fine_from_s:
-        reasons.append("no recovery: the seconds around it are no longer told apart")
+        reasons.append("no recovery: the output around it is no longer kept per second")
         return None, None
     band = band_of(series.contributions(begin_s, extent.control_end_s), detector)
     if band is None:
@@ -199,7 +199,7 @@ def _recovery(
         return None, None
     # One that struck after the wait was over ended nothing: told by then or not, the answer is the same.
     if next_s is not None and extent.last_s is not None and next_s < extent.last_s + detector.stable_seconds:
-        reasons.append("not recovered: the next fault struck before")
+        reasons.append("not recovered: the next fault was injected before")
     else:
         reasons.append(f"not recovered: the rate was not back within {rules.give_up_seconds} s of healing")
     return None, False

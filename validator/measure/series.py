@@ -71,7 +71,7 @@ class Series:
 
     def contributions(self, start_s: int, end_s: int) -> list[int]:
         """Contributions of each second, 0 where nothing came; all must be told apart."""
-        assert start_s >= self.fine_from_s, "seconds that are no longer told apart"
+        assert start_s >= self.fine_from_s, "these seconds are no longer kept one by one"
         found = [0] * max(0, end_s - start_s)
         for output in self.between(start_s, end_s):
             found[output.start_s - start_s] = output.contributions

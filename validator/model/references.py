@@ -107,6 +107,6 @@ class _Expansion:
             return content.decode("utf-8").rstrip("\r\n")
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
-            raise ValueError(f"file {path} cannot be read ({reason}); mend that or name another.") from error
+            raise ValueError(f"file {path} cannot be read ({reason}); fix that or name another.") from error
         except RuntimeError as error:
             raise ValueError(f"file {path} has no home folder to be in; write its whole path.") from error

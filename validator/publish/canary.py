@@ -43,8 +43,8 @@ def canary_told(standing: CanaryStanding | None, now_us: int) -> CanaryTold | No
         )
     if alarms:
         said.append(
-            f"The sidecar accused the canary {plural(alarms, 'time')} of what was right: what it says of the pipeline "
-            "may be a false alarm too."
+            f"The sidecar accused the canary {plural(alarms, 'time')} although the canary was right: the violations "
+            "that it reports of the pipeline may be false alarms too."
         )
     if is_silent:
         said.append(

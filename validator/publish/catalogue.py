@@ -101,7 +101,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "Confirmed violations that evidence explained later: the measured false alarms.",
         (VIOLATION,),
     ),
-    Metric("violations_open", "gauge", "violations", "Confirmed violations that nobody acknowledged.", (VIOLATION,)),
+    Metric("violations_open", "gauge", "violations", "Confirmed violations that are not acknowledged.", (VIOLATION,)),
     Metric(
         "violations_expected",
         "gauge",
@@ -215,7 +215,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "fault_recovered",
         "gauge",
         "0 or 1",
-        "Whether the output rate came back after the fault; no series while that is open or cannot be told.",
+        "Whether the output rate recovered after the fault; no series while that is undecided or cannot be measured.",
         (FAULT, KIND),
     ),
     Metric(
@@ -279,7 +279,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     _canary(
         "false_alarms",
         "violations",
-        "What was called a violation in the last 10 rounds of the canary and was planted as none.",
+        "Violations in the last 10 rounds of the canary that it had not planted.",
     ),
     _canary(
         "judged_timestamp_seconds",

@@ -19,7 +19,7 @@ from validator.model.classes import Guarantee
 BYTES_MAX: Final = 65_536
 EFFECTIVE_TITLE: Final = "The engine, as it runs"
 SETTINGS_TITLE: Final = "What the engine runs with"
-_NOT_TOLD: Final = "not told"
+_NOT_TOLD: Final = "not stated"
 _Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 
 
@@ -57,12 +57,12 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any
     known |= dict.fromkeys(_Settings.model_fields)
     try:
         if not path.is_file():  # nor wait for a writer, as a pipe would
-            return _unknown(known, f"{path} is not there or no file; whoever runs the engine writes it")
+            return _unknown(known, f"{path} does not exist or is not a file; the operator of the engine writes it")
         with path.open("rb") as file:
             content = file.read(BYTES_MAX + 1)
         if len(content) > BYTES_MAX:
             return _unknown(
-                known, f"{path} has more than {BYTES_MAX} bytes; name the file that the engine's keeper writes"
+                known, f"{path} has more than {BYTES_MAX} bytes; name the file that the engine's operator writes"
             )
         read = _Read.model_validate_json(content)
     except OSError as error:
@@ -71,7 +71,7 @@ def effective_guarantee(path: Path | None, declared: Guarantee) -> dict[str, Any
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
         said = f"{where}: {first['msg']}" if where else first["msg"]
-        return _unknown(known, f"{path} is damaged ({said}); write it anew")
+        return _unknown(known, f"{path} is damaged ({said}); write it again")
     known |= {"effective": read.guarantee.value, "engine": read.engine, "evidence": list(read.evidence)}
     known |= read.model_dump(include=set(_Settings.model_fields))
     finding = None

@@ -147,7 +147,7 @@ def _cell_lines(spark: SparkSession, state: Path, window_start_us: int | None, k
             counts = ", ".join(f"{row[name]} {name}" for name in CONTRIBUTIONS if row[name])
             lines.append(f"  {rfc3339(row['lookup_us'])} batch {row['batch']}: judged {counts or 'empty'}")
     if len(lines) == 1:
-        lines.append("  not judged yet: the cell is open, or closed too lately to be overdue")
+        lines.append("  not judged yet: the cell is open, or closed too recently to be overdue")
     if has_rows(state, Table.VIOLATIONS):
         found = read(spark, state, Table.VIOLATIONS).where(own).orderBy("batch", "class").limit(_ROWS_MOST)
         lines += [f"  {_violation(row)}" for row in found.collect()]

@@ -158,7 +158,7 @@ def _point(row: Sequence[Any]) -> Point:
 def _numbers(values: Sequence[Any]) -> tuple[Any, ...]:
     """``values``, which must be numbers: later points are compared with them."""
     if not all(type(value) in (int, float) and isfinite(value) for value in values):
-        raise ValueError("a point of the history holds what is no number")
+        raise ValueError("a point of the history holds a value that is not a number")
     return tuple(values)
 
 
@@ -170,7 +170,7 @@ def read(state: Path, say: Say = lambda _: None) -> History:
         return History() if text is None else parsed(text)
     except DAMAGED as error:
         # A picture of the past decides nothing.
-        say(f"{unreadable(path, error)}: the plots of the status page begin anew")
+        say(f"{unreadable(path, error)}: the plots of the status page start empty")
         return History()
 
 

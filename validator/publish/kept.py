@@ -25,13 +25,13 @@ DAMAGED: Final = (ValueError, TypeError, LookupError, AttributeError, Arithmetic
 
 def unreadable(path: Path, error: BaseException) -> str:
     """Why ``path`` cannot be used, as the beginning of a sentence."""
-    kinds = {UnicodeDecodeError: "it is no UTF-8", json.JSONDecodeError: "it is no JSON"}
+    kinds = {UnicodeDecodeError: "it is not UTF-8", json.JSONDecodeError: "it is not JSON"}
     return f"{path} is damaged or of another version ({kinds.get(type(error), 'it lacks what it should hold')})"
 
 
 def not_shown(path: Path, error: BaseException) -> str:
     """That the status page goes without a file until it is written again."""
-    return f"{unreadable(path, error)}: it is not shown, and the next batch makes it anew"
+    return f"{unreadable(path, error)}: it is not shown, and the next batch rewrites it"
 
 
 def text_of(path: Path, say: Say) -> str | None:

@@ -206,7 +206,7 @@ function measures(report) {
 }
 function faults(report) {
   at("faulted").hidden = report.faults.length === 0;
-  const broke = (v) => v === null ? "not told apart" : Object.entries(v).filter(([, n]) => n).map(([name, n]) => `${shown(n)} ${words(name)}`).join(", ") || "none";
+  const broke = (v) => v === null ? "not known by class" : Object.entries(v).filter(([, n]) => n).map(([name, n]) => `${shown(n)} ${words(name)}`).join(", ") || "none";
   fill("faults", report.faults.slice(-50).reverse().map((f) => {
     const name = cell(f.name || f.kind); name.append(make("small", f.kind));
     return keyed(row("faults", name, cell(f.target), cell(near(f.start)), cell(f.healed === null ? "not healed" : near(f.healed), f.healed === null ? "bad" : ""),
@@ -214,7 +214,7 @@ function faults(report) {
       cell(f.throughput_penalty_ratio, "n"), cell(f.latency_penalty_ratio, "n"), cell(broke(f.violations))), f.id);
   }));
   const now = report.faults.filter((f) => f.start !== null && f.healed === null).map((f) => `${f.name || f.kind} on ${f.target} since ${near(f.start)} UTC`);
-  tell("shaded", report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is in force. Dashed: the validator restarted. "
+  tell("shaded", report.faults.length === 0 ? "No fault was injected." : "Shaded: a fault is active. Dashed: the sidecar restarted. "
     + (now.length ? `In force now: ${now.join(", ")}.` : "None is in force now."));
 }
 function violations(list, open) {

@@ -82,7 +82,7 @@ def timeline(report: Mapping[str, Any], history: History) -> str:
         plot = svg.over_time(f"{title}: {_summary(drawn) or 'all 0'}", times, drawn, bands, marks)
         figures.append(_figure(title, plot + (_note(f"0 throughout: {', '.join(flat)}.") if flat else "")))
     said = (
-        "Times are UTC. Shaded: a fault is in force. Dashed: the validator restarted. Throughput and latency are of the"
+        "Times are UTC. Shaded: a fault is active. Dashed: the sidecar restarted. Throughput and latency are of the"
         " stretch between two points."
     )
     older = " Points older than ten minutes stand for 30 seconds, older than two hours for five minutes."

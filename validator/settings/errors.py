@@ -6,7 +6,7 @@
     ├── ExpansionError          ``${NAME}`` or ``${file:PATH}`` cannot be resolved
     └── InvalidConfigError        the document was read and breaks a rule, or asks for what is not built yet
 
-A sentence names the file, the field and the mend. It never quotes a value below an ``options`` key.
+A sentence names the file, the field and the fix. It never quotes a value below an ``options`` key.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 
 class ConfigError(Exception):
-    """A configuration that cannot be used; ``problems`` holds one sentence for each thing to mend."""
+    """A configuration that cannot be used; ``problems`` holds one sentence for each thing to fix."""
 
     exit_status = 2
 
@@ -42,15 +42,15 @@ class InvalidConfigError(ConfigError):
     """The document breaks a rule of the configuration, or asks for what is not built yet."""
 
 
-def broken_rule(problem: str, mend: str) -> PydanticCustomError:
-    """The error that a validator of the model raises: ``problem`` and ``mend`` become "FIELD: problem; mend."."""
-    return PydanticCustomError("broken_rule", "{problem}; {mend}", {"problem": problem, "mend": mend})
+def broken_rule(problem: str, fix: str) -> PydanticCustomError:
+    """The error that a validator of the model raises: ``problem`` and ``fix`` become "FIELD: problem; fix."."""
+    return PydanticCustomError("broken_rule", "{problem}; {fix}", {"problem": problem, "fix": fix})
 
 
-def broken_rule_at(place: str, problem: str, mend: str) -> PydanticCustomError:
+def broken_rule_at(place: str, problem: str, fix: str) -> PydanticCustomError:
     """As :func:`broken_rule`, for a rule over several fields.
 
     ``place`` is the field to change, below the model that checks it, as in ``fields.window_start``.
     """
-    context = {"problem": problem, "mend": mend, "place": place}
-    return PydanticCustomError("broken_rule", "{problem}; {mend}", context)
+    context = {"problem": problem, "fix": fix, "place": place}
+    return PydanticCustomError("broken_rule", "{problem}; {fix}", context)

@@ -95,7 +95,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
         )
     if not found.count:
         raise UnknownViolation(
-            f"violation {violation} is retracted, for what was read later explains it: nothing is left to acknowledge"
+            f"violation {violation} is retracted, because records read later explain it: nothing is left to acknowledge"
         )
     if found.state == "suspected":
         raise UnknownViolation(
@@ -110,7 +110,7 @@ def acknowledge(state: Path, violation: str, reason: str) -> Acknowledgement:
 def acknowledge_all(
     state: Path, reason: str, *, violation_class: str | None = None, fault: str | None = None
 ) -> list[Acknowledgement]:
-    """Acknowledge all that is confirmed now of one class, or was told with the fault of this name, or both.
+    """Acknowledge all that is confirmed now of one class, or is attributed to the fault of this name, or both.
 
     Raises `UnknownViolation` where there is none that is not acknowledged already.
     """
@@ -131,7 +131,7 @@ def acknowledge_all(
     ]
     if not entries:
         of_class = "" if violation_class is None else f" of class {violation_class}"
-        of_fault = "" if fault is None else f" that was told with fault {fault}"
+        of_fault = "" if fault is None else f" attributed to fault {fault}"
         what = f"confirmed violation{of_class}{of_fault}"
         raise UnknownViolation(
             f"the state {state} has no {what}: see its report"

@@ -69,7 +69,7 @@ def _refuse_others(state: Path, found: list[os.DirEntry[str]]) -> None:
         more = f" and {len(others) - _SHOWN_MOST} more" if len(others) > _SHOWN_MOST else ""
         shown = ", ".join(others[:_SHOWN_MOST]) + more
         raise StateRefused(
-            f"state.path {state} is no state of streamproof and holds other files ({shown}): name a new or an empty "
+            f"state.path {state} is not a state of streamproof and holds other files ({shown}): name a new or an empty "
             "folder; nothing in it was changed"
         )
 

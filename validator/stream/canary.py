@@ -263,7 +263,7 @@ class CanaryWatch:
             return
         self._judging.retire(old, -1, Sums.empty())
         firsts = self._judging.cells["first_batch"]
-        assert self._books is not None, "only what was read is judged"
+        assert self._books is not None, "a cell is judged only after a batch was read"
         self._judging.known.forget(int(firsts.min(initial=self._books.batch + 1)))
 
     def _tell(self, sentence: str) -> None:

@@ -53,7 +53,7 @@ def restore(state: Path, record: RunRecord) -> str | None:
         kept = _Kept.of(json.loads(path.read_text(encoding="utf-8")))
     except FileNotFoundError:
         # Whoever published had written it before.
-        return f"{path} is gone{_BEGIN_ANEW}" if (state / REPORT_FILE).exists() else None
+        return f"{path} does not exist any more{_BEGIN_ANEW}" if (state / REPORT_FILE).exists() else None
     except DAMAGED as error:
         return f"{unreadable(path, error)}{_BEGIN_ANEW}"
     kept.give_to(record)

@@ -35,8 +35,8 @@ _SENTENCES: Final = {
         r"UnknownTopicOrPartition|UnknownTopicId|does not host this topic": (
             "the brokers did not know a topic or partition for a moment"
         ),
-        r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException|gone before they could be read": (
-            "records were gone before they could be read: retention took them, or their topic was deleted"
+        r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException|expired before they could be read": (
+            "records expired before they could be read: by retention, or with their topic"
         ),
         r"Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException": (
             "the brokers did not answer Spark's client in time"
@@ -118,7 +118,7 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
     if (ended := why_jvm_ended(_ENDS_SECONDS if is_cut_off else 0.0)) is not None:
         return ended
     if is_cut_off:
-        return f"the Spark JVM is gone ({first_line(error)}): start the sidecar again, it goes on from here"
+        return f"the Spark JVM ended ({first_line(error)}): start the sidecar again, it goes on from here"
     for pattern, sentence in _SENTENCES.items():
         for text in texts:
             if (found := pattern.search(text)) is not None:
@@ -133,7 +133,7 @@ def why_gone(state: Path) -> str | None:
     what = "the lock file of the state folder" if state.is_dir() else "the state folder"
     return (
         f"{what} {state} was deleted while the sidecar ran: what it had verified is lost, and the next start "
-        "begins anew"
+        "begins with an empty state"
     )
 
 
@@ -227,7 +227,7 @@ def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
         how = f"{signal.Signals(-status).name} ended it"
     if status == -signal.SIGKILL:
         how += ", as the kernel does where memory runs out"
-    return f"the Spark JVM is gone ({how}): start the sidecar again, it goes on from here"
+    return f"the Spark JVM ended ({how}): start the sidecar again, it goes on from here"
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:

@@ -275,14 +275,14 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
         if frontier.expired:
             said.append(
                 f"{plural(frontier.expired, 'record')} of {place.topic}-{place.partition} "
-                f"{'was gone before it' if frontier.expired == 1 else 'were gone before they'} could be read "
+                f"expired before {'it' if frontier.expired == 1 else 'they'} could be read "
                 "(retention or a recreated topic)"
             )
     said.extend(_compacted(books))
     said.extend(map(_recreated, sorted({place.topic for place in books.replaced})))
     said.extend(
         f"the log of {place.topic}-{place.partition} was cut back after it was read (unclean leader election or lost "
-        "disk): what was read there may not be what the pipeline has"
+        "disk): the records read there may differ from those of the pipeline"
         for place in sorted(books.cut_back)
     )
     if where := sentence(record.unexamined, sides, "output"):
@@ -290,14 +290,14 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
     gone = {frontier.side for frontier in books.frontiers.values() if frontier.gone_us is not None}
     if gone and (overdue := sums.counts["overdue"]):
         said.append(
-            f"{plural(overdue, 'contribution')} may have been answered in output that is gone"
+            f"{plural(overdue, 'contribution')} may have been answered in output that expired"
             if gone - {"input"}
-            else f"{plural(overdue, 'contribution')} may be of events that were gone before the engine read them"
+            else f"{plural(overdue, 'contribution')} may be of events that expired before the engine read them"
         )
     if sums.keys_scattered:
         keys, have = plural(sums.keys_scattered, "key"), "has" if sums.keys_scattered == 1 else "have"
         said.append(
-            f"{keys} {have} results on several partitions, whose offsets do not tell which is the newest: nothing of "
+            f"{keys} {have} results on several partitions, whose offsets do not show which is the newest: nothing of "
             f"{'it' if sums.keys_scattered == 1 else 'them'} is judged; write all results of a key to one partition"
         )
     if sums.doubtful:
@@ -443,7 +443,7 @@ def _of_the_end(record: RunRecord) -> list[Doubt]:
     """A run with `--once` beside a pipeline that is not at rest decides nothing by its end."""
     if record.unrest is None:
         return []
-    return [Doubt(f"the pipeline was not at rest ({record.unrest}), so that what is open stays open: {WHAT_TO_DO}")]
+    return [Doubt(f"the pipeline was not at rest ({record.unrest}), so open contributions stay open: {WHAT_TO_DO}")]
 
 
 def _poison(faults: Iterable[FaultWindow]) -> str:

@@ -88,7 +88,7 @@ def _refused_or_read(books: Books, tables: StateTables, config: Config, changed:
         decoded = read - sum(frontier.undecodable for frontier in frontiers)
         if decoded:
             raise identity.mismatch(
-                tables.state, config, f"{decoded} of {read} records of topic {topic} decoded under the fields of before"
+                tables.state, config, f"{decoded} of {read} records of topic {topic} decoded under the previous fields"
             )
         if frontiers:
             found.append(topic)
