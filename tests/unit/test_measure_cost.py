@@ -209,7 +209,7 @@ def test_what_recovered_at_once_is_final_when_all_of_it_was_looked_at(slow: int)
         assert early == whole if early.is_final else until < 70
 
 
-@pytest.mark.parametrize(("strikes", "because"), [(100, "the next fault was injected"), (150, "within 60 s of healing")])
+@pytest.mark.parametrize(("strikes", "because"), [(100, "next fault was injected"), (150, "within 60 s of healing")])
 def test_a_fault_after_the_wait_was_over_did_not_end_it(strikes: int, because: str) -> None:
     slow = [second(at, contributions=100 if at < 60 else 50) for at in range(200)]
     found = cost(slow, others=[fault("next", strikes, strikes + 5)], until=200)

@@ -35,7 +35,8 @@ _SENTENCES: Final = {
         r"UnknownTopicOrPartition|UnknownTopicId|does not host this topic": (
             "the brokers did not know a topic or partition for a moment"
         ),
-        r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException|expired before they could be read": (
+        r"KAFKA_DATA_LOSS|[Ss]ome data may have been lost|OffsetOutOfRangeException"
+        r"|expired before they could be read": (
             "records expired before they could be read: by retention, or with their topic"
         ),
         r"Timed out waiting for a node|kafka.common.errors.TimeoutException|DisconnectException": (
