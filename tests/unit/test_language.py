@@ -42,6 +42,7 @@ PAGES = (
     "docs/spark-cluster.md",
     "docs/systemd.md",
     "docs/threat-model.md",
+    "docs/verdicts.md",
 )
 PACKAGES = ("chaosstreamproof", "dashboards", "generator", "testbed", "validator")
 """Packages whose strings users read: help, errors, status lines, reports, alerts."""
