@@ -40,6 +40,7 @@ PAGES = (
     "docs/security.md",
     "docs/sizing.md",
     "docs/spark-cluster.md",
+    "docs/state.md",
     "docs/systemd.md",
     "docs/threat-model.md",
     "docs/verdicts.md",
