@@ -40,6 +40,9 @@ class Deliveries:
     def assign(self, partitions: list[TopicPartition]) -> None:
         """They are delivered whatever is assigned."""
 
+    def unassign(self) -> None:
+        """Nothing that was delivered before is lost by it."""
+
     def consume(self, most: int, timeout: float) -> list[Message]:
         """The next ones."""
         self.seconds += not self._events

@@ -11,6 +11,7 @@ Spark's own Kafka source plans the batches and does not read them: docs/decision
 from __future__ import annotations
 
 import gc
+import math
 import resource
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -31,6 +32,7 @@ from validator.codecs.one_record import TOO_LARGE, RecordDecoder
 from validator.codecs.plain_events import TAKEN
 from validator.codecs.times import FARTHEST_US
 from validator.model.kafka_refusals import Heard
+from validator.stream.in_child import in_child
 
 _MESSAGES_AT_ONCE: Final = 1_000
 """Messages that are asked for at once: few enough that they stay in the processor's cache while they are copied."""
@@ -42,6 +44,8 @@ _HELD_BYTES_MOST: Final = 32 * 2**20
 _POLL_SECONDS: Final = 0.1
 _SILENCE_SECONDS: Final = 30.0
 """The sidecar then begins again at the committed frontiers."""
+_CHILD_SECONDS: Final = 60
+"""A child that reads one record has as long, beside its silence, for decompressing and decoding it."""
 _QUEUED_KBYTES: Final = 16 * 1024
 """What librdkafka fetches ahead, decompressed. It does not know where a range ends."""
 _SPARING_KBYTES: Final = 1024
@@ -110,6 +114,9 @@ class Reading:
 
         Raises as `messages` does.
         """
+        return self._read(wanted, self._records(wanted, decoder))
+
+    def _records(self, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
         columns = _Columns(wanted.partition, decoder)
         most = _HELD_BYTES_MOST // (8 if self.sparing else 1)
         for messages, offsets in self.messages(wanted):
@@ -121,18 +128,37 @@ class Reading:
 
     def each(self, taken: Callable[[Message], _Item], ranges: Iterable[Range]) -> Iterator[_Item]:
         """What ``taken`` makes of each visible message of ``ranges``. Raises as `messages` does."""
-        return (taken(message) for one in ranges for messages, _ in self.messages(one) for message in messages)
+        return (item for one in ranges for item in self._read(one, map(taken, self._each_message(one))))
+
+    def _each_message(self, wanted: Range) -> Iterator[Message]:
+        return (message for messages, _ in self.messages(wanted) for message in messages)
+
+    def _read(self, wanted: Range, items: Iterator[_Item]) -> Iterator[_Item]:
+        """The ``items`` of a range, which are read here, or in a child process with a consumer of its own.
+
+        A child reads a record that is alone: as soon as it is taken, librdkafka fetches what follows, and aborts its
+        process where that does not fit into the memory.
+        """
+        if self.memory_bytes is not None:
+            # Before Arrow allocates anything: its allocator reserves 1 GiB where no limit hinders it.
+            _bound(self.memory_bytes)
+        if not self._is_alone(wanted):
+            return items
+        _close_consumers()
+        return iter(in_child(lambda: list(items), math.ceil(self.silence_seconds) + _CHILD_SECONDS))
+
+    def _is_alone(self, wanted: Range) -> bool:
+        """Whether one record is read where memory was short: a neighbour may be what did not fit."""
+        return self.sparing and wanted.end - wanted.start == 1
 
     def messages(self, wanted: Range) -> Iterator[Read]:
         """The visible messages of a range in order, some at a time.
 
         Raises `ReadFailed`, and `MemoryError` where librdkafka could not decompress a record.
         """
-        if self.memory_bytes is not None:
-            _bound(self.memory_bytes)
         try:
             # Nothing here makes cycles, and looking for them would cost a third of the reading.
-            with _consumer(self._client_options(alone=wanted.end - wanted.start == 1)) as (consumer, heard):
+            with _consumer(self._client_options(alone=self._is_alone(wanted))) as (consumer, heard):
                 with _no_collector():
                     yield from _until_end(consumer, heard, wanted, self.silence_seconds, sparing=self.sparing)
                 consumer.unassign()
@@ -141,7 +167,7 @@ class Reading:
                 raise ReadFailed(*error.args) from None
 
     def _client_options(self, *, alone: bool) -> dict[str, Any]:
-        """``alone``: for one record, and where memory was short nothing that follows its batch."""
+        """``alone``: for one record where memory was short, without those that follow its batch."""
         queued = _SPARING_KBYTES if self.sparing else _QUEUED_KBYTES
         ours: dict[str, Any] = {
             # A name that librdkafka wants; nothing is committed, and no group is joined.
@@ -164,7 +190,7 @@ class Reading:
         if self.sparing:
             # Of what is asked for, at least one batch of records comes.
             ours["fetch.message.max.bytes"] = 1 if alone else _SPARING_FETCH_BYTES
-        if self.sparing and alone:
+        if alone:
             # What comes next may be what does not fit: it is not fetched before this record is taken, nor at once then.
             ours |= {"queued.min.messages": 1, "fetch.queue.backoff.ms": 1_000}
         return {**self.options, **ours}
@@ -193,6 +219,9 @@ def _until_end(
             if reached > wanted.end:
                 count = int(np.searchsorted(offsets, wanted.end))
                 messages, offsets = messages[:count], offsets[:count]
+            if reached >= wanted.end:
+                # Before these are looked at: what follows the range may not fit into the memory.
+                consumer.unassign()
         if messages:
             # Some of them tell the size of all; what librdkafka holds is bounded by bytes as well.
             size = max(map(len, messages[:: max(1, len(messages) // 8)]))
@@ -356,14 +385,18 @@ _consumers: Final[dict[str, tuple[Consumer, Heard]]] = {}
 """The one that this worker has, by its options."""
 
 
+def _close_consumers() -> None:
+    for consumer, _ in _consumers.values():
+        consumer.close()
+    _consumers.clear()
+
+
 @contextmanager
 def _consumer(options: dict[str, Any]) -> Iterator[tuple[Consumer, Heard]]:
     """This worker's consumer; one that met an error, or was left in the middle of a range, is not used again."""
     name = repr(sorted(options.items()))
     found = _consumers.pop(name, None)
-    for other, _ in _consumers.values():
-        other.close()
-    _consumers.clear()
+    _close_consumers()
     if found is None:
         heard = Heard()
         found = Consumer({**options, **heard.options()}), heard
