@@ -23,6 +23,7 @@ PAGES = (
     "docs/bench/README.md",
     "docs/campaigns.md",
     "docs/chaos-toolkit/README.md",
+    "docs/configuration.md",
     "docs/decisions/*.md",
     "docs/engines.md",
     "docs/faults.md",

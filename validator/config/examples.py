@@ -28,7 +28,7 @@ outputs:
     evidence: ids                  # a result lists the ids of the events that it used
     fields: {key: page, window_start: windowStart, ids: [clickIds, updateIds]}
 
-late:                              # where the engine puts what came too late
+late:                              # where the engine writes late events
   - topic: lateOutput
     fields: {id: clickId, key: page, event_time: clickTimestamp}
 
@@ -42,21 +42,21 @@ start: earliest                    # earliest | latest | an RFC 3339 time | grou
 
 timing:
   max_disorder: 0s                 # how far an event may lie behind the newest of its partition
-  allowed_lateness: 0s             # what the engine grants late events
+  allowed_lateness: 0s             # how long the engine accepts late events
   lateness_scope: partition
-  idle_after: 10s                  # a silent partition stops holding the watermark
-  max_ahead: 1h                    # an event from further ahead moves no watermark
-  overdue_after: 30s               # no answer so long after closing: alertable
-  missing_after: 120s              # no answer so long after closing: lost
+  idle_after: 10s                  # an idle partition stops holding back the watermark
+  max_ahead: 1h                    # an event further ahead moves no watermark
+  overdue_after: 30s               # no answer this long after closing: overdue
+  missing_after: 120s              # no answer this long after closing: missing
   clock_skew: 100ms
-  late_policy: report              # what the engine drops for lateness: report it as missing, or drop it
+  late_policy: report              # events dropped as late: report them as missing, or drop them
 
 measures:                          # what a fault costs (docs/report.md)
   latency: window_close            # last_input | window_close | first_input
-  moving_rate: 5s                  # a rate of output is the mean over so long
+  moving_rate: 5s                  # window of the moving average of the output rate
   band_ratio: 0.15                 # recovered: the rate is within 15 % of the control phase's mean
-  stable_for: 40s                  # and stays there so long
-  give_up_after: 300s              # so long after healing it has not recovered
+  stable_for: 40s                  # and stays there for this long
+  give_up_after: 300s              # recovery timeout, counted from healing
 
 state: {path: ./state/clickstream, retention: 24h}   # relative to this file
 spark: {master: "local[*]", options: {}}
@@ -64,7 +64,7 @@ metrics: {address: 127.0.0.1, port: 9464}
 """
 
 MINIMAL: Final = """\
-# The least that has to be said; everything else has a default (see docs/configuration.md).
+# The required settings; all others have a default (see docs/configuration.md).
 pipeline: orders
 guarantee: exactly_once
 kafka: {bootstrap_servers: "127.0.0.1:9092"}
@@ -143,8 +143,8 @@ late:                                # a topic for each input, since a record mu
     fields: {id: updateId, key: page, event_time: updateTimestamp}
 oracle:
   kind: windowed_join
-  join: inner                        # inner: both sides must have an event; left: the left is answered alone, too
-  left: click                        # the side with more events, where that can be chosen
+  join: inner                        # inner: both sides must have an event; left: a left event alone has a result, too
+  left: click                        # the side with more events, if there is a choice
   right: update
   size: 60s
 state: {path: ./state/click-updates}
@@ -165,7 +165,7 @@ outputs:
     evidence: id                       # a result carries the id of its one event
     fields: {key: customer, event_time: ordered_at, id: order}
 oracle:
-  kind: filter                         # passthrough and map are written likewise, without where
+  kind: filter                         # passthrough and map have the same form, without where
   bucket: 10s                          # how closely a result's time must agree with its event's
   where: {path: status, one_of: [paid, refunded]}    # or bounds: {path: total, at_least: 10, below: 100}
 state: {path: ./state/paid-orders}

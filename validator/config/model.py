@@ -81,9 +81,9 @@ class Kafka(Frozen):
     bootstrap_servers: str
     """Brokers as `host:port`, joined by commas (or a YAML list)."""
     isolation_level: Literal["read_committed", "read_uncommitted"] = "read_committed"
-    """Which records count as visible; use what the pipeline's own consumers use."""
+    """Which records are visible. Use the level of the consumers of the pipeline's results."""
     options: ClientOptions = Field(default_factory=Options)
-    """Any further client option, security included: one set for both clients (docs/security.md). Secrets through
+    """Further client options, including security: one set for both clients (docs/security.md). Write secrets as
     `${ENV}` or `${file:PATH}`."""
 
     @field_validator("bootstrap_servers", mode="before")
@@ -122,40 +122,40 @@ LocalPath = Annotated[Path, BeforeValidator(_against_the_file), PlainSerializer(
 
 
 class Engine(Frozen):
-    """What is known of the engine that is checked."""
+    """The engine that is checked."""
 
     consumer_group: str | None = None
-    """Its consumer group: events at or past its committed offsets are behind, not lost. Beyond `timing.missing_after`
-    they make at-least-once and exactly-once unknown."""
+    """Its consumer group: events at or past its committed offsets are unconsumed, not missing. If they stay so
+    beyond `timing.missing_after`, the verdicts on at-least-once and exactly-once are unknown."""
     effective: LocalPath | None = None
-    """JSON file in which whoever runs the engine tells what it really guarantees (docs/report.md); a mismatch with
-    `guarantee` is a finding in the report and changes no verdict."""
+    """JSON file in which the operator of the engine states its effective guarantee (docs/report.md). A mismatch with
+    `guarantee` is a finding in the report; it changes no verdict."""
 
 
 class Timing(Frozen):
-    """How disordered the inputs may be, and how long an answer may take."""
+    """The disorder of the inputs, and the time until an event needs an answer."""
 
     max_disorder: Duration = 0
-    """How far an event's time may lie behind the newest of its partition."""
+    """How far an event's time may be behind the newest event time of its partition."""
     allowed_lateness: Duration = 0
-    """How long after the watermark passed its end the engine still accepts events for a window."""
+    """How long the engine accepts events for a window after the watermark has passed the window's end."""
     lateness_scope: Annotated[Literal["partition", "topic"], Built("lateness_scope")] = "partition"
-    """Whose newest event time decides that an event is late: its partition's, or its topic's."""
+    """Whether an event is late relative to the newest event time of its partition or of its topic."""
     idle_after: PositiveDuration = 10_000_000
-    """A partition without data for so long does not hold the watermark."""
+    """A partition without records for this long does not hold back the watermark."""
     max_ahead: PositiveDuration = 3_600_000_000
-    """An event further ahead of the clock moves no watermark. With `late_policy: drop` and in joins what follows it in
-    its partition may rightly have been dropped, and is not called missing."""
+    """An event further ahead of the clock moves no watermark. With `late_policy: drop`, and in joins, the engine may
+    have dropped later events of the same partition correctly; they are not missing."""
     overdue_after: Duration = 30_000_000
-    """How long after its window closed an event without an answer is overdue: alertable, no violation."""
+    """An event without an answer is overdue this long after its window closed: an alert, not a violation."""
     missing_after: PositiveDuration = 120_000_000
-    """How long after its window closed an event without an answer is lost; at least `overdue_after`."""
+    """An event without an answer is missing this long after its window closed; at least `overdue_after`."""
     clock_skew: Duration = 100_000
-    """Largest difference between two brokers' clocks; the bound shown with latencies."""
+    """Largest difference between the clocks of two brokers; shown with latencies as their error bound."""
     late_policy: Literal["report", "drop"] = "report"
-    """What an engine drops for lateness is missing (`report`) or tolerated (`drop`)."""
+    """Whether an event that the engine drops as late is missing (`report`) or tolerated (`drop`)."""
     tick: PositiveDuration = 1_000_000
-    """How often time advances without traffic."""
+    """How often time advances if no records arrive."""
 
     @model_validator(mode="after")
     def _overdue_before_missing(self) -> Timing:
@@ -168,25 +168,25 @@ class Timing(Frozen):
 
 
 class Measures(Frozen):
-    """How phases and faults are measured; SEMANTICS section 6 says what. Durations are rounded up to whole seconds."""
+    """How phases and faults are measured (SEMANTICS section 6). Durations are rounded up to whole seconds."""
 
     latency: Literal["last_input", "window_close", "first_input"] = "window_close"
-    """The latency that failure cost and latency penalty are of."""
+    """The latency from which failure cost and latency penalty are computed."""
     warm_up: Duration = 0
-    """So much of the first output belongs to no control phase."""
+    """Time after the first output that belongs to no control phase."""
     control_least: PositiveDuration = 10_000_000
-    """A control phase shorter than this is no baseline; the one before it then is."""
+    """Shortest control phase that serves as a baseline. If one is shorter, the control phase before it is used."""
     control_most: PositiveDuration = 180_000_000
-    """The recovery detector takes its baseline from so much of the control phase, the newest."""
+    """Length of the baseline of the recovery detector: the newest part of the control phase."""
     moving_rate: PositiveDuration = 5_000_000
-    """A rate of output is the mean over so long."""
+    """Window of the moving average for the output rate."""
     band_ratio: float = Field(default=0.15, gt=0, lt=1)
-    """A rate is back where it differs from the control phase's mean by at most this share of it."""
+    """A rate is in the band if it differs from the mean of the control phase by at most this fraction of the mean."""
     stable_for: PositiveDuration = 40_000_000
-    """The output has recovered where its rate stays in the band for so long."""
+    """The output has recovered when its rate has stayed in the band for this long."""
     give_up_after: PositiveDuration = 300_000_000
-    """What is not back so long after the fault was healed has not recovered. A violation that its plan expects mutes an
-    alert where it is confirmed within this and what a loss takes to be proven: a window, disorder, `missing_after`."""
+    """Recovery timeout, counted from the healing of the fault. An expected violation mutes an alert if it is confirmed
+    within this time plus the time that confirming a loss takes: a window, disorder and `missing_after`."""
 
     @model_validator(mode="after")
     def _baseline_fits(self) -> Measures:
@@ -197,26 +197,27 @@ class Measures(Frozen):
 
 
 class State(Frozen):
-    """Where the facts and everything derived from them are kept."""
+    """Where the facts and all data derived from them are kept."""
 
     path: LocalPath
-    """Folder of the state: a new one, an empty one or a state; a relative path is relative to the file."""
+    """Folder of the state: new, empty, or an existing state. A relative path is relative to the file."""
     retention: PositiveDuration = 86_400_000_000
-    """How long a decided cell's facts are kept after it last changed; above `timing.missing_after`."""
+    """How long the facts of a settled cell are kept after its last change; longer than `timing.missing_after`."""
 
 
 TRIGGER_MAX: Final = 10_000_000
 
 
 class Spark(Frozen):
-    """The Spark session that does the reading and counting."""
+    """The Spark session that reads and counts."""
 
     master: str = "local[*]"
     """Spark master: `local[N]`, or a standalone cluster (docs/spark-cluster.md)."""
     options: ClientOptions = Field(default_factory=Options)
-    """Any further Spark option; none is on a command line but the Java options that are not secret by name."""
+    """Further Spark options. None appears on a command line, except Java options whose names are not secret."""
     trigger: PositiveDuration = 500_000
-    """Least time from batch to batch, at most 10s. Longer takes less CPU, and tells of a violation that much later."""
+    """Minimum time between the starts of two batches, at most 10s. A longer time takes less CPU and reports violations
+    later."""
 
     @field_validator("trigger")
     @classmethod
@@ -228,21 +229,21 @@ class Spark(Frozen):
 
 
 class TlsServer(Frozen):
-    """The certificate that the port shows, in the names of Prometheus's own web configuration."""
+    """The certificate of the port. The names are those of Prometheus's web configuration."""
 
     cert_file: LocalPath
     """PEM file with the certificate and its chain."""
     key_file: LocalPath
-    """PEM file with its key, unencrypted. Both files are read anew when one changes."""
+    """PEM file with its key, unencrypted. Both files are read again when one changes."""
 
 
 class Authorization(Frozen):
-    """The bearer token that readers present, in the names of Prometheus's scrape configuration."""
+    """The bearer token that clients send. The names are those of Prometheus's scrape configuration."""
 
     credentials: SecretStr | None = None
     """The token, through `${NAME}` or `${file:PATH}`; at least 16 characters."""
     credentials_file: LocalPath | None = None
-    """File that holds the token; read for each request, so that a changed token holds at once."""
+    """File with the token. It is read at each request, so a changed token takes effect at once."""
 
     @model_validator(mode="after")
     def _one_token(self) -> Authorization:
@@ -260,36 +261,38 @@ class Metrics(Frozen):
     """Where metrics, reports and the status page are served."""
 
     address: str = "127.0.0.1"
-    """Address to listen on; `0.0.0.0` for all."""
+    """Address to listen on; `0.0.0.0` for all addresses."""
     port: int = Field(default=9464, ge=0, le=65_535)
-    """Port to listen on; 0 takes a free one, printed and written to `endpoint.json` in the state folder."""
+    """Port to listen on. With 0 the sidecar takes a free port, prints it and writes it to `endpoint.json` in the state
+    folder."""
     allowed_hosts: tuple[HostName, ...] = ()
-    """Names under which the port is reached, without its number; `*.example.org` for all below a name, `*` for any.
-    Addresses, `localhost` and the host's own name are always accepted. A request for another name is refused: a web
-    page of somebody else could read the port through it (DNS rebinding)."""
+    """Host names under which clients reach the port, without the port number; `*.example.org` for all names below one,
+    `*` for any name. Addresses, `localhost` and the host's own name are always accepted. A request for another name is
+    refused, so that no foreign web page can read the port (DNS rebinding)."""
     tls_server_config: TlsServer | None = None
-    """HTTPS in the place of HTTP, if wanted (docs/security.md)."""
+    """Serve HTTPS instead of HTTP (docs/security.md)."""
     authorization: Authorization | None = None
-    """A token without which nothing but `/healthz` and `/readyz` is served, if wanted (docs/security.md)."""
+    """Require a token for everything except `/healthz` and `/readyz` (docs/security.md)."""
 
 
 class Publish(Frozen):
-    """How ids and keys of records are published: in the report, `violations.json`, the page, JUnit and logs. Metrics
-    have none, and the state keeps them plain."""
+    """How ids and keys of records are published in the report, `violations.json`, the page, JUnit and logs. Metrics
+    have no ids or keys; the state holds them in plain text."""
 
     ids: Literal["plain", "hashed", "hidden"] = "plain"
-    """`hashed`: under a secret that is in the state folder; `explain STATE --id` takes a hashed id, too."""
+    """`plain`, `hidden`, or `hashed` with a secret from the state folder. `explain STATE --id` also takes a hashed
+    id."""
     keys: Literal["plain", "hashed", "hidden"] = "plain"
-    """As `ids`; `explain STATE --cell` takes a hashed key, too."""
+    """As `ids`. `explain STATE --cell` also takes a hashed key."""
 
 
 class Config(Frozen):
     """A pipeline and how it is checked."""
 
     pipeline: str = Field(min_length=1, max_length=200)
-    """Name of the pipeline; label of every metric, part of the state's identity."""
+    """Name of the pipeline: the label of every metric, and part of the identity of the state."""
     guarantee: Guarantee
-    """The guarantee that the pipeline declares; decides the exit status. All three are graded."""
+    """The guarantee that the pipeline declares. It decides the exit status; all three guarantees are graded."""
     kafka: Kafka
     """The cluster that all topics are on."""
     inputs: tuple[Input, ...] = Field(min_length=1)
@@ -299,31 +302,31 @@ class Config(Frozen):
     late: tuple[Late, ...] = ()
     """Topics of events that the pipeline set aside as too late."""
     rejected: tuple[Late, ...] = ()
-    """Dead-letter topics, written as `late`."""
+    """Dead-letter topics, in the same form as `late`."""
     faults: FaultsTopic | None = None
-    """Where faults are told, if anywhere."""
+    """The topic on which faults are reported."""
     canary: Canary | None = None
-    """Violations that the sidecar plants to see whether it finds them, if wanted."""
+    """Known violations that the sidecar plants, to measure whether it finds them."""
     engine: Engine = Engine()
-    """What is known of the engine that is checked."""
+    """The engine that is checked."""
     oracle: Oracle
-    """What the pipeline is declared to compute."""
+    """The declared computation of the pipeline."""
     start: StartValue = EARLIEST
     """Where a new state begins: `earliest`, `latest`, an RFC 3339 time, or `group:ID`."""
     timing: Timing = Timing()
-    """How disordered the inputs may be, and how long an answer may take."""
+    """The disorder of the inputs, and the time until an event needs an answer."""
     measures: Measures = Measures()
     """How phases and faults are measured."""
     state: State
-    """Where the facts and everything derived from them are kept."""
+    """Where the facts and all data derived from them are kept."""
     spark: Spark = Spark()
-    """The Spark session that does the reading and counting."""
+    """The Spark session that reads and counts."""
     metrics: Metrics = Metrics()
     """Where metrics, reports and the status page are served."""
     publish: Publish = Publish()
     """How ids and keys of records are published."""
     limits: Limits = Limits()
-    """Bounds on what one step may take."""
+    """Limits on the size of records and batches."""
     _secret_variables: frozenset[str] = PrivateAttr(default=frozenset())
 
     @property

@@ -16,40 +16,43 @@ HEAD: Final = """\
 
 <!-- Written by `python -m validator.config.reference docs/configuration.md`; a test keeps it current. -->
 
-One YAML file says what a pipeline reads, writes and claims. `streamproof config example clickstream` prints one to
-start from, `streamproof config check FILE` says what is wrong with one, `streamproof config schema` is for editors.
+One YAML file describes what a pipeline reads, writes and guarantees. `streamproof config example clickstream` prints a
+file to start from. `streamproof config check FILE` lists the problems of a file. `streamproof config schema` prints the
+JSON Schema for editors.
 
-- **Unknown keys are errors**, and so is a key that is written twice. What is not built yet is refused, never ignored.
-- **YAML** is accepted in its plain part: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
-  10,000 keys and values. An alias (`*name`) counts as all that it stands for. Merge keys (`<<`), tags (`!`) and an
-  anchor that contains itself are refused. The same holds for the files of `generate`, `faults` and `campaign`.
-- **Options** of `kafka.options` and `spark.options` are texts: the client gets what is written (`0123456`, `1e3`,
-  `yes`), less quotes around it. Where nothing is written the file is refused; `""` is the empty text. The same holds
-  for `kafka.options` in the files of `generate` and `faults`.
+- **Unknown keys are errors**, and so is a key that is written twice. Settings that are not built yet are refused, never
+  ignored.
+- **YAML** is limited to a plain subset: mappings with text keys, lists and values, at most 256 KiB, 32 levels and
+  10,000 keys and values. An alias (`*name`) counts with its whole content. Merge keys (`<<`), tags (`!`) and an anchor
+  that contains itself are refused. The same applies to the files of `generate`, `faults` and `campaign`.
+- **Options** of `kafka.options` and `spark.options` are texts: the client gets the text as written (`0123456`, `1e3`,
+  `yes`), without surrounding quotes. An option without a value is refused; `""` is the empty text. The same applies to
+  `kafka.options` in the files of `generate` and `faults`.
 - **Durations** are a number with `ms`, `s`, `m`, `h` or `d`: `500ms`, `1.5h`. A bare `0` is accepted.
 - **Fields** are dotted paths into a record's value, or `$key`, `$timestamp`, `$header.NAME`, `$offset`, `$partition`.
-  Where a time is a number, write `{path: ..., unit: s|ms|us|ns}`; without a unit it is ISO 8601 text (no zone
-  means UTC).
+  If a time is a number, write `{path: ..., unit: s|ms|us|ns}`. Without a unit it is ISO 8601 text (no zone means
+  UTC).
 - **Paths** of files are relative to the configuration file.
-- **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file (less its last line
-  end), in any text, after the YAML was read: what they hold can never add a key, and is not expanded again. A missing
-  one is an error, and so is a file above 1 MiB, or more than 8 MiB in all. `$${` is a plain `${`. Secrets belong there;
-  the value of an option whose name contains `password`, `secret`, `jaas`, `key`, `token` or `credential` is shown as
-  `***` everywhere.
-- **Overrides**: `STREAMPROOF__TIMING__IDLE_AFTER=5s` in the environment, then `--set timing.idle_after=5s` over it.
-  Values are YAML, but for options and settings that are texts: these are the text given, less quotes around it. List
-  positions count from 0 (`--set inputs.0.topic=clicks`). Below `kafka.options` and `spark.options` the rest is one key:
-  `--set kafka.options.security.protocol=SSL`, in the environment with `__` for each dot and in lower case; an option
-  with capitals goes in the file or through `--set`.
+- **`${NAME}`** is replaced by an environment variable, **`${file:PATH}`** by the content of a file without its last
+  line end. Both work in any text. They are replaced after the YAML was parsed, so that their content cannot add a key;
+  it is not expanded again. A missing variable or file is an error, and so is a file above 1 MiB, or more than 8 MiB in
+  total. `$${` is a plain `${`. Use them for secrets. The value of an option whose name contains `password`, `secret`,
+  `jaas`, `key`, `token` or `credential` is shown as `***` everywhere.
+- **Overrides**: the environment (`STREAMPROOF__TIMING__IDLE_AFTER=5s`) overrides the file, and `--set
+  timing.idle_after=5s` overrides both. Values are YAML. For options and settings that are texts, the value is the
+  given text without surrounding quotes. List positions count from 0 (`--set inputs.0.topic=clicks`). Below
+  `kafka.options` and `spark.options` the rest of the path is one key: `--set kafka.options.security.protocol=SSL`. In
+  the environment, write `__` for each dot; the key is read in lower case. Set an option with capital letters in the
+  file or with `--set`.
 """
 
 DECODING: Final = """\
 ## What decodes
 
-A record either decodes whole or is *undecodable*. An undecodable input makes the verdict `unknown`, an undecodable
-result is a violation. All ways of decoding follow this table; `validator/codecs/one_record.py` is its code.
+A record decodes as a whole, or it is *undecodable*. An undecodable input makes the verdict `unknown`; an undecodable
+result is a violation. Every decoder follows this table; `validator/codecs/one_record.py` implements it.
 
-| what | decodes | is undecodable |
+| part | decodes | is undecodable |
 |---|---|---|
 | value | one JSON object (RFC 8259) in UTF-8, with JSON's white space (space, tab, CR, LF) around it | zero bytes; \
 other bytes than UTF-8; a byte order mark; an array or a scalar; content after the object (`{...} junk`, two \
@@ -60,13 +63,13 @@ number of more than 1,000 characters |
 an empty field is null, `""` an empty text; every other field is the text of its characters, white space included | \
 zero bytes; other bytes than UTF-8; a byte order mark; more or fewer fields than `columns`; a second line; a quote \
 inside a field that does not begin with one |
-| value, where all fields are `$` fields | any bytes; they are not read | zero bytes |
+| value, if all fields are `$` fields | any bytes; they are not read | zero bytes |
 | null value | on an output: a tombstone, counted and ignored; with emission `cumulative` and a key that is in \
 `$key` or headers, it withdraws the newest result of that key | on inputs, late and rejected topics: no deletion \
 proves that an event was handled |
 | field | at its path through objects; names are compared by their characters (`\\u0041` is `A`) | absent, \
 null, below an \
-array; a member name on its path that is repeated in its object. Names that are repeated elsewhere do not matter |
+array; a member name on its path that is repeated in its object. Repeated names elsewhere have no effect |
 | `$key`, `$header.NAME` | UTF-8 text; of repeated headers the last one counts, as in Kafka's clients | absent, null, \
 other bytes than UTF-8 |
 | id | text, also `""`, `"[1]"` and `"{}"`; number; boolean (as `true`, `false`) | array, object, half of a \
@@ -74,7 +77,7 @@ surrogate pair |
 | number as id or key | by its value: `1`, `1.0` and `1e0` are one id, `-0` is `0`, `0.50` is `0.5`; integers \
 of any size \
 are exact | more than 1,000 digits without an exponent |
-| text as id or key | as it is: `"007"`, `"1.0"` and `"1e3"` are no numbers. Text `"1"` and number `1` are the \
+| text as id or key | as it is: `"007"`, `"1.0"` and `"1e3"` are not numbers. Text `"1"` and number `1` are the \
 same id and \
 the same key, and so are `"true"` and `true` | half of a surrogate pair |
 | key | as an id; of several fields, the list of them | array, object |
@@ -109,12 +112,12 @@ Python's \
 | end of a day | `2026-01-01T24:00:00` | ISO 8601 |
 | basic format, with a time | `20260101T100000Z`, `20260101T1000` | iCalendar, AWS |
 
-Refused in the same way everywhere: week and ordinal dates, `2026-01`, `2026-1-1`, `20260101`, years with a sign or more
+Always refused: week and ordinal dates, `2026-01`, `2026-1-1`, `20260101`, years with a sign or more
 than four digits, leap seconds (`23:59:60`), zone names without an offset, white space around the text, times without a
 date, RFC 1123 and local formats.
 
-What some parsers take and others refuse is undecodable as an input, so that an engine is accused for neither of the
-two.
+An input that some parsers accept and others refuse is undecodable, so that an engine gets no violation for accepting or
+refusing it.
 """
 
 
@@ -128,7 +131,7 @@ def render() -> str:
         lines += ["", f"### `{heading}`", "", definition["description"], ""]
         lines += _table(definition, definitions, heading)
     lines += ["", *DECODING.splitlines()]
-    lines += ["", "## Not built yet", "", "Asking for one of these is an error that says so.", ""]
+    lines += ["", "## Not built yet", "", "Each of these settings is refused with an error.", ""]
     lines += ["| setting | values |", "|---|---|"]
     lines += [f"| `{setting}` | {refused} |" for setting, refused in refusals().items()]
     return "\n".join(lines) + "\n"
@@ -171,7 +174,7 @@ def _mark(place: str, key: str) -> str:
 
 def _table(node: dict[str, Any], definitions: dict[str, Any], place: str) -> list[str]:
     required = set(node.get("required", ()))
-    lines = ["| key | value | default | what it is |", "|---|---|---|---|"]
+    lines = ["| key | value | default | meaning |", "|---|---|---|---|"]
     for key, rendered in node["properties"].items():
         default = "**required**" if key in required else _default(rendered)
         part = definitions.get(str(rendered.get("$ref", "")).rsplit("/", 1)[-1], {})

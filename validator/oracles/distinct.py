@@ -21,7 +21,8 @@ COLLAPSE_TWICE: Final = Combination(
 
 
 class Distinct(Windows):
-    """Windows of one size, side by side, per key; the first event of each id in a window is owed, repeats are not."""
+    """Adjacent windows of one size, per key. The first event of each id in a window needs a result; repeated ids do
+    not."""
 
     kind: Literal["distinct"]
     """Each id once per window."""

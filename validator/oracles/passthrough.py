@@ -30,14 +30,14 @@ _UNITS_US: Final = {"s": 1_000_000, "ms": 1_000}
 
 
 class Passthrough(Oracle):
-    """Each event owes exactly one result; `map` is the same where the payload changes."""
+    """Each event needs exactly one result. `map` is the same for a pipeline that changes the payload."""
 
     kind: Literal["passthrough", "map"]
     """A result for each event."""
 
     noun: ClassVar[str] = "bucket from"
     bucket: PositiveDuration = BUCKET_US
-    """Events are judged by key and bucket of event time, so long each; a whole multiple of the units of times."""
+    """Length of a bucket: events are judged by key and bucket of event time. A whole multiple of the units of times."""
 
     result_time: ClassVar[Literal["window_start", "event_time"]] = "event_time"
 
@@ -132,20 +132,20 @@ _Number = Annotated[
 
 
 class Where(Frozen):
-    """What a field of an event must be, so that a result is owed for it: one of some values, or within bounds."""
+    """The condition under which an event needs a result: a field has one of some values, or is within bounds."""
 
     path: str
-    """Names joined by dots, into the value; or `$key` or `$header.NAME`. An event without the field is undecodable."""
+    """Path into the value, `$key` or `$header.NAME`. An event without the field is undecodable."""
     one_of: Annotated[
         tuple[str, ...] | None,
         BeforeValidator(_scalars),
         WithJsonSchema({"type": "array", "items": {"type": ["string", "number", "boolean"]}, "minItems": 1}),
     ] = None
-    """The values for which it holds; a number and its text are the same, as in keys."""
+    """The values that pass. A number and its text are the same, as in keys."""
     at_least: _Number | None = None
-    """The least number for which it holds; a field that is no number is undecodable."""
+    """The lowest number that passes. A field that is not a number is undecodable."""
     below: _Number | None = None
-    """The number from which on it does not hold."""
+    """Numbers that pass are below this one."""
 
     @field_validator("path")
     @classmethod
@@ -169,7 +169,7 @@ class Where(Frozen):
 
 
 class Filter(Passthrough):
-    """Each event for which the condition holds owes exactly one result; the others owe none."""
+    """Each event for which the condition holds needs exactly one result. Other events must have none."""
 
     kind: Literal["filter"]  # type: ignore[assignment]
     """A result for some events."""

@@ -33,7 +33,7 @@ DROP_WITHOUT_WINDOWS: Final = Combination(
 
 
 class RunningAggregate(Oracle):
-    """An answer per key over all of its events so far, without windows; each event belongs in a result of its key."""
+    """One result per key over all of its events so far, without windows. Each event belongs in a result of its key."""
 
     kind: Literal["running_aggregate"]
     """A key without windows."""

@@ -30,12 +30,12 @@ DROP_IN_SESSIONS: Final = Combination(
 
 
 class SessionWindow(Oracle):
-    """Sessions per key: events whose times differ by at most `gap` are in one, and so are all between them."""
+    """Sessions per key. Events whose times differ by at most `gap` belong to the same session."""
 
     kind: Literal["session_window"]
-    """Windows that pauses end."""
+    """Windows that end after a pause."""
     gap: PositiveDuration
-    """The longest pause within a session; a session ends so long after its last event."""
+    """The longest pause within a session. A session ends this long after its last event."""
 
     refuses: ClassVar[tuple[Combination, ...]] = (DROP_IN_SESSIONS,)
     noun: ClassVar[str] = "session that holds"

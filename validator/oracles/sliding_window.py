@@ -21,12 +21,13 @@ WINDOWS_MOST: Final = 1_000
 
 
 class SlidingWindow(Windows):
-    """Windows of one size that start every `slide`; each event belongs in all that hold its event time, per key."""
+    """Windows of one size that start every `slide`, per key. Each event belongs in every window that contains its
+    time."""
 
     kind: Literal["sliding_window"]
     """Windows that overlap."""
     slide: PositiveDuration
-    """Distance of the starts of neighbouring windows; at most `size`."""
+    """Distance between the starts of two adjacent windows; at most `size`."""
 
     @model_validator(mode="after")
     def _overlaps(self) -> Self:

@@ -11,7 +11,7 @@ from validator.oracles.windows import Windows
 
 
 class TumblingWindow(Windows):
-    """Windows of one size, side by side; each event belongs in the one that holds its event time, per key."""
+    """Adjacent windows of one size, per key. Each event belongs in the window that contains its event time."""
 
     kind: Literal["tumbling_window"]
-    """Windows side by side."""
+    """Adjacent windows."""

@@ -41,14 +41,14 @@ COLLAPSE_IN_JOIN: Final = Combination(
 
 
 class WindowedJoin(Windows):
-    """Two inputs joined per key within windows of one size, side by side; a result has the ids of both."""
+    """Two inputs joined per key within adjacent windows of one size. A result has the ids of both."""
 
     kind: Literal["windowed_join"]
     """Two inputs in windows."""
     join: Literal["inner", "left"]
-    """Whether both sides must have an event (`inner`), or the left is answered alone (`left`)."""
+    """`inner`: a result needs an event of both sides; `left`: a left event without a partner has a result, too."""
     left: str
-    """The input topic on the left; the larger one, where that can be chosen."""
+    """The input topic on the left; the larger one, if there is a choice."""
     right: str
     """The input topic on the right."""
 

@@ -33,9 +33,9 @@ class Windows(Oracle):
     size: PositiveDuration
     """Length of a window."""
     offset: Duration = 0
-    """Shift of the windows' start from the epoch (in `time_zone`); below `size`."""
+    """Offset of the window starts from the epoch (in `time_zone`); below `size`."""
     time_zone: str = "UTC"
-    """IANA name of the zone whose local time the windows are aligned to."""
+    """IANA name of the time zone to which the windows are aligned."""
     closed: Literal["left", "right"] = "left"
     """The end that belongs to the window: `left` is [start, end), `right` is (start, end]."""
 

@@ -65,7 +65,7 @@ class IdsPath(_AtPath):
     path: str
     """Path of the list; or `$key` or `$header.NAME`, which then holds a JSON array."""
     input: str | None = None
-    """The input topic whose ids these are, where inputs have id spaces of their own. None: all inputs share one."""
+    """The input topic of these ids, if each input has its own id space. None: all inputs share one."""
 
 
 def one_or_many(value: Any) -> Any:

@@ -98,7 +98,7 @@ def _paths_within(part: Frozen, place: str) -> Iterator[tuple[str, str]]:
 
 
 class EventFields(Frozen):
-    """Where an event keeps what identifies and places it."""
+    """The fields that hold an event's id, key and time."""
 
     id: FieldPath
     """The event's id: a JSON scalar, unique within the inputs."""
@@ -118,24 +118,25 @@ class Input(_Entry):
     """A topic that the pipeline reads."""
 
     fields: EventFields
-    """Where an event's id, key and time are."""
+    """Paths of an event's id, key and time."""
     duplicates: Literal["count", "collapse"] = "count"
-    """`count`: an event sent twice is expected twice; `collapse`: the pipeline is meant to drop repeated ids."""
+    """`count`: an event that was sent twice is expected twice; `collapse`: the pipeline drops repeated ids."""
     id_type: Literal["auto", "integer", "string"] = "auto"
-    """`auto`: number 1 and text "1" are the same id; `integer`: others are undecodable; `string`: all ids are text."""
+    """`auto`: number 1 and text "1" are the same id; `integer`: other ids are undecodable; `string`: all ids are
+    text."""
 
 
 class ResultFields(Frozen):
-    """Where a result keeps its key, its window or its event's time, and its evidence."""
+    """The fields that hold a result's key, its window or event time, and its evidence."""
 
     key: Key
-    """The result's key, its fields in the order of the inputs' keys."""
+    """The result's key, with its fields in the same order as in the keys of the inputs."""
     window_start: FieldPath | None = None
     """Start of the result's window."""
     window_end: FieldPath | None = None
-    """End of the result's window; checked against its start where given."""
+    """End of the result's window. If it is given, it is checked against the start."""
     event_time: FieldPath | None = None
-    """Time of the event that a result carries, where the oracle has no windows."""
+    """Time of the event that the result carries, if the oracle has no windows."""
     ids: Ids | None = None
     """The lists of ids of the events that the result used (evidence `ids`); one path or a list."""
     id: FieldPath | None = None
@@ -157,15 +158,16 @@ class ResultFields(Frozen):
 
 
 class Output(_Entry):
-    """A topic that the pipeline writes results to; several are shards of one result."""
+    """A topic that the pipeline writes results to. Several topics are shards of one output."""
 
     emission: Emission = "final"
-    """How repeated results of a cell are read: every one counts (`final`), the newest replaces (`cumulative`), or they
-    add up (`incremental`)."""
+    """The meaning of repeated results of a cell: every one counts (`final`), the newest replaces the others
+    (`cumulative`), or they add up (`incremental`)."""
     evidence: Evidence = "ids"
-    """How a result shows which events it used: `ids` (a list), `id` (its event's id), `digest`, or `values` (not)."""
+    """How a result shows the events that it used: `ids` (a list), `id` (of its one event), `digest`, or `values` (no
+    ids)."""
     fields: ResultFields
-    """Where a result's key, window and evidence are."""
+    """Paths of a result's key, window and evidence."""
     values: dict[str, str] = Field(default_factory=dict)
     """Aggregate name -> path, for the oracle's `values`."""
 
@@ -190,14 +192,14 @@ class Output(_Entry):
 
 
 class PositionFields(Frozen):
-    """Where a rejected record names the input record that it is about."""
+    """The fields of a rejected record that name its input record."""
 
     topic: FieldPath
     """The input topic."""
     partition: FieldPath
     """The partition: a number, or four or eight bytes of a header, big-endian."""
     offset: FieldPath
-    """The offset, likewise."""
+    """The offset, in the same form."""
 
     @model_validator(mode="after")
     def _units(self) -> PositionFields:
@@ -206,24 +208,24 @@ class PositionFields(Frozen):
 
 
 class SetAsideFields(EventFields):
-    """Where a set-aside event keeps what identifies and places it."""
+    """The fields that hold a set-aside event's id, key and time."""
 
     position: PositionFields | None = None
-    """Of a rejected record: where it names the input record that it is about. It counts where the rejected record
-    itself does not decode: it then settles that input record, if that is undecodable too."""
+    """Where a rejected record names its input record. It is used if the rejected record itself does not decode: it then
+    settles that input record, if that is undecodable too."""
 
 
 class Late(_Entry):
-    """A topic of events that the pipeline set aside: too late, or rejected (a dead-letter topic)."""
+    """A topic of events that the pipeline set aside, as too late or as rejected (a dead-letter topic)."""
 
     fields: SetAsideFields
-    """Where the set-aside event's id, key and time are."""
+    """Paths of the set-aside event's id, key and time."""
     input: str | None = None
-    """The input topic whose events these are, where inputs have id spaces of their own."""
+    """The input topic of these events, if each input has its own id space."""
 
 
 class FaultsTopic(Frozen):
-    """Where a chaos tool tells what it broke and when."""
+    """The topic on which a fault runner or chaos tool reports its faults."""
 
     topic: Topic
-    """Name of the topic; records as the contract's "Faults topic" has them."""
+    """Name of the topic. docs/CONTRACT.md, section "Faults topic", defines its records."""

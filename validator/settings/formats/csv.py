@@ -23,17 +23,17 @@ Character = Annotated[str, Field(min_length=1, max_length=1)]
 
 
 class Csv(Format):
-    """A value is one line of CSV (RFC 4180), with or without a line end, and never a header. A field in quotes may hold
+    """A value is one line of CSV (RFC 4180), with or without a line end, without a header. A field in quotes may hold
     delimiters, line ends and doubled quotes. An empty field is null; `""` is an empty text."""
 
     kind: ClassVar[str] = "csv"
     columns: tuple[str, ...] = Field(min_length=1)
-    """The names of the fields, from left to right; the paths of `fields` are these. A line with more or fewer fields is
-    undecodable."""
+    """The names of the fields, from left to right. The paths in `fields` are these names. A line with more or fewer
+    fields is undecodable."""
     delimiter: Character = ","
-    """What stands between two fields."""
+    """Separator of two fields."""
     list_delimiter: Character = ";"
-    """What stands between two ids in a field that is a list of ids."""
+    """Separator of two ids in a field that is a list of ids."""
 
     @model_validator(mode="after")
     def _unambiguous(self) -> Self:
