@@ -140,6 +140,8 @@ def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: st
         act()
         pipeline.clicks(click(2, 11))
         assert live.ended.wait(60), live.said
+        # Only the last line, which is the error, asks for a start.
+        assert not any("start the sidecar again" in line for line in live.said)
 
 
 @pytest.mark.extended

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 from pyspark import SparkContext
 
-from validator.stream.failures import known_sentence
+from validator.stream.failures import known_sentence, while_it_retries
 
 pytestmark = pytest.mark.unit
 
@@ -93,6 +93,26 @@ def test_a_full_disk_that_is_not_the_state_s_is_named(state: Path, error: Except
         r"spark\.local\.dir in spark\.options to another folder where this one is of Spark, and start .*",
         known_sentence(error, state) or "",
     )
+
+
+@pytest.mark.parametrize("path", [None, "/mnt/spark-local/x", "of the state"])
+@pytest.mark.parametrize("has_room", [False, True])
+def test_a_sidecar_that_retries_does_not_ask_to_be_started(
+    state: Path, path: str | None, has_room: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = SimpleNamespace(
+        f_bavail=2**30 if has_room else 1, f_frsize=4096, f_files=0, f_favail=0, f_blocks=9, f_bfree=1
+    )
+    monkeypatch.setattr(os, "statvfs", lambda _: disk)
+    named = str(state / "facts") if path == "of the state" else path
+    last = known_sentence(OSError(errno.ENOSPC, "No space left on device", named), state) or ""
+    assert last.endswith("and start the sidecar again, it goes on from here")
+    meanwhile = while_it_retries(last)
+    assert last.startswith(meanwhile)
+    assert ": free some" in meanwhile
+    assert "start the sidecar again" not in meanwhile
+    assert meanwhile[-1].isalnum() or meanwhile[-1] == ")"
+    assert while_it_retries("a file system is read-only") == "a file system is read-only"
 
 
 def test_a_file_of_the_state_and_a_disk_that_has_room_are_distinguished(state: Path) -> None:

@@ -28,6 +28,7 @@ _QUOTA: Final = "Disk quota exceeded"
 _READ_ONLY: Final = "Read-only file system"
 _ROOM_BYTES: Final = 64 * 2**20
 """A disk with less than this is taken for a full one."""
+_GOES_ON: Final = "start the sidecar again, it goes on from here"
 _ELSEWHERE: Final = "or set spark.local.dir in spark.options to another folder where this one is of Spark"
 _SENTENCES: Final = {
     re.compile(pattern): sentence
@@ -119,7 +120,7 @@ def known_sentence(error: BaseException, state: Path) -> str | None:
     if (ended := why_jvm_ended(_ENDS_SECONDS if is_cut_off else 0.0)) is not None:
         return ended
     if is_cut_off:
-        return f"the Spark JVM ended ({first_line(error)}): start the sidecar again, it goes on from here"
+        return f"the Spark JVM ended ({first_line(error)}): {_GOES_ON}"
     for pattern, sentence in _SENTENCES.items():
         for text in texts:
             if (found := pattern.search(text)) is not None:
@@ -138,17 +139,19 @@ def why_gone(state: Path) -> str | None:
     )
 
 
+def while_it_retries(sentence: str) -> str:
+    """``sentence`` for a sidecar that goes on by itself: without the advice to start it again."""
+    return sentence.removesuffix(f" and {_GOES_ON}").removesuffix(",")
+
+
 def no_room(state: Path) -> str:
     """A full disk, with what is left on it."""
     try:
         free = f"{shutil.disk_usage(state).free:,} bytes are free there"
         held = sum(path.stat().st_size for path in state.rglob("*") if path.is_file())
     except OSError:
-        return f"no room is left for the state {state}: free some and start the sidecar again, it goes on from here"
-    return (
-        f"no room is left for the state {state} ({free}, and the state has {held:,} bytes): free some and start the "
-        "sidecar again, it goes on from here"
-    )
+        return f"no room is left for the state {state}: free some and {_GOES_ON}"
+    return f"no room is left for the state {state} ({free}, and the state has {held:,} bytes): free some and {_GOES_ON}"
 
 
 def _says(causes: Iterable[BaseException], numbers: Container[int | None], phrase: str) -> bool:
@@ -176,14 +179,11 @@ def _is_of(path: Path, state: Path) -> bool:
 def _full(path: Path | None, state: Path) -> str:
     """``path``: what could not be written, where that is known."""
     if path is not None and not _is_of(path, state):
-        return (
-            f"no room is left on the disk of {path}{_free(path)}: free some, {_ELSEWHERE}, and start the sidecar "
-            "again, it goes on from here"
-        )
+        return f"no room is left on the disk of {path}{_free(path)}: free some, {_ELSEWHERE}, and {_GOES_ON}"
     if path is None and _has_room(state):
         return (
             f"no room was left on a disk, and that of the state {state} has some{_free(state)}: free some on the disk "
-            "of spark.local.dir (without it /tmp) and start the sidecar again, it goes on from here"
+            f"of spark.local.dir (without it /tmp) and {_GOES_ON}"
         )
     return no_room(state)
 
@@ -228,7 +228,7 @@ def why_jvm_ended(within_seconds: float = 0.0) -> str | None:
         how = f"{signal.Signals(-status).name} ended it"
     if status == -signal.SIGKILL:
         how += ", as the kernel does where memory runs out"
-    return f"the Spark JVM ended ({how}): start the sidecar again, it goes on from here"
+    return f"the Spark JVM ended ({how}): {_GOES_ON}"
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:

@@ -39,7 +39,15 @@ from validator.stream.brokers import Brokers, BrokersUnreachable, Topic
 from validator.stream.canary import canary_of
 from validator.stream.doubt_sentences import Example
 from validator.stream.examples import Examples
-from validator.stream.failures import CannotVerify, first_line, known_sentence, why_ended, why_gone, why_jvm_ended
+from validator.stream.failures import (
+    CannotVerify,
+    first_line,
+    known_sentence,
+    while_it_retries,
+    why_ended,
+    why_gone,
+    why_jvm_ended,
+)
 from validator.stream.faults_topic import FaultsTopic
 from validator.stream.isolating import Isolation, is_exhausted
 from validator.stream.measuring import Keeper, catch_up
@@ -218,7 +226,7 @@ class Generations:
                 raise CannotVerify(f"the query failed {plural(troubles, 'time')} in a row: {why}") from outcome
             if self._canary is not None and troubles >= _TROUBLES_WITH_CANARY and self._canary.sources:
                 self._canary.sideline("the query failed again and again")
-            self._say(f"starting again from the committed frontiers: {why}")
+            self._say(f"starting again from the committed frontiers: {while_it_retries(why)}")
             self._stop.wait(min(5.0, 0.2 * 2**troubles))
 
     def _saved_cells(self, time_rules: TimeRules) -> SavedCells | None:
@@ -402,7 +410,7 @@ class Generations:
                 )
             except (OSError, DeltaError, StateTaken) as error:
                 why = known_sentence(error, self._state) or first_line(error)
-                self._say(f"this start is not noted in the table runs: {why}")
+                self._say(f"this start is not noted in the table runs: {while_it_retries(why)}")
 
         self._noting = threading.Thread(target=note, name="streamproof-runs", daemon=True)
         self._noting.start()
