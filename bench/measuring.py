@@ -26,7 +26,11 @@ class Usage:
 def children_of(pid: int) -> list[int]:
     """Process ids of all descendants."""
     found = []
-    for task in Path(f"/proc/{pid}/task").glob("*/children"):
+    try:
+        tasks = list(Path(f"/proc/{pid}/task").glob("*/children"))
+    except OSError:  # the process has ended since its parent was read
+        return []
+    for task in tasks:
         try:
             found += [int(child) for child in task.read_text().split()]
         except OSError:
