@@ -31,6 +31,7 @@ PAGES = (
     "docs/guide/README.md",
     "docs/install.md",
     "docs/kubernetes.md",
+    "docs/metrics.md",
     "docs/mutations.md",
     "docs/operations.md",
     "docs/oracles/*.md",

@@ -98,7 +98,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "violations_retracted_total",
         "counter",
         "violations",
-        "Confirmed violations that evidence explained later: the measured false alarms.",
+        "Confirmed violations that later evidence explained: the measured false alarms.",
         (VIOLATION,),
     ),
     Metric("violations_open", "gauge", "violations", "Confirmed violations that are not acknowledged.", (VIOLATION,)),
@@ -113,27 +113,27 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "violations_unexpected",
         "gauge",
         "violations",
-        "Those of violations_open that no fault's plan expects: what alerts are about.",
+        "Confirmed violations without an acknowledgement that no fault's plan expects; alerts use this metric.",
         (VIOLATION,),
     ),
     Metric(
         "outstanding_events",
         "gauge",
         "contributions",
-        "Expected contributions without an answer, by what is known of them now.",
+        "Expected contributions without a result or a late or rejected record, by their present state.",
         (Label("state", tuple(OUTSTANDING), "kind of outstanding"),),
     ),
     Metric(
         "unconsumed_overdue_events",
         "gauge",
         "contributions",
-        "Those of the state `unconsumed` that would be missing, had the engine's consumer group read them.",
+        "Contributions in state `unconsumed` that would be missing if the engine's consumer group had read them.",
     ),
     Metric(
         "guarantee_status",
         "gauge",
         "0 or 1",
-        "1 for the status that a guarantee has over the run, the last hour and the last day.",
+        "1 for the verdict of a guarantee over the run, the last hour or the last day; 0 for the other verdicts.",
         (
             Label("guarantee", tuple(Guarantee), "a guarantee"),
             Label("over", OVERS, "the stretch that is judged"),
@@ -144,7 +144,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "guarantee_declared",
         "gauge",
         "0 or 1",
-        "1 for the guarantee that the pipeline declares; alerts are about this one. No series before the first batch.",
+        "1 for the guarantee that the pipeline declares. Alerts concern this one. No series before the first batch.",
         (Label("guarantee", tuple(Guarantee), "a guarantee"),),
         None,
     ),
@@ -152,7 +152,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "reliability_ratio",
         "gauge",
         "ratio 0-1",
-        "Handled, and processed exactly once, over expected contributions of settled cells; NaN before one settled.",
+        "Handled, or processed exactly once, over expected contributions of settled cells; NaN before one settled.",
         (Label("measure", ("handled", "exact"), "which of the two"),),
         NAN,
     ),
@@ -161,27 +161,27 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "latency_seconds",
         "histogram",
         "seconds",
-        "Instant of a result less that of the input that the definition names; see `latency_resolution_seconds`.",
+        "Time from the input that the definition names to the result; see `latency_resolution_seconds`.",
         (Label("definition", DEFINITIONS, "which input counts as the start"), PHASE),
     ),
     Metric(
         "latency_resolution_seconds",
         "gauge",
         "seconds",
-        "How exactly the instants are known that latencies are measured from: 0 where all topics have LogAppendTime.",
+        "Resolution of the instants from which latencies are computed: 0 if all topics have LogAppendTime.",
     ),
     Metric(
         "detection_delay_seconds",
         "histogram",
         "seconds",
-        "From the instant a violation could be proven to its confirmation being committed.",
+        "Time from the instant at which a violation could first be proven to the commit of its confirmation.",
     ),
     Metric(
         "fault_active",
         "gauge",
         "0 or 1",
-        "1 from a fault's injection until it was verified healed.",
-        (FAULT, KIND, Label("target", None, "what was broken")),
+        "1 from the injection of a fault until it is verified healed.",
+        (FAULT, KIND, Label("target", None, "target of the fault")),
     ),
     Metric(
         "fault_expects",
@@ -194,21 +194,21 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "fault_failure_cost_seconds",
         "gauge",
         "seconds",
-        "Largest latency in failure and recovery less the largest in control.",
+        "Largest latency in the failure and recovery phases less the largest in the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_recovery_seconds",
         "gauge",
         "seconds",
-        "From injection until the output rate was back in the control phase's band.",
+        "Time from the injection until the output rate was back in the band of the control phase.",
         (FAULT, KIND),
     ),
     Metric(
         "fault_downtime_seconds",
         "gauge",
         "seconds",
-        "Longest gap of output beyond the control phase's longest.",
+        "Longest gap of output beyond the longest one of the control phase.",
         (FAULT, KIND),
     ),
     Metric(
@@ -222,14 +222,14 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "fault_throughput_penalty_ratio",
         "gauge",
         "ratio",
-        "Throughput of the failure phase over that of control (TPF).",
+        "Throughput of the failure phase over that of the control phase (TPF).",
         (FAULT, KIND),
     ),
     Metric(
         "fault_latency_penalty_ratio",
         "gauge",
         "ratio",
-        "Mean latency of the failure phase over that of control (LPF).",
+        "Mean latency of the failure phase over that of the control phase (LPF).",
         (FAULT, KIND),
     ),
     Metric("read_lag_events", "gauge", "offsets", "Offsets that the sidecar has yet to read.", (TOPIC,)),
@@ -237,7 +237,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "read_lag_seconds",
         "gauge",
         "seconds",
-        "Age of the instant through which every partition of the topic was read; NaN before the first.",
+        "Age of the instant up to which every partition of the topic was read; NaN before the first.",
         (TOPIC,),
     ),
     Metric(
@@ -248,7 +248,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         (),
         NAN,
     ),
-    Metric("batch_duration_seconds", "histogram", "seconds", "Time that a batch took, commit included."),
+    Metric("batch_duration_seconds", "histogram", "seconds", "Duration of a batch, including its commit."),
     Metric(
         "last_batch_timestamp_seconds",
         "gauge",
@@ -257,24 +257,24 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         (),
         NAN,
     ),
-    Metric("coverage_complete", "gauge", "0 or 1", "1 while the validator's own books balance."),
+    Metric("coverage_complete", "gauge", "0 or 1", "1 while the sidecar accounts for every record."),
     _canary(
         "recall_ratio",
         "ratio 0-1",
-        "Planted violations that were found in time over those planted, in the last 10 rounds of the canary; no series"
-        " before the first, or without a canary.",
+        "Planted violations that were found in time over all planted ones, in the last 10 rounds of the canary. No"
+        " series before the first round, or without a canary.",
     ),
     _canary(
         "class_recall_ratio",
         "ratio 0-1",
-        "The same for each class that is planted.",
+        "As `canary_recall_ratio`, for each class that is planted.",
         (Label("class", PLANTED, "class of a planted violation"),),
     ),
     _canary(
         "detection_delay_seconds",
         "seconds",
-        "The slowest of the planted violations that were found in the last 10 rounds: from the round's writing (a"
-        " missing one: `missing_after` later) to the verdict.",
+        "Longest detection of a planted violation in the last 10 rounds: from the writing of its round to the verdict."
+        " For a missing one it starts `missing_after` later.",
     ),
     _canary(
         "false_alarms",
@@ -284,25 +284,25 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
     _canary(
         "judged_timestamp_seconds",
         "seconds since the epoch",
-        "Instant at which the newest round of the canary was judged; before the first, when the canary began.",
+        "Instant at which the newest round of the canary was judged. Before the first, the start of the canary.",
     ),
     _canary(
         "silent_after_seconds",
         "seconds",
-        "A canary that works judges its next round within so long, by its configuration.",
+        "Longest time, by the configuration, in which a working canary judges its next round.",
     ),
     Metric(
         "state_bytes",
         "gauge",
         "bytes",
-        "Size of each table of the state.",
+        "Size of a table of the state.",
         (Label("table", None, "name of the table"),),
     ),
     Metric(
         "start_timestamp_seconds",
         "gauge",
         "seconds since the epoch",
-        "Instant at which the sidecar's process began to serve: another one for each start.",
+        "Instant at which the process of the sidecar began to serve. It differs for each start.",
         (),
         None,
     ),
@@ -310,7 +310,7 @@ CATALOGUE: Final[tuple[Metric, ...]] = (
         "build_info",
         "gauge",
         "always 1",
-        "The version that runs, and how its port is reached.",
+        "The running version of the sidecar, and how its port is reached.",
         (
             Label("version", None, "its version"),
             Label("scheme", None, "`https` where the port has a certificate, else `http`"),
@@ -332,13 +332,19 @@ HEAD: Final = """\
 
 <!-- Written by `python -m validator.publish.catalogue docs/metrics.md`; a test keeps it current. -->
 
-Served at `/metrics` of `metrics.address:metrics.port`. Every metric has the label `pipeline`. Every class exists at 0
-from the first scrape of a new state. On a restart `/metrics` answers 503 until the totals are restored, so a counter
-never falls. No label carries an id, a key, an offset or a run. Nothing measures the classes `inconsistent` and
-`wrong_value` yet: their series stay at 0, and in the report `results` has null for them. In OpenMetrics the samples of
-`violations_confirmed_total` carry exemplars: the id of the newest violation of that class and phase.
+The sidecar serves these metrics at `/metrics` of `metrics.address:metrics.port`.
 
-| metric | type | unit | labels | what it is |
+- **Labels.** Every metric has the label `pipeline`. No label has an id, a key, an offset or a run.
+- **Start and restart.** Every class exists at 0 from the first scrape of a new state. After a restart `/metrics`
+  answers 503 until the totals are restored, so a counter never falls.
+- **Not measured yet.** The classes `inconsistent` and `wrong_value` stay at 0. In the report they are null in
+  `results`.
+- **Exemplars.** In OpenMetrics the samples of `violations_confirmed_total` have exemplars: the id of the newest
+  violation of that class and phase.
+
+[SEMANTICS](SEMANTICS.md) defines the classes, guarantees and measures.
+
+| metric | type | unit | labels | meaning |
 |---|---|---|---|---|
 """
 
