@@ -3,13 +3,13 @@
 Prints tables and writes docs/bench/PART.json and docs/bench/README.md.
 
 once: a plain read of the topics, then `validate --once` on them, in one run. flat: the same from 3 M to 30 M events.
-live: the live job at a constant rate, with losses and repeats to be found. keys: a million keys a window.
+live: the live sidecar at a constant rate, with losses and duplicates to find. keys: a million keys per window.
 shapes: as once, for each way in which topics write ids, times and names (``--shape``); ``--before CHECKOUT`` validates
 the same topics with another version, too.
-restart: what a start costs with so many settled cells (``--cells``, several times); idle: a batch without records.
-disk: what an event costs on disk, by the kind of its id.
+restart: time and memory of a start with ``--cells`` settled cells (repeatable); idle: CPU of a batch without records.
+disk: bytes per event on disk, by the kind of its id.
 many: memory and CPU of quiet sidecars, in processes of their own and in one.
-``scripts/bench campaign [NAME]`` is another thing: docs/campaigns.md.
+``scripts/bench campaign [NAME]`` runs a fault campaign instead: docs/campaigns.md.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ SHAPES: Final[Mapping[str, Load]] = {
 }
 """What `shapes` measures: UUIDs with ISO times with an offset; ids in headers and `$key`; a cell for each event."""
 WARM_UP_SECONDS: Final = 30
-"""Of the live load: the JVM compiles while it works. What it does to the first violations is told beside the rest."""
+"""Of the live load, in which the JVM still compiles. Figures without this time have `after_warm_up` in their name."""
 
 
 def main() -> int:
@@ -104,7 +104,7 @@ def flat(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """A million cells a window."""
+    """A million cells per window."""
     with EmbeddedBroker(heap_mb=1024) as broker:
         rows = [_once(broker, 2_000_000, given.batch, Load("", "", "", 0, pages=1_000_000, per_window=1))]
     _print(rows)
@@ -112,7 +112,7 @@ def keys(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """Each shape, and where another version is named the same topics with it."""
+    """Each shape; with ``--before``, the other version reads the same topics."""
     rows = []
     for name in given.shape or SHAPES:
         shape = SHAPES[name]
@@ -130,14 +130,14 @@ def shapes(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def disk(_: argparse.Namespace) -> list[dict[str, Any]]:
-    """What an event and its answer cost on disk."""
+    """Bytes on disk per event and its result."""
     rows = [sizing.disk(kind, batches, events) for kind in sizing.KINDS for batches, events in sizing.SIZES]
     _print(rows)
     return rows
 
 
 def many(_: argparse.Namespace) -> list[dict[str, Any]]:
-    """Quiet sidecars, each a process of its own, and the same in one process."""
+    """Sidecars with little load, each in its own process, and all in one process."""
     with EmbeddedBroker(heap_mb=512) as broker:
         broker.create_topics({"click": 1, "output": 1})
         rows = [sizing.many(broker.bootstrap_servers, CONFIG, number, way) for number, way in sizing.WAYS]
@@ -153,7 +153,7 @@ def _once(broker: EmbeddedBroker, events: int, batch: int, shape: Load) -> dict[
 
 
 def _written(broker: EmbeddedBroker, events: int, shape: Load) -> Mapping[str, float]:
-    """Seconds of writing the topics and of a plain read of them."""
+    """Write the topics, then read them plainly; the seconds of each."""
     broker.create_topics({"click": 3, "output": 3})
     load = {**asdict(shape), "servers": broker.bootstrap_servers, "inputs": "click", "outputs": "output"}
     written = _json_line([sys.executable, "-m", "bench.writer", json.dumps({**load, "events": events})])
@@ -169,7 +169,7 @@ def _validated(
     plain: Mapping[str, float],
     checkout: Path = ROOT,
 ) -> dict[str, Any]:
-    """`validate --once` on topics that are written, with the code of a checkout. ``plain``: as `_written` gives it."""
+    """`validate --once` with the code of ``checkout``, on topics that exist. ``plain``: the result of `_written`."""
     with tempfile.TemporaryDirectory() as folder:
         config = _config(folder, broker, batch, shape)
         began = time.monotonic()
@@ -204,7 +204,7 @@ def _validated(
 
 
 def live(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """The live job at a constant rate, losses and repeats among the answers."""
+    """The live sidecar at a constant rate; the results contain losses and duplicates."""
     events = given.rate * given.seconds
     with EmbeddedBroker(heap_mb=1024) as broker, tempfile.TemporaryDirectory() as folder:
         broker.create_topics({"click": 3, "output": 3})
@@ -276,13 +276,13 @@ def live(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _over(name: str, bound: float, metrics: str, earlier: str) -> str:
-    """Of the histogram ``name``, how many values between two scrapes of /metrics are above ``bound``."""
+    """How many of the values that histogram ``name`` gained between two scrapes of /metrics are above ``bound``."""
     whole, below = (_count(name, part, metrics) - _count(name, part, earlier) for part in (None, bound))
     return f"{whole - below:.0f} of {whole:.0f}"
 
 
 def _count(name: str, bound: float | None, metrics: str) -> float:
-    """The count of a histogram up to ``bound``; None: all of it."""
+    """The number of values of a histogram up to ``bound``; None: all values."""
     counts = {
         float(edge): float(count)
         for edge, count in re.findall(rf'streamproof_{name}_bucket\{{.*?le="([0-9.+Inf]+)".*?\}} ([0-9.e+]+)', metrics)

@@ -1,7 +1,7 @@
-"""``scripts/bench campaign [NAME|PLAN]``: a campaign that goes on when the terminal is closed, and where it ended.
+"""``scripts/bench campaign [NAME|PLAN]``: a campaign that survives its terminal and resumes where it stopped.
 
-NAME is a plan in bench/plans (pgval if none is named). A campaign that was interrupted or killed is resumed.
-``python -m bench.campaign write`` writes the tables anew from the results, with ``check`` it compares.
+NAME is a plan in bench/plans (default: pgval). A campaign that was interrupted or killed is resumed.
+``python -m bench.campaign write`` writes the tables again from the results; ``check`` compares them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LOG: Final = "campaign.log"
 
 
 def check() -> list[str]:
-    """What of the committed tables is not what the result files beside them say, one sentence each."""
+    """The committed tables that differ from the result files beside them, one sentence each."""
     wrong = []
     for path in sorted(PLANS.glob("*.yaml")):
         plan = load(path)
@@ -36,12 +36,12 @@ def check() -> list[str]:
             kept = plan.results / name
             if not kept.exists() or kept.read_text(encoding="utf-8") != text:
                 shown = kept.resolve().relative_to(ROOT)
-                wrong.append(f"{shown} is not what its runs say: python -m bench.campaign write")
+                wrong.append(f"{shown} differs from the results of its runs; run python -m bench.campaign write")
     return wrong
 
 
 def write() -> None:
-    """Write the tables of all plans that have results, from their result files."""
+    """Write the table of each plan that has results, from its result files."""
     for path in PLANS.glob("*.yaml"):
         plan = load(path)
         if (plan.results / FILE).exists():
@@ -49,12 +49,12 @@ def write() -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Start it and return, or with ``--wait`` do it here; the exit status."""
+    """Start the campaign and return, or with ``--wait`` run it in the foreground; the exit status."""
     names = ", ".join(sorted(path.stem for path in PLANS.glob("*.yaml")))
     parser = argparse.ArgumentParser(prog="scripts/bench campaign", description=__doc__)
     parser.add_argument("plan", nargs="?", default=DEFAULT, help=f"one of {names}, or a file (default: {DEFAULT})")
     parser.add_argument("--only", action="append", default=[], metavar="KEY=VALUE", help="as in streamproof campaign")
-    parser.add_argument("--wait", action="store_true", help="do it here, not detached")
+    parser.add_argument("--wait", action="store_true", help="run in the foreground")
     given = parser.parse_args(arguments)
     named = PLANS / f"{given.plan}.yaml"
     path = named if named.exists() else Path(given.plan).absolute()
@@ -77,9 +77,9 @@ def _detach(command: Sequence[str | Path], folder: Path) -> int:
             command, stdin=subprocess.DEVNULL, stdout=out, stderr=subprocess.STDOUT, start_new_session=True, cwd=ROOT,
             env={**os.environ, **python_path()},
         )  # fmt: skip
-    print(f"The campaign runs as process {process.pid} and goes on without this terminal.")
-    print(f"What it does: tail -f {log}\nIts table so far: {folder / 'table.md'}\nTo end it: kill {process.pid}")
-    print("The same command again goes on where it ended; a second one beside it is refused.")
+    print(f"The campaign runs as process {process.pid} and continues without this terminal.")
+    print(f"Progress: tail -f {log}\nTable so far: {folder / 'table.md'}\nTo end it: kill {process.pid}")
+    print("The same command resumes a campaign that has ended; while it runs, a second one is refused.")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Memory and CPU of processes from /proc, sampled beside a run."""
+"""Memory and CPU of processes, sampled from /proc during a run."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def children_of(pid: int) -> list[int]:
 
 
 class Sampler:
-    """Samples a process and its descendants until it is left; a context manager."""
+    """A context manager that samples a process and its descendants until it exits."""
 
     def __init__(self, pid: int, every_seconds: float = 0.5) -> None:
         self._pid = pid
@@ -76,7 +76,7 @@ class Sampler:
         usage.samples.append(resident)
 
     def largest(self, program: str) -> Usage:
-        """The process named ``program`` that used most CPU."""
+        """The process named ``program`` that used the most CPU."""
         mine = [usage for usage in self.usage.values() if usage.name == program]
         return max(mine, key=lambda usage: usage.cpu_seconds, default=Usage(program))
 
@@ -91,5 +91,5 @@ class Sampler:
 
     @property
     def resident_max(self) -> int:
-        """The largest sizes of all processes together, in bytes."""
+        """The sum of the largest resident sizes of all processes, in bytes."""
         return sum(usage.resident_max for usage in self.usage.values())

@@ -1,4 +1,4 @@
-"""The yardstick: Spark's own Kafka source reads the same topics and only sums value lengths.
+"""The plain read for comparison: Spark's own Kafka source reads the same topics and only sums value lengths.
 
 ``python -m bench.plain_read SERVERS TOPIC...`` prints one JSON line.
 """
@@ -17,7 +17,7 @@ from validator.stream import jars
 from validator.stream.session import start
 
 READING: Final = {
-    # A drained partition must not make the others wait: 500 ms is the client's default.
+    # A fetch from a drained partition delays the other partitions for this long; the client's default is 500 ms.
     "kafka.fetch.max.wait.ms": "5",
     "kafka.max.partition.fetch.bytes": "8388608",
     "kafka.fetch.max.bytes": "67108864",
@@ -28,7 +28,7 @@ JVM: Final = {
     "spark.driver.memory": "4g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=4 -XX:+UseParallelGC",
 }
-"""A JVM that reads records needs the second compiler, which the sidecar's does without."""
+"""A JVM that reads records needs the second JIT compiler; the sidecar's JVM runs without it."""
 
 if __name__ == "__main__":
     servers, *topics = sys.argv[1:]
@@ -41,6 +41,6 @@ if __name__ == "__main__":
         frame = frame.option("minPartitions", str(2 * spark.sparkContext.defaultParallelism))
         total = frame.load().agg(F.sum(F.length("value"))).collect()[0][0]
         seconds.append(time.monotonic() - began)
-    # The first read warms the JVM up.
+    # The first read warms up the JVM.
     print(json.dumps({"seconds": seconds[-1], "first_seconds": seconds[0], "bytes": total}), flush=True)
     spark.stop()

@@ -1,7 +1,7 @@
-"""What a start costs with many settled cells, and a batch without records: ``scripts/bench restart idle``.
+"""The cost of a start with many settled cells, and of a batch without records: ``scripts/bench restart idle``.
 
-The state is made by the sidecar's own batches, of made-up records: neither Kafka nor Spark carries them. A batch is a
-window with a million keys, an event and a result each. Each start is timed in a process of its own, without Spark's.
+The sidecar's own batches build the state from synthetic records, without Kafka and Spark. A batch is a window with a
+million keys, each with one event and one result. Each start is timed in its own process and excludes Spark's start.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ BEGIN_US: Final = 1_700_000_040_000_000
 OPEN_CELLS: Final = 10_000
 TICKS: Final = 100
 FOLDED_CELLS_MAX: Final = 3_000_000
-"""Up to so many cells all facts are folded, too: it takes some 2 kB of memory for each."""
+"""Up to this size a start without the file of saved cells is timed too; it takes about 2 kB of memory per cell."""
 
 
 def restart(given: argparse.Namespace) -> list[dict[str, Any]]:
@@ -75,7 +75,7 @@ def restart(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def idle(given: argparse.Namespace) -> list[dict[str, Any]]:
-    """What a batch without records costs, with settled and open cells; tables and all but the page included."""
+    """CPU of a batch without records, with settled and open cells, including all of it but the status page."""
     rows = []
     for cells in sorted(given.cells or [5_000_000]):
         with tempfile.TemporaryDirectory() as folder:
@@ -91,7 +91,7 @@ def idle(given: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def _started(state: Path) -> Mapping[str, object]:
-    """What a process says that takes up the state."""
+    """The figures of a new process that starts with the state."""
     done = subprocess.run([sys.executable, "-m", "bench.restart", str(state)], capture_output=True, check=True)
     found: Mapping[str, object] = json.loads(done.stdout)
     return found
@@ -109,7 +109,7 @@ def _rules(config: Config) -> tuple[Rules, TimeRules]:
 
 
 class _SyntheticBrokers:
-    """The brokers of two topics, of which all is read."""
+    """The brokers of two topics that are always read to their ends."""
 
     def __init__(self) -> None:
         self.ends: dict[str, int] = {}
@@ -127,7 +127,7 @@ class _SyntheticBrokers:
 
 
 class _SyntheticRunner(BatchRunner):
-    """The sidecar's, with made-up records."""
+    """The sidecar's runner, with synthetic records."""
 
     window: int = 0
     size: int = CELLS_OF_BATCH
@@ -150,9 +150,9 @@ class _SyntheticRunner(BatchRunner):
         results = {"window_start_us": pa.array(np.full(size, start_us)), "ids": lists}
         timing, oracle = self.config.timing, self.config.oracle
         grouped = [
-            facts_of_results(_filled_state(position | results, RESULTS), self._index(Side.OUTPUT), oracle),
+            facts_of_results(_filled_table(position | results, RESULTS), self._index(Side.OUTPUT), oracle),
             facts_of_events(
-                _filled_state(position | events, EVENTS),
+                _filled_table(position | events, EVENTS),
                 self._index(Side.INPUT),
                 oracle,
                 timing.max_disorder + timing.allowed_lateness,
@@ -172,7 +172,8 @@ class _SyntheticRunner(BatchRunner):
         return next(number for number, source in enumerate(self.sources) if source.side is side)
 
 
-def _filled_state(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+def _filled_table(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Table:
+    """``columns`` as a table of ``schema``; a column that is not given is null."""
     size = len(columns["offset"])
     lists = pa.ListArray.from_arrays(pa.array(np.zeros(size + 1, dtype=np.int32)), pa.array([], pa.string()))
     given = {"text_ids": lists, **columns}
@@ -181,7 +182,7 @@ def _filled_state(columns: Mapping[str, pa.Array], schema: pa.Schema) -> pa.Tabl
 
 
 class _SyntheticSidecar:
-    """A state with more and more settled cells."""
+    """A sidecar whose state gains settled cells."""
 
     def __init__(self, state: Path) -> None:
         state.mkdir()
@@ -212,7 +213,7 @@ class _SyntheticSidecar:
         )
 
     def up_to(self, batches: int, open_cells: int = CELLS_OF_BATCH) -> None:
-        """Read further windows, and save."""
+        """Read the windows up to number ``batches``, and save the cells."""
         runner = self._runner
         for window in range(runner.window, batches + 1):
             # The last window stays open.
@@ -225,7 +226,7 @@ class _SyntheticSidecar:
         runner.save()
 
     def tick(self) -> float:
-        """Let a second pass without records; the CPU seconds that its batch takes."""
+        """Run the batch of a second without records; its CPU seconds."""
         self._now_us += 1_000_000
         began = time.process_time()
         self._runner.advance({})
@@ -233,17 +234,17 @@ class _SyntheticSidecar:
 
     @property
     def settled(self) -> int:
-        """Cells that left memory."""
+        """The number of cells that have left memory."""
         return self._runner.judging.settled.sums.cells_settled
 
     @property
     def in_memory(self) -> int:
-        """Those that did not."""
+        """The number of cells in memory."""
         return len(self._runner.judging.cells)
 
 
 def main() -> None:
-    """Take up a state as a start does, and say what that took."""
+    """Load a state as a start does; print time and memory."""
     state = Path(sys.argv[1])
     config, began = _config(state), time.monotonic()
     rules, time_rules = _rules(config)
@@ -255,7 +256,7 @@ def main() -> None:
     judging = found.judging(KnownFacts(tables, first_batch=found.books.batch + 1), rules)
     judging.judge_recovered(found.books)
     seconds = round(time.monotonic() - began, 2)
-    # What `getrusage` says begins with the peak of the process that started this one.
+    # The peak of `getrusage` begins with that of the process that started this one.
     [peak_kib] = re.findall(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
     sums = judging.sums
     assert sums.cells_verified == sums.cells_closed > 0, sums

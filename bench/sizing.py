@@ -1,4 +1,4 @@
-"""What a sidecar costs where it has little to do, and what an event costs on disk: the figures of docs/sizing.md.
+"""The cost of a sidecar with little load, and of an event on disk: the figures of docs/sizing.md.
 
 ``python -m bench.sizing CONFIG...`` runs the sidecars of these files in one process, with one Spark session.
 """
@@ -55,8 +55,8 @@ _SECONDS: Final = 40.0
 
 
 def disk(kind: str, batches: int, events: int) -> dict[str, Any]:
-    """Bytes of the table `facts`, and of its files in force, an event: through the decoder, the stage and the append of
-    a sidecar. Six pages, windows of a minute, a batch each second."""
+    """Bytes per event of the table `facts`, and of its current files, written by a sidecar's decoder, stage and append.
+    Six pages, windows of a minute, one batch per second."""
     config = loads(CONFIG.format(servers="none:1", state="state"), Path("/"), [], {})
     sources = sources_of(config)
     readers = readers_of(config, sources)

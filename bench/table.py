@@ -1,4 +1,4 @@
-"""The measured figures as a page: ``python -m bench.table`` writes docs/bench/README.md, with ``check`` it compares."""
+"""The measured figures as a page: ``python -m bench.table`` writes docs/bench/README.md; ``check`` compares it."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def main() -> int:
     if sys.argv[1:] == ["check"]:
         if PAGE.exists() and PAGE.read_text() == page():
             return 0
-        print("docs/bench/README.md is not what the JSON files say: run python -m bench.table", file=sys.stderr)
+        print("docs/bench/README.md differs from its JSON files; run python -m bench.table", file=sys.stderr)
         return 1
     PAGE.write_text(page())
     return 0

@@ -1,7 +1,7 @@
-"""Writes a click stream and its right answers, as fast as it can or at a rate: the load of the benchmarks.
+"""Writes the load of the benchmarks: a click stream and its correct results, as fast as possible or at a rate.
 
-It plays generator and engine at once, so that the engine's speed does not limit what is measured. PGVal's wire format
-(docs/generator.md): ``pages`` pages, windows of 60 s of event time, ``per_window`` events a page and window. A `Load`
+It replaces generator and engine, so that an engine's speed does not limit the measurement. The format is PGVal's
+(docs/generator.md): ``pages`` pages, windows of 60 s of event time, ``per_window`` events per page and window. A `Load`
 can change how ids, times and names are written.
 ``python -m bench.writer '{"servers": ..., ...}'`` prints one JSON line at the end.
 """
@@ -24,12 +24,12 @@ _64_BITS: Final = 2**64 - 1
 
 @dataclass(frozen=True)
 class Load:
-    """What to write. ``rate_per_second`` 0: as fast as possible. Every ``drop_every``-th and ``repeat_every``-th cell's
-    result lacks an id, repeats one (0: none).
+    """What to write. ``rate_per_second`` 0: as fast as possible. Every ``drop_every``-th result lacks an id, every
+    ``repeat_every``-th repeats one (0: none).
 
     ``uuids``: ids are texts of 36 characters. ``zoned``: event times are ISO 8601 with the offset +02:00.
-    ``in_parts``: the id of an event is the header `id`, and its key is the key of the record. ``escapes``: names of
-    pages have escapes and characters other than ASCII."""
+    ``in_parts``: the id of an event is in the header `id`, its key in the record's key. ``escapes``: names of pages
+    have escapes and characters other than ASCII."""
 
     servers: str
     inputs: str
@@ -47,7 +47,7 @@ class Load:
 
 
 def write(load: Load) -> dict[str, float]:
-    """Write the load; returns seconds, CPU seconds, and how many ids were dropped and repeated."""
+    """Write the load; seconds, CPU seconds, and the numbers of events, cells, dropped ids and repeated ids."""
     producer = Producer(
         {
             "bootstrap.servers": load.servers,
@@ -70,19 +70,19 @@ def write(load: Load) -> dict[str, float]:
     opened: list[list[str]] = [[] for _ in quoted]
     dropped = repeated = cells = 0
 
-    def answer() -> None:
+    def close_window() -> None:
         nonlocal dropped, repeated, cells
         start, end = iso(window * WINDOW_MS), iso((window + 1) * WINDOW_MS)
         for name, key, ids in zip(quoted, keys, opened, strict=True):
             if not ids:
                 continue
             cells += 1
-            told = ids
+            reported = ids
             if load.drop_every and cells % load.drop_every == 0:
-                told, dropped = ids[1:], dropped + 1
+                reported, dropped = ids[1:], dropped + 1
             if load.repeat_every and cells % load.repeat_every == 0:
-                told, repeated = [*told, told[-1]], repeated + 1
-            listed = ",".join(told)
+                reported, repeated = [*reported, reported[-1]], repeated + 1
+            listed = ",".join(reported)
             value = (
                 f'{{"page":{name},"windowStart":"{start}","windowEnd":"{end}","clickIds":[{listed}],"updateIds":[]}}'
             )
@@ -91,7 +91,7 @@ def write(load: Load) -> dict[str, float]:
 
     while event < load.events:
         if instant // WINDOW_MS != window:
-            answer()
+            close_window()
             window = instant // WINDOW_MS
         stamp = f"{iso(instant + 2 * 3_600_000)}+02:00" if load.zoned else iso(instant)
         for place, key in enumerate(keys):
@@ -112,7 +112,7 @@ def write(load: Load) -> dict[str, float]:
                 ahead = event / load.rate_per_second - (time.monotonic() - began)
                 if ahead > 0.002:
                     time.sleep(ahead)
-    answer()
+    close_window()
     producer.flush()
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return {
@@ -128,7 +128,7 @@ def write(load: Load) -> dict[str, float]:
 def put(
     producer: Producer, topic: str, value: str, key: str, headers: list[tuple[str, str | bytes | None]] | None = None
 ) -> None:
-    """Produce one record, waiting where the queue is full."""
+    """Produce one record; wait while the producer's queue is full."""
     while True:
         try:
             if headers is None:
@@ -142,7 +142,7 @@ def put(
 
 
 def uuid(number: int) -> str:
-    """A text in the form of a UUID, another one for each number."""
+    """A text in the form of a UUID, different for each number."""
     high = number * 0x9E3779B97F4A7C15 & _64_BITS
     low = (high ^ high >> 29) * 0xBF58476D1CE4E5B9 & _64_BITS
     whole = f"{high:016x}{low:016x}"

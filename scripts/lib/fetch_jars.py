@@ -1,4 +1,4 @@
-"""Fetches the jars of both lock files into the cache, with one sentence on stderr where that fails."""
+"""Fetches the jars of both lock files into the cache; an error is one sentence on stderr."""
 
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Makes the image's tree of installed packages: the second half of scripts/image-tree.
+"""Completes the image's tree of installed packages: the second half of scripts/image-tree.
 
 The tree is the same, byte for byte, for the same commit and the same Python: files have the time of the commit.
 """
@@ -27,7 +27,7 @@ COMMANDS: Final = ("streamproof", "streamproof-health")
 
 
 class UnusedPattern(Exception):
-    """A pattern of image/left-out fits nothing: the packages changed."""
+    """A pattern of image/left-out matches no file: the packages changed."""
 
 
 def main(dest: Path, site: Path) -> None:
@@ -35,7 +35,7 @@ def main(dest: Path, site: Path) -> None:
     home = dest / "opt" / "streamproof"
     sys.path.insert(0, str(site))  # the Ivy that fetches the jars is PySpark's
     copy_jars(home / "jars")
-    for path in remove_excluded(site):
+    for path in excluded(site):
         (shutil.rmtree if path.is_dir() else Path.unlink)(path)
     shutil.rmtree(site / "bin", ignore_errors=True)
     environment(home)
@@ -57,8 +57,8 @@ def copy_jars(folder: Path) -> None:
     resolve(SIDECAR_LOCK, cache=folder)
 
 
-def remove_excluded(site: Path) -> Iterator[Path]:
-    """What image/left-out names. Raises `UnusedPattern`."""
+def excluded(site: Path) -> Iterator[Path]:
+    """The installed files that image/left-out names. Raises `UnusedPattern`."""
     for line in (ROOT / "image" / "left-out").read_text().splitlines():
         if pattern := line.partition("#")[0].strip():
             found = sorted(site.glob(pattern))
@@ -68,7 +68,7 @@ def remove_excluded(site: Path) -> Iterator[Path]:
 
 
 def environment(home: Path) -> None:
-    """Make ``home`` a virtual environment of Debian's Python, wherever this tree is built."""
+    """Make ``home`` a virtual environment of Debian's Python; the host's Python can be another one."""
     (home / "bin").mkdir(parents=True, exist_ok=True)
     link = home / "bin" / "python"
     link.unlink(missing_ok=True)
@@ -77,13 +77,15 @@ def environment(home: Path) -> None:
 
 
 def copy_with_mode(source: Path, target: Path) -> None:
-    """A copy with the source's rights."""
+    """Copy ``source`` with its file mode."""
     target.parent.mkdir(parents=True, exist_ok=True)
     shutil.copy(source, target)
 
 
 def compile_all(site: Path) -> None:
-    """Bytecode for every module, since a read-only file system keeps none. It names no time and no path of the host."""
+    """Compile every module, because Python cannot do it on a read-only file system. The bytecode has no time stamp and
+    no path of the host.
+    """
     inside = "/" + str(site.relative_to(site.parents[4]))
     compileall.compile_dir(
         site,
@@ -96,7 +98,7 @@ def compile_all(site: Path) -> None:
 
 
 def seal(dest: Path) -> None:
-    """Rights and times that do not depend on who builds: readable by all, the state's folder for the user."""
+    """Set modes and times that do not depend on the host: readable by all, the state's folder owned by the user."""
     seconds = committed()
     for path in [dest, *dest.rglob("*")]:
         if not path.is_symlink():

@@ -1,4 +1,4 @@
-"""Runs the parts of the test suite, each in a pytest of its own and within its budget, and totals them.
+"""Runs the parts of the test suite, each in its own pytest and within its time budget, and adds up their counts.
 
 The last line is ``N passed, N failed, N skipped``; the exit status is 1 where something failed or nothing ran.
 """
@@ -18,7 +18,7 @@ from xml.etree import ElementTree
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "build" / "test-results"
 
-# Seconds for each part, in the order in which they run: fast answers first.
+# Seconds for each part, in the order in which they run: the fastest feedback first.
 BUDGET_SECONDS = {
     "unit": 600,
     "property": 1500,
@@ -30,20 +30,20 @@ BUDGET_SECONDS = {
     "engines": 720,
     "pages": 720,
 }
-# Parts in two processes, each with a file at a time: those that keep a processor busy, and the one whose tests mostly
-# wait. A process that dies is a failure.
+# Parts that run in two processes, each with one file at a time: two of them are bound by the CPU, and the tests of the
+# third mostly wait. A process that dies counts as a failure.
 SPLIT = {"unit", "property", "integration"}
 SPLIT_ARGUMENTS = ["-n", "2", "--dist", "loadfile", "--max-worker-restart", "0"]
 EXTENDED = "extended"
 EXTENDED_SECONDS = 9000  # on request only: long tests, and those not yet seen to pass on a quiet machine
-SELECTION_SECONDS = 900  # for files and tests named one by one
-WIND_UP_SECONDS = 30  # for the fixtures of a part that is over its budget to stop what they started
+SELECTION_SECONDS = 900  # for files and tests named on the command line
+WIND_UP_SECONDS = 30  # for the fixtures of a part that exceeds its budget to stop their processes
 NO_TESTS_COLLECTED = 5
 
 
 @dataclass(frozen=True, slots=True)
 class Counts:
-    """Tests by outcome; a part that did not end in order counts as one more failure."""
+    """Tests by outcome; a part whose pytest did not end normally counts as one more failure."""
 
     passed: int = 0
     failed: int = 0
@@ -113,7 +113,7 @@ def run_part(name: str, paths: list[str], arguments: list[str], budget_seconds: 
 
 
 def run_pytest(arguments: list[str], budget_seconds: float) -> int | None:
-    """Exit status of pytest, or ``None`` where it had to be stopped. Nothing that it started in its group is left."""
+    """The exit status of pytest, ``None`` if it exceeded its budget. All processes of its group have ended."""
     command = [sys.executable, "-m", "pytest", "-q", "-rs", *arguments]
     process = subprocess.Popen(command, cwd=ROOT, stdin=subprocess.DEVNULL, start_new_session=True)
     try:
@@ -121,7 +121,7 @@ def run_pytest(arguments: list[str], budget_seconds: float) -> int | None:
     except subprocess.TimeoutExpired:
         return None
     finally:
-        # Also on Ctrl-C, which the group of its own keeps from pytest: let it stop what its fixtures started.
+        # pytest is in its own process group and does not receive a Ctrl-C, so forward it: its fixtures stop processes.
         try:
             if process.poll() is None:
                 process.send_signal(signal.SIGINT)
@@ -134,7 +134,7 @@ def run_pytest(arguments: list[str], budget_seconds: float) -> int | None:
 
 
 def read_counts(report: Path) -> Counts:
-    """Count the outcomes in a JUnit file; nothing where pytest did not come to write it."""
+    """The outcomes in a JUnit file; zeros if pytest ended before it wrote the file."""
     if not report.exists():
         return Counts()
     suites = list(ElementTree.parse(report).getroot().iter("testsuite"))
@@ -144,7 +144,7 @@ def read_counts(report: Path) -> Counts:
 
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what a cancelled run sends
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # CI cancels a run with SIGTERM
     try:
         sys.exit(main(sys.argv[1:]))
     except KeyboardInterrupt:

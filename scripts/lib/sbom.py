@@ -43,17 +43,17 @@ LICENCES: Final = {
     "slf4j-simple": "MIT",
     "vertx-uri-template": "EPL-2.0 OR Apache-2.0",
 }
-"""Jars that state no licence, or only one of two; from the page of the project. What nothing needs is refused."""
+"""Licences of jars that state none, or only one of two; from the project's page. An entry that no jar needs is an error."""
 _STATED: Final = (
     (r"apache", "Apache-2.0"),
     (r"\bMIT\b|mit-license", "MIT"),
     (r"BSD[- ]2|Simplified BSD", "BSD-2-Clause"),
     (r"BSD[- ]3|(New|Revised) BSD|BSD New", "BSD-3-Clause"),
-    # The texts, where only "BSD" is stated: which of the two it is says the clause that only one has.
+    # Licence texts, for jars that state only "BSD": the clause on endorsement is in one of the two licences.
     (r"Redistribution and use in source and binary forms(?s:.*)endorse\s+or\s+promote", "BSD-3-Clause"),
     (r"Redistribution and use in source and binary forms", "BSD-2-Clause"),
 )
-"""How artifacts name a licence, or begin its text -> its identifier."""
+"""Pattern for a licence's name or text -> its SPDX identifier."""
 
 
 _SECTIONS: Final = (
@@ -64,11 +64,11 @@ _SECTIONS: Final = (
     ("Unicode/ICU License", "ICU"),
     ("BSD 0-Clause", "0BSD"),
 )
-"""Headings of PySpark's list of the jars that it brings, beside those that `_STATED` knows -> the identifier."""
+"""Further headings in PySpark's list of its jars, which `_STATED` does not match -> the SPDX identifier."""
 
 
 class Unlicensed(Exception):
-    """A locked package or jar states no licence that is known here."""
+    """A locked package or jar states no licence that this script knows."""
 
 
 def main() -> None:
@@ -106,7 +106,7 @@ def document() -> Component:
 
 
 def packages() -> Iterator[Component]:
-    """The Python packages of an installation; their hashes are those of every file that the lock admits."""
+    """The Python packages of an installation, with the hashes of every file that the lock accepts."""
     lock = (ROOT / "image" / "requirements.lock").read_text().replace("\\\n", " ")
     for line in re.findall(r"^\w.*$", lock, re.MULTILINE):
         name, version = re.match(r"([\w.-]+)==(\S+)", line).groups()  # type: ignore[union-attr]
@@ -121,7 +121,7 @@ def packages() -> Iterator[Component]:
 
 
 def of_package(name: str, installed: metadata.Distribution) -> str:
-    """The licence that an installed package states: by its metadata, else by the text that it brings."""
+    """The licence that an installed package states in its metadata, otherwise in its licence file."""
     about = installed.metadata
     stated: list[str | None] = [*(about.get_all("License-Expression") or [])]
     texts = [*(about.get_all("License") or []), *(about.get_all("Classifier") or [])]
@@ -157,7 +157,7 @@ def of_jar(jar: LockedJar, path: Path) -> str:
 
 
 def listed(installed: metadata.Distribution) -> dict[str, str]:
-    """Artifact -> its licence, as PySpark's own LICENSE lists the jars that it brings."""
+    """Artifact -> its licence, from the list of jars in PySpark's LICENSE file."""
     [file] = [file for file in installed.files or [] if file.name == "LICENSE" and ".dist-info" in file.parts[0]]
     found, current = {}, None
     lines = file.read_text().splitlines()
@@ -172,7 +172,7 @@ def listed(installed: metadata.Distribution) -> dict[str, str]:
 
 
 def bundled(folder: Path, of_list: dict[str, str]) -> Iterator[Component]:
-    """The jars that PySpark brings; their licence where they state one, or PySpark's list does."""
+    """The jars in PySpark, with the licence that they or PySpark's list state."""
     for path in sorted(folder.glob("*.jar")):
         name, version = re.fullmatch(r"(.+?)-(\d[\w.-]*)\.jar", path.name).groups()  # type: ignore[union-attr]
         component = library(
@@ -184,7 +184,7 @@ def bundled(folder: Path, of_list: dict[str, str]) -> Iterator[Component]:
 
 
 def stated_in(path: Path) -> Iterator[str]:
-    """What a jar's manifest, POM and licence file say of its licence."""
+    """The statements of a licence in a jar's manifest, POM and licence file."""
     with zipfile.ZipFile(path) as jar:
         names = jar.namelist()
         for name in names:
@@ -201,7 +201,7 @@ def stated_in(path: Path) -> Iterator[str]:
 
 
 def javascript() -> Iterator[Component]:
-    """What the status page brings."""
+    """The JavaScript libraries of the status page."""
     for path in sorted(VENDORED.glob("*.js")):
         name, source = path.name.partition(".")[0], path.read_text()
         version = re.search(r"v(\d+\.\d+\.\d+)", source[:300])
@@ -214,24 +214,24 @@ def javascript() -> Iterator[Component]:
 
 
 def library(name: str, version: str, package: str, hashes: list[str]) -> Component:
-    """A component with what each has."""
+    """A component with the fields that all components have."""
     algorithm = [{"alg": "SHA-256", "content": content} for content in sorted(hashes)]
     named = {"type": "library", "name": name, "version": version, "purl": package, "bom-ref": package}
     return {**named, "hashes": algorithm}
 
 
 def expression(licence: str) -> list[Component]:
-    """CycloneDX's form of an SPDX expression."""
+    """An SPDX expression in CycloneDX's format."""
     return [{"expression": licence}]
 
 
 def identifier(stated: str) -> str | None:
-    """The SPDX identifier of a licence, as packages and jars name it."""
+    """The SPDX identifier for a licence as a package or jar states it; None if unknown."""
     return next((known for pattern, known in _STATED if re.search(pattern, stated, re.IGNORECASE)), None)
 
 
 def first(stated: list[str | None], name: str) -> str:
-    """The first that is known. Raises `Unlicensed`."""
+    """The first of ``stated`` that is known. Raises `Unlicensed`."""
     found = next(filter(None, stated), None)
     if found is None:
         raise Unlicensed(f"{name} states no licence that is known here: add it to LICENCES in {Path(__file__).name}.")

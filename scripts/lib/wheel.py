@@ -1,10 +1,10 @@
 """Builds the wheel: the packages of this checkout as parts of one package, ``streamproof``.
 
-In the checkout they stand at the top (``validator``, ``faults`` ...), under names that other distributions use, too: an
-installed package must not claim them. So the wheel is built from a copy in which imports name ``streamproof.validator``
-and so on. Texts that name a module, for a later import or for ``python -m``, are changed likewise.
+In the checkout they are top-level packages (``validator``, ``faults`` ...). Other distributions use these names too,
+so an installed package must not claim them. The wheel is built from a copy in which imports name
+``streamproof.validator`` and so on. Strings that name a module, for a later import or for ``python -m``, change too.
 
-The same commit gives the same bytes: files have the time of the commit.
+The same commit gives the same bytes, because files have the time of the commit.
 """
 
 from __future__ import annotations
@@ -26,15 +26,15 @@ ROOT: Final = Path(__file__).resolve().parents[2]
 NAME: Final = "streamproof"
 PACKAGES: Final = ("validator", "generator", "faults", "testbed", "dashboards")
 OUTSIDE: Final = "chaosstreamproof"
-"""Stays a package of its own: experiments of the Chaos Toolkit name it, and nobody else has that name."""
+"""Remains a top-level package, because experiments of the Chaos Toolkit name it. No other distribution has its name."""
 NOT_MODULES: Final = frozenset({"faults.topic"})
-"""Texts that name a setting, and a module by chance."""
+"""Strings that name a setting, not the module of the same name."""
 _CLASSIC: Final = 315_532_800
-"""1980-01-01: the first instant that a zip file can name."""
+"""1980-01-01, the earliest time of a file in a zip archive."""
 
 
 class Edit(NamedTuple):
-    """Text to put in the place of some columns of a line (numbered from 0)."""
+    """A replacement of columns ``start`` to ``end`` of a line; all numbers begin at 0."""
 
     line: int
     start: int
@@ -43,7 +43,7 @@ class Edit(NamedTuple):
 
 
 class NotRewritten(Exception):
-    """A file names a module in a way that the copy cannot follow."""
+    """A file names a module in a form that `rewritten` does not support."""
 
 
 def main() -> int:
@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def copy_tree(tree: Path) -> None:
-    """Write the copy that the wheel is built from."""
+    """Write the copy of the packages from which the wheel is built."""
     own = tree / NAME
     own.mkdir(parents=True)
     (own / "__init__.py").write_text(_INIT)
@@ -87,8 +87,9 @@ def built(tree: Path, folder: Path) -> Path:
 
 
 def rewritten(source: str, modules: frozenset[str], name: str) -> str:
-    """``source`` with the modules of our packages as parts of ``streamproof``. ``modules``: their dotted names.
-    ``name``: of the file, for the error. Raises `NotRewritten`."""
+    """``source`` with ``streamproof.`` before our packages. ``modules``: the dotted names of our modules. ``name``: the
+    file's name, for the error. Raises `NotRewritten`.
+    """
     lines = source.splitlines(keepends=True)
     for edit in sorted(_edits(ast.parse(source), lines, modules, name), reverse=True):
         line = lines[edit.line]
@@ -113,7 +114,7 @@ def _edits(tree: ast.Module, lines: list[str], modules: frozenset[str], name: st
 
 
 def _before(text: str, node: ast.stmt | ast.expr, lines: list[str], name: str) -> Edit:
-    """``streamproof.`` before a text of a node, which begins where the node does, or soon after."""
+    """The edit that puts ``streamproof.`` before ``text``, which is on the first line of ``node``."""
     at = node.lineno - 1
     start = lines[at].find(text, len(lines[at].encode()[: node.col_offset].decode()))
     if start < 0:
@@ -126,7 +127,9 @@ def _is_ours(module: str) -> bool:
 
 
 def _names_a_module(text: str, modules: frozenset[str]) -> bool:
-    """Whether it names one of our modules (or begins to, or a name in one): with a dot, for a word is no name."""
+    """Whether a string names one of our modules, a prefix of modules or a name in a module. It must have a dot, because
+    a single word can mean anything.
+    """
     if text in NOT_MODULES or not re.fullmatch(r"[a-z_]+(\.[A-Za-z_]+)*\.?", text) or not _is_ours(text):
         return False
     outer = text.rstrip(".").rpartition(".")[0]
@@ -140,7 +143,7 @@ def _modules(own: Path) -> Iterator[str]:
 
 
 def _project() -> str:
-    """The project file of the copy: what `pyproject.toml` says of the distribution, with our packages inside."""
+    """The project file of the copy: the distribution's metadata from `pyproject.toml`, and the new package names."""
     source = (ROOT / "pyproject.toml").read_text()
     known = tomllib.loads(source)
     begin, end = source.index("[project]"), source.index("[tool.setuptools]")
@@ -160,7 +163,7 @@ include = ["{NAME}*", "{OUTSIDE}*"]
 
 
 def committed() -> int:
-    """When the newest commit was made, in seconds since the epoch: SOURCE_DATE_EPOCH outside of a repository, or 0."""
+    """The time of the newest commit in seconds since the epoch, at least 1980. SOURCE_DATE_EPOCH takes precedence."""
     if given := os.environ.get("SOURCE_DATE_EPOCH"):
         return max(_CLASSIC, int(given))
     command = ["git", "-C", str(ROOT), "log", "-1", "--format=%ct"]

@@ -118,8 +118,8 @@ def _grids(table: Table) -> list[tuple[str, list[str], list[list[str]]]]:
     if orders:
         grids.append(
             (
-                "Engines by failure cost, the cheapest first",
-                ["cell", "here", "Engines by failure cost, lowest first", "order"],
+                "Engines by failure cost, lowest first",
+                ["cell", "here", "PGVal", "order"],
                 orders,
             )
         )

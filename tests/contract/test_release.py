@@ -113,9 +113,9 @@ def test_a_part_without_a_licence_stops_the_release(monkeypatch: pytest.MonkeyPa
 def test_only_a_tag_of_the_version_is_released(tagged: Path, tmp_path: Path) -> None:
     git(tagged, "tag", "--force", "v999")
     for tag, said in (
-        ("v998", "there is no tag v998"),
-        ("v999", f"name it v{__version__}"),
-        ("main", "there is no tag"),
+        ("v998", "tag v998 does not exist"),
+        ("v999", f"name the tag v{__version__}"),
+        ("main", "does not exist"),
     ):
         done = released(tagged, tmp_path / tag, tag)
         assert (done.returncode, said in done.stderr) == (2, True), done
