@@ -43,7 +43,7 @@ LICENCES: Final = {
     "slf4j-simple": "MIT",
     "vertx-uri-template": "EPL-2.0 OR Apache-2.0",
 }
-"""Licences of jars that state none, or only one of two; from the project's page. An entry that no jar needs is an error."""
+"""Licences of jars that state none, or only one of two; from the project's page. An entry must be needed by a jar."""
 _STATED: Final = (
     (r"apache", "Apache-2.0"),
     (r"\bMIT\b|mit-license", "MIT"),

@@ -1,1 +1,1 @@
-"""``streamproof demo``: a whole pipeline on this machine, faults in it, and the sidecar beside it."""
+"""``streamproof demo``: a complete pipeline on this machine, with faults and the sidecar."""

@@ -1,4 +1,4 @@
-"""The demo's Kafka: one broker, and a second one on days that need another leader."""
+"""The demo's Kafka: one broker, and a second one for scenarios that need another leader."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _LOOK_SECONDS = 0.05
 
 
 class DemoBrokers:
-    """``first`` is all that most demos have. With ``are_two`` each topic is on both, also Kafka's own."""
+    """Most demos have only ``first``. With ``are_two`` each topic is on both brokers, including Kafka's own topics."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class DemoBrokers:
         self.second: JoinedBroker | None = None
 
     def start(self) -> None:
-        """Return when all answer, and know each other. Raises BrokerError."""
+        """Start the brokers and return when each of them lists all. Raises BrokerError."""
         self.first.start()
         if self._are_two:
             self.second = JoinedBroker(self.first, self._folder / "broker-2")
@@ -44,7 +44,7 @@ class DemoBrokers:
 
     @property
     def all(self) -> tuple[EmbeddedBroker, ...]:
-        """The first one, and the second where there is one."""
+        """The first broker, and the second one if it exists."""
         return (self.first,) if self.second is None else (self.first, self.second)
 
     @property
@@ -60,7 +60,7 @@ class DemoBrokers:
         return None
 
     def end(self, starting: Future[None]) -> None:
-        """Kill them, also where they are being started in another thread; their data is thrown away."""
+        """Kill the brokers, even while another thread starts them. Their data is not used again."""
         while not starting.done():
             for broker in self.all:
                 with suppress(BrokerError):

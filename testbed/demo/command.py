@@ -1,7 +1,7 @@
 """``streamproof demo``: a broker, load, an engine, a fault and the sidecar on this machine, with nothing to set up.
 
-The pipeline claims exactly once. Its engine, the reference one, really works at least once: it commits its progress
-now and then, and killed in between it answers again what it had answered since. The sidecar must tell.
+The pipeline declares exactly once. Its engine, the reference engine, works at least once: it commits its progress
+rarely, and a kill between two commits makes it repeat results. The sidecar must report them.
 
 All processes are `OwnedProcess`es and die with this one, also when it is killed; files are in one temporary folder.
 """

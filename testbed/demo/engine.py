@@ -1,4 +1,4 @@
-"""The demo's engine: the one that the plan names, and what it says of itself."""
+"""The demo's engine: the engine of the plan, and the guarantee that is read back from it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def make(plan: DemoPlan, bootstrap_servers: str, folder: Path, node: Node | None
         settings = real_settings(plan, bootstrap_servers).model_copy(update=own)
         return make_engine(plan.engine, settings, folder / ENGINE_FOLDER)
     kind = MutantEngine if plan.engine == "mutant" else ReferenceEngine
-    # One alone shows best what a kill breaks; on a chaos day the others go on, as in a real pipeline.
+    # A single worker shows the effect of a kill best; in a scenario the other workers continue, as in a real pipeline.
     instances = 1 if plan.scenario is None else roles(plan.engine, plan.scenario.workers).count("worker")
     ours = engine_settings(plan, bootstrap_servers, folder).model_copy(update=own)
     return kind(ours, folder / ENGINE_FOLDER, instances=instances)

@@ -1,6 +1,6 @@
-"""The demo's configurations: load, engine and sidecar, fitted to a plan and a folder.
+"""The demo's configurations of load, engine and sidecar, for a plan and a folder.
 
-Event time runs with the wall clock, in windows of a few seconds, so that a verdict needs no patience.
+Event time follows the wall clock, in windows of a few seconds, so that a verdict comes soon.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from testbed.run_files import SidecarFile, Topics, write_yaml
 TOPICS: Final = Topics().partitions("sst")
 """Topic -> partitions."""
 EFFECTIVE_FILE: Final = "effective.json"
-"""Where a real engine's guarantee is told to the sidecar."""
+"""The file with the guarantee that was read back from a real engine, for the sidecar."""
 PIPELINE: Final = "demo"
 GROUP: Final = "demo-engine"
 EVENTS_PER_SECOND: Final = 3_000
 OVERDUE_AFTER_SECONDS: Final = 3
 MISSING_AFTER_SECONDS: Final = 10
 REAL_MISSING_AFTER_SECONDS: Final = 45
-"""A real engine answers again 5 to 20 s after a kill; what it owes until then is late, not lost."""
+"""A real engine produces results again 5 to 20 s after a kill; until then results are overdue, not lost."""
 TRANSACTION_SECONDS: Final = 10.0
-"""A transaction of the reference engine: a worker that a dead broker caught in one waits so long, and starts anew."""
+"""Timeout of a transaction of the reference engine. If the broker dies in one, the worker waits it out and restarts."""
 RESULT_BEFORE_COMMIT: Final = ("flink", "kafka_streams")
-"""Real engines that answer as soon as a window closes, whenever they commit."""
+"""Real engines that produce a result when its window closes, independently of their commits."""
 FIRST_RESULT_SECONDS: Final = 20.0
-"""More than a real engine needs for it, under load; the clock of its demo runs from then on."""
+"""An upper limit for a real engine under load; the clock of the demo starts with the first result."""
 SCENARIO_COMMIT_SECONDS: Final = 5.0
-"""On a chaos day, of an engine set to at least once: more than two windows, so that most kills repeat answers."""
+"""In a scenario, for an engine set to at least once: longer than two windows, so that most kills repeat results."""
 HEARTBEATS: Final = 3
 """In the timeout of a plan, as PGVal has them: one a second, and 3 s without is too long."""
 BROKER_SETTINGS: Final = {"group.min.session.timeout.ms": "1000"}
@@ -125,8 +125,8 @@ def real_settings(plan: DemoPlan, bootstrap_servers: str) -> RealEngineSettings:
 
 
 def missing_after_seconds(plan: DemoPlan) -> int:
-    """How long the sidecar waits for an answer before it calls it lost."""
-    # A worker that a dead broker caught in a transaction hangs until that one has timed out, and starts anew.
+    """The time that the sidecar waits for a result before it suspects a loss."""
+    # If the broker dies during a transaction, the worker hangs until the transaction has timed out, and restarts.
     is_slow = plan.is_real or (plan.scenario is not None and "broker" in plan.scenario.kinds)
     patience = REAL_MISSING_AFTER_SECONDS if is_slow else MISSING_AFTER_SECONDS
     return patience if plan.scenario is None else patience + math.ceil(plan.scenario.longest_seconds)
@@ -147,7 +147,7 @@ def write_load(plan: DemoPlan, bootstrap_servers: str, folder: Path) -> Path:
 
 
 def write_sidecar(bootstrap_servers: str, plan: DemoPlan, folder: Path) -> Path:
-    """The sidecar's configuration file: what a user would write for this pipeline, with short times."""
+    """The sidecar's configuration file, as a user would write it for this pipeline, with short times."""
     return SidecarFile(
         pipeline=PIPELINE,
         guarantee="exactly_once",
@@ -187,7 +187,7 @@ def _is_free(port: int) -> bool:
     with socket.socket() as asking:
         asking.setsockopt(
             socket.SOL_SOCKET, socket.SO_REUSEADDR, 1
-        )  # the connections of an earlier demo are no listener
+        )  # connections of an earlier demo do not block the port
         try:
             asking.bind(("127.0.0.1", port))
         except OSError:

@@ -1,6 +1,6 @@
-"""The demo's temporary folder: removed at the end, and where a killed demo could not, by the next, as its network is.
+"""The demo's temporary folder. The demo removes it at the end; the next demo removes the folder of a killed one.
 
-The owner holds a lock on a file in it, which the kernel lets go when the owner dies, however it dies.
+The owner holds a lock on a file in it, which the kernel releases when the owner dies.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from testbed import node
 PREFIX: Final = "streamproof-demo-"
 _OWNER_FILE: Final = "owner.lock"
 _UNLOCKED_SECONDS_MAX: Final = 60.0
-"""A folder without a lock file may be one that is just being made."""
+"""A folder without a lock file can be one that another demo is creating."""
 _REMOVAL_ATTEMPTS: Final = 50
 _REMOVAL_PAUSE_SECONDS: Final = 0.1
 
@@ -32,7 +32,7 @@ class DemoFolder:
         self._descriptor = -1
 
     def __enter__(self) -> Self:
-        """Remove what killed demos left, then make the folder and lock it."""
+        """Remove the folders of killed demos, then create and lock this one."""
         remove_abandoned()
         node.remove_abandoned()
         self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
@@ -41,7 +41,7 @@ class DemoFolder:
         return self
 
     def __exit__(self, *how: object) -> None:
-        """Remove the folder; processes that were just killed may still be writing, hence again and again."""
+        """Remove the folder. It takes several attempts, because killed processes may still be writing."""
         del how
         for _ in range(_REMOVAL_ATTEMPTS):
             shutil.rmtree(self.path, ignore_errors=True)
@@ -52,7 +52,7 @@ class DemoFolder:
 
 
 def remove_abandoned() -> None:
-    """Remove the folders of demos that do not live any more."""
+    """Remove the folders of demos whose process has ended."""
     for folder in Path(tempfile.gettempdir()).glob(PREFIX + "*"):
         # Another demo may remove the same one, and other users' folders cannot be opened.
         with contextlib.suppress(OSError):

@@ -1,6 +1,6 @@
-"""The demo's load generator: ``streamproof generate`` that also ends in order when it is asked to.
+"""The demo's load generator: ``streamproof generate`` with an orderly end on SIGTERM.
 
-A chaos day lasts as long as its faults take to heal, so its load cannot know its length. Run as
+The length of a scenario depends on the healing of its faults, so the load does not know it. Run as
 ``python -m testbed.demo.load CONFIG``; SIGTERM ends the load, closes its windows and writes ``summary.json``.
 """
 

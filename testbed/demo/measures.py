@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 _RATE_WINDOWS: Final = 8
-"""The recovery detector's rate is the mean over at most so many windows, as in campaigns: results come in bursts."""
+"""Windows in the mean of the recovery detector's rate at most, as in campaigns, because results come in bursts."""
 _RATE_SECONDS_LEAST: Final = 4
 _LONG_SECONDS: Final = 60
 _LEAST_SECONDS: Final = range(10, 3600)
@@ -32,7 +32,7 @@ def measures(control: float, window: int) -> dict[str, object]:
     """The section of that name of the sidecar, for a control phase and windows of so many seconds."""
     rate_over = f"{_rate_seconds(control, window):g}s"
     return {
-        # The first answers of a real engine come late: a baseline with them in it would hide what a fault costs.
+        # The first results of a real engine are delayed; a baseline that included them would hide a fault's cost.
         "warm_up": f"{_warm_up_seconds(control):g}s",
         "control_least": f"{max(1.0, min(10.0, control / 2)):g}s",
         "moving_rate": rate_over,
@@ -50,14 +50,14 @@ def _has_baseline(seconds: int, *, is_scenario: bool) -> bool:
 
 
 def _rate_seconds(control: float, window: int) -> int:
-    """Whole windows, since each answers in a burst: half of one more or less would look like a change."""
+    """Whole windows, because each produces a burst of results and half a window would look like a change of rate."""
     windows = (_usable_seconds(control) - 1) // 2 // window
     least = max(2, math.ceil(_RATE_SECONDS_LEAST / window))
     return max(least, min(_RATE_WINDOWS, windows)) * window
 
 
 def _usable_seconds(control: float) -> int:
-    """What is left of a control phase after its warm-up, as the sidecar counts whole seconds."""
+    """The control phase without its warm-up, in whole seconds, as the sidecar counts."""
     return math.floor(control) - math.ceil(_warm_up_seconds(control))
 
 

@@ -1,7 +1,7 @@
-"""How much memory the demo takes: the proportional set size of all its processes, once a second, and the peak.
+"""The memory of the demo: the proportional set size (PSS) of all its processes, sampled once a second, and the peak.
 
-A page that several processes share is divided among them (PSS), so that the sum is what the machine gives. Where the
-kernel does not tell it, the resident size is taken, which counts shared pages again.
+PSS divides a shared page among its processes, so the sum is the memory that the machine provides. If the kernel has no
+PSS, the resident size is used, which counts a shared page in each process.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _EVERY_SECONDS: Final = 1.0
 
 @dataclass(frozen=True)
 class MemoryUsage:
-    """What all processes of a tree took at one time; ``pss`` is false where one of them told its resident size only."""
+    """The memory of all processes of a tree at one time. ``pss`` is false if one of them has only a resident size."""
 
     bytes: int
     processes: int
@@ -27,7 +27,7 @@ class MemoryUsage:
 
 
 class MemoryPeak:
-    """A context manager: a thread looks meanwhile; ``peak`` is the most that it saw, None without /proc."""
+    """A context manager with a thread that samples; ``peak`` is the largest sample, None without /proc."""
 
     def __init__(self) -> None:
         self.peak: MemoryUsage | None = None
@@ -35,19 +35,19 @@ class MemoryPeak:
         self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
 
     def __enter__(self) -> Self:
-        """Look from now on."""
+        """Start sampling."""
         if _PROC.is_dir():
             self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Look no more."""
+        """Stop sampling."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
     def line(self) -> str:
-        """One line for a person."""
+        """One line of text."""
         if self.peak is None:
             return "How much memory it took is not known: this system has no /proc."
         kind = "" if self.peak.pss else " (resident sizes: shared pages are counted more than once)"
@@ -61,7 +61,7 @@ class MemoryPeak:
 
 
 def memory_usage_of(root: int) -> MemoryUsage:
-    """The process ``root`` and all that descend from it, now."""
+    """The process ``root`` and its descendants."""
     parents: dict[int, int] = {}
     for folder in _PROC.glob("[0-9]*"):
         with suppress(OSError):
@@ -76,7 +76,7 @@ def memory_usage_of(root: int) -> MemoryUsage:
 
 
 def _size(pid: int) -> tuple[int, bool] | None:
-    """Bytes, and whether they are PSS; None where the process is gone, or dead and not reaped."""
+    """Bytes, and whether they are PSS; None if the process has ended, even if it is not reaped."""
     for name, field in (("smaps_rollup", "Pss:"), ("status", "VmRSS:")):
         with suppress(OSError):
             for line in (_PROC / str(pid) / name).read_text(encoding="utf-8").splitlines():

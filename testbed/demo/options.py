@@ -1,4 +1,4 @@
-"""What the demo was asked for, checked: engine, guarantee, mutations, fault, length and seed."""
+"""The checked options of the demo: engine, guarantee, mutations, fault, length and seed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from testbed.engines.settings import WORKLOADS, Guarantee, Workload
 from testbed.run_files import Topics
 
 Fault = Literal["kill", "pause", "none"]
-"""Those of the demo's own; the kinds of the catalogue make a chaos day of one fault."""
+"""The demo's own faults. A kind of `streamproof faults list` becomes a scenario with one fault."""
 
 SECONDS_DEFAULT: Final = 60
 SECONDS_MIN: Final = 10
@@ -34,17 +34,17 @@ MUTATIONS_DEFAULT: Final[dict[Mutation, float]] = {
 
 
 class DemoRefused(Exception):
-    """The demo cannot be run as it was asked for; one sentence with the mend."""
+    """The demo cannot run with these options; one sentence with the fix."""
 
     exit_status = 2
 
 
 @dataclass(frozen=True)
 class DemoPlan:
-    """A checked demo. The pipeline always *claims* exactly once; ``guarantee`` is what its engine really does."""
+    """A checked demo. The pipeline always *declares* exactly once; ``guarantee`` is the guarantee of its engine."""
 
     engine: str = "reference"
-    """``reference``, ``mutant`` or a real engine of the catalogue."""
+    """``reference``, ``mutant`` or a real engine of the registry."""
     guarantee: Guarantee = "at_least_once"
     workload: Workload = "sst"
     fault: Fault = "kill"
@@ -53,7 +53,7 @@ class DemoPlan:
     opens_page: bool = False
     mutations: dict[Mutation, float] = field(default_factory=dict)
     scenario: Scenario | None = None
-    """A chaos day instead of one fault; ``seconds`` is then what it plans, and the load lasts until it is over."""
+    """A scenario instead of a single fault. ``seconds`` is then its planned length; the load lasts until it ends."""
 
     @property
     def faults(self) -> str:
@@ -65,7 +65,7 @@ class DemoPlan:
 
     @property
     def is_real(self) -> bool:
-        """Whether the engine is a production engine and not a stand-in of ours."""
+        """Whether the engine is a production engine, not the reference engine or the mutant."""
         return self.engine in REGISTRY
 
     @property
@@ -97,7 +97,7 @@ def plan_of(given: argparse.Namespace) -> DemoPlan:
     others = ", ".join(REGISTRY)
     if name not in ("reference", "mutant", *REGISTRY):
         raise DemoRefused(f"demo: --engine {name} is no engine of the demo; use reference, mutant or one of {others}.")
-    # A mutant needs no fault to break; what it breaks would look like the fault's doing.
+    # The mutant violates its guarantee without a fault; with one, its violations would be attributed to the fault.
     fault = given.fault or ("none" if name == "mutant" else "kill")
     if given.faults is not None or given.plan is not None:
         return _run_scenario(given, name, details)
@@ -133,7 +133,7 @@ def _plan(given: argparse.Namespace, name: str, details: str, **shared: Any) -> 
         mutations = _mutations(details) if details else dict(MUTATIONS_DEFAULT)
         return DemoPlan(engine="mutant", guarantee="exactly_once", mutations=mutations, **shared)
     if details and details not in GUARANTEES:
-        raise DemoRefused(f"demo: --engine reference:{details} is no guarantee; use one of {', '.join(GUARANTEES)}.")
+        raise DemoRefused(f"demo: --engine reference:{details} is not a guarantee; use one of {', '.join(GUARANTEES)}.")
     return DemoPlan(guarantee=cast("Guarantee", details or "at_least_once"), **shared)
 
 
@@ -167,7 +167,7 @@ def _workload(name: str, workload: str) -> Workload:
 
 
 def _real_guarantee(name: str, details: str) -> Guarantee:
-    """What a real engine is set to: the most that it can, unless it was said."""
+    """The guarantee of a real engine: the given one, otherwise the strongest that it supports."""
     guarantees = REGISTRY[name].guarantees
     if details and details not in guarantees:
         raise DemoRefused(f"demo: --engine {name}:{details} cannot be had; use one of {', '.join(guarantees)}.")
@@ -175,20 +175,20 @@ def _real_guarantee(name: str, details: str) -> Guarantee:
 
 
 def epilogue(plan: DemoPlan, report: Mapping[str, Any]) -> tuple[str, ...]:
-    """What a reader should take home from ``report``, in lines of at most 100 characters."""
+    """The conclusion from ``report``, in lines of at most 100 characters."""
     broken = report["outcome"] == "fail"
     lines: tuple[str, ...] = ()
     if plan.engine == "mutant":
-        lines = ("This engine breaks its answers on purpose, whether or not a fault strikes.",)
+        lines = ("This engine corrupts its results on purpose, with or without a fault.",)
     elif broken and plan.fault == "kill" and plan.guarantee == "at_least_once" and not plan.is_real:
         lines = (
-            "Why: this engine sends its answers at once and commits its progress only now and then. Killed in",
-            "between, it read the same clicks again and answered them a second time.",
+            "Why: this engine sends results at once and commits its progress rarely. After the kill it read the",
+            "clicks since its last commit again and sent their results a second time.",
         )
     elif broken and plan.fault == "kill" and plan.guarantee == "at_most_once":
         lines = (
-            "Why: this engine commits its progress before it answers. Killed in between, it never answered the",
-            "clicks that it held.",
+            "Why: this engine commits its progress before it sends its results. The kill came in between, so the",
+            "clicks in its memory have no result.",
         )
     elif report["outcome"] == "pass":
         lines = ("Nothing was lost, counted again or invented: the claim held in this run.",)
@@ -210,7 +210,7 @@ def _mutations(text: str) -> dict[Mutation, float]:
             found[Mutation(name)] = float(rate)
         except ValueError:
             example = "write it as mutant:drop=0.001,invent=0.001"
-            raise DemoRefused(f"demo: --engine mutant: {part!r} is no mutation with a rate; {example}.") from None
+            raise DemoRefused(f"demo: --engine mutant: {part!r} is not a mutation with a rate; {example}.") from None
         if not 0 < found[Mutation(name)] <= 1:
-            raise DemoRefused(f"demo: --engine mutant: the rate of {name} must lie above 0 and be at most 1.")
+            raise DemoRefused(f"demo: --engine mutant: the rate of {name} must be above 0 and at most 1.")
     return found

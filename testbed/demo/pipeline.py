@@ -1,4 +1,4 @@
-"""The demo's run: start all of it, break some of it, wait until everything is judged, tell."""
+"""The demo's run: start the pipeline, inject the faults, wait until everything is judged, print the report."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from validator.publish.report import REPORT_FILE, VIOLATIONS_FILE
 
 LOAD_END_SECONDS_MAX: Final = 20.0
 SETTLE_SECONDS_MAX: Final = 110.0
-"""After the time in which an answer is waited for. A quiet machine needs a few; a busy one may still be starting Spark
+"""After the time that the sidecar waits for a result. A quiet machine needs a few; a busy one may still start Spark
 when a short load ends."""
 ENGINE_READY_SECONDS_MAX: Final = 120.0
 FIRST_RESULT_SECONDS_MAX: Final = 120.0
@@ -55,7 +55,7 @@ SIDECAR_END_SECONDS_MAX: Final = 30.0
 
 
 class DemoFailed(Exception):
-    """Something of the demo itself went wrong, so that there is no verdict; the message quotes the log."""
+    """A process of the demo failed, so there is no verdict; the message quotes its log."""
 
     exit_status = 3
 
@@ -79,7 +79,7 @@ class Demo:
         self._memory = MemoryPeak()
 
     def run(self) -> int:
-        """Start, break, settle, tell. Whatever happens, all processes have ended when this returns or raises."""
+        """Run the demo. All processes have ended when this returns or raises."""
         with ExitStack() as stack:
             pool = self._pool = stack.enter_context(ThreadPoolExecutor(max_workers=2, thread_name_prefix="demo"))
             stack.callback(self._stop.event.set)  # the fault's thread waits for nothing any more
@@ -123,11 +123,11 @@ class Demo:
             while answers.count() == 0:
                 if time.monotonic() > deadline:
                     raise DemoFailed(
-                        f"{self._plan.engine} gave no answer within {FIRST_RESULT_SECONDS_MAX:g} s of load."
+                        f"{self._plan.engine} produced no result within {FIRST_RESULT_SECONDS_MAX:g} s of load."
                     )
                 self._look()
                 self._stop.pause()
-        self._screen.say(f"{self._plan.engine} has given its first answers")
+        self._screen.say(f"{self._plan.engine} has produced its first results")
 
     def _run_scenario(
         self,
@@ -140,7 +140,7 @@ class Demo:
         """The faults under load, as soon as the sidecar reports; the load, which was asked to end."""
         while self._report is None:
             self._look()
-            if not (process := self._the_sidecar().process).is_running:  # nobody restarts it yet
+            if not (process := self._the_sidecar().process).is_running:  # the supervisor does not run yet
                 raise DemoFailed(f"The {process.name} ended with status {process.returncode}:\n{process.last_lines()}")
             self._stop.pause()
         load = self._start_load(stack, brokers.first)

@@ -1,4 +1,4 @@
-"""What a chaos day asks for that the demo or this host cannot give, each in one sentence with the mend.
+"""The requirements of a scenario that the demo or this host does not meet, each in one sentence with the fix.
 
 Said before anything starts, and before the selectors would say it in theirs. Raises FaultRefused.
 """

@@ -1,4 +1,4 @@
-"""What the demo's engine has answered, by the ends of the output topic: seen without the sidecar, and at once."""
+"""The number of results of the demo's engine, from the end offsets of the output topic, independent of the sidecar."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _ANSWER_SECONDS_MAX: Final = 5.0
 
 
 class ResultCounter:
-    """A reader of committed results; a context manager."""
+    """A context manager that counts committed results."""
 
     def __init__(self, bootstrap_servers: str, partitions: int) -> None:
         """``partitions``: of the topic ``output``."""
@@ -19,7 +19,7 @@ class ResultCounter:
         self._partitions = [TopicPartition("output", number) for number in range(partitions)]
 
     def count(self) -> int:
-        """The end offsets together. Raises KafkaException where the broker does not tell them in time."""
+        """The sum of the end offsets. Raises KafkaException if the broker does not answer in time."""
         return sum(self._reader.get_watermark_offsets(p, timeout=_ANSWER_SECONDS_MAX)[1] for p in self._partitions)
 
     def __enter__(self) -> Self:

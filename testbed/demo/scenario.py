@@ -1,7 +1,7 @@
-"""A chaos day: the faults that the user's file or a named plan asks for, on the targets that the demo gives.
+"""A scenario: the faults of the user's file or of a named plan, on the demo's targets.
 
-The file is a fault configuration without targets, kafka and state (docs/faults.md). All that can be refused is refused
-before anything is started. Raises FaultConfigError and FaultRefused, one sentence each.
+The file is a fault configuration without targets, kafka and state (docs/faults.md). It is checked completely before a
+process starts. Raises FaultConfigError and FaultRefused, one sentence each.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from testbed.demo.targets import (
 from testbed.demo.workers import workers_needed
 
 HEALED_WITHIN: Final = "180s"
-"""Unless the file says it: a killed engine is healed when all of it is ready again."""
+"""The default: a killed engine counts as healed when all of its processes are ready again."""
 _PLANNED: Final = RunContext(
     Path("demo"), "127.0.0.1:1", (), {"type": "namespace", "namespace": "demo", "device": "e0",
                                       "relay": "198.18.0.0/30", "probe": "127.0.0.1:1"},
@@ -43,25 +43,25 @@ _SECOND: Final = "127.0.0.1:2"
 
 @dataclass(frozen=True)
 class Scenario:
-    """What is asked for, checked against the demo's targets."""
+    """The faults, checked against the demo's targets."""
 
     source: str
-    """The file or the option, for messages."""
+    """The file or the option, for error messages."""
     base_config: Mapping[str, Any]
     """The fault configuration without what the demo adds."""
     engine: str
     inputs: tuple[str, ...]
     seed: int
     workers: int
-    """How many the engine runs, where it runs several."""
+    """The number of workers, for an engine that can have several."""
     has_two_brokers: bool
-    """Whether a second one can lead: only where a fault asks for it."""
+    """Whether a second broker can lead partitions: only if a fault needs it."""
     timeline: Timeline
-    """As the seed gives it, of which a run changes only what the targets are: the plan that was checked is the one."""
+    """The timeline for the seed. A run binds it to its targets and changes nothing else, so it is the checked plan."""
 
     @property
     def kinds(self) -> frozenset[str]:
-        """The types of the targets that are hit."""
+        """The types of the faults' targets."""
         return frozenset(KINDS[fault.kind].target for step in self.timeline.steps for _, fault in step.parts)
 
     @property

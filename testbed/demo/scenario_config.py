@@ -1,4 +1,4 @@
-"""What a chaos day is asked for: a fault configuration without targets, from the user's file, a plan's name or a kind.
+"""A scenario's fault configuration without targets, from the user's file, the name of a plan or a kind of fault.
 
 Raises FaultConfigError and FaultRefused, one sentence each.
 """
@@ -54,7 +54,7 @@ _PARAMETERS: Final[dict[str, dict[str, object]]] = {
 """Of ``--fault KIND``, where the kind must be told something."""
 _LASTS_SECONDS_MAX: Final = 10.0
 _VERIFIED_WITHIN: Final = "30s"
-"""A sidecar that is asked to end finishes its batch first."""
+"""On SIGTERM a sidecar finishes its batch first."""
 
 
 def read(file: Path) -> dict[str, Any]:

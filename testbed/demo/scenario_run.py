@@ -1,4 +1,4 @@
-"""A chaos day as it runs: the links before the broker, the supervisor, and the real fault runner in a thread."""
+"""The run of a scenario: the links before the broker, the supervisor, and the fault runner in a thread."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class ScenarioRun:
         self._supervisor: Supervisor | None = None
         self._running: Future[None] | None = None
         self.links = tuple(f"127.0.0.1:{free_port()}" for _ in scenario.link_names)
-        """Where the proxy listens, for the broker to send the engine there."""
+        """The addresses of the proxy, which the broker advertises to the engine."""
         self._relay = NodeRelay(state_folder(folder), node_name(scenario.engine)) if scenario.needs_node else None
         self._engine_servers = ""
         self._proxy: OwnedProcess | None = None
@@ -73,7 +73,7 @@ class ScenarioRun:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Where the broker has to listen as well."""
+        """Further addresses for the broker to listen on."""
         return () if self.node is None else (self.node.host,)
 
     def start_relay(self, stop: Stop) -> OwnedProcess | None:
@@ -85,7 +85,7 @@ class ScenarioRun:
         return process
 
     def end_relay(self) -> None:
-        """Take the network away, when the engine has ended."""
+        """Remove the network, after the engine has ended."""
         if self._relay is not None:
             self._relay.end()
 
@@ -98,7 +98,7 @@ class ScenarioRun:
         return self._context.links[0][0] if self._context.links else self._context.bootstrap_servers
 
     def targets_type(self, target_type: str) -> bool:
-        """Whether targets of a type are hit, so that their end is no failure of the demo."""
+        """Whether a fault has targets of this type; the end of such a process is not a failure of the demo."""
         return target_type in self._scenario.kinds
 
     def mount_disk(self, stack: ExitStack) -> None:
@@ -159,7 +159,7 @@ class ScenarioRun:
         brokers: DemoBrokers,
         sidecar: Sequence[SupervisedProcess],
     ) -> Future[None]:
-        """Run the timeline in a thread of ``pool``, once all that it may hit is there."""
+        """Run the timeline in a thread of ``pool``, after all targets are ready."""
         assert self._context is not None
         names = self._scenario.instance_names
         processes = supervised_processes(engine, names, lambda name: pid_file(self._folder, name))
@@ -191,24 +191,24 @@ class ScenarioRun:
         self._say(f"FAULT {line}" if line.startswith("failure:") else line)
 
     def check(self) -> None:
-        """Raise what ended the supervisor, if something did."""
+        """Raise the exception that ended the supervisor, if any."""
         if self._supervisor is not None and self._supervisor.failure is not None:
             raise self._supervisor.failure
 
     def _check_healer(self) -> None:
-        """Raise NotHealed where nobody starts again what was killed, or what its packets pass through."""
+        """Raise NotHealed if the supervisor, which restarts killed processes, or the relay has ended."""
         if self._supervisor is not None and self._supervisor.failure is not None:
             raise NotHealed("the demo's supervisor, which would start it again, has failed; it ends with the demo.")
         if self._proxy is not None and not self._proxy.is_running:
             raise NotHealed(f"the {self._proxy.name}, through which all passed, has ended; so does the demo.")
 
     def end(self) -> None:
-        """Heal what is broken, whatever came between, and look after nothing any more."""
+        """Heal the active faults, also after an error, and stop the supervisor."""
         running, self._running = self._running, None
         if running is not None and not running.done():
             self._stop.set()
             self._say("healing what is broken")
-        # Once stopped, nobody asks for the result any more.
+        # After a stop no caller waits for the result.
         if running is not None and self._stop.is_set() and (error := running.exception()) is not None:
             self._say(f"the faults ended with an error: {error}")
         if self._supervisor is not None:

@@ -1,4 +1,4 @@
-"""What the demo shows while it runs: lines with the seconds since its start, and below them the live table."""
+"""The demo's output while it runs: lines with the seconds since its start, and the live table below them."""
 
 from __future__ import annotations
 

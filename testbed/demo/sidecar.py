@@ -1,4 +1,4 @@
-"""The demo's sidecar: a process of its own, seen from outside only, as a user sees it."""
+"""The demo's sidecar: a separate process, observed only from outside, as by a user."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class DemoSidecar:
         self.state = folder / "state"
         scratch = folder / "tmp"
         scratch.mkdir(exist_ok=True)
-        # A run of a minute never earns back what the optimising compiler costs on two cores.
+        # A run of a minute ends before the optimising compiler pays off on two cores.
         java = f"{shlex.quote(f'-Djava.io.tmpdir={scratch}')} -XX:-UsePerfData -XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
         self.process = OwnedProcess(
             streamproof("validate", config),
@@ -38,14 +38,14 @@ class DemoSidecar:
         )
 
     def url(self) -> str | None:
-        """Where its status page is; None before it serves one."""
+        """The address of its status page; None until the page is served."""
         try:
             return str(json.loads((self.state / "endpoint.json").read_text(encoding="utf-8"))["url"])
         except FileNotFoundError:
             return None
 
     def report(self) -> dict[str, Any] | None:
-        """The report as it is served now; None before the first one and where it does not answer in time."""
+        """The report that it serves now; None before the first one, or if it does not answer in time."""
         url = self.url()
         if url is None:
             return None

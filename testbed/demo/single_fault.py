@@ -1,4 +1,4 @@
-"""The demo's fault: done to the engine at its time, verified, healed, and told on the faults topic."""
+"""The demo's fault: injected into the engine, verified, healed, and published on the faults topic."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ _NAMES: Final = {"kill": ("kill-the-engine", "process_kill"), "pause": ("pause-t
 
 
 class FaultFailed(Exception):
-    """The fault could not be injected, verified or told; one sentence."""
+    """The fault could not be injected, verified or published; one sentence."""
 
     exit_status = 3
 
 
 class DemoFault:
-    """One fault on one engine. `run` is meant for a thread of its own; it ends early when ``stop`` is set."""
+    """One fault on one engine. Run `run` in a separate thread; it ends early when ``stop`` is set."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class DemoFault:
         self._say("healed: the engine was started again and has its partitions")
 
     def _await_result(self) -> None:
-        """Return right after an answer, or after a while without one: killed now, an engine has not committed it."""
+        """Return right after a result, which the engine has not committed yet, or after a time limit."""
         deadline = time.monotonic() + RESULT_SECONDS_MAX
         with ResultCounter(self._bootstrap_servers, TOPICS["output"]) as answers:
             before = answers.count()

@@ -1,4 +1,4 @@
-"""How the demo is interrupted: a signal sets an event that every wait looks at, so that cleaning up is never cut."""
+"""The interruption of the demo: a signal sets an event that every wait checks, and never interrupts the clean-up."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stop:
 
     @contextmanager
     def at_once(self) -> Iterator[None]:
-        """Inside, a signal raises KeyboardInterrupt where it strikes: for work that leaves nothing behind."""
+        """In this context a signal raises KeyboardInterrupt at once: for work that needs no clean-up."""
         self.check()
         self._raises = True
         try:
@@ -61,7 +61,7 @@ class Stop:
 
 @contextmanager
 def stop_on_signals() -> Iterator[Stop]:
-    """SIGINT, SIGTERM and SIGHUP set the stop; the handlers of before come back at the end."""
+    """SIGINT, SIGTERM and SIGHUP set the stop; the earlier handlers are restored at the end."""
     stop = Stop()
     if threading.current_thread() is not threading.main_thread():
         yield stop

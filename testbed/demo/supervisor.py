@@ -1,7 +1,7 @@
-"""The demo's supervisor: starts again what a fault has killed, and keeps the files with the process ids.
+"""The demo's supervisor: restarts processes that a fault has killed, and writes the files with their process ids.
 
-It is to the fault runner what an orchestrator is to a real pipeline. A process that a fault keeps down stays down until
-the runner's journal says that healing has begun; its id is written down again only when it does its part, so that a
+It has the role of a real pipeline's orchestrator. It does not restart a process that a fault holds down until the
+runner's journal records the start of healing. It writes the process id only when the process does its work, so that a
 fault is healed when the engine is ready, not when a process exists.
 """
 
@@ -24,7 +24,7 @@ _LOOK_SECONDS: Final = 0.1
 
 @dataclass(frozen=True)
 class SupervisedProcess:
-    """One process that is looked after. ``pid`` is None while it does not run; ``pid_file`` None: nobody reads one."""
+    """A supervised process. ``pid`` is None while it does not run. ``pid_file`` None: no file is needed."""
 
     name: str
     pid: Callable[[], int | None]
@@ -34,7 +34,7 @@ class SupervisedProcess:
 
 
 class Supervisor:
-    """A thread from `start` to `stop`. ``failure`` is what ended it before, if something did."""
+    """A thread from `start` to `stop`. ``failure`` is the exception that ended it before `stop`, if any."""
 
     def __init__(
         self, processes: Sequence[SupervisedProcess], journal_folder: Path, say: Callable[[str], None]
@@ -48,21 +48,21 @@ class Supervisor:
         self.failure: Exception | None = None
 
     def start(self) -> None:
-        """Look after them from now on."""
+        """Start supervising."""
         for process in self._supervised:
             if process.pid_file is not None:
                 process.pid_file.parent.mkdir(parents=True, exist_ok=True)
         self._thread.start()
 
     def stop(self) -> None:
-        """Start nothing any more."""
+        """Restart no more processes."""
         self._ended.set()
         if self._thread.is_alive():
             self._thread.join()
 
     @property
     def all_ready(self) -> bool:
-        """Whether each process was seen to do its part."""
+        """Whether each process has done its work."""
         return len(self._written) == len(self._supervised)
 
     def _run(self) -> None:
@@ -73,7 +73,7 @@ class Supervisor:
             self.failure = error
 
     def look(self) -> None:
-        """Look after each of them once."""
+        """Check each process once."""
         for process in self._supervised:
             self._supervise(process)
 

@@ -1,4 +1,4 @@
-"""What the demo gives the fault runner to break: its engine's processes, broker, sidecar, topics and links."""
+"""The demo's targets for the fault runner: the processes of its engine, broker and sidecar, and topics and links."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Final
 
 WORKERS: Final = 2
-"""Of an engine that has workers: the one that is broken leaves the other one."""
+"""Workers of an engine that can have several: a fault on one leaves the other."""
 WORKERS_MAX: Final = 3
 """Where a fault hits two at once. An engine of the testbed runs no more."""
 ROLES: Final[Mapping[str, tuple[str, ...]]] = {

@@ -1,4 +1,4 @@
-"""How many workers an engine needs on a chaos day, so that one is left whatever the seed draws."""
+"""The number of workers that an engine needs in a scenario, so that one is left for every seed."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _drawn_workers(selectors: Sequence[Selector], config: FaultConfig, engine: s
 
 
 def _number(selector: Selector) -> int:
-    """How many a selector draws; 0 where it tells no number."""
+    """The number of targets that a selector draws; 0 if it has no number."""
     if selector.name is not None:
         return 0
     return selector.pick if isinstance(selector.pick, int) else int(selector.pick == "one")

@@ -185,8 +185,8 @@ def javas(running: Demo) -> list[str]:
     [
         (("--engine", "flink:at_most_once"), "--engine flink:at_most_once cannot be had; use one of exactly_once,"),
         (("--engine", "nothing"), "--engine nothing is no engine of the demo"),
-        (("--engine", "reference:perhaps"), "--engine reference:perhaps is no guarantee"),
-        (("--engine", "mutant:drop=2"), "the rate of drop must lie above 0 and be at most 1"),
+        (("--engine", "reference:perhaps"), "--engine reference:perhaps is not a guarantee"),
+        (("--engine", "mutant:drop=2"), "the rate of drop must be above 0 and at most 1"),
         (("--fault", "earthquake"), "--fault earthquake is no fault of the demo; use kill, pause, none or a kind that"),
         (("--seconds", "3"), "--seconds 3 is too short"),
     ],
