@@ -1,4 +1,4 @@
-"""What all tests share: the marker of their folder, one broker for the whole session, unique topic names."""
+"""Shared by all tests: the marker of their folder, one broker for the whole session, unique topic names."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ os.environ.setdefault(
     "JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=256m -XX:+UseSerialGC -Xss4m"
 )
 
-# A shared machine is no ground to fail an example for its time. The same examples are drawn each time, so that a run
-# that fails fails again; `--hypothesis-profile=hunt` looks for others.
+# No deadline, because the load of a shared machine must not fail an example. The examples are the same in every run, so
+# that a failure is reproducible; `--hypothesis-profile=hunt` draws others.
 hypothesis.settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)
 hypothesis.settings.register_profile("hunt", deadline=None, print_blob=True)
 hypothesis.settings.load_profile("same")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Give each test the marker of the folder it is in: ``tests/crash/...`` is marked ``crash``."""
+    """Give each test the marker of its folder: ``tests/crash/...`` is marked ``crash``."""
     for item in items:
         if item.path.is_relative_to(_TESTS):
             folder, *rest = item.path.relative_to(_TESTS).parts
@@ -45,7 +45,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]:
     """One running Kafka broker for the whole session. Tests that stop or slow a broker start their own."""
-    from testbed.broker import EmbeddedBroker  # here, so that tests without Kafka do not wait for its client
+    from testbed.broker import EmbeddedBroker  # imported here, so that tests without Kafka do not load its client
 
     with EmbeddedBroker(folder=tmp_path_factory.mktemp("broker")) as running:
         yield running
@@ -54,7 +54,9 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBroker]
 @pytest.fixture(scope="session")
 def hears_hangups() -> Iterator[None]:
     """What is started takes SIGHUP as in a terminal, also where the tests run under nohup, which has it ignored."""
-    before = signal.signal(signal.SIGHUP, lambda *_: None)  # a handler is not inherited by another program
+    before = signal.signal(
+        signal.SIGHUP, lambda *_: None
+    )  # unlike SIG_IGN, a handler is not inherited by a program that is started
     yield
     signal.signal(signal.SIGHUP, before)
 

@@ -1,4 +1,4 @@
-"""What `scripts/kubernetes-tools` builds, where it was built; a test that needs more than there is skips."""
+"""The tools that `scripts/kubernetes-tools` has built. A test that needs a missing tool skips."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _FOLDER: Final = Path(os.environ.get("STREAMPROOF_KUBERNETES_TOOLS") or user_cac
 
 
 def built(name: str) -> str:
-    """Path of the program ``name``; empty where it was not built."""
+    """Path of the program ``name``; empty if it was not built."""
     found = _FOLDER / "bin" / name
     return str(found) if found.is_file() else ""
 
 
 def needed(name: str) -> Path:
-    """The file or folder ``name`` of the tools; skips the test where it was not built."""
+    """The file or folder ``name`` of the tools; skips the test if it was not built."""
     found = _FOLDER / name
     if not found.exists():
         pytest.skip(f"{found} was not built: scripts/kubernetes-tools builds it")
@@ -32,7 +32,7 @@ def needed(name: str) -> Path:
 
 
 def helm(*arguments: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """What Helm answers."""
+    """Run Helm; the completed process."""
     command = [needed("bin/helm"), *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, cwd=cwd, timeout=300)
 

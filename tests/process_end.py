@@ -1,4 +1,4 @@
-"""Waiting for the end of processes that are not our children, without a sleep."""
+"""Waits without a sleep for the end of processes that are not children of this one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ needs_pidfd = pytest.mark.skipif(not hasattr(os, "pidfd_open"), reason="waits fo
 
 
 def await_end(pid: int, timeout_seconds: float = 10) -> bool:
-    """Whether the process ``pid`` has ended by then, reaped or not."""
+    """Whether the process ``pid`` ends within the time limit, reaped or not."""
     try:
         descriptor = os.pidfd_open(pid)
     except ProcessLookupError:

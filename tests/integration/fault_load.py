@@ -1,4 +1,4 @@
-"""A load under which an engine falls silent while a fault lasts, and what is measured of it."""
+"""The load of an engine that sends no results during a fault, and the expected measures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEASURES = (
     "measures.control_most=30s",
     "measures.moving_rate=2s",
     "measures.stable_for=2s",
-    # A busy machine paces badly; what is tested is a quarter of the rate against all of it.
+    # A busy machine does not keep the pace; the tests compare a quarter of the rate with the whole rate.
     "measures.band_ratio=0.5",
 )
 CONTROL, FAILURE, SLOW, RECOVERED = 24, 20, 12, 32
@@ -22,7 +22,7 @@ CONTROL, FAILURE, SLOW, RECOVERED = 24, 20, 12, 32
 SLOW_EVERY = 4
 ANSWERED = CONTROL + SLOW // SLOW_EVERY + RECOVERED
 LOST = FAILURE + SLOW - SLOW // SLOW_EVERY
-"""Events that are never answered; the very last one's window stays open."""
+"""Events without a result. The window of the last event stays open."""
 
 
 def now() -> str:

@@ -1,7 +1,7 @@
-"""A pipeline of real topics and a sidecar in this process, for tests: facts in, a verdict out.
+"""A pipeline of real topics and a sidecar in this process: a test appends records and checks the verdict.
 
-All tests share one broker (`tests/conftest.py`) and one Spark session. Nothing here sleeps: a test waits for a report
-that satisfies a condition, and fails at once when the sidecar ends before.
+All tests share one broker (`tests/conftest.py`) and one Spark session. There are no sleeps: a test waits for a report
+that satisfies a condition, and fails at once if the sidecar ends earlier.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def shared_session() -> SparkSession:
 
 @dataclass
 class Run:
-    """How one run of a sidecar ended: its exit status, its last report, and what it said."""
+    """The end of a sidecar's run: its exit status, its last report, and the lines that it printed."""
 
     status: int
     report: Report
@@ -115,7 +115,7 @@ def verdicts(report: Report) -> tuple[str, str, str]:
 
 @dataclass
 class Live:
-    """A sidecar that runs in a thread of its own."""
+    """A sidecar that runs in a separate thread."""
 
     sidecar: Sidecar
     state: Path
@@ -145,7 +145,7 @@ class Live:
             assert time.monotonic() < deadline, f"not within {seconds} s; said {self.said}; report {brief(report)}"
 
     def until_said(self, text: str, seconds: float = WAIT_SECONDS_MAX) -> str:
-        """The first line said that holds ``text``."""
+        """The first printed line that contains ``text``."""
         deadline = time.monotonic() + seconds
         while True:
             over = self.ended.wait(0.02)
@@ -156,7 +156,7 @@ class Live:
             assert time.monotonic() < deadline, f"not said within {seconds} s: {self.said}"
 
     def pace(self) -> float:
-        """Seconds from commit to commit on this machine as busy as it is now, while something is open."""
+        """Seconds between commits under the current load of this machine, while cells are open."""
         before = self.batches(1)
         return max(0.5, (instant(self.batches(3)) - instant(before)) / 3)
 
@@ -191,7 +191,7 @@ def brief(report: Report | None) -> str:
 
 @dataclass
 class Pipeline:
-    """Topics of one pipeline, what is written to them, and sidecars on its states."""
+    """The topics of one pipeline, writers to them, and sidecars on its states."""
 
     name: str
     servers: str
@@ -216,7 +216,7 @@ class Pipeline:
         return f"{self.name}-late"
 
     def create(self, *, inputs: int = 1, outputs: int = 1, config: Mapping[str, str] | None = None) -> None:
-        """The three topics, with so many partitions."""
+        """Create the three topics; ``inputs`` and ``outputs`` are numbers of partitions."""
         self.broker.create_topics({self.input: inputs, self.output: outputs, self.late: 1}, config)
 
     def put(self, topic: str, *values: str | bytes | None, partition: int = 0, key: str | None = None) -> None:
@@ -286,15 +286,15 @@ class Pipeline:
             raise live.error
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
-        """What retention does: the log now starts at ``before``."""
+        """Simulate retention: the log then starts at ``before``."""
         from confluent_kafka import TopicPartition
 
-        admin = self.admin()  # kept in a name: a client that is collected never answers
+        admin = self.admin()  # keep a reference: a client that is garbage-collected does not complete its requests
         for done in admin.delete_records([TopicPartition(topic, partition, before)]).values():
             done.result(30)
 
     def commit_group(self, group: str, topic: str, offset: int) -> None:
-        """What an engine does: its group has read partition 0 of the topic up to ``offset``."""
+        """Commit ``offset`` of partition 0 of the topic for the engine's group."""
         from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 
         asked = [ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0, offset)])]
@@ -303,7 +303,7 @@ class Pipeline:
             done.result(30)
 
     def delete_group(self, group: str) -> None:
-        """What expiry does: the group's offsets are gone."""
+        """Simulate the expiry of the group's offsets."""
         admin = self.admin()
         for done in admin.delete_consumer_groups([group]).values():
             done.result(30)
@@ -336,6 +336,6 @@ def spark() -> SparkSession:
 
 @pytest.fixture
 def pipeline(broker: EmbeddedBroker, spark: SparkSession, tmp_path: Path) -> Pipeline:
-    """A pipeline whose topics are not made yet."""
+    """A pipeline whose topics do not exist yet."""
     name = f"p{next(_serial)}-{uuid.uuid4().hex[:6]}"
     return Pipeline(name, broker.bootstrap_servers, tmp_path, broker, spark)

@@ -1,4 +1,4 @@
-"""A healthy pipeline under load, for tests that need one for a while: clicks and right answers until the block ends."""
+"""A correct pipeline under load: clicks and their correct results until the context manager ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class SteadyLoad:
             ids = {page: [f"{window}-{page}-{n}" for n in range(CLICKS_PER_PAGE)] for page in PAGES}
             second = window * WINDOW_SECONDS + 1
             self._pipeline.clicks(*(click(i, second, page) for page in PAGES for i in ids[page]))
-            # Answered before a click of the next window closes this one: an engine that is never late.
+            # The result is sent before a click of the next window closes this one, so it is never overdue.
             self._pipeline.answers(*(answer(ids[page], window, page) for page in PAGES))
 
     def __enter__(self) -> None:

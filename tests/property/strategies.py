@@ -1,7 +1,7 @@
-"""Random histories. All randomness comes through one `random.Random`; hypothesis may be behind it, see `drawn`.
+"""Random histories. All randomness comes from one `random.Random`, which hypothesis can replace, see `drawn`.
 
-Time is small integers, so that instants coincide often: the edges of the law are at equalities. A world is made in
-three acts: producers append, an engine answers, and a validator reads both in batches cut anywhere.
+Times are small integers, so that instants often coincide, because the limits of the law are equalities. A world has
+three parts: producers append events, an engine appends results, and a validator reads both in arbitrary batches.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from tests.property.logs import NEVER, Draft, Log
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """What may happen in a world besides the ordinary. All of it can happen to a correct engine."""
+    """The unusual events of a world. All of them can happen to a correct engine."""
 
     undecodable_inputs: bool = True
     undecodable_side_channels: bool = True
@@ -44,7 +44,7 @@ class Allowed:
     committed_offsets: bool = True
     endings: bool = True
     lags: bool = True
-    """Whether the validator falls behind; otherwise it reads all there is, at every instant."""
+    """Whether the validator falls behind; otherwise it reads everything that is visible, at every instant."""
 
 
 EVERYTHING = Allowed()
@@ -53,7 +53,7 @@ PROMPT = replace(PLAIN, lags=False)
 
 
 def draw_timing(rng: Random) -> Timing:
-    """Declared timing, with every knob small enough to matter."""
+    """Declared timing, with values so small that each has an effect."""
     overdue = rng.choice((0, 3, 8))
     return Timing(
         max_disorder_us=rng.choice((0, 2, 5, 12)),
@@ -96,12 +96,12 @@ class World:
         return Engine(self.rng, self.timing, habits, self.inputs)
 
     def _transaction(self, append_us: int) -> int:
-        """When the transaction of a record that is appended now ends."""
+        """The time at which the transaction of a record that is appended now ends."""
         if not self.allowed.transactions or self.rng.random() < 0.7:
             return append_us
         return NEVER if self.rng.random() < 0.05 else append_us + self.rng.randint(1, 30)
 
-    # Act one: producers
+    # Part one: producers
 
     def _produce(self) -> None:
         rng, shift = self.rng, self.rng.choice((0, 0, 6, -500))
@@ -132,7 +132,7 @@ class World:
             log.seal()
 
     def _moved(self) -> int:
-        """How much earlier the time of a repeated event is."""
+        """The difference by which the time of a repeated event is earlier."""
         return self.rng.choice((0, 0, 0, self.timing.window_us))
 
     def _produce_one(self, log: Log, event: InputEvent) -> None:
@@ -152,7 +152,7 @@ class World:
 
         log.write(Draft(now, settled, None if aborted else make, event))
 
-    # Act two: the engine
+    # Part two: the engine
 
     def _answer(self, faults: bool) -> None:
         rng = self.rng
@@ -198,7 +198,7 @@ class World:
         return _record(log, offset, now, answer, is_garbled)
 
     def _write(self, answer: Answer) -> None:
-        """Append an answer within `missing_after` of its trigger; its transaction may stay open for longer."""
+        """Append a result within `missing_after` of its trigger; its transaction may stay open longer."""
         rng, at = self.rng, self._appended_us(answer)
         delay = at - answer.trigger_us - answer.extra_delay_us
         log = self._log_of(answer)
@@ -208,7 +208,7 @@ class World:
         is_garbled = self.allowed.undecodable_side_channels and answer.role != "output" and rng.random() < 0.05
         log.write(Draft(at, self._transaction(at), lambda offset: self._record(log, offset, at, answer, is_garbled)))
 
-    # Act three: the validator
+    # Part three: the validator
 
     def history(self) -> History:
         """Read the world in batches."""
@@ -242,7 +242,7 @@ class World:
         return History(self.timing, tuple(steps), self.ending)
 
     def _start(self, log: Log, now: int) -> tuple[int, int]:
-        """Where the state begins to read a partition, and where the log began by then."""
+        """The offset at which the state begins to read a partition, and the first offset of the log at that time."""
         hidden = self.allowed.hidden_inputs if log.role == "input" else self.allowed.hidden_answers
         if not hidden or self.rng.random() < 0.6:
             return 0, 0
@@ -280,7 +280,7 @@ class World:
 
 
 def _is_orderly_start(log: Log, start: int, timing: Timing) -> bool:
-    """Whether the first event to be seen is within `max_disorder` of the hidden ones, as the horizon presumes."""
+    """Whether the first visible event is within `max_disorder` of the hidden ones, as the horizon assumes."""
     hidden = [draft.truth.event_time_us for draft in log.drafts[:start] if draft.make and draft.truth]
     shown = [record.event_time_us for record in log.records[start:] if isinstance(record, InputEvent)]
     return not shown or all(time <= shown[0] + timing.max_disorder_us for time in hidden)
@@ -296,12 +296,14 @@ def _record(log: Log, offset: int, now: int, answer: Answer, is_garbled: bool) -
 
 
 def causal_correct_history(rng: Random, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that keeps its guarantee and answers within `missing_after`: nothing may be confirmed."""
+    """A history of an engine that keeps its guarantee, with results within `missing_after`. The validator must not
+    confirm a violation.
+    """
     return World(rng, allowed, faults=False).history()
 
 
 def faulty_history(rng: Random, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that drops, repeats, misplaces, invents, delays and answers twice - or not."""
+    """A history of an engine that may drop, repeat, misplace, invent and delay ids, and send a result twice."""
     return World(rng, allowed, faults=True).history()
 
 

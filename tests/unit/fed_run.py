@@ -1,4 +1,4 @@
-"""A sidecar without Kafka and Spark that is fed records: its own `BatchRunner`, with only Spark's job replaced."""
+"""A sidecar without Kafka and Spark that tests feed with records: its `BatchRunner`, with only Spark's job replaced."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class FedRun:
         self.restart()
 
     def restart(self) -> None:
-        """A new process on the state, which opens a generation."""
+        """Start a new process on the state; it opens a generation."""
         sources, brokers = sources_of(self.config), cast("Brokers", self.logs)
         tables = StateTables(self.state) if self.tables is None else self.tables
         time_rules = TimeRules(self.config.timing.max_disorder, self.config.timing.idle_after)
@@ -166,7 +166,7 @@ class FedRun:
         self.runner.open(before, lookups, opened_us)
 
     def send(self, *records: Fed) -> None:
-        """Append records that a later batch reads."""
+        """Append records; a later batch reads them."""
         for one in records:
             self._sent.append((PartitionId(one.topic, 0), self.logs.ends[one.topic], one))
             self.logs.ends[one.topic] += 1
@@ -199,12 +199,12 @@ class FedRun:
         return self.shown()
 
     def shown(self) -> Snapshot:
-        """What is published now."""
+        """The report that is published now."""
         return snapshot_of(self.config, self.runner.books, self.runner.judging.sums, self.runner.record)
 
     @property
     def recorded(self) -> Mapping[tuple[str, str], int]:
-        """(class, phase) -> what was ever confirmed, as the derived table has it."""
+        """(class, phase) -> contributions that were ever confirmed, from the table of violations."""
         return self.runner.record.confirmed_total
 
 

@@ -1,4 +1,4 @@
-"""The tables of a state in memory: what `StateTables` appends and scans, without files."""
+"""The tables of a state in memory: appends and scans as in `StateTables`, without files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from validator.state.tables import SCHEMAS, StateTables, Table
 
 
 class MemoryTables(StateTables):
-    """Every append is kept in its order. The folder that it names does not exist."""
+    """Keeps the appends in their order. Its folder does not exist."""
 
     def __init__(self) -> None:
         super().__init__(Path("/nonexistent/state"))
