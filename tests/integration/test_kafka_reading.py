@@ -326,7 +326,7 @@ def test_a_record_is_read_alone_however_busy_its_reader_is(broker: EmbeddedBroke
     config = configured(broker)
     data_kbytes = re.search(r"VmData:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
     assert data_kbytes is not None
-    reading = replace(reading_of(config).spared(), memory_bytes=int(data_kbytes[1]) * 1024 + 300 * 2**20)
+    reading = replace(reading_of(config).spared(isolated=True), memory_bytes=int(data_kbytes[1]) * 1024 + 300 * 2**20)
     small = Range(0, topic, 0, 1, 2)
 
     def read_small() -> tuple[list[int | None], list[pa.RecordBatch]]:

@@ -37,7 +37,7 @@ class Log:
     def lookup(self, topics: object) -> dict[PartitionId, Lookup]:
         return {PartitionId("faults", 0): Lookup(self.topic_id, 0, self.records, self.records)}
 
-    def each(self, taken: Callable[[Message], Any], ranges: Sequence[Range]) -> Iterator[Any]:
+    def each(self, taken: Callable[[Message], Any], ranges: Sequence[Range], *, isolated: bool) -> Iterator[Any]:
         if not self.answers:
             raise ReadFailed("the brokers did not answer in time")
         for one in ranges:

@@ -291,7 +291,7 @@ class Generations:
         of_canary = canary.sources if canary is not None else ()
         reading = reading_of(config, of_canary)
         if in_parts or self._sparing:
-            reading = reading.spared()
+            reading = reading.spared(isolated=in_parts)
         checkpoint = self._state / "checkpoint" / str(generation)
         self._runner = runner = BatchRunner(
             config=config,

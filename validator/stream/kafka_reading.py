@@ -95,6 +95,7 @@ class Reading:
 
     ``options``: of librdkafka, with how to reach and to be let into the cluster, and the isolation level.
     ``may_miss``: topics of which records may be gone. ``sparing``: memory was short, so that little is fetched at once.
+    ``isolated``: a range of one record is read in a child process: what did not fit may be its neighbour.
     ``memory_bytes``: the most that a worker's heap may have; None leaves it unbounded. ``silence_seconds``: a range
     that does not move on for so long fails.
     """
@@ -102,12 +103,13 @@ class Reading:
     options: Mapping[str, Any]
     may_miss: frozenset[str] = frozenset()
     sparing: bool = False
+    isolated: bool = False
     memory_bytes: int | None = None
     silence_seconds: float = _SILENCE_SECONDS
 
-    def spared(self) -> Reading:
-        """The same, with little fetched at once."""
-        return replace(self, sparing=True)
+    def spared(self, *, isolated: bool = False) -> Reading:
+        """The same, with little fetched at once, and on request with records that are alone isolated."""
+        return replace(self, sparing=True, isolated=isolated)
 
     def records(self, wanted: Range, decoder: RecordDecoder) -> Iterator[pa.RecordBatch]:
         """The visible records of a range, in order: batches with the columns that `columns_of` names.
@@ -136,7 +138,7 @@ class Reading:
     def _read(self, wanted: Range, items: Iterator[_Item]) -> Iterator[_Item]:
         """The ``items`` of a range, which are read here, or in a child process with a consumer of its own.
 
-        A child reads a record that is alone: as soon as it is taken, librdkafka fetches what follows, and aborts its
+        A child reads an isolated record: as soon as it is taken, librdkafka fetches what follows, and aborts its
         process where that does not fit into the memory.
         """
         if self.memory_bytes is not None:
@@ -148,8 +150,7 @@ class Reading:
         return iter(in_child(lambda: list(items), math.ceil(self.silence_seconds) + _CHILD_SECONDS))
 
     def _is_alone(self, wanted: Range) -> bool:
-        """Whether one record is read where memory was short: a neighbour may be what did not fit."""
-        return self.sparing and wanted.end - wanted.start == 1
+        return self.isolated and wanted.end - wanted.start == 1
 
     def messages(self, wanted: Range) -> Iterator[Read]:
         """The visible messages of a range in order, some at a time.
@@ -167,7 +168,7 @@ class Reading:
                 raise ReadFailed(*error.args) from None
 
     def _client_options(self, *, alone: bool) -> dict[str, Any]:
-        """``alone``: for one record where memory was short, without those that follow its batch."""
+        """``alone``: for one isolated record, without those that follow its batch."""
         queued = _SPARING_KBYTES if self.sparing else _QUEUED_KBYTES
         ours: dict[str, Any] = {
             # A name that librdkafka wants; nothing is committed, and no group is joined.

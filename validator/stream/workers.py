@@ -90,10 +90,12 @@ class Workers:
         task = _Task(stage, self._reading, None if self._folder is None else str(self._folder))
         return pa.concat_tables([GROUPED.empty_table(), *map(_received, self._collected(task, lists))])
 
-    def each(self, taken: Callable[[Message], _Item], ranges: Sequence[Range]) -> list[_Item]:
+    def each(
+        self, taken: Callable[[Message], _Item], ranges: Sequence[Range], *, isolated: bool = False
+    ) -> list[_Item]:
         """What ``taken``, a function of a module, makes of each visible message of a few ``ranges``, which are read
-        beside a batch. Raises as `facts` does."""
-        task = _Each(taken, replace(self._reading.spared(), silence_seconds=_BESIDE_SECONDS))
+        beside a batch. ``isolated``: as of `Reading`. Raises as `facts` does."""
+        task = _Each(taken, replace(self._reading.spared(isolated=isolated), silence_seconds=_BESIDE_SECONDS))
         return self._collected(task, [list(ranges)])
 
     def _collected(
