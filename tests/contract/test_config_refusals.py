@@ -81,13 +81,13 @@ FORMAT_SENTENCES = {
     "7": "inputs[0].format (from --set inputs.0.format): 7 is not a format; use json or csv.",
     "{columns: [id]}": "inputs[0].format (from --set inputs.0.format): it has no kind; use json or csv.",
     "{kind: json, columns: [id]}": (
-        "inputs[0].format.columns (from --set inputs.0.format): it is no known key; did you mean columns."
+        "inputs[0].format.columns (from --set inputs.0.format): it is not a known key; did you mean columns."
     ),
     "{kind: csv, columns: [id, page]}": (
         "inputs[0].fields.event_time: timestamp is not a column of the format; use one of id, page."
     ),
     "{kind: csv, columns: [id, page, timestamp], delimter: x}": (
-        "inputs[0].format.delimter (from --set inputs.0.format): it is no known key; did you mean delimiter."
+        "inputs[0].format.delimter (from --set inputs.0.format): it is not a known key; did you mean delimiter."
     ),
     "{kind: csv, columns: [id, page, timestamp, id]}": (
         "inputs[0].format.columns (from --set inputs.0.format): id is named twice; give each column a name of its own."
@@ -137,7 +137,7 @@ RULES = {
         "raise missing_after or lower overdue_after."
     ),
     "timing.idle_aftr=3s": (
-        "timing.idle_aftr (from --set timing.idle_aftr): it is no known key; did you mean idle_after."
+        "timing.idle_aftr (from --set timing.idle_aftr): it is not a known key; did you mean idle_after."
     ),
     "timing.idle_after=3": (
         "timing.idle_after (from --set timing.idle_after): 3 is not a duration; "
@@ -148,7 +148,7 @@ RULES = {
         "oracle.offset (from --set oracle.offset): 1m is not below the size; write an offset below 1m."
     ),
     "oracle.time_zone=Mars/Olympus": (
-        "oracle.time_zone (from --set oracle.time_zone): 'Mars/Olympus' is no known time zone; "
+        "oracle.time_zone (from --set oracle.time_zone): 'Mars/Olympus' is not a known time zone; "
         "write an IANA name such as Europe/Berlin."
     ),
     "oracle.time_zone=Europe/Berlin": (
@@ -172,7 +172,7 @@ RULES = {
     ),
     "outputs.0.evidence=id": ("outputs[0].fields.id: evidence id needs it; name the path of the id in a result."),
     "inputs.0.fields.id={path: id, unit: ms}": (
-        "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit and is no time; leave the unit out."
+        "inputs[0].fields.id (from --set inputs.0.fields.id): it has a unit and is not a time; leave the unit out."
     ),
     "inputs.0.fields.key=[a, b]": (
         "outputs[0].fields.key: it has 1 fields and that of inputs[0] has 2; give every key the same number of fields."
@@ -183,7 +183,7 @@ RULES = {
         "keep facts for longer than a verdict takes."
     ),
     "kafka.bootstrap_servers=broker": (
-        "kafka.bootstrap_servers (from --set kafka.bootstrap_servers): 'broker' is no broker; "
+        "kafka.bootstrap_servers (from --set kafka.bootstrap_servers): 'broker' is not a broker; "
         "write host:port, several joined by commas."
     ),
     "kafka.options.group.id=mine": (
@@ -197,7 +197,7 @@ RULES = {
         "metrics.port (from --set metrics.port): 99999 does not fit; input should be less than or equal to 65535."
     ),
     "inputs.0.topic=a b": (
-        "inputs[0].topic (from --set inputs.0.topic): 'a b' is no topic name; "
+        "inputs[0].topic (from --set inputs.0.topic): 'a b' is not a topic name; "
         "use up to 249 letters, digits, dots, _ and -."
     ),
     "inputs.0.fields.id=a..b": (
@@ -227,7 +227,7 @@ OF_A_JOIN = {
         "oracle.right (from --set oracle.right): a join of an input with itself is not built yet; name the other input."
     ),
     "oracle.right=updates": (
-        "oracle.right (from --set oracle.right): updates is no input topic; use one of click, update."
+        "oracle.right (from --set oracle.right): updates is not an input topic; use one of click, update."
     ),
     "inputs.2={topic: third, fields: {id: id, key: page, event_time: timestamp}}": (
         "inputs: a join of more than two inputs is not built yet; keep click and update only."
@@ -279,14 +279,15 @@ OF_A_FILTER = {
         "oracle.where.one_of (from --set oracle.where): it is empty; give at least one entry."
     ),
     "oracle.where={path: status, one_of: paid}": (
-        "oracle.where.one_of (from --set oracle.where): it is no list; write a list of values, as in [paid, refunded]."
+        "oracle.where.one_of (from --set oracle.where): it is not a list; "
+        "write a list of values, as in [paid, refunded]."
     ),
     "oracle.where={path: status, one_of: [paid, null]}": (
-        "oracle.where.one_of (from --set oracle.where): an empty value is no scalar; "
+        "oracle.where.one_of (from --set oracle.where): an empty value is not a scalar; "
         "write texts, numbers, true or false."
     ),
     "oracle.where={path: status, one_of: [[paid]]}": (
-        "oracle.where.one_of (from --set oracle.where): a list is no scalar; write texts, numbers, true or false."
+        "oracle.where.one_of (from --set oracle.where): a list is not a scalar; write texts, numbers, true or false."
     ),
     "oracle.where={path: status, one_of: [paid], below: 5}": (
         "oracle.where.below (from --set oracle.where): one_of is there already; leave one of the two out."
@@ -305,7 +306,7 @@ OF_A_FILTER = {
         "oracle.where.below (from --set oracle.where): 5 is not above at_least 5; raise it."
     ),
     "oracle.where.path=$timestamp": (
-        "oracle.where.path (from --set oracle.where.path): $timestamp is no property of an event; "
+        "oracle.where.path (from --set oracle.where.path): $timestamp is not a property of an event; "
         "name a field of the value, $key or $header.NAME."
     ),
     "oracle.where.path=a..b": (
@@ -317,7 +318,7 @@ OF_A_FILTER = {
         "key of inputs[0]; name a field that is a single value."
     ),
     "oracle.where.nope=1": (
-        "oracle.where.nope (from --set oracle.where.nope): it is no known key; "
+        "oracle.where.nope (from --set oracle.where.nope): it is not a known key; "
         "use one of path, one_of, at_least, below."
     ),
     "outputs.0.fields={key: customer, id: order}": (
@@ -333,7 +334,7 @@ OF_A_FILTER = {
         "leave it out, and name the time of its event as event_time."
     ),
     "outputs.0.fields={key: customer, id: order, event_time: $offset}": (
-        "outputs[0].fields.event_time (from --set outputs.0.fields): $offset is no time; "
+        "outputs[0].fields.event_time (from --set outputs.0.fields): $offset is not a time; "
         "use $timestamp, or a field that holds a time."
     ),
     "oracle={kind: tumbling_window, size: 10s}": (
@@ -351,7 +352,7 @@ def test_a_filter_that_does_not_fit_says_what_to_write(assignment: str) -> None:
 @pytest.mark.parametrize(("at", "unit"), [("{path: t, unit: s}", "s"), ("$timestamp", "ms")])
 def test_a_bucket_is_a_multiple_of_the_unit_of_a_results_time(at: str, unit: str) -> None:
     fields = f"outputs.0.fields={{key: customer, id: order, event_time: {at}}}"
-    said = "0.5ms is no multiple of the unit of outputs[0].fields.event_time; write a whole number of"
+    said = "0.5ms is not a multiple of the unit of outputs[0].fields.event_time; write a whole number of"
     assert problems("oracle.bucket=0.5ms", fields, example="filter") == (
         f"c.yaml: oracle.bucket (from --set oracle.bucket): {said} {unit}.",
     )

@@ -111,6 +111,6 @@ def test_a_jvm_that_is_killed_is_told_in_a_sentence(sidecars: Sidecars) -> None:
     *_, last = (sidecars.folder / "interrupted.log").read_text().splitlines()
     assert last == (
         "streamproof: the Spark JVM ended (SIGKILL ended it, as the kernel does where memory runs out): "
-        "start the sidecar again, it goes on from here"
+        "start the sidecar again, it continues from here"
     )
     assert traces_in(sidecars) == []

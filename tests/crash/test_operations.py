@@ -143,7 +143,7 @@ def test_a_backup_of_a_running_sidecar_is_restored(sidecars: Sidecars, tmp_path:
                 command = streamproof("backup", sidecars.state("running"), sidecars.state(copy))
                 done = subprocess.run(command, check=False, capture_output=True, text=True, cwd=ROOT)
                 assert done.returncode == 0, done.stderr
-                assert "To go on from this copy" in done.stdout
+                assert "To continue from this copy" in done.stdout
         finally:
             running.kill()
     for copy in copies:

@@ -186,7 +186,7 @@ def test_a_topic_that_is_not_there_is_refused(stage: Stage, topic: str) -> None:
 def test_options_are_read_from_their_file(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     stage.targets["events"]["options_file"] = "client.properties"
     (stage.folder / "client.properties").write_text("# how we reach it\nsecurity.protocol=carrier_pigeon\n")
-    with pytest.raises(FaultRefused, match=r"client\.properties: security\.protocol is no protocol of Kafka"):
+    with pytest.raises(FaultRefused, match=r"client\.properties: security\.protocol is not a protocol of Kafka"):
         stage.during({"kind": "poison", "target": "events"}, lambda: None)
     (stage.folder / "client.properties").write_text("security.protocol=plaintext\nlinger\n")
     with pytest.raises(FaultRefused, match=r"line 2 of .*client\.properties is not name=value"):

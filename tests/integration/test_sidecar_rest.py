@@ -41,8 +41,8 @@ def test_once_beside_a_running_pipeline_decides_only_what_time_has_proven(
     assert run.report["verdicts_over"]["1h"]["exactly_once"] == "unknown"
     [reason] = run.report["reasons"]
     assert reason.startswith(
-        f"the pipeline was not at rest (the end of {pipeline.input}-0 moved from offset 4 to 5), so that what is open "
-        "stays open: stop the load and run again, add --leave-open, or run without --once; --at-rest"
+        f"the pipeline was not at rest (the end of {pipeline.input}-0 moved from offset 4 to 5), so open "
+        "contributions stay open: stop the load and run again, add --leave-open, or run without --once; --at-rest"
     )
 
     # The engine answers what it has read; --leave-open is content with that.

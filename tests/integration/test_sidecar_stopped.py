@@ -38,7 +38,7 @@ def test_once_stopped_before_the_ends_is_no_pass(pipeline: Pipeline, monkeypatch
 
     assert sidecar.run() == 130
 
-    assert said[-1] == "interrupted before the ends of the topics; the next start goes on from here"
+    assert said[-1] == "interrupted before the ends of the topics; the next start continues from here"
     report = read_report(pipeline.state())
     assert report is not None
     # So far all is well, and the third click has no answer.
@@ -79,7 +79,7 @@ def test_a_full_disk_is_named_with_the_state_that_is_on_it(pipeline: Pipeline, m
         pipeline.once()
     assert re.fullmatch(
         rf"no room is left for the state {pipeline.state()} \([\d,]+ bytes are free there, and the state has [\d,]+ "
-        r"bytes\): free some and start the sidecar again, it goes on from here",
+        r"bytes\): free some and start the sidecar again, it continues from here",
         str(refused.value),
     )
     monkeypatch.undo()

@@ -116,8 +116,8 @@ def test_relative_paths_are_relative_to_the_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ("a: 1\na: 2", "c.yaml, line 2, column 1: key 'a' is said twice; fix the YAML there."),
-        ("- 1", "c.yaml: it is no mapping of settings; see `streamproof config example clickstream`."),
+        ("a: 1\na: 2", "c.yaml, line 2, column 1: key 'a' occurs twice; fix the YAML there."),
+        ("- 1", "c.yaml: it is not a mapping of settings; see `streamproof config example clickstream`."),
         ("a: [", "fix the YAML there."),
     ],
 )
@@ -155,9 +155,9 @@ def test_examples_are_commented_yaml() -> None:
 @pytest.mark.parametrize(
     ("assignment", "said"),
     [
-        ("inputs.0.fields.event_time=$offset", "inputs[0].fields.event_time: $offset is no time; use $timestamp"),
-        ("late.0.fields.event_time=$partition", "late[0].fields.event_time: $partition is no time"),
-        ("outputs.0.fields.window_start=$offset", "outputs[0].fields.window_start: $offset is no time"),
+        ("inputs.0.fields.event_time=$offset", "inputs[0].fields.event_time: $offset is not a time; use $timestamp"),
+        ("late.0.fields.event_time=$partition", "late[0].fields.event_time: $partition is not a time"),
+        ("outputs.0.fields.window_start=$offset", "outputs[0].fields.window_start: $offset is not a time"),
         ("outputs.0.fields.ids=$timestamp", "outputs[0].fields.ids: $timestamp is one number and no list of ids"),
         ("outputs.0.fields.ids=[a, a]", "outputs[0].fields.ids: a is named twice"),
         ("outputs.0.fields.ids=[page]", "outputs[0].fields.ids: page cannot be a list of ids and the key"),

@@ -154,7 +154,7 @@ def test_a_file_that_is_gone_is_told_where_its_counters_were_shown(tmp_path: Pat
     (tmp_path / REPORT_FILE).write_text("{}")
     said = counters.restore(tmp_path, RunRecord())
     assert said is not None
-    assert said.startswith(f"{tmp_path / counters.FILE} is gone: ")
+    assert said.startswith(f"{tmp_path / counters.FILE} does not exist any more: ")
 
 
 def test_a_histogram_with_other_bounds_begins_anew(tmp_path: Path) -> None:

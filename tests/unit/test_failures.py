@@ -72,7 +72,7 @@ def test_a_full_disk_is_told_with_path_and_bytes(
     monkeypatch.setattr(os, "statvfs", lambda _: full)
     assert re.fullmatch(
         rf"no room is left for the state {re.escape(str(state))} \([\d,]+ bytes are free there, and the state has 2 "
-        r"bytes\): free some and start the sidecar again, it goes on from here",
+        r"bytes\): free some and start the sidecar again, it continues from here",
         known_sentence(error, state),
     )
 
@@ -106,7 +106,7 @@ def test_a_sidecar_that_retries_does_not_ask_to_be_started(
     monkeypatch.setattr(os, "statvfs", lambda _: disk)
     named = str(state / "facts") if path == "of the state" else path
     last = known_sentence(OSError(errno.ENOSPC, "No space left on device", named), state) or ""
-    assert last.endswith("and start the sidecar again, it goes on from here")
+    assert last.endswith("and start the sidecar again, it continues from here")
     meanwhile = while_it_retries(last)
     assert last.startswith(meanwhile)
     assert ": free some" in meanwhile
@@ -147,5 +147,5 @@ def test_a_jvm_that_was_killed_is_told_with_its_signal(state: Path, monkeypatch:
     jvm.kill()
     assert known_sentence(ConnectionResetError("reset"), state) == (
         "the Spark JVM ended (SIGKILL ended it, as the kernel does where memory runs out): start the sidecar again, "
-        "it goes on from here"
+        "it continues from here"
     )

@@ -63,7 +63,8 @@ SCRIPT_PART = re.compile(
 """A comment, or a string as its first group."""
 FORBIDDEN = re.compile(
     r"\b(mend(s|ed|ing)?|told|tells|nobody|of before|on the average|so long as|comes? again|came again|(was|were) gone"
-    r"|(is|are) not there|is no (JSON|number|text|state|run|verdict|loss|violation|event|record))\b",
+    r"|(is|are) not there|is no (JSON|number|text|state|run|verdict|loss|violation|event|record|mapping|list|scalar"
+    r"|known|assignment|reference|character|whole|multiple|property|ASCII|UTF-8))\b",
     re.IGNORECASE,
 )
 

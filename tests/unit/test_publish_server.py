@@ -125,7 +125,7 @@ def test_violations_after_a_time_are_those_that_changed_later(served: Served) ->
     assert served.get("/violations.json?after=2026-01-31T12:59:59+01:00")[0].status == 200
     refused, body = served.get("/violations.json?after=yesterday")
     assert refused.status == 400
-    assert "is no time" in json.loads(body)["error"]
+    assert "is not a time" in json.loads(body)["error"]
 
 
 def test_ready_is_a_batch_within_half_a_minute(served: Served) -> None:

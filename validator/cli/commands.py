@@ -258,7 +258,7 @@ def backup(given: argparse.Namespace) -> int:
 
     with _for_the_owner_only():
         size = copy(Path(given.state), Path(given.folder))
-    print(f"{given.folder}: {size:,} bytes. To go on from this copy, set state.path to it.")
+    print(f"{given.folder}: {size:,} bytes. To continue from this copy, set state.path to it.")
     return PASS
 
 

@@ -63,7 +63,7 @@ def build() -> argparse.ArgumentParser:
         shared,
         "backup",
         "copy a state, also while its sidecar runs",
-        epilog="The copy is what a SIGKILL at one instant would have left; a sidecar goes on from it.\n\n"
+        epilog="The copy is what a SIGKILL at one instant would have left; a sidecar can continue from it.\n\n"
         "exit status: 0 copied; 2 no state, or the folder is not empty; 3 the copy failed",
     )
     copy.add_argument("state", metavar="STATE", help="the state folder")
@@ -329,7 +329,7 @@ def _positive(text: str) -> int:
     except ValueError:
         number = 0
     if number <= 0:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above zero")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above zero")
     return number
 
 

@@ -263,7 +263,7 @@ def _check_surrogates(text: str) -> None:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise _Refused("holds half of a surrogate pair, which is no character") from None
+        raise _Refused("holds half of a surrogate pair, which is not a character") from None
 
 
 def _id(value: Json, id_type: str) -> int | str:
@@ -606,7 +606,7 @@ class RecordDecoder:
 
 
 def _holds(condition: Condition, value: Json) -> bool:
-    """Raises `_Refused` where the value is no scalar, or no number where it must be one."""
+    """Raises `_Refused` where the value is not a scalar, or no number where it must be one."""
     text = _scalar(value)
     if condition.of_numbers:
         if isinstance(value, bool):

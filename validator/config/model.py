@@ -94,7 +94,9 @@ class Kafka(Frozen):
             for server in servers.split(","):
                 host, _, port = server.strip().rpartition(":")
                 if not host or not port.isdigit() or not 0 < int(port) < 65_536:
-                    raise broken_rule(f"{server.strip()!r} is no broker", "write host:port, several joined by commas")
+                    raise broken_rule(
+                        f"{server.strip()!r} is not a broker", "write host:port, several joined by commas"
+                    )
         return servers
 
     @field_validator("options")
@@ -376,7 +378,7 @@ class Config(Frozen):
         for i, output in enumerate(self.outputs):
             for path in output.fields.ids or ():
                 if path.input is not None and path.input not in inputs:
-                    problem = f"{path.input!r} is no input topic"
+                    problem = f"{path.input!r} is not an input topic"
                     raise broken_rule_at(f"outputs[{i}].fields.ids", problem, f"use one of {', '.join(sorted(inputs))}")
         set_aside = [(f"late[{i}]", item) for i, item in enumerate(self.late)]
         set_aside += [(f"rejected[{i}]", item) for i, item in enumerate(self.rejected)]

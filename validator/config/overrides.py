@@ -67,7 +67,7 @@ def from_assignments(assignments: Iterable[str]) -> list[Override]:
         segments = left.strip().split(".")
         if not equals or not all(segments):
             # Only the left side is shown: the right side may be a secret.
-            raise OverrideError([f"--set {left}: it is no assignment; write path.to.key=value."])
+            raise OverrideError([f"--set {left}: it is not an assignment; write path.to.key=value."])
         place = _whole_place(segments)
         origin = f"--set {left.strip()}"
         overrides.append(Override(_bounded(place, origin), _value(place, right), origin))
@@ -125,7 +125,7 @@ def _put(node: Any, place: tuple[str, ...], override: Override) -> Any:
     head, rest = place[0], place[1:]
     if isinstance(node, list):
         if not head.isdigit() or int(head) > len(node):
-            problem = f"{head!r} is no position in a list of {len(node)}"
+            problem = f"{head!r} is not a position in a list of {len(node)}"
             raise OverrideError([f"{override.origin}: {problem}; use 0 to {len(node)}."])
         position = int(head)
         copy = [*node, None] if position == len(node) else list(node)

@@ -89,8 +89,8 @@ def _unknown_key(location: Location) -> tuple[str, str]:
     known = keys_at(location[:-1])
     close = difflib.get_close_matches(str(location[-1]), known, n=1)
     if close:
-        return "it is no known key", f"did you mean {close[0]}"
-    return "it is no known key", f"use one of {', '.join(known)}" if known else "remove it"
+        return "it is not a known key", f"did you mean {close[0]}"
+    return "it is not a known key", f"use one of {', '.join(known)}" if known else "remove it"
 
 
 def _kind(name: str) -> tuple[str, str]:

@@ -71,7 +71,7 @@ class _Loader(yaml.SafeLoader):
             self._take(*self._anchored[anchor], event.start_mark)
             return super().compose_node(parent, index)
         if anchor in self.anchors:
-            raise DocumentRefused(f"anchor &{_shown(anchor)} is said twice", event.start_mark)
+            raise DocumentRefused(f"anchor &{_shown(anchor)} occurs twice", event.start_mark)
         if event.tag is not None:
             raise DocumentRefused("tags (!) are not accepted", event.start_mark)
         values, depth, deepest = self._values, self._depth, self._deepest
@@ -114,7 +114,7 @@ class _Loader(yaml.SafeLoader):
             if not isinstance(key, str):
                 raise DocumentRefused("a key is not text, write it in quotes", key_node.start_mark)
             if key in seen:
-                raise DocumentRefused(f"key {_shown(key)!r} is said twice", key_node.start_mark)
+                raise DocumentRefused(f"key {_shown(key)!r} occurs twice", key_node.start_mark)
             seen.add(key)
         return super().construct_mapping(node, deep)
 

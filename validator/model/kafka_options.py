@@ -147,7 +147,7 @@ def _canonical(options: Mapping[str, object]) -> dict[str, str]:
             given[name] = given[name].strip().upper()
     protocol = given.get("security.protocol", "PLAINTEXT")
     if protocol not in _PROTOCOLS:
-        raise OptionsRefused("security.protocol is no protocol of Kafka", f"use one of {', '.join(_PROTOCOLS)}")
+        raise OptionsRefused("security.protocol is not a protocol of Kafka", f"use one of {', '.join(_PROTOCOLS)}")
     _from_trust_store(given)
     _from_key_store(given)
     _from_jaas(given)

@@ -92,7 +92,7 @@ class _Expansion:
             return self._content(Path(reference.removeprefix("file:").strip()))
         if not NAME.match(reference):
             mend = "write ${NAME} or ${file:PATH}, or $${ for a plain ${"
-            raise ValueError(f"${{{reference[:_SHOWN_LENGTH]}}} is no reference; {mend}.")
+            raise ValueError(f"${{{reference[:_SHOWN_LENGTH]}}} is not a reference; {mend}.")
         if reference not in self._environment:
             raise ValueError(f"environment variable {reference} is not set; set it.")
         return self._environment[reference]

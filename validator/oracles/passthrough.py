@@ -86,7 +86,9 @@ class Passthrough(Oracle):
             at = output.fields.event_time
             unit = "ms" if at is not None and at.path == "$timestamp" else at.unit if at is not None else None
             if self.bucket % _UNITS_US.get(unit or "", 1):
-                problem = f"{format_duration(self.bucket)} is no multiple of the unit of outputs[{i}].fields.event_time"
+                problem = (
+                    f"{format_duration(self.bucket)} is not a multiple of the unit of outputs[{i}].fields.event_time"
+                )
                 raise broken_rule_at("oracle.bucket", problem, f"write a whole number of {unit}")
 
     def _floor(self, instants_us: Ints) -> Ints:
@@ -95,14 +97,14 @@ class Passthrough(Oracle):
 
 def _scalars(value: Any) -> Any:
     if not isinstance(value, (list, tuple)):
-        raise broken_rule("it is no list", "write a list of values, as in [paid, refunded]")
+        raise broken_rule("it is not a list", "write a list of values, as in [paid, refunded]")
     return tuple(_text(item) for item in value)
 
 
 def _text(item: Any) -> str:
     if not isinstance(item, (str, int, float)):
         shown = "an empty value" if item is None else f"a {type(item).__name__}"
-        raise broken_rule(f"{shown} is no scalar", "write texts, numbers, true or false")
+        raise broken_rule(f"{shown} is not a scalar", "write texts, numbers, true or false")
     try:
         return canonical(item)
     except ValueError as error:
@@ -151,7 +153,9 @@ class Where(Frozen):
     @classmethod
     def _is_scalar(cls, path: str) -> str:
         if path in ("$timestamp", "$offset", "$partition"):
-            raise broken_rule(f"{path} is no property of an event", "name a field of the value, $key or $header.NAME")
+            raise broken_rule(
+                f"{path} is not a property of an event", "name a field of the value, $key or $header.NAME"
+            )
         return check_path(path)
 
     @model_validator(mode="after")

@@ -86,7 +86,9 @@ class WindowedJoin(Windows):
         both = " and ".join(sides.values())
         for side, topic in sides.items():
             if topic not in topics:
-                raise broken_rule_at(f"oracle.{side}", f"{topic} is no input topic", f"use one of {', '.join(topics)}")
+                raise broken_rule_at(
+                    f"oracle.{side}", f"{topic} is not an input topic", f"use one of {', '.join(topics)}"
+                )
         if len(inputs) > 2:
             raise broken_rule_at("inputs", WIDE_JOIN.problem, f"keep {both} only")
         for i, entry in enumerate(inputs):

@@ -53,7 +53,9 @@ class Windows(Oracle):
         try:
             ZoneInfo(name)
         except (ZoneInfoNotFoundError, ValueError, OSError):
-            raise broken_rule(f"{name!r} is no known time zone", "write an IANA name such as Europe/Berlin") from None
+            raise broken_rule(
+                f"{name!r} is not a known time zone", "write an IANA name such as Europe/Berlin"
+            ) from None
         return name
 
     @model_validator(mode="after")

@@ -119,7 +119,7 @@ def token_of(authorization: Authorization) -> str:
     try:
         token = Path(path).read_text(encoding="ascii").strip()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no ASCII text"
+        reason = getattr(error, "strerror", None) or "it is not ASCII text"
         raise AccessError(f"metrics.authorization.credentials_file: {path} cannot be read ({reason}).") from None
     if len(token) < TOKEN_LEAST:
         said = f"{path} holds no token of at least {TOKEN_LEAST} characters"

@@ -108,7 +108,7 @@ def _findings(found: Iterable[Finding], violations: dict[str, Any] | None, state
 
 
 def _finding(finding: Finding, records: list[Record], state: str) -> str:
-    since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before what is kept here"
+    since = f"first confirmed {clock(finding.since)} UTC" if finding.since else "before the kept history"
     lines = [("since", since)]
     where = extent(records, finding.count)
     lines += [("where", where)] if where else []

@@ -26,7 +26,7 @@ DAMAGED: Final = (ValueError, TypeError, LookupError, AttributeError, Arithmetic
 def unreadable(path: Path, error: BaseException) -> str:
     """Why ``path`` cannot be used, as the beginning of a sentence."""
     kinds = {UnicodeDecodeError: "it is not UTF-8", json.JSONDecodeError: "it is not JSON"}
-    return f"{path} is damaged or of another version ({kinds.get(type(error), 'it lacks what it should hold')})"
+    return f"{path} is damaged or of another version ({kinds.get(type(error), 'it is incomplete')})"
 
 
 def not_shown(path: Path, error: BaseException) -> str:

@@ -113,7 +113,7 @@ function findings(update) {
     const card = make("div", undefined, "finding" + (f.tolerated ? " tolerated" : "")), list = make("dl");
     const line = (head, ...what) => { const dd = make("dd"); dd.append(...what); list.append(make("dt", head), dd); };
     card.append(make("strong", f.count), ` ${f.sentence}.`);
-    line("since", ...(f.since ? since(f.since, now) : ["before what is kept here"]));
+    line("since", ...(f.since ? since(f.since, now) : ["before the kept history"]));
     if (f.where) line("where", f.where);
     if (f.blamed) line("fault", f.blamed);
     if (f.tolerated) line("note", `${words(report.guarantee)} tolerates it.`);

@@ -253,7 +253,7 @@ class Publisher:
         try:
             return json_answer(changed_after(violations, after) if after else violations)
         except ValueError:
-            sentence = f"after={after!r} is no time; use the `changed` of the newest violation that you have."
+            sentence = f"after={after!r} is not a time; use the `changed` of the newest violation that you have."
             return json_answer({"error": sentence}, HTTPStatus.BAD_REQUEST)
 
     def _keep_history(self) -> None:

@@ -118,7 +118,7 @@ def _broken(sentences: list[str], found: list[Finding], violations: dict[str, An
     """Each of ``sentences``, which are in the order of ``found``, with since when and where."""
     told = []
     for sentence, finding in zip(sentences, found, strict=True):
-        since = f"at {clock(finding.since)} UTC" if finding.since else "before what is kept here"
+        since = f"at {clock(finding.since)} UTC" if finding.since else "before the kept history"
         where = extent(of_class(violations, finding.violation), finding.count)
         told.append(f"{sentence} First confirmed {since}." + (f" Concerned: {where}." if where else ""))
     return told

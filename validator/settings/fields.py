@@ -28,7 +28,7 @@ def check_path(path: str) -> str:
         if path in RECORD_PARTS or HEADER.match(path):
             return path
         parts = ", ".join((*RECORD_PARTS, "$header.NAME"))
-        raise broken_rule(f"{path!r} is no part of a record", f"use one of {parts}")
+        raise broken_rule(f"{path!r} is not a part of a record", f"use one of {parts}")
     if not path or not all(SEGMENT.match(segment) for segment in path.split(".")):
         raise broken_rule(f"{path!r} is not a path", "write names joined by dots, as in user.id")
     return path

@@ -19,7 +19,7 @@ TOPIC_PATTERN: Final = r"^[A-Za-z0-9._-]{1,249}$"
 
 def _topic(name: str) -> str:
     if not re.match(TOPIC_PATTERN, name) or name in {".", ".."}:
-        raise broken_rule(f"{name!r} is no topic name", "use up to 249 letters, digits, dots, _ and -")
+        raise broken_rule(f"{name!r} is not a topic name", "use up to 249 letters, digits, dots, _ and -")
     return name
 
 
@@ -37,7 +37,7 @@ Fields = dict[str, FieldPath | tuple[FieldPath | IdsPath, ...] | None]
 def _no_units(fields: Fields) -> None:
     for name, path in _paths(fields):
         if isinstance(path, FieldPath) and path.unit is not None:
-            raise broken_rule_at(name, "it has a unit and is no time", "leave the unit out")
+            raise broken_rule_at(name, "it has a unit and is not a time", "leave the unit out")
 
 
 def _paths(fields: Fields) -> list[tuple[str, FieldPath | IdsPath]]:
@@ -50,7 +50,7 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
     """Refuse fields of which no record could have all."""
     for name, path in _paths(times):
         if path.path in ("$offset", "$partition"):
-            raise broken_rule_at(name, f"{path.path} is no time", "use $timestamp, or a field that holds a time")
+            raise broken_rule_at(name, f"{path.path} is not a time", "use $timestamp, or a field that holds a time")
     listed = _paths(lists or {})
     for name, path in listed:
         if path.path in ("$timestamp", "$offset", "$partition"):
@@ -64,7 +64,7 @@ def _can_decode(values: Fields, times: Fields, lists: Fields | None = None) -> N
         for other_name, other in [*scalars, *listed]:
             if not path.path.startswith("$") and path.path.startswith(other.path + "."):
                 problem = f"{path.path} is inside {other.path}, which {other_name} reads as a single value"
-                raise broken_rule_at(name, problem, "name paths of which none is inside another")
+                raise broken_rule_at(name, problem, "name paths that do not contain each other")
     for name, path in listed:
         for other_name, other in scalars:
             if path.path == other.path:

@@ -85,7 +85,7 @@ def made(client: Callable[[ClientOptions], _Client], options: ClientOptions) -> 
         # What it says may hold the value, which may be a secret.
         name = next((name for name in options if f'"{name}"' in said or f"{name} failed" in said), None)
         if name is not None and "No such configuration property" in said:
-            raise OptionsRefused(f"{name} is no option of Kafka's clients", "correct or remove it") from None
+            raise OptionsRefused(f"{name} is not an option of Kafka's clients", "correct or remove it") from None
         problem = f"the Python client refuses {name or 'the options'}"
         raise OptionsRefused(problem, "correct the value, or the file that it names") from None
 

@@ -28,7 +28,7 @@ _QUOTA: Final = "Disk quota exceeded"
 _READ_ONLY: Final = "Read-only file system"
 _ROOM_BYTES: Final = 64 * 2**20
 """A disk with less than this is taken for a full one."""
-_GOES_ON: Final = "start the sidecar again, it goes on from here"
+_GOES_ON: Final = "start the sidecar again, it continues from here"
 _ELSEWHERE: Final = "or set spark.local.dir in spark.options to another folder where this one is of Spark"
 _SENTENCES: Final = {
     re.compile(pattern): sentence

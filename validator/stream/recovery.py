@@ -84,7 +84,7 @@ def _whole(tables: StateTables) -> Iterator[None]:
     except (DeltaError, pa.ArrowException, FileNotFoundError) as error:
         reason = " ".join(str(error).split())[:300]
         raise StateDamaged(
-            f"the tables of the state {tables.state} cannot be read, for files in it are missing or broken ({reason}): "
+            f"the tables of the state {tables.state} cannot be read: files in it are missing or broken ({reason}): "
             "bring the folder back from a copy, or give state.path a new folder"
         ) from error
 

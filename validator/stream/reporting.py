@@ -286,7 +286,7 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
         for place in sorted(books.cut_back)
     )
     if where := sentence(record.unexamined, sides, "output"):
-        said.append(f"results that may be right count as gone{where}")
+        said.append(f"results that may be correct count as expired{where}")
     gone = {frontier.side for frontier in books.frontiers.values() if frontier.gone_us is not None}
     if gone and (overdue := sums.counts["overdue"]):
         said.append(
@@ -301,10 +301,10 @@ def doubts_of(config: Config, books: Books, record: RunRecord, sums: Sums) -> tu
             f"{'it' if sums.keys_scattered == 1 else 'them'} is judged; write all results of a key to one partition"
         )
     if sums.doubtful:
+        its = "its" if sums.doubtful == 1 else "their"
         said.append(
-            f"{plural(sums.doubtful, 'contribution')} without an answer may rightly have been dropped as late: before "
-            f"{'it in its' if sums.doubtful == 1 else 'them in their'} partition came what could not be read, or an "
-            "event further ahead than timing.max_ahead"
+            f"{plural(sums.doubtful, 'contribution')} without an answer may have been dropped correctly as late: "
+            f"earlier in {its} partition is an unreadable record, or an event further ahead than timing.max_ahead"
         )
     if sums.cells_settled == 0:
         said.append("nothing has settled yet: no cell is closed and judged" + _what_settles(record, sums))
@@ -375,7 +375,7 @@ def _of_refuted(sums: Sums) -> str:
     were = "was" if all_of_them == 1 else "were"
     return (
         f"the ids of {plural(count, 'cell')} differ though {'its' if count == 1 else 'their'} fingerprints agree "
-        f"(of {all_of_them} that {were} compared to check that): what fingerprints say of other cells cannot be relied "
+        f"(of {all_of_them} that {were} compared to check that): the fingerprints of other cells cannot be relied "
         "upon; it is a defect of streamproof or of the machine"
     )
 
@@ -409,7 +409,7 @@ def _of_the_group(config: Config, books: Books, record: RunRecord, sums: Sums) -
     if record.has_ended and unconsumed:
         said = (
             f"{plural(unconsumed, *_EVENTS_HAVE)} not been consumed {asked} at the end of the run, so that the "
-            "pipeline is not at rest: let the engine go on, and run again"
+            "pipeline is not at rest: let the engine continue, and run again"
         )
         return [Doubt(said + _group_problem(books))]
     if sums.unconsumed_overdue:

@@ -181,7 +181,7 @@ class Sidecar:
                 _stop_spark(spark)
         if generations.cut_short and verdict is not Verdict.FAIL:
             # What was not read might break the guarantee, so that a pass so far is none.
-            self._say("interrupted before the ends of the topics; the next start goes on from here")
+            self._say("interrupted before the ends of the topics; the next start continues from here")
             return INTERRUPTED
         return EXIT_STATUS[verdict]
 
