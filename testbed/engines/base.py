@@ -26,23 +26,23 @@ _CHECK_SECONDS: Final = 0.02
 
 
 class EngineError(Exception):
-    """An engine did not do in time what it was asked to; the message carries the end of its log."""
+    """An engine did not complete an operation in time; the message contains the end of its log."""
 
 
 @dataclass(frozen=True)
 class Instance:
-    """One process of an engine. ``pid`` is that of its latest start; ``alive`` as of the time of asking."""
+    """One process of an engine at one time. ``pid`` is that of its latest start."""
 
     number: int
     pid: int | None
     alive: bool
     log_path: Path
     role: str = "worker"
-    """What it is in its engine: worker, standby, jobmanager, nimbus ..."""
+    """Its role in the engine: worker, standby, jobmanager, nimbus ..."""
 
 
 class Engine(Protocol):
-    """What an engine can be asked for. ``instance`` None means all of them; timeouts are seconds."""
+    """The operations of an engine. ``instance`` None means all instances; timeouts are seconds."""
 
     name: str
 
@@ -100,7 +100,7 @@ class ProcessEngine(ABC):
 
     @abstractmethod
     def _is_ready(self, instance: int) -> bool:
-        """Whether a live instance does its part; may raise EngineError where it never will."""
+        """Whether a live instance does its work; may raise EngineError if it never will."""
 
     @property
     def instances(self) -> tuple[Instance, ...]:
@@ -253,7 +253,7 @@ class ReferenceEngine(PythonEngine):
 
 
 class MutantEngine(PythonEngine):
-    """The engine that breaks it, and tells (``settings.truth``)."""
+    """The engine that violates its guarantee, and writes the ground truth (``settings.truth``)."""
 
     module = "testbed.engines.mutant"
     name = "mutant"

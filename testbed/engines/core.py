@@ -66,7 +66,7 @@ class PartitionProgress:
 
 @dataclass(frozen=True)
 class Result:
-    """The answer of one cell: the ids of its events in the order read, with their event times in ms.
+    """The result of one cell: the ids of its events in the order read, with their event times in ms.
 
     A passthrough's cell is one event, and starts and ends at its time.
     """
@@ -80,7 +80,7 @@ class Result:
 
 @dataclass(frozen=True)
 class LateEvent:
-    """An event that came after its windows had answered."""
+    """An event that was read after its windows had produced their results."""
 
     key: tuple[str, ...]
     id: EventId
@@ -131,7 +131,7 @@ class Core(ABC):
         self._end_recovery()
 
     def reset(self) -> None:
-        """Forget everything, answers included: what a kill does."""
+        """Drop all state, including results that were not taken, as a kill does."""
         for partition in list(self._partitions):
             self._forget(self._partitions.pop(partition))
         self._answers.clear()
@@ -178,7 +178,7 @@ class Core(ABC):
         self.advance()
 
     def advance(self) -> None:
-        """Move the watermark as far as the partitions allow, and answer what it closes."""
+        """Move the watermark as far as the partitions allow, and produce the results of what it closes."""
         active = [p for p in self._partitions.values() if not p.idle]
         if not active or self._recovering:
             return
@@ -199,7 +199,7 @@ class Core(ABC):
             self._emit_closed()
 
     def take(self) -> list[Result | LateEvent]:
-        """The answers since the last call. Results of one window stand together, by key."""
+        """The results since the last call. Results of one window are adjacent, in order of their keys."""
         answers, self._answers = self._answers, []
         return answers
 
@@ -221,7 +221,7 @@ class Core(ABC):
         return self._partitions[partition].next_offset
 
     def _end_recovery(self) -> None:
-        """Once every partition is back where it had been, go on with what came meanwhile."""
+        """When every partition has been read up to its commit again, process the records that were held back."""
         if not self._recovering or any(
             p.recovering is not None and p.next_offset < p.recovering.next_offset for p in self._partitions.values()
         ):
@@ -242,7 +242,7 @@ class Core(ABC):
 
     @abstractmethod
     def _insert(self, state: Partition, offset: int, key: Key, time_ms: int, event_id: EventId) -> bool:
-        """Take an event into the state, or answer it. False: it is late."""
+        """Add an event to the state, or produce its result. False: it is late."""
 
     @abstractmethod
     def _restore(self, state: Partition, record: Record) -> None:
@@ -250,7 +250,7 @@ class Core(ABC):
 
     @abstractmethod
     def _emit_closed(self) -> None:
-        """Answer what the partitions' watermarks have closed."""
+        """Produce the results that the partitions' watermarks have closed."""
 
     @abstractmethod
     def _next_timer(self, watermark: int) -> int:
@@ -335,7 +335,7 @@ class WindowCore(Core):
                 self._answers.append(result)
 
     def _result(self, whole: Result) -> Result | None:
-        """What to answer for a window with these events; None: nothing."""
+        """The result of a window with these events; None: no result."""
         return whole
 
     def _next_timer(self, watermark: int) -> int:

@@ -1,4 +1,4 @@
-"""What a running engine really guarantees, read back from it and not from what it was asked for.
+"""The guarantee of a running engine, read back from it instead of from its requested settings.
 
 Kafka's clients log the whole configuration that each of them was made with (``ProducerConfig values:`` and a line an
 option). That is what runs, after all that an engine changes, adds and overrides on the way; an engine's own
@@ -44,12 +44,12 @@ class ClientConfig:
 
     @property
     def acknowledged(self) -> bool:
-        """Whether a producer waits until all replicas have what it sent."""
+        """Whether a producer waits until all in-sync replicas have a record."""
         return self.options.get("acks") in ("-1", "all")
 
     @property
     def reads_committed(self) -> bool:
-        """Whether a consumer leaves out what was aborted."""
+        """Whether a consumer skips records of aborted transactions."""
         return self.options.get("isolation.level") == "read_committed"
 
 
@@ -65,7 +65,7 @@ class Effective:
     transaction_timeout_seconds: float | None = None
     checkpoint_mode: str | None = None
     session_timeout_seconds: float | None = None
-    """Silence after which a member of the group, or a process of the cluster, is taken for dead."""
+    """Time without a heartbeat after which a member of the group, or a process of the cluster, counts as dead."""
     heartbeat_interval_seconds: float | None = None
 
     def mismatch(self, declared: Guarantee) -> str | None:

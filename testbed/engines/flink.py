@@ -61,7 +61,7 @@ class FlinkEngine(JvmEngine):
 
     @classmethod
     def engine_jars(cls) -> list[Path]:
-        """Flink's own and its connector; 313 MB are fetched the first time."""
+        """Flink's jars and its connector; the first time 313 MB are fetched."""
         return [*flink_jars(), *resolve(cls.lock)]
 
     def _command(self, instance: int) -> list[str | Path]:
@@ -143,7 +143,7 @@ class FlinkEngine(JvmEngine):
         return effective_of(str(checkpoints["mode"]), int(checkpoints["interval"]), clients, cluster)
 
     def stop(self, timeout: float = 30.0) -> None:
-        """Stop the job with a savepoint, which commits what it has answered, then end the processes."""
+        """Stop the job with a savepoint, which commits its results, then end the processes."""
         deadline = time.monotonic() + timeout
         try:
             request = self._rest(

@@ -25,7 +25,7 @@ from testbed.engines.settings import EngineSettings
 from testbed.engines.sinks import Output, RetryFromCommitted, from_offset, open_sink, produce, producer_options
 
 OutputPlanner = Callable[[Sequence[Result | LateEvent]], Iterable[EmittedResult | LateEvent]]
-"""What to produce for honest answers: the reference's is all of them, the mutant's is not."""
+"""Correct results -> the results to produce. The reference engine produces all of them, the mutant does not."""
 
 READY = "ready"
 """A log line that begins with this word: partitions are assigned and their state is rebuilt."""
@@ -42,17 +42,17 @@ _NO_WAY_ON = (
 
 
 class JobError(Exception):
-    """The engine cannot go on; one sentence."""
+    """The engine cannot continue; one sentence."""
 
 
 def log(text: str) -> None:
-    """One line to the process's log."""
+    """Write one line to the process's log."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def core_of(settings: EngineSettings) -> Core:
-    """The operator that the settings ask for."""
+    """The operator of the settings."""
     bounds = (settings.max_disorder_ms, settings.allowed_lateness_ms)
     if settings.operator == "passthrough":
         return PassthroughCore(*bounds)

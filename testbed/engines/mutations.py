@@ -45,7 +45,7 @@ from testbed.engines.core import EventId, LateEvent, Operator, Result
 
 
 class Mutation(StrEnum):
-    """The deeds of the mutant."""
+    """The kinds of violations that the mutant produces."""
 
     DROP = "drop"
     DROP_CELL = "drop_cell"
@@ -124,7 +124,7 @@ class EmittedResult:
 
 @dataclass(frozen=True)
 class MutatedResults:
-    """What to produce in place of the honest answers, and the truth about it."""
+    """The results to produce instead of the correct ones, and the ground truth about them."""
 
     emissions: tuple[EmittedResult | LateEvent, ...]
     applied: tuple[AppliedMutation, ...]

@@ -102,7 +102,7 @@ PROFILES: Final[Mapping[str, Mapping[str, Timeouts]]] = {
 
 
 class EngineRefused(Exception):
-    """An engine cannot do what was asked of it; one sentence with the mend."""
+    """An engine does not support the settings; one sentence with the fix."""
 
     exit_status = 2
 
@@ -170,7 +170,7 @@ class RealEngineSettings(BaseModel):
 
 
 class RealEngine(ProcessEngine):
-    """A production engine as processes of ours."""
+    """A production engine as processes that the testbed starts."""
 
     guarantees: tuple[Guarantee, ...]
     """Those that it can be asked for."""

@@ -22,7 +22,7 @@ from testbed.engines.sinks import DeliveryError, RetryFromCommitted
 
 
 def honest(answers: Sequence[Result | LateEvent]) -> Iterable[EmittedResult | LateEvent]:
-    """Produce every answer as it is."""
+    """Produce every result unchanged."""
     return [answer if isinstance(answer, LateEvent) else EmittedResult(answer) for answer in answers]
 
 

@@ -67,7 +67,7 @@ class RunningCore(Core):
         self._has_changed = False
 
     def _emitted(self) -> None:
-        """What was answered is not answered again."""
+        """Results are not repeated."""
         for rows in self._rows.values():
             rows.clear()
 
@@ -80,10 +80,10 @@ class RunningCore(Core):
         return True
 
     def _restore(self, state: Partition, record: Record) -> None:
-        """All that was read before the commit has been answered."""
+        """Everything that was read before the commit has its result."""
 
     def _emit_closed(self) -> None:
-        """Time closes nothing."""
+        """Event time closes no cell."""
 
     def _next_timer(self, watermark: int) -> int:
         # Nothing waits for it, but progress must not depend on when partitions were read.

@@ -1,7 +1,7 @@
 """Storm as a cluster of processes: ZooKeeper, Nimbus, a Supervisor, and the worker that the Supervisor starts.
 
-A worker that was killed is started again by its Supervisor, not by us. It has no state: the spout reads again from the
-offsets that it has committed, which are those of the clicks whose windows have answered and are over.
+The Supervisor restarts a killed worker; the testbed does not. A worker has no state: its spout reads again from the
+committed offsets, which are those of clicks whose windows are closed and have their results.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class StormEngine(JvmEngine):
         return self._java(main, *arguments, heap_mb=heap_mb, options=[*self._options(), *own])
 
     def _is_on_node(self, instance: int) -> bool:
-        """The Supervisor, which starts the worker where it is itself."""
+        """The command of the Supervisor, which starts the worker in its own network."""
         return instance == _SUPERVISOR
 
     def _options(self) -> list[str]:
@@ -86,7 +86,7 @@ class StormEngine(JvmEngine):
 
     @property
     def instances(self) -> tuple[Instance, ...]:
-        """The worker, whose pid is that of the one that lives, and the daemons."""
+        """The worker, with the pid of the live one, and the daemons."""
         pid = self._worker()
         return (Instance(WORKER, pid, pid is not None, self._log(WORKER), _ROLES[WORKER]), *super().instances[1:])
 
@@ -152,13 +152,13 @@ class StormEngine(JvmEngine):
             self._submitter.kill()
 
     def process(self, instance: int) -> OwnedProcess:
-        """The latest process of a daemon. Raises EngineError for the worker, which is not ours."""
+        """The latest process of a daemon. Raises EngineError for the worker, which the Supervisor starts."""
         if instance == WORKER:
             raise EngineError("The worker of storm is a process of its Supervisor; use kill and send_signal for it.")
         return super().process(instance)
 
     def send_signal(self, instance: int, number: signal.Signals) -> None:
-        """Send a signal to an instance; to the worker that lives, if one does."""
+        """Send a signal to an instance; for the worker, to the live one, if any."""
         if instance != WORKER:
             super().send_signal(instance, number)
         elif (pid := self._worker()) is not None:
@@ -226,7 +226,7 @@ def effective_of(log: str) -> Effective:
 
 
 def _topology_option(log: str, name: str) -> int | None:
-    """A whole number of the configuration that the worker says it has: the cluster's with its topology's."""
+    """A whole number of the configuration that the worker logs, which joins the cluster's and the topology's."""
     found = re.search(rf"Worker has topology config \{{(?:.*[ ,])?{re.escape(name)}=(\d+)", log)
     return None if found is None else int(found[1])
 

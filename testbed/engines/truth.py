@@ -37,7 +37,7 @@ class TruthWriter:
             self._file.write(text.encode())
 
     def replace_all(self, applied: Iterable[AppliedMutation]) -> None:
-        """Let ``applied`` take the place of all before, in one write."""
+        """Replace all earlier mutations by ``applied``, in one write."""
         self._file.write(_ANEW + b"\n" + "".join(_line(deed) for deed in applied).encode())
 
     def __enter__(self) -> Self:
@@ -107,7 +107,7 @@ def _line(deed: AppliedMutation) -> str:
 
 
 def _end_last_line(path: Path) -> None:
-    """A kill inside a write may have torn the last line: what follows must not be glued to it."""
+    """A kill during a write can truncate the last line; the next line must not be appended to it."""
     if path.exists() and path.stat().st_size and not path.read_bytes().endswith(b"\n"):
         with path.open("ab") as file:
             file.write(b"\n")
