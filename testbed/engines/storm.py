@@ -71,7 +71,7 @@ class StormEngine(JvmEngine):
         return self._java(main, *arguments, heap_mb=heap_mb, options=[*self._options(), *own])
 
     def _is_on_node(self, instance: int) -> bool:
-        """The command of the Supervisor, which starts the worker in its own network."""
+        """True for the Supervisor: the worker that it starts is then in the node's network as well."""
         return instance == _SUPERVISOR
 
     def _options(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""``streamproof campaign``: what it prints, writes and ends with; and that a kill in the middle loses no run."""
+"""``streamproof campaign``: its output, files and exit status. A kill in the middle loses no completed run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUNS = 2 * CELLS
 
 
 class FakeEnvironment:
-    """In the place of broker, engines and sidecars. ``makes`` is set by the tests."""
+    """Replaces broker, engines and sidecars. The tests set ``makes``."""
 
     makes: Callable[[Run], RunResult]
 

@@ -29,7 +29,7 @@ def git(folder: Path, *arguments: str) -> None:
 
 @pytest.fixture(scope="module")
 def tagged(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A checkout with what is here now, committed under the tag, and the environment of this one."""
+    """A checkout of the current files, committed and tagged, with the virtual environment of this checkout."""
     checkout = tmp_path_factory.mktemp("tagged") / "checkout"
     git(ROOT, "clone", "--quiet", "--shared", str(ROOT), str(checkout))
     listed = ["git", "-C", str(ROOT), "ls-files", "-z", "--cached", "--others", "--exclude-standard"]

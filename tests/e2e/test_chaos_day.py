@@ -1,4 +1,4 @@
-"""``streamproof demo --faults``: the real fault runner on the demo's engine, and a report that answers for it."""
+"""``streamproof demo --faults``: the real fault runner on the demo's engine, and the faults in the report."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DISK = {"bytes": disk.SIZE_BYTES, "reserve": 0}
 
 
 def scenario(folder: Path, *faults: dict[str, Any], control: str, recovery: str) -> tuple[str, str]:
-    """The arguments for a day of these faults."""
+    """The arguments for a scenario with these faults."""
     file = folder / "day.yaml"
     schedule = {"control": control, "recovery": recovery, "faults": list(faults)}
     file.write_text(yaml.safe_dump({"seed": 7, "schedule": schedule}))
@@ -46,7 +46,7 @@ def told_of(name: str, running: Demo) -> str:
 
 @pytest.mark.timeout(600)
 def test_two_faults_of_a_file_are_done_healed_and_answered_for(tmp_path: Path) -> None:
-    # Exactly once, so that both faults must be found innocent.
+    # Exactly once, so that neither fault may have violations.
     kill = {"kind": "process_kill", "target": WORKER, "for": "1s", "name": "kill-a-worker"}
     pause = {"kind": "process_pause", "target": "reference-worker-0", "for": "2s", "name": "pause-a-worker"}
     arguments = scenario(tmp_path, kill, pause, control="4s", recovery="4s")
@@ -233,7 +233,7 @@ def test_spark_stands_still_for_as_long_as_its_clock_jumps_back(tmp_path: Path) 
 @pytest.mark.parametrize("engine", REGISTRY)
 def test_every_engine_with_every_fault_of_the_demo(tmp_path: Path, engine: str, fault: str) -> None:
     skip_without(engine)
-    # Nothing breaks without a kill; after one, those two answer again what they had not committed, if anything.
+    # Without a kill there are no violations; after one, these two repeat the results since their last commit, if any.
     statuses = (0, 1) if fault == "kill" and engine in ("spark", "storm") else (0,)
     running = ended(tmp_path, "--engine", engine, "--fault", fault, "--seconds", "24", statuses=statuses)
     said = " ".join(running.said().split())
