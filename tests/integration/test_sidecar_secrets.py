@@ -17,6 +17,7 @@ from http.client import HTTPConnection
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 from tests.integration.sidecar_fixtures import Pipeline, answer, click, read_report
 
@@ -122,6 +123,17 @@ def told(port: int, *lines: str) -> bytes:
             return client.recv(1000)
         except (ConnectionError, TimeoutError):
             return b""
+
+
+def test_spark_answers_and_writes_for_nobody_else(spark: SparkSession) -> None:
+    """Other users of the host meet ports that ask for a secret, and files that are encrypted."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    environment = jvm.org.apache.spark.SparkEnv.get()
+    guard = environment.securityManager()
+    assert guard.isAuthenticationEnabled()
+    assert guard.isEncryptionEnabled()
+    assert environment.serializerManager().encryptionEnabled()
 
 
 @pytest.mark.skipif(not Path("/proc/self/net/tcp").exists(), reason="/proc is Linux's")
