@@ -55,7 +55,7 @@ class Kind:
     parameters: type[AnyParameters]
     summary: str
     linux_only: bool = False
-    why_not: Callable[[], str | None] | None = None
+    host_check: Callable[[], str | None] | None = None
     """Tells why a host that has what the target needs cannot do it."""
 
     @property
@@ -63,8 +63,8 @@ class Kind:
         """Why this host cannot do it; None where it can."""
         if self.linux_only and sys.platform != "linux":
             return "its probe reads /proc, which only Linux has"
-        if self.why_not is not None:
-            return self.why_not()
+        if self.host_check is not None:
+            return self.host_check()
         if self.target == "namespace":
             return namespaces.why_not_here()
         if not hasattr(os, "killpg"):
@@ -79,7 +79,7 @@ def _neither(no_rule: str | None) -> str | None:
 
 
 @dataclass(frozen=True)
-class Absent:
+class UnsupportedKind:
     """A kind that is known and not built, with the reason."""
 
     name: str
@@ -120,21 +120,21 @@ _ALL: Final = (
         "namespace",
         NamespaceBandwidthParameters,
         "only so many bytes per second leave a namespace",
-        why_not=namespaces.why_no_tbf,
+        host_check=namespaces.why_no_tbf,
     ),
     Kind(
         "namespace_delay",
         "namespace",
         NamespaceDelayParameters,
         "packets leave a namespace later, by netem or a relay",
-        why_not=lambda: _neither(namespaces.why_no_netem()),
+        host_check=lambda: _neither(namespaces.why_no_netem()),
     ),
     Kind(
         "namespace_loss",
         "namespace",
         NamespaceLossParameters,
         "packets that leave a namespace are lost, by netem, iptables, nft or a relay",
-        why_not=lambda: _neither(packet_filter.why_no_loss()),
+        host_check=lambda: _neither(packet_filter.why_no_loss()),
     ),
     Kind("cpu_pressure", "machine", CpuParameters, "processes that keep processors busy", linux_only=True),
     Kind("memory_pressure", "machine", MemoryParameters, "a process that holds memory", linux_only=True),
@@ -144,7 +144,7 @@ _ALL: Final = (
         "folder",
         DiskSlowParameters,
         "the disk is slow for the process that works in a folder, by blkio.throttle",
-        why_not=block_throttle.why_not_here,
+        host_check=block_throttle.why_not_here,
     ),
     Kind("pod_kill", "pods", PodParameters, "pods are deleted at once; healed when as many are ready"),
     Kind("pod_failure", "pods", PodParameters, "pods do not work, and stay"),
@@ -161,15 +161,15 @@ KINDS: Final = {kind.name: kind for kind in _ALL}
 
 _NETEM: Final = "a link is a proxy of bytes, which has no packets; namespace_loss and pod_net_loss have"
 _RARE: Final = "a link is a proxy of bytes, which has no packets, and in a namespace it is not built"
-ABSENT: Final = (
-    Absent("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
-    Absent("net_corrupt", f"{_RARE}; under TCP, net_delay is what an application sees of it"),
-    Absent("net_duplicate", f"{_RARE}; TCP hides it from an application"),
-    Absent("net_reorder", f"{_RARE}; TCP hides it from an application"),
-    Absent("disk_error", "it needs a device-mapper backend, which is not built"),
-    Absent("clock_jump", "clock_skew jumps by its offset, and back"),
+UNSUPPORTED: Final = (
+    UnsupportedKind("net_loss", f"{_NETEM}; under TCP, net_delay is what an application sees of it"),
+    UnsupportedKind("net_corrupt", f"{_RARE}; under TCP, net_delay is what an application sees of it"),
+    UnsupportedKind("net_duplicate", f"{_RARE}; TCP hides it from an application"),
+    UnsupportedKind("net_reorder", f"{_RARE}; TCP hides it from an application"),
+    UnsupportedKind("disk_error", "it needs a device-mapper backend, which is not built"),
+    UnsupportedKind("clock_jump", "clock_skew jumps by its offset, and back"),
 )
-ABSENT_BACKENDS: Final = {
+UNSUPPORTED_BACKENDS: Final = {
     "namespaces": "network namespaces need no backend of their own; give targets of type namespace",
     "docker": "Docker needs no backend of its own; give targets of type container",
     "kubernetes": "Kubernetes needs no backend of its own; give targets of type pods",

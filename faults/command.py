@@ -18,7 +18,7 @@ import yaml
 from faults.backends import chaos_mesh, docker, faketime, kubernetes, relay_namespace
 from faults.backends.impairment import LinkStatus
 from faults.backends.proxy import serve
-from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
+from faults.catalogue import KINDS, UNSUPPORTED, UNSUPPORTED_BACKENDS
 from faults.config import FaultConfig, load
 from faults.errors import FaultConfigError
 from faults.fault import Timeline
@@ -65,7 +65,7 @@ def run(given: argparse.Namespace) -> int:
 
 
 def _list(config: FaultConfig | None) -> None:
-    width = max(len(name) for name in [*KINDS, *(absent.name for absent in ABSENT), *ABSENT_BACKENDS]) + 2
+    width = max(len(name) for name in [*KINDS, *(absent.name for absent in UNSUPPORTED), *UNSUPPORTED_BACKENDS]) + 2
     # Told only: a target may name a Docker, a cluster or a libfaketime that is not where one looks first.
     of_types = {"container": _why_no_docker(config), "pods": kubernetes.why_not_here()}
     of_kinds = {"clock_skew": faketime.why_not_here()}
@@ -80,10 +80,10 @@ def _list(config: FaultConfig | None) -> None:
     for name, reason in reasons.items():
         if reason is not None:
             print(f"  {name:<{width}}{reason}")
-    for absent in ABSENT:
+    for absent in UNSUPPORTED:
         print(f"  {absent.name:<{width}}{absent.reason}")
     print("Backend: local, for targets of all types. Not backends:")
-    for name, reason in ABSENT_BACKENDS.items():
+    for name, reason in UNSUPPORTED_BACKENDS.items():
         print(f"  {name:<{width}}{reason}")
 
 
@@ -189,7 +189,7 @@ def _stopped_by_signals() -> Iterator[threading.Event]:
 def _heal(config: FaultConfig, _: int | None) -> int:
     with Journal.locked(config.state) as journal:
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
-        if not journal.open_entries() and journal.why_not_healed() is None:
+        if not journal.open_entries() and journal.unreadable_problem() is None:
             print("Nothing is broken: the journal knows every fault to be healed.")
         heal_all(journal, topic, config.limits, _say)
     for name, target in config.targets.items():

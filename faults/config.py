@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, ValidationError, field_validator, model_validator
 
-from faults.catalogue import ABSENT_BACKENDS
+from faults.catalogue import UNSUPPORTED_BACKENDS
 from faults.errors import FaultConfigError
 from faults.section import Seconds, Section, first_problem
 from faults.spec import Expects, Range, Selector, Spec
@@ -134,8 +134,8 @@ class FaultConfig(Section):
     @field_validator("backend", mode="before")
     @classmethod
     def _built(cls, backend: object) -> object:
-        if isinstance(backend, str) and backend in ABSENT_BACKENDS:
-            raise ValueError(ABSENT_BACKENDS[backend])
+        if isinstance(backend, str) and backend in UNSUPPORTED_BACKENDS:
+            raise ValueError(UNSUPPORTED_BACKENDS[backend])
         return backend
 
     @model_validator(mode="after")

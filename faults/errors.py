@@ -6,7 +6,7 @@ FaultError
 │   └── Unreachable       a proxy, broker, Docker or cluster does not answer now   (exit status 2)
 ├── NotVerified           a probe did not show that the fault is in               (exit status 3)
 ├── NotHealed             a probe did not show that the fault is gone             (exit status 3)
-└── NotTold               the faults topic took no record                         (exit status 3)
+└── NotPublished          the faults topic did not accept a record                (exit status 3)
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Unreachable(FaultRefused):
 
 
 class NotVerified(FaultError):
-    """The fault was injected and healed, but no probe showed it while it lasted, or it was gone before its time.
+    """The fault was injected and healed, but no probe showed it while it lasted, or it ended early.
 
     Also: a process that was to be paused ended.
     """
@@ -45,5 +45,5 @@ class NotHealed(FaultError):
     """Something is still broken; the message says what and how to go on."""
 
 
-class NotTold(FaultError):
+class NotPublished(FaultError):
     """The faults topic took no record."""

@@ -73,11 +73,11 @@ def _container(target: ContainerTarget) -> str:
 
 
 def _namespace(target: NamespaceTarget) -> str:
-    why_not = namespaces.why_not_here()
-    if why_not is not None:
-        return why_not
+    reason = namespaces.why_not_here()
+    if reason is not None:
+        return reason
     try:
-        rule = namespaces.root_rule(namespaces.Place(target.namespace, target.device))
+        rule = namespaces.root_rule(namespaces.Device(target.namespace, target.device))
     except FaultError as error:
         return str(error)
     return f"{target.device} of {target.namespace}, with the queueing rule {rule.get('kind', 'none')}"

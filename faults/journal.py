@@ -4,7 +4,7 @@ JSON lines, append-only, each synced to disk before the next step. ``begun`` hol
 its healing needs; ``facts`` adds to them; ``over`` says why it ended before its time; ``state`` has the records of the
 faults topic; ``told`` says that the topic has them all. A line that a crash cut off is the last one, and nothing was
 done on its account yet. A line that this version cannot read, since another one wrote it, keeps nothing else from being
-healed; what it began is not known to be gone (``Unread``).
+healed; what it began is not known to be gone (``UnreadableFault``).
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Entry:
     fault: Fault
     facts: Facts
     states: dict[State, datetime] = field(default_factory=dict)
-    is_told: bool = False
+    is_published: bool = False
     over_because: str | None = None
     """Why it ended before its time; None: it did not, or nobody saw it."""
     is_being_healed: bool = False
@@ -54,7 +54,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Unread:
+class UnreadableFault:
     """A fault with a line that cannot be read: it may be in, and who wrote the line knows how to heal it."""
 
     line: int
@@ -72,7 +72,7 @@ class _Contents:
 
     entries: dict[str, Entry] = field(default_factory=dict)
     """Fault id -> entry, in the order in which they began."""
-    unread: dict[str, Unread] = field(default_factory=dict)
+    unread: dict[str, UnreadableFault] = field(default_factory=dict)
     """Fault id, or the line's number where it has none -> what cannot be read of a fault that is not healed."""
 
 
@@ -106,7 +106,7 @@ class Journal:
         """The faults that are not known to be gone, newest first: healing goes backwards."""
         return [entry for entry in reversed(self.entries.values()) if not entry.is_healed]
 
-    def why_not_healed(self) -> str | None:
+    def unreadable_problem(self) -> str | None:
         """None where this version can read of every fault whether it is gone; else what to do about the others."""
         if not self._unread:
             return None
@@ -127,7 +127,7 @@ class Journal:
         entry.facts = facts
         self._append({"what": "facts", "id": entry.fault.id, "facts": facts.model_dump_json()})
 
-    def reach(self, entry: Entry, state: State) -> datetime:
+    def record_state(self, entry: Entry, state: State) -> datetime:
         """Write down that the fault reached ``state`` now; the instant. A state reached before keeps its instant."""
         if state not in entry.states:
             now = datetime.now(UTC)
@@ -143,9 +143,9 @@ class Journal:
         entry.over_because = why
         self._append({"what": "over", "id": entry.fault.id, "because": why})
 
-    def told(self, entry: Entry) -> None:
+    def mark_published(self, entry: Entry) -> None:
         """Write down that the faults topic has all states."""
-        entry.is_told = True
+        entry.is_published = True
         self._append({"what": "told", "id": entry.fault.id})
 
     def _append(self, line: dict[str, str]) -> None:
@@ -210,7 +210,7 @@ def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
         return
     entry = contents.entries.get(fault_id)
     if entry is None and (what, line.get("state")) == ("state", "injected"):
-        contents.unread[fault_id] = Unread(number, "the line that began this fault cannot be read")
+        contents.unread[fault_id] = UnreadableFault(number, "the line that began this fault cannot be read")
         return
     if entry is None or what not in ("facts", "over", "state", "told"):
         # Nobody of ours wrote it; what was begun must still be healed.
@@ -219,7 +219,7 @@ def _take(contents: _Contents, number: int, line: dict[str, Any]) -> None:
         _add(entry, what, line)
     except (ValueError, LookupError, TypeError) as error:
         # With half of its facts it could be healed wrongly, and be taken for gone.
-        contents.unread[fault_id] = Unread(number, _said_by(error))
+        contents.unread[fault_id] = UnreadableFault(number, _said_by(error))
         del contents.entries[fault_id]
 
 
@@ -228,7 +228,7 @@ def _begin(contents: _Contents, number: int, line: dict[str, Any]) -> None:
         fault = Fault.from_json(line["fault"])
         facts = Facts.model_validate_json(line["facts"])
     except (ValueError, LookupError, TypeError, AttributeError) as error:
-        contents.unread[_id_of(line) or f"line {number}"] = Unread(number, _said_by(error))
+        contents.unread[_id_of(line) or f"line {number}"] = UnreadableFault(number, _said_by(error))
         return
     contents.entries[fault.id] = Entry(fault, facts)
 
@@ -239,7 +239,7 @@ def _add(entry: Entry, what: str, line: dict[str, Any]) -> None:
     elif what == "over":
         entry.over_because = str(line["because"])
     elif what == "told":
-        entry.is_told = True
+        entry.is_published = True
     elif line["state"] in STATES:
         entry.states[line["state"]] = datetime.fromisoformat(line["time"])
 

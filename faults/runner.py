@@ -14,13 +14,13 @@ from typing import Final
 from faults.config import FaultConfig
 from faults.errors import FaultRefused, NotHealed, NotVerified
 from faults.fault import Fault, Step, Timeline
-from faults.healing import POLL_SECONDS, Patience, becomes_true, heal_each, reach
+from faults.healing import POLL_SECONDS, HealPolicy, heal_faults, record_state, wait_until
 from faults.journal import Entry, Journal
-from faults.kinds.base import Injection, why_not
-from faults.kinds.makers import injection
+from faults.kinds.base import Injection, probe_detail_of
 from faults.kinds.process import Pause
+from faults.kinds.registry import injection
+from faults.resumed import ResumedProcesses
 from faults.section import text_of
-from faults.survivors import Survivors
 from faults.topic import FaultsTopic
 from faults.watchdog import Watchdog
 
@@ -29,14 +29,14 @@ _PROOF_SECONDS_LEAST: Final = 1.0
 
 
 def run(
-    config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event, patience: Patience | None = None
+    config: FaultConfig, timeline: Timeline, say: Say, stop: threading.Event, policy: HealPolicy | None = None
 ) -> None:
     """Do all of ``timeline``, or until ``stop`` is set; what was injected is healed either way.
 
-    ``patience`` at the end of each step; unless told, that of the configuration.
+    ``policy`` at the end of each step; unless told, that of the configuration.
 
-    Raises FaultRefused before anything is touched; after that NotVerified, NotHealed, NotTold. A paused process that
-    ended, during the pause or after it, ends no run early: NotVerified says so at its end.
+    Raises FaultRefused before anything is changed; after that NotVerified, NotHealed, NotPublished. If a paused process
+    ended, during the pause or after it, the run continues, and raises NotVerified at its end.
     """
     with Journal.locked(config.state) as journal:
         unhealed = journal.open_entries()
@@ -46,7 +46,7 @@ def run(
                 f"{last.name} on {last.target_names} of an earlier run is not known to be healed; "
                 "run `streamproof faults heal CONFIG` first."
             )
-        if (why := journal.why_not_healed()) is not None:
+        if (why := journal.unreadable_problem()) is not None:
             raise FaultRefused(why)
         topic = None if config.kafka is None else FaultsTopic(config.kafka)
         if topic is not None:
@@ -54,18 +54,18 @@ def run(
         for step in timeline.steps:
             for _, fault in step.parts:
                 _prepared(fault, config)  # what cannot be done now is said now, not after an hour of control phase
-        survivors = Survivors(say)
+        resumed = ResumedProcesses(say)
         with Watchdog(config):
             for step, wait_seconds in paced(timeline, time.monotonic):
                 _wait(step.before, wait_seconds, say, stop)
                 if stop.is_set():
                     break
-                waits = dataclasses.replace(patience or Patience(config.limits.healed_within), say=say)
-                _one(step, config, journal, topic, say, stop, waits, survivors)
+                waits = dataclasses.replace(policy or HealPolicy(config.limits.healed_within), say=say)
+                _one(step, config, journal, topic, say, stop, waits, resumed)
             _wait("recovery", timeline.recovery_seconds, say, stop)
-            survivors.outlast(config.limits.survives, stop)
-        if survivors.ended:
-            raise NotVerified(" ".join(survivors.ended))
+            resumed.outlast(config.limits.survives, stop)
+        if resumed.ended:
+            raise NotVerified(" ".join(resumed.ended))
 
 
 def paced(timeline: Timeline, clock: Callable[[], float]) -> Iterator[tuple[Step, float]]:
@@ -95,8 +95,8 @@ def _one(
     topic: FaultsTopic | None,
     say: Say,
     stop: threading.Event,
-    patience: Patience,
-    survivors: Survivors,
+    policy: HealPolicy,
+    resumed: ResumedProcesses,
 ) -> None:
     try:
         ready = {fault.id: _prepared(fault, config) for _, fault in step.parts}
@@ -115,15 +115,15 @@ def _one(
         said = ""
         if isinstance(injected, Pause):
             others = {known.pid for other, _ in broken if other is not entry for known in other.facts.processes}
-            survivors.add(entry.fault.name, injected, others)
-            said = injected.why_not()
+            resumed.add(entry.fault.name, injected, others)
+            said = injected.probe_detail()
         say(f"healed: {_where(entry.fault)} is gone" + (f"; {said}" if said else ""))
 
     def heal_early(pairs: Sequence[tuple[Entry, Injection]], within_seconds: float) -> None:
         # What is gone only once the others are healed is tried again with them, and so is who does not answer.
         with suppress(NotHealed):
-            waits = Patience(within_seconds, partial(_hold_once, broken), say=say, awaits_calls=False)
-            heal_each(pairs[::-1], journal, topic, waits, healed)
+            waits = HealPolicy(within_seconds, partial(_hold_once, broken), say=say, awaits_calls=False)
+            heal_faults(pairs[::-1], journal, topic, waits, healed)
 
     started = 0.0
     try:
@@ -135,18 +135,18 @@ def _one(
             injected = _prepared(fault, config) if after else ready[fault.id]
             entry = journal.begin(fault, injected.facts)
             broken.append((entry, injected))
-            reach(entry, "injected", journal, topic)
+            record_state(entry, "injected", journal, topic)
             started = started or time.monotonic()
-            survivors.forget()
+            resumed.forget()
             injected.inject()
             journal.add_facts(entry, injected.facts)
-            if not becomes_true(partial(_shows, broken), config.limits.verified_within):
+            if not wait_until(partial(_shows, broken), config.limits.verified_within):
                 unseen = NotVerified(
                     f"{_where(fault)}: no probe showed it within {config.limits.verified_within:g} s"
-                    f"{why_not(injected)}; it was healed, and the run ended, since it would measure nothing."
+                    f"{probe_detail_of(injected)}; it was healed, and the run ended, since it would measure nothing."
                 )
                 break
-            reach(entry, "verified", journal, topic)
+            record_state(entry, "verified", journal, topic)
             own = step.own_seconds.get(fault.id)
             if own is not None:
                 ends[fault.id] = time.monotonic() + own
@@ -166,11 +166,11 @@ def _one(
             with suppress(OSError):
                 journal.end_early(entry, str(error))
     finally:
-        heal_each(_inside(broken)[::-1], journal, topic, patience, healed)
+        heal_faults(_inside(broken)[::-1], journal, topic, policy, healed)
     if topic is not None:
         topic.flush()
         for entry, _ in broken:
-            journal.told(entry)
+            journal.mark_published(entry)
     if unseen is not None:
         raise unseen
 
@@ -188,14 +188,14 @@ def _prepared(fault: Fault, config: FaultConfig) -> Injection:
 def _shows(broken: Sequence[tuple[Entry, Injection]]) -> bool:
     """Whether the newest fault is in; the others go on meanwhile."""
     _hold_once(broken[:-1])
-    return broken[-1][1].is_in()
+    return broken[-1][1].is_active()
 
 
 def _hold_once(broken: Sequence[tuple[Entry, Injection]]) -> None:
     """Hold each that is in; one that was healed early and is not proven to be gone must not be brought back."""
     for entry, injected in broken:
         if not entry.is_being_healed:
-            injected.hold()
+            injected.maintain()
 
 
 def _inside(broken: Sequence[tuple[Entry, Injection]]) -> list[tuple[Entry, Injection]]:

@@ -8,12 +8,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from faults.blast_radius import distinct, footprint_of, parts, sharing
 from faults.config import FaultConfig
 from faults.errors import FaultRefused
 from faults.parameters import NO_PARAMETERS, AnyParameters, PodParameters
 from faults.spec import Selector
 from faults.targets import LocalProcess, Target
-from faults.things import distinct, hold_of, parts, sharing
 
 NODE_LOSS: Final = "node_loss"
 _SHARED: Final = ("machine", "topic")
@@ -49,11 +49,11 @@ def select(
     Raises FaultRefused where nothing matches, or fewer than are picked. Whether they are too many is another question:
     :func:`check_radius`.
     """
-    held = [hold_of(other.kind, config.targets[name]) for other in others for name in other.names]
+    held = [footprint_of(other.kind, config.targets[name]) for other in others for name in other.names]
 
     def is_hit(name: str) -> bool:
         target = config.targets[name]
-        return target.type not in _SHARED and any(map(hold_of(kind, target).meets, held))
+        return target.type not in _SHARED and any(map(footprint_of(kind, target).overlaps, held))
 
     if selector.input is False and not any(target.input for target in config.targets.values()):
         raise FaultRefused(

@@ -7,7 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Discriminator, Field, Tag, ValidationError, model_validator
 
-from faults.catalogue import ABSENT, KINDS
+from faults.catalogue import KINDS, UNSUPPORTED
 from faults.parameters import AnyParameters, NoParameters
 from faults.section import Seconds, Section, first_problem, how_many
 from validator.model.classes import EXPECTABLE
@@ -93,7 +93,7 @@ class FaultSpec(Section):
     def _by_kind(cls, data: object) -> object:
         if not isinstance(data, Mapping) or not isinstance(data.get("kind"), str):
             return data
-        for absent in ABSENT:
+        for absent in UNSUPPORTED:
             if data["kind"] == absent.name:
                 raise ValueError(f"{absent.name} is not built: {absent.reason}")
         kind = KINDS.get(data["kind"])

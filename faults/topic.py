@@ -7,7 +7,7 @@ from typing import Final
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from faults.config import KafkaSection
-from faults.errors import FaultConfigError, NotTold, Unreachable
+from faults.errors import FaultConfigError, NotPublished, Unreachable
 from faults.fault import State
 from faults.journal import Entry, Journal
 from validator.model.kafka_options import librdkafka_options
@@ -61,7 +61,7 @@ class FaultsTopic:
                 "in the journal only."
             )
 
-    def tell(self, entry: Entry, *states: State) -> None:
+    def publish(self, entry: Entry, *states: State) -> None:
         """Write these states of a fault; returns at once."""
         for state in states:
             self.write(entry.fault.id, entry.fault.record(state, entry.states[state], entry.over_because))
@@ -75,10 +75,10 @@ class FaultsTopic:
             self._failed = str(error)
 
     def flush(self) -> None:
-        """Wait until the topic has all. Raises NotTold."""
+        """Wait until the topic has all. Raises NotPublished."""
         if self._producer.flush(_FLUSH_SECONDS_MAX) or self._failed is not None:
             why = self._failed or "the broker does not answer"
-            raise NotTold(
+            raise NotPublished(
                 f"{self._kafka.topic}: the faults topic took not all records ({why}); "
                 "`streamproof faults heal CONFIG` writes them again."
             )
@@ -88,14 +88,14 @@ class FaultsTopic:
             self._failed = str(error)
 
 
-def tell_again(topic: FaultsTopic | None, journal: Journal) -> None:
-    """Write all states of the faults of which the topic may lack some. Raises NotTold."""
-    entries = [entry for entry in journal.entries.values() if entry.was_injected and not entry.is_told]
+def publish_missing(topic: FaultsTopic | None, journal: Journal) -> None:
+    """Write all states of the faults of which the topic may lack some. Raises NotPublished."""
+    entries = [entry for entry in journal.entries.values() if entry.was_injected and not entry.is_published]
     if topic is None or not entries:
         return
     for entry in entries:
-        topic.tell(entry, *entry.states)
+        topic.publish(entry, *entry.states)
     topic.flush()
     for entry in entries:
         if entry.is_healed:
-            journal.told(entry)
+            journal.mark_published(entry)

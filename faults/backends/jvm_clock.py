@@ -15,7 +15,7 @@ FRESH_SECONDS: Final = 2.0
 """The agent writes ten times a second; one that has not for so long tells nothing, stopped or stalled as it may be."""
 
 
-def has_told(clock_file: Path, pid: int) -> bool:
+def has_reported(clock_file: Path, pid: int) -> bool:
     """Whether that process has the agent: it has written what it sees. A JVM that was killed leaves its file, which a
     later process with its id has not written."""
     seen = processes.see(pid)

@@ -19,7 +19,7 @@ _PLAIN: Final = "plaintext"
 
 
 @dataclass(frozen=True)
-class Led:
+class PartitionLeadership:
     """A partition as the cluster's metadata shows it; ``leader`` is -1 where there is none."""
 
     leader: int
@@ -40,10 +40,10 @@ class Leaders:
         self._addresses = addresses
         self._admin = kafka.admin(addresses, options_file)
 
-    def partitions(self) -> dict[Partition, Led]:
+    def partitions(self) -> dict[Partition, PartitionLeadership]:
         """All of the cluster."""
         return {
-            (topic, number): Led(partition.leader, tuple(partition.replicas), frozenset(partition.isrs))
+            (topic, number): PartitionLeadership(partition.leader, tuple(partition.replicas), frozenset(partition.isrs))
             for topic, described in self._seen().topics.items()
             for number, partition in described.partitions.items()
         }

@@ -75,14 +75,14 @@ def why_no_peers() -> str | None:
 
 
 @dataclass(frozen=True)
-class Place:
+class Device:
     """A device on which a rule shapes what leaves by it; ``namespace`` None: the one that we run in."""
 
     namespace: str | None
     device: str
 
 
-def other_end(namespace: str, device: str) -> Place:
+def other_end(namespace: str, device: str) -> Device:
     """The device that leads into the namespace: what leaves by it comes in there. Raises FaultRefused."""
     inner = _shown(["ip", "-n", namespace, "-j", "link", "show", "dev", device])
     links = _shown(["ip", "-j", "link", "show"])  # this also gives each namespace that a link leads to its id
@@ -95,7 +95,7 @@ def other_end(namespace: str, device: str) -> Place:
             and link.get("link_index") == mine.get("ifindex")
             and link.get("link_netnsid", -1) in ids
         ):
-            return Place(None, str(link["ifname"]))
+            return Device(None, str(link["ifname"]))
     raise FaultRefused(
         f"namespace {namespace}: the other end of {device} is no veth in the namespace of the runner, so that nothing "
         "that comes can be held off; use direction: to."
@@ -108,18 +108,18 @@ def _shown(command: list[str]) -> list[dict[str, Any]]:
     return found
 
 
-def root_rule(place: Place) -> dict[str, Any]:
+def root_rule(place: Device) -> dict[str, Any]:
     """The queueing rule of a device, with its counters. Raises FaultRefused where there is no such device."""
     found = json.loads(_tc(place, "-s", "-j", "qdisc", "show", "dev", place.device, "root") or "[]")
     return next((rule for rule in found if rule.get("root")), {})
 
 
-def add_rule(place: Place, *rule: str) -> None:
+def add_rule(place: Device, *rule: str) -> None:
     """Put our rule on all that leaves by the device. Raises FaultRefused."""
     _tc(place, "qdisc", "add", "dev", place.device, "root", "handle", HANDLE, *rule)
 
 
-def cut(place: Place, peers: Sequence[str], side: Literal["src", "dst"]) -> None:
+def cut(place: Device, peers: Sequence[str], side: Literal["src", "dst"]) -> None:
     """Drop what leaves by the device: all, or what has one of ``peers`` at ``side``. Raises FaultRefused."""
     # A queue without a place drops all that is led into it.
     if not peers:
@@ -141,7 +141,7 @@ def _cut_peers(device: str, peers: Sequence[str], side: str) -> Iterator[tuple[s
         yield ("filter", "add", *on, "parent", HANDLE, "protocol", "ip", "u32", *address, "flowid", f"{HANDLE}1")
 
 
-def remove_rule(place: Place) -> None:
+def remove_rule(place: Device) -> None:
     """Take our rule off, where it is; the device gets its default one. Raises FaultRefused."""
     if root_rule(place).get("handle") == HANDLE:
         _tc(place, "qdisc", "del", "dev", place.device, "root")
@@ -190,7 +190,7 @@ def send_seconds(namespace: str, address: str, size: int, timeout_seconds: float
     return float(ran.stdout)
 
 
-def _tc(place: Place, *arguments: str) -> str:
+def _tc(place: Device, *arguments: str) -> str:
     inside = () if place.namespace is None else ("-n", place.namespace)
     ran = subprocess.run(["tc", *inside, *arguments], check=False, capture_output=True, text=True)
     if ran.returncode:

@@ -20,7 +20,7 @@ _GROUP: Final = re.compile(r"(?<![0-9a-f])([0-9a-f]{64})(?![0-9a-f])")
 
 
 @dataclass(frozen=True)
-class Own:
+class OwnContainers:
     """Ids of the containers, and the upper layer of the root folder where that is an overlay."""
 
     ids: frozenset[str]
@@ -31,7 +31,7 @@ class Own:
         return container_id in self.ids or (layer is not None and layer == self.layer)
 
 
-def own(process: Path = Path("/proc/self")) -> Own:
+def own_containers(process: Path = Path("/proc/self")) -> OwnContainers:
     """Those of this process; none on a host, and where there is no ``/proc``."""
     mounts = [line.split(" ") for line in _lines(process / "mountinfo")]
     # Fields (proc(5)): id, parent, device, root within the file system, mount point, ..., "-", type, source, options.
@@ -44,7 +44,7 @@ def own(process: Path = Path("/proc/self")) -> Own:
         for option in mount[-1].split(",")
         if option.startswith("upperdir=")
     ]
-    return Own(frozenset(ids), layers[-1] if layers else None)
+    return OwnContainers(frozenset(ids), layers[-1] if layers else None)
 
 
 def _lines(file: Path) -> list[str]:

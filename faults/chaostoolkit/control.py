@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from faults.chaostoolkit.windows import Told, Windows
 from faults.config import KafkaSection
-from faults.errors import FaultError, NotTold
+from faults.errors import FaultError, NotPublished
 from faults.spec import expected_classes
 from faults.topic import FaultsTopic
 
@@ -27,20 +27,20 @@ _LOG: Final = logging.getLogger("chaostoolkit")
 
 
 @dataclass
-class _Telling:
+class _ControlState:
     topic: FaultsTopic
     windows: Windows
 
-    def tell(self, records: Iterable[Told]) -> None:
+    def publish(self, records: Iterable[Told]) -> None:
         for told in records:
             self.topic.write(told.id, told.value)
         try:
             self.topic.flush()
-        except NotTold as error:
+        except NotPublished as error:
             _LOG.error("%s", error)
 
 
-_telling: _Telling | None = None
+_state: _ControlState | None = None
 """The toolkit runs one experiment a process, and calls plain functions."""
 
 
@@ -55,8 +55,8 @@ def before_experiment_control(
     **unknown: Any,
 ) -> None:
     """Look at the topic, and end the experiment where there is none: its windows would be lost."""
-    global _telling
-    _telling = None
+    global _state
+    _state = None
     if context.get("dry") is not None:
         _LOG.info("streamproof: a dry run breaks nothing, so it tells no fault windows")
         return
@@ -73,59 +73,59 @@ def before_experiment_control(
         raise _interrupting(f"streamproof: the faults topic cannot be used: {error}") from error
     except ValueError as error:
         raise _interrupting(f"streamproof: expects: {error}; see docs/chaos-toolkit.") from error
-    _telling = _Telling(writer, Windows(str(context["title"]), targets or {}, tuple(momentary), expects or {}))
+    _state = _ControlState(writer, Windows(str(context["title"]), targets or {}, tuple(momentary), expects or {}))
 
 
 def before_method_control(**_: Any) -> None:
     """From here on actions break something."""
-    if _telling is not None:
-        _telling.windows.in_method = True
+    if _state is not None:
+        _state.windows.in_method = True
 
 
 def before_activity_control(context: Mapping[str, Any], **_: Any) -> None:
     """Open the window of an action."""
-    if _telling is not None:
-        _telling.tell(_telling.windows.action_begins(context, _now()))
+    if _state is not None:
+        _state.publish(_state.windows.action_begins(context, _now()))
 
 
 def after_activity_control(context: Mapping[str, Any], **_: Any) -> None:
     """Close the window of a momentary action."""
-    if _telling is not None:
-        _telling.tell(_telling.windows.action_ended(context, _now()))
+    if _state is not None:
+        _state.publish(_state.windows.action_ended(context, _now()))
 
 
 def after_method_control(context: Mapping[str, Any], **_: Any) -> None:
     """Close all windows where no rollbacks will."""
-    if _telling is None:
+    if _state is None:
         return
-    _telling.windows.in_method = False
+    _state.windows.in_method = False
     if not context.get("rollbacks"):
         now = _now()
-        _telling.tell([*_telling.windows.healing_begins(now), *_telling.windows.healed(now)])
+        _state.publish([*_state.windows.healing_begins(now), *_state.windows.healed(now)])
 
 
 def before_rollback_control(**_: Any) -> None:
     """The experiment begins to heal."""
-    if _telling is not None:
-        _telling.tell(_telling.windows.healing_begins(_now()))
+    if _state is not None:
+        _state.publish(_state.windows.healing_begins(_now()))
 
 
 def after_rollback_control(state: Sequence[Mapping[str, Any]] | None = None, **_: Any) -> None:
     """Close all windows where every rollback succeeded."""
-    if _telling is not None and all(run.get("status") == "succeeded" for run in state or ()):
-        _telling.tell(_telling.windows.healed(_now()))
+    if _state is not None and all(run.get("status") == "succeeded" for run in state or ()):
+        _state.publish(_state.windows.healed(_now()))
 
 
 def after_experiment_control(**_: Any) -> None:
     """Say which windows stay open."""
-    global _telling
-    if _telling is not None and (left := _telling.windows.open_names):
+    global _state
+    if _state is not None and (left := _state.windows.open_names):
         _LOG.error(
             "streamproof: the windows of %s stay open, since no rollback healed them; heal by hand, then write `healed`"
             " to the faults topic (docs/CONTRACT.md), and use --rollback-strategy=always.",
             ", ".join(left),
         )
-    _telling = None
+    _state = None
 
 
 def _now() -> datetime:
@@ -138,6 +138,6 @@ def _interrupting(message: str) -> Exception:
     try:
         exceptions = importlib.import_module("chaoslib.exceptions")
     except ModuleNotFoundError:
-        return NotTold(message)
+        return NotPublished(message)
     found: Exception = exceptions.InterruptExecution(message)
     return found

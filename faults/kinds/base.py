@@ -1,27 +1,30 @@
-"""What every kind of fault can do: the package of injector, probes and healing."""
+"""The interface of every kind of fault: injection, probes and healing; and what the kinds share."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Protocol, TypeVar, runtime_checkable
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
-from faults.errors import FaultError, FaultRefused, Unreachable
+from faults.errors import FaultError, FaultRefused, NotVerified, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 
+PROBE_INTERVAL_SECONDS: Final = 1.0
+"""The end of a fault window may be later than the end of its fault by this time."""
 _Item = TypeVar("_Item")
 
 
-def for_each(items: Iterable[_Item], mend: Callable[[_Item], object]) -> None:
-    """``mend`` all, also those behind one that cannot be mended.
+def for_each(items: Iterable[_Item], action: Callable[[_Item], object]) -> None:
+    """Call ``action`` for all items, also after it failed for one.
 
-    Raises FaultRefused with what each of these said; Unreachable where one of them may be mended if it is tried again.
+    Raises FaultRefused with all messages. Raises Unreachable if a retry may succeed for one of the items.
     """
     failed: list[FaultError | OSError] = []
     for item in items:
         try:
-            mend(item)
+            action(item)
         except (FaultError, OSError) as error:
             failed.append(error)
     if failed:
@@ -30,45 +33,65 @@ def for_each(items: Iterable[_Item], mend: Callable[[_Item], object]) -> None:
 
 
 class Injection(Protocol):
-    """One fault on its targets. ``heal`` and ``is_gone`` work from the fault and its facts alone, in any process."""
+    """One fault on its targets. ``heal`` and ``is_healed`` need only the fault and its facts, in any process."""
 
     facts: Facts
 
     def prepare(self) -> None:
-        """Measure what is there before, into ``facts``. Changes nothing. Raises FaultRefused."""
+        """Measure the targets before the fault, into ``facts``. Changes nothing. Raises FaultRefused."""
 
     def inject(self) -> None:
-        """Break it; may add to ``facts``."""
+        """Inject the fault. May add to ``facts``."""
 
-    def hold(self) -> None:
-        """Called again and again while the fault lasts. Raises NotVerified where it is seen to be gone already."""
+    def maintain(self) -> None:
+        """Called repeatedly while the fault is active. Raises NotVerified if the fault has ended early."""
 
-    def is_in(self) -> bool:
-        """Measured: whether the fault shows."""
+    def is_active(self) -> bool:
+        """Probe whether the fault has its effect."""
 
     def heal(self) -> None:
-        """Mend it. May be called again, and where nothing was injected. Raises Unreachable to be asked again."""
+        """Heal the fault. May be called again, and without an injection. Raises Unreachable if a retry may help."""
 
-    def is_gone(self) -> bool:
-        """Measured: whether all is as before. Raises Unreachable to be mended and asked again."""
+    def is_healed(self) -> bool:
+        """Probe whether the targets are as before. Raises Unreachable if ``heal`` and the probe should be retried."""
 
 
 @runtime_checkable
-class Explains(Protocol):
-    """An injection that is told by another one why it is not in, or not gone."""
+class HasProbeDetail(Protocol):
+    """An injection that gets from another system the reason why it is not active or not healed."""
 
-    def why_not(self) -> str:
-        """What was said last, in one line; nothing where nothing was."""
-
-
-def why_not(injected: Injection) -> str:
-    """What it has to say about a probe that shows nothing, in brackets after a space; or nothing."""
-    said = injected.why_not() if isinstance(injected, Explains) else ""
-    return f" ({said})" if said else ""
+    def probe_detail(self) -> str:
+        """The latest reason in one line; empty if there is none."""
 
 
-class Maker(Protocol):
-    """Makes the injection of a fault: new, or with the facts of the journal."""
+def probe_detail_of(injected: Injection) -> str:
+    """The reason why a probe failed, in parentheses after a space; empty if there is none."""
+    detail = injected.probe_detail() if isinstance(injected, HasProbeDetail) else ""
+    return f" ({detail})" if detail else ""
+
+
+class ProbeThrottle:
+    """Limits the rate of a probe in `Injection.maintain`, which the runner calls at every poll."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def is_due(self) -> bool:
+        """True for the first call, then at most once per interval."""
+        now = time.monotonic()
+        if now < self._next:
+            return False
+        self._next = now + PROBE_INTERVAL_SECONDS
+        return True
+
+
+def ended_early(where: str, why: str) -> NotVerified:
+    """The error for a fault that a probe shows to be no longer active."""
+    return NotVerified(f"{where}: the fault ended early because {why}; the run ends when all faults are healed.")
+
+
+class InjectionFactory(Protocol):
+    """Makes the injection of a fault: a new one, or one with the facts of the journal."""
 
     def __call__(self, fault: Fault, facts: Facts, state: Path) -> Injection:
         """``state`` is the state folder of the run."""

@@ -26,13 +26,13 @@ class _AsksClients(OnProcesses):
             if not kafka.answers(broker):
                 raise FaultRefused(f"{name}: the broker at {broker.address} does not answer a client; mend that first.")
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """The processes are as the fault wants them, and none of the brokers answers."""
-        return super().is_in() and not any(kafka.answers(broker) for broker in self._brokers.values())
+        return super().is_active() and not any(kafka.answers(broker) for broker in self._brokers.values())
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """The processes run, and all brokers answer."""
-        return super().is_gone() and all(kafka.answers(broker) for broker in self._brokers.values())
+        return super().is_healed() and all(kafka.answers(broker) for broker in self._brokers.values())
 
 
 class BrokerKill(_AsksClients, Kill):

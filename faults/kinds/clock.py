@@ -48,7 +48,7 @@ class ClockSkew(OnProcesses):
         for name, target in self._targets.items():
             if target.clock_file is None:
                 raise FaultRefused(f"{name}: give the target clock_file, the file that its agent or libfaketime reads.")
-        jvms = [known for known in self.facts.processes if jvm_clock.has_told(self._file_of(known), known.pid)]
+        jvms = [known for known in self.facts.processes if jvm_clock.has_reported(self._file_of(known), known.pid)]
         with_agent = {known.target for known in jvms}
         others = [known for known in self.facts.processes if known.target not in with_agent]
         for known in others:
@@ -61,9 +61,9 @@ class ClockSkew(OnProcesses):
                 )
             wanted = {_FILE_VARIABLE: str(self._file_of(known)), **_SWITCHES}
             if library is None or any(variables.get(name) != value for name, value in wanted.items()):
-                told = " ".join(f"{name}={value}" for name, value in wanted.items())
+                settings = " ".join(f"{name}={value}" for name, value in wanted.items())
                 raise FaultRefused(
-                    f"{known.target}: start it with LD_PRELOAD=(path of libfaketimeMT.so.1) {told}; a JVM with our "
+                    f"{known.target}: start it with LD_PRELOAD=(path of libfaketimeMT.so.1) {settings}; a JVM with our "
                     "agent (docs/faults.md), and give it a second."
                 )
             self._libraries[known.target] = library
@@ -85,16 +85,16 @@ class ClockSkew(OnProcesses):
         """Move the clocks."""
         self._write(self._offset_seconds)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """The clock is off by the offset: of each JVM, or of a process with the same library and file. All run."""
         alive = all(processes.is_alive(process) for process in self.facts.processes)
         return alive and self._is_off_by(self._offset_seconds)
 
     def heal(self) -> None:
-        """Put the clocks right. A folder that is gone hides none: what still runs, `is_gone` asks."""
+        """Put the clocks right. A folder that is gone hides none: what still runs, `is_healed` asks."""
         self._write(0.0, may_be_gone=True)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """The clock is right: of each JVM that is left, or of such a process."""
         return self._is_off_by(0.0)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from faults.backends.docker import Container, Docker, NoSuchContainer
-from faults.backends.own_container import own
+from faults.backends.own_container import own_containers
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownContainer
 from faults.fault import Fault
@@ -29,7 +29,7 @@ class _OnContainers:
     def prepare(self) -> None:
         """Find the containers. Raises FaultRefused where one does not run, is paused, is named twice, or is ours."""
         known: dict[str, KnownContainer] = {}
-        ours = own()
+        ours = own_containers()
         for name, docker in self._dockers.items():
             seen = docker.inspect(self._names[name])
             if (state := _state_amiss(seen)) is not None:
@@ -48,7 +48,7 @@ class _OnContainers:
             known[seen.id] = KnownContainer(target=name, id=seen.id, started=seen.started, endpoints=endpoints)
         self.facts = Facts(containers=tuple(known.values()))
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile."""
 
     def _check(self, name: str, seen: Container) -> None:
@@ -115,7 +115,7 @@ class ContainerKill(_OnContainers):
         for docker, known in self._each():
             docker.kill(known.id)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """None runs as it ran before."""
         return self._all(lambda known, now: not now.is_running or now.started != known.started)
 
@@ -134,7 +134,7 @@ class ContainerKill(_OnContainers):
 
         for_each(self._each(), start)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """All run, and are healthy by their own check."""
         seen = [docker.inspect(known.id) for docker, known in self._each()]
         return all(now.is_running and not now.is_paused and now.is_healthy for now in seen)
@@ -165,7 +165,7 @@ class ContainerPause(_OnContainers):
         for docker, known in self._each():
             docker.pause(known.id)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """All are paused."""
         return all(docker.inspect(known.id).is_paused for docker, known in self._each())
 
@@ -178,7 +178,7 @@ class ContainerPause(_OnContainers):
 
         self._mend(unpause)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """None is paused; one that ended or was removed meanwhile is not ours to bring back."""
         return self._all(lambda _, now: not now.is_paused)
 
@@ -207,7 +207,7 @@ class ContainerDisconnect(_OnContainers):
             for network in known.endpoints:
                 docker.disconnect(known.id, network)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """None is on a network that was taken."""
         return self._all(lambda known, now: not known.endpoints.keys() & now.endpoints.keys())
 
@@ -220,6 +220,6 @@ class ContainerDisconnect(_OnContainers):
 
         self._mend(connect)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """All are on all of them again; one that was removed meanwhile is not ours to bring back."""
         return self._all(lambda known, now: known.endpoints.keys() <= now.endpoints.keys())

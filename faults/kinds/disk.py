@@ -65,17 +65,17 @@ class DiskFull:
                 if error.errno not in _NO_SPACE:
                     raise FaultRefused(f"{file}: cannot be written ({error.strerror}).") from error
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile."""
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """The blocks are taken, or nothing is left to take."""
         return all(
             file.exists()
             and (
                 file.stat().st_blocks * 512 >= self._parameters.bytes
                 or shutil.disk_usage(file.parent).free < _NEARLY_FULL_BYTES
-                or _why_no_byte(file.parent) in _NO_SPACE  # a quota fills up without the file system
+                or _write_errno(file.parent) in _NO_SPACE  # a quota fills up without the file system
             )
             for file in self._files.values()
         )
@@ -84,14 +84,14 @@ class DiskFull:
         """Remove the files."""
         for_each(self._files.values(), lambda file: file.unlink(missing_ok=True))
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """No file of ours is left, and a byte can be written."""
         return not any(file.exists() for file in self._files.values()) and all(
-            _why_no_byte(file.parent) is None for file in self._files.values()
+            _write_errno(file.parent) is None for file in self._files.values()
         )
 
 
-def _why_no_byte(folder: Path) -> int | None:
+def _write_errno(folder: Path) -> int | None:
     """The errno with which a byte cannot be written there; None where it can."""
     probe = folder / f"{_PREFIX}probe-{os.getpid()}"
     try:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from faults.backends.kafka_leaders import Leaders, Led
+from faults.backends.kafka_leaders import Leaders, PartitionLeadership
 from faults.backends.kafka_protocol import Partition
 from faults.errors import FaultRefused
 from faults.facts import Facts, KnownPartition
@@ -49,10 +49,10 @@ class LeaderMove:
             if not cluster.elect({p.place for p in known}):
                 raise FaultRefused(f"{name}: no other leader was elected; look whether its replicas are in sync.")
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile: the cluster keeps it."""
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Each partition is led by the other one."""
         return all(
             (led := seen.get(partition.place)) is not None and led.leader == partition.to
@@ -73,7 +73,7 @@ class LeaderMove:
 
         for_each(self._targets, restore)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """Each partition has its leader and its order of before; what has not, is elected and ordered once more."""
         restored = [self._is_restored(name) for name in self._targets]  # each is looked at: it may have to be elected
         return all(restored)
@@ -108,7 +108,7 @@ class LeaderMove:
                 replicas=led.replicas,
             )
 
-    def _wanted(self, name: str, broker: int | None) -> Iterator[tuple[Partition, Led]]:
+    def _wanted(self, name: str, broker: int | None) -> Iterator[tuple[Partition, PartitionLeadership]]:
         target, seen = self._targets[name], self._leaders(name).partitions()
         if isinstance(target, BrokerTarget):
             yield from ((place, led) for place, led in seen.items() if led.leader == broker)
@@ -122,7 +122,7 @@ class LeaderMove:
             raise FaultRefused(f"{name}: the topic has {len(found)} partitions; take a lower one to move.")
         yield from ((place, led) for place, led in found.items() if number in (None, place[1]))
 
-    def _successor(self, name: str, place: str, led: Led, demoted: frozenset[int]) -> int:
+    def _successor(self, name: str, place: str, led: PartitionLeadership, demoted: frozenset[int]) -> int:
         others = [r for r in led.replicas if r != led.leader and r in led.in_sync and r not in demoted]
         if led.leader < 0 or not others:
             raise FaultRefused(f"{name}: {place} has no other in-sync replica that could lead it.")

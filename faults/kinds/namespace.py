@@ -10,14 +10,14 @@ from typing import Final
 
 from faults.backends import namespaces, packet_filter
 from faults.backends.impairment import Impairment, LinkStatus
-from faults.backends.namespaces import Place
+from faults.backends.namespaces import Device
 from faults.backends.proxy import ProxyControl
 from faults.backends.relay import inside, outside
 from faults.errors import FaultRefused, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
-from faults.kinds.proxied import Kept
+from faults.kinds.impairment_watch import ImpairmentWatch
 from faults.parameters import (
     NamespaceBandwidthParameters,
     NamespaceDelayParameters,
@@ -48,7 +48,7 @@ class _OnNamespaces:
         self.facts = facts
         self._targets = {n: t for n, t in fault.targets.items() if isinstance(t, NamespaceTarget)}
         self._state = state
-        self._kept = Kept(fault.name, ProxyControl(state))
+        self._watch = ImpairmentWatch(fault.name, ProxyControl(state))
 
     def prepare(self) -> None:
         """Time a connection from each. Raises FaultRefused where there is none, or somebody's rule is in place."""
@@ -56,15 +56,15 @@ class _OnNamespaces:
         for name, target in self._targets.items():
             if target.relay is not None:
                 self._check_relay(name, target)
-            elif (why_not := self._why_no_rule()) is not None:
+            elif (reason := self._why_no_rule()) is not None:
                 raise FaultRefused(
-                    f"{name}: {why_not}; let `streamproof faults proxy` relay its packets (relay: in docs/faults.md)."
+                    f"{name}: {reason}; let `streamproof faults proxy` relay its packets (relay: in docs/faults.md)."
                 )
-            for place in self._places(target):
-                rule = namespaces.root_rule(place)
+            for at in self._devices(target):
+                rule = namespaces.root_rule(at)
                 if rule.get("handle", "0:") != "0:":
                     raise FaultRefused(
-                        f"{name}: {place.device} has the queueing rule {rule.get('kind')} already; take it off first."
+                        f"{name}: {at.device} has the queueing rule {rule.get('kind')} already; take it off first."
                     )
             seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
             if seconds is None:
@@ -89,7 +89,7 @@ class _OnNamespaces:
     def _is_relays(self, target: NamespaceTarget) -> bool:
         return self.impairment is not None and target.relay is not None
 
-    def _is_told(self, name: str, target: NamespaceTarget) -> bool:
+    def _is_impaired(self, name: str, target: NamespaceTarget) -> bool:
         """Whether the relay, where there is one, still does what it was told: one that was started again does not."""
         return not self._is_relays(target) or self._relay(name).impairment == self.impairment
 
@@ -103,29 +103,29 @@ class _OnNamespaces:
                 self._add(target)
 
     def _add(self, target: NamespaceTarget) -> None:
-        for place in self._places(target):
-            namespaces.add_rule(place, *self._rule())
+        for at in self._devices(target):
+            namespaces.add_rule(at, *self._rule())
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile: the kernel or the relay does it. Raises NotVerified where it is seen to do no more.
 
         A relay that ends takes its device with it, and the kernel's rule with that.
         """
         relayed = [name for name, target in self._targets.items() if target.relay is not None]
         if relayed:
-            self._kept.look(relayed, self._is_kept)
+            self._watch.check(relayed, self._is_kept)
 
     def _is_kept(self, name: str, served: LinkStatus) -> bool:
         target = self._targets[name]
         if self._is_relays(target):
             return served.impairment == self.impairment
         try:
-            rules = [namespaces.root_rule(place) for place in self._places(target)]
+            rules = [namespaces.root_rule(at) for at in self._devices(target)]
         except FaultRefused:
             return False
         return all(rule.get("handle") == namespaces.HANDLE for rule in rules)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Each of them shows it."""
         return all(self._shows(name) for name in self._targets)
 
@@ -144,9 +144,9 @@ class _OnNamespaces:
         for_each(self._targets, mend)
 
     def _take_off(self, target: NamespaceTarget) -> None:
-        for_each(self._places(target), namespaces.remove_rule)
+        for_each(self._devices(target), namespaces.remove_rule)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """The rule is off, and a connection takes about what it took before."""
         return all(self._is_well(name, target) for name, target in self._targets.items())
 
@@ -155,13 +155,13 @@ class _OnNamespaces:
             return False
         seconds = namespaces.connect_seconds(target.namespace, target.probe, _CONNECT_SECONDS_MAX)
         before = self.facts.round_trip_seconds.get(name, 0.0)
-        rules = [namespaces.root_rule(place) for place in self._places(target)]
+        rules = [namespaces.root_rule(at) for at in self._devices(target)]
         has_rule = any(rule.get("handle") == namespaces.HANDLE for rule in rules)
         return not has_rule and seconds is not None and seconds <= before + _SLACK_SECONDS
 
-    def _places(self, target: NamespaceTarget) -> list[Place]:
+    def _devices(self, target: NamespaceTarget) -> list[Device]:
         """Where the rule is put."""
-        return [Place(target.namespace, target.device)]
+        return [Device(target.namespace, target.device)]
 
     def _why_no_rule(self) -> str | None:
         """Why the kernel cannot do it by itself; None where it can."""
@@ -184,9 +184,9 @@ class NamespacePartition(_OnNamespaces):
 
     def prepare(self) -> None:
         """As of all. Raises FaultRefused also where a peer takes no connection, or peers cannot be told apart."""
-        why_not = namespaces.why_no_peers() if self._peers else None
-        if why_not is not None:
-            raise FaultRefused(f"namespace_partition with peers cannot be done on this host: {why_not}.")
+        reason = namespaces.why_no_peers() if self._peers else None
+        if reason is not None:
+            raise FaultRefused(f"namespace_partition with peers cannot be done on this host: {reason}.")
         super().prepare()
         for name, target in self._targets.items():
             for peer in self._peers:
@@ -194,11 +194,11 @@ class NamespacePartition(_OnNamespaces):
                     raise FaultRefused(f"{name}: the peer {peer} takes no connection from inside; mend that first.")
 
     def _add(self, target: NamespaceTarget) -> None:
-        for place in self._places(target):
-            namespaces.cut(place, self._peers, "src" if place.namespace is None else "dst")
+        for at in self._devices(target):
+            namespaces.cut(at, self._peers, "src" if at.namespace is None else "dst")
 
-    def _places(self, target: NamespaceTarget) -> list[Place]:
-        leaves = super()._places(target) if self._direction != "from" else []
+    def _devices(self, target: NamespaceTarget) -> list[Device]:
+        leaves = super()._devices(target) if self._direction != "from" else []
         comes = [namespaces.other_end(target.namespace, target.device)] if self._direction != "to" else []
         return leaves + comes
 
@@ -213,7 +213,7 @@ class NamespacePartition(_OnNamespaces):
         if self._peers and target.probe not in self._peers and not connects(target.probe):
             return False
         # Both ways, nothing comes that could be dropped: our request is dropped before.
-        return int(namespaces.root_rule(self._places(target)[0]).get("drops", 0)) > 0
+        return int(namespaces.root_rule(self._devices(target)[0]).get("drops", 0)) > 0
 
 
 class NamespaceDelay(_OnNamespaces):
@@ -239,7 +239,7 @@ class NamespaceDelay(_OnNamespaces):
         least = (self._delay - self._jitter) * _MEASURED_SHARE
         if least > _LATE_SECONDS:
             # Waiting for it would lengthen the fault by as much as it delays.
-            return self._is_told(name, target) and namespaces.is_without_answer(
+            return self._is_impaired(name, target) and namespaces.is_without_answer(
                 target.namespace, target.probe, _LATE_SECONDS
             )
         longest = self._delay + self._jitter + _CONNECT_SECONDS_MAX
@@ -321,7 +321,7 @@ class NamespaceLoss(_OnNamespaces):
             return self._relay(name).lost_packets > 0
         if self._filter is not None:
             return bool(packet_filter.lost(self._filter, target.namespace, self._name))
-        rule = namespaces.root_rule(*self._places(target))
+        rule = namespaces.root_rule(*self._devices(target))
         return rule.get("handle") == namespaces.HANDLE and int(rule.get("drops", 0)) > 0
 
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:

@@ -14,7 +14,7 @@ from faults.errors import FaultRefused, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
 from faults.kinds.base import for_each
-from faults.kinds.proxied import Kept
+from faults.kinds.impairment_watch import ImpairmentWatch
 from faults.parameters import BandwidthParameters, DelayParameters, Direction, PartitionParameters
 from faults.targets import LinkTarget
 
@@ -62,7 +62,7 @@ class _OnLinks:
         self.facts = facts
         self._links = {n: t for n, t in fault.targets.items() if isinstance(t, LinkTarget)}
         self._proxy = ProxyControl(state)
-        self._kept = Kept(fault.name, self._proxy)
+        self._watch = ImpairmentWatch(fault.name, self._proxy)
 
     def prepare(self) -> None:
         """Time an echo on each link as it is. Raises FaultRefused where the proxy does not serve it unimpaired."""
@@ -85,11 +85,11 @@ class _OnLinks:
         for name in self._links:
             self._proxy.impair(name, self.impairment)
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile. Raises NotVerified where the proxy does it no more."""
-        self._kept.look(self._links, lambda _, served: served.impairment == self.impairment)
+        self._watch.check(self._links, lambda _, served: served.impairment == self.impairment)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Every link shows it."""
         try:
             return all(self._shows(self._status(name)) for name in self._links)
@@ -100,7 +100,7 @@ class _OnLinks:
         """Take the impairment off. Raises Unreachable where no proxy answers."""
         for_each(self._links, lambda name: self._proxy.impair(name, Impairment()))
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """Every link echoes about as fast as before. Raises Unreachable where no proxy answers."""
         for name in self._links:
             status = self._status(name)
@@ -134,11 +134,13 @@ class Delay(_OnLinks):
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
-        told = fault.parameters
-        assert isinstance(told, DelayParameters)
-        self.impairment = Impairment(ways=_ways(told.direction), delay_seconds=told.delay, jitter_seconds=told.jitter)
-        self._least_seconds = (told.delay - told.jitter) * len(self.impairment.ways)
-        self._most_seconds = (told.delay + told.jitter) * len(self.impairment.ways)
+        parameters = fault.parameters
+        assert isinstance(parameters, DelayParameters)
+        self.impairment = Impairment(
+            ways=_ways(parameters.direction), delay_seconds=parameters.delay, jitter_seconds=parameters.jitter
+        )
+        self._least_seconds = (parameters.delay - parameters.jitter) * len(self.impairment.ways)
+        self._most_seconds = (parameters.delay + parameters.jitter) * len(self.impairment.ways)
 
     def _shows(self, status: LinkStatus) -> bool:
         echo = round_trip_seconds(status.probe_port, _PING, self._most_seconds + _ECHO_SECONDS_MAX)

@@ -12,11 +12,10 @@ from typing import Any, Final
 
 from faults.backends.chaos_mesh import KIND_OF, ONE_SHOT, PAUSE, collection, object_name, rendered
 from faults.backends.kubernetes import Kubernetes, server_of
-from faults.errors import FaultRefused, NotVerified, Unreachable
+from faults.errors import FaultRefused, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault
-from faults.kinds.base import for_each
-from faults.kinds.looks import Looks
+from faults.kinds.base import ProbeThrottle, ended_early, for_each
 from faults.parameters import PodParameters
 from faults.targets import PodsTarget
 
@@ -36,8 +35,8 @@ class Pods:
         assert isinstance(fault.parameters, PodParameters)
         self._pods = fault.parameters.pods
         self._clusters: dict[str, Kubernetes] = {}
-        self._looks = Looks()
-        self._why_not: dict[str, str] = {}
+        self._throttle = ProbeThrottle()
+        self._probe_detail: dict[str, str] = {}
 
     def prepare(self) -> None:
         """Let the server check the objects and our rights without making them, and count the pods that are ready.
@@ -70,9 +69,9 @@ class Pods:
         for name, target in self._targets.items():
             self._cluster(name).create(self._collection(name), rendered(self._fault, name, target), {})
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Look now and then: somebody else may delete or pause the object. Raises NotVerified."""
-        if not self._looks.are_due():
+        if not self._throttle.is_due():
             return
         for name in self._targets:
             try:
@@ -81,12 +80,9 @@ class Pods:
                 continue  # who does not tell says nothing about the fault; healing will say what is wrong
             if seen is None or not _holds(seen, "AllInjected"):
                 what = "its object was deleted" if seen is None else "Chaos Mesh no longer says AllInjected"
-                raise NotVerified(
-                    f"{self._fault.name} on {name}: it was gone before its time, since {what}; the run ends when "
-                    "all is healed."
-                )
+                raise ended_early(f"{self._fault.name} on {name}", what)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Chaos Mesh has injected all that it selected."""
         try:
             return all(self._says(name, "AllInjected") for name in self._targets)
@@ -98,7 +94,7 @@ class Pods:
         if self._fault.kind not in ONE_SHOT:
             for_each(self._targets, lambda name: self._cluster(name).annotate(self._path(name), {PAUSE: "true"}))
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """Chaos Mesh has recovered all; the object, which is deleted then, is gone; and the pods are ready again."""
         removed: list[bool] = []  # each is looked at: it may have to be deleted
         for_each(self._targets, lambda name: removed.append(self._is_removed(name)))
@@ -106,9 +102,9 @@ class Pods:
             self._ready_pods(name) >= self.facts.ready_pods.get(name, 1) for name in self._targets
         )
 
-    def why_not(self) -> str:
+    def probe_detail(self) -> str:
         """What Chaos Mesh says in the objects that are not yet as they should be."""
-        return "; ".join(f"{name}: Chaos Mesh says {said}" for name, said in self._why_not.items() if said)
+        return "; ".join(f"{name}: Chaos Mesh says {said}" for name, said in self._probe_detail.items() if said)
 
     def _would_hit(self, ready: int) -> int:
         if isinstance(self._pods, int):
@@ -119,7 +115,7 @@ class Pods:
 
     def _is_removed(self, name: str) -> bool:
         seen = self._cluster(name).get(self._path(name))
-        self._why_not[name] = _trouble(seen, "Recover")
+        self._probe_detail[name] = _trouble(seen, "Recover")
         if seen is None:
             return True
         is_over = self._fault.kind in ONE_SHOT or not _holds(seen, "Selected") or _holds(seen, "AllRecovered")
@@ -131,7 +127,7 @@ class Pods:
 
     def _says(self, name: str, condition: str) -> bool:
         seen = self._cluster(name).get(self._path(name))
-        self._why_not[name] = _trouble(seen, "Apply")
+        self._probe_detail[name] = _trouble(seen, "Apply")
         if seen is None:
             return False
         if not _holds(seen, condition):

@@ -60,9 +60,9 @@ class Poison:
             more: Options = {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
             self._producers[name] = producer(target.bootstrap_servers, target.options_file, more)
         self._started = time.monotonic()
-        self.hold()
+        self.maintain()
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Send what is due by now, to each topic."""
         elapsed = time.monotonic() - self._started
         due = min(self._parameters.at_most, 1 + int(elapsed * self._parameters.per_second))
@@ -74,7 +74,7 @@ class Poison:
         for writer in self._producers.values():
             writer.poll(0)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Each topic's broker has acknowledged one, and its partition ends after it."""
         for writer in self._producers.values():
             writer.poll(0)
@@ -96,7 +96,7 @@ class Poison:
         for_each(self._producers, finish)
         self._producers.clear()
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """Nobody sends: not we, and the runner that did, if it was another process, does not exist."""
         if self._sent:
             return not self._producers and all(self.facts.records[name] == self._sent for name in self._targets)

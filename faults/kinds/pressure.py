@@ -49,7 +49,7 @@ class _Pressing:
             known = KnownProcess(target="machine", pid=child.pid, started=seen.started)
             self.facts = Facts(processes=(*self.facts.processes, known))
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile."""
 
     def heal(self) -> None:
@@ -59,7 +59,7 @@ class _Pressing:
             child.kill()
             child.wait()
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """None exists."""
         return not any(processes.is_alive(process) for process in self.facts.processes)
 
@@ -80,7 +80,7 @@ class CpuPressure(_Pressing):
         for _ in range(self._workers):
             self._start(_BURN)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Each of them runs and has used the processor."""
         used = [processes.cpu_seconds(p.pid) for p in self.facts.processes if processes.is_alive(p)]
         return len(used) == self._workers and min(used) >= _BUSY_SECONDS
@@ -107,7 +107,7 @@ class MemoryPressure(_Pressing):
         """Start it."""
         self._start(_HOLD, str(self._bytes))
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """It holds them in memory."""
         return any(processes.resident_bytes(process.pid) >= self._bytes for process in self.facts.processes)
 

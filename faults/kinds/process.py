@@ -11,17 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from faults.backends import processes
-from faults.errors import FaultRefused, NotVerified
+from faults.errors import FaultRefused
 from faults.facts import Facts, KnownProcess
 from faults.fault import Fault
-from faults.kinds.base import for_each
-from faults.kinds.looks import Looks
+from faults.kinds.base import ProbeThrottle, ended_early, for_each
 from faults.parameters import RestartLoopParameters
 from faults.targets import LocalProcess
 
 _DIES_SECONDS: Final = 1.0
 _STAYS_SECONDS: Final = 0.2
-"""A process that ends as soon as it goes on is not healed. One that ends later is told by `faults.survivors`."""
+"""A process that ends this soon after it resumed is not healed. `faults.resumed` reports one that ends later."""
 
 
 class OnProcesses:
@@ -42,14 +41,14 @@ class OnProcesses:
                 raise FaultRefused(f"{other} and {known.target} both hold process {known.pid}; hit one of them only.")
         self.facts = Facts(processes=tuple(found))
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile."""
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Whether the processes are as the fault wants them."""
         raise NotImplementedError
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """Whether they are as they were."""
         raise NotImplementedError
 
@@ -64,7 +63,7 @@ class Pause(OnProcesses):
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         self._name = fault.name
-        self._looks = Looks()
+        self._throttle = ProbeThrottle()
         self._going: set[int] = set()
         self._ended: dict[str, int] = {}
         """Target -> its process that ended since the pause began."""
@@ -79,28 +78,25 @@ class Pause(OnProcesses):
                     f"{known.target}: process {known.pid} is stopped already, maybe by another run; let it go on first."
                 )
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Look now and then. Raises NotVerified where somebody else let one go on, two looks after it at most.
 
         One that ended is left alone.
         """
-        if not self._looks.are_due():
+        if not self._throttle.is_due():
             return
         going = {known.pid for known in self.facts.processes if _goes_on(known)}
         for known in self.facts.processes:
             # One that was killed is seen for a moment as it ends: one that is seen twice goes on.
             if known.pid in going & self._going:
-                raise NotVerified(
-                    f"{self._name} on {known.target}: it was gone before its time, since somebody else let process "
-                    f"{known.pid} go on; the run ends when all is healed."
-                )
+                raise ended_early(f"{self._name} on {known.target}", f"another process resumed process {known.pid}")
         self._going = going
 
     def inject(self) -> None:
         """Stop all."""
         self._send(signal.SIGSTOP)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """All are stopped."""
         return all(processes.is_stopped(process) for process in self.facts.processes)
 
@@ -108,7 +104,7 @@ class Pause(OnProcesses):
         """Let all go on. Raises FaultRefused for those that we may not."""
         for_each(self.facts.processes, lambda process: processes.send(process, signal.SIGCONT))
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """All go on, and did for a moment. Where one ended, another one has taken its place, which is its supervisor's
         or a person's to bring about."""
         self._ended = {known.target: known.pid for known in self.facts.processes if not processes.is_alive(known)}
@@ -122,7 +118,7 @@ class Pause(OnProcesses):
         self._back_since = self._back_since or now
         return now - self._back_since >= _STAYS_SECONDS
 
-    def why_not(self) -> str:
+    def probe_detail(self) -> str:
         """Which process ended: no pause then, whatever the plan says."""
         return ", ".join(self._said_of(name, pid) for name, pid in self._ended.items())
 
@@ -165,7 +161,7 @@ class Kill(OnProcesses):
         """Kill all."""
         self._send(signal.SIGKILL)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """None of those exists."""
         return not any(processes.is_alive(process) for process in self.facts.processes)
 
@@ -180,7 +176,7 @@ class Kill(OnProcesses):
 
         for_each(self._targets, start)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """All targets run and are ready."""
         return all(processes.is_ready(target) for target in self._targets.values())
 
@@ -207,7 +203,7 @@ class RestartLoop(Kill):
         super().inject()
         self._next_kill = time.monotonic() + self._interval_seconds
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Bring back what is ours to start; kill again when the interval is over."""
         # One that has not written its id yet looks like none, but its command still runs.
         self._started = {name: child for name, child in self._started.items() if child.poll() is None}

@@ -58,7 +58,7 @@ class DiskSlow:
             self._groups[name].make(block_throttle.disk_of(target.path), self._rate)
         self._take(self.facts.processes)
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Slow also what somebody has started in the place of a process; what a slowed one starts is slowed itself."""
         for name, target in self._targets.items():
             process = _process_in(name, target)
@@ -82,7 +82,7 @@ class DiskSlow:
             if processes.is_alive(known):
                 self._groups[known.target].take(known.pid)
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """All processes are in their groups, and a write by a member of each is slow."""
         inside = all(self._groups[known.target].has(known.pid) for known in self.facts.processes)
         return inside and all(
@@ -102,7 +102,7 @@ class DiskSlow:
 
         for_each(self._targets, remove)
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """No group of ours is left, and a write is fast again."""
         left = any(group.exists for group in self._groups.values())
         return not left and all(self._is_fast(target) for target in self._targets.values())

@@ -70,10 +70,10 @@ class TransactionHang:
             self._producers.append(writer)
             self.facts = Facts(offsets={**self.facts.offsets, self._place(name): offset})
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to do meanwhile: the broker holds it open."""
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         """Readers of committed records cannot pass our record."""
         return all(self._is_held(name) for name in self._targets)
 
@@ -91,7 +91,7 @@ class TransactionHang:
         for_each(self._targets, take_over)
         self._producers.clear()
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         """The last stable offset has passed our record; where we do not know it, it is the high watermark."""
         return all(self._is_passed(name) for name in self._targets)
 

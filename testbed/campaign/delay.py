@@ -8,7 +8,7 @@ from typing import Final
 
 from faults.config import parse
 from faults.errors import NotHealed
-from faults.healing import Patience
+from faults.healing import HealPolicy
 from faults.runner import run
 from faults.schedule import timeline
 from testbed.node import TARGET, NodeRelay
@@ -47,4 +47,4 @@ def delay(
         if not relay.process.is_running:
             raise NotHealed("the packet relay has ended; the worker's network ends with the run.")
 
-    run(config, timeline(config), say, stop, Patience(config.limits.healed_within, check_relay))
+    run(config, timeline(config), say, stop, HealPolicy(config.limits.healed_within, check_relay))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Final
 
-from faults.catalogue import ABSENT, KINDS
+from faults.catalogue import KINDS, UNSUPPORTED
 from faults.config import mapping_in
 from faults.errors import FaultConfigError, FaultRefused
 from testbed import disk, node
@@ -84,7 +84,7 @@ def named(plan: str, faster: float | None, engine: str, inputs: tuple[str, ...])
 
 def one(kind: str, seconds: float, engine: str, inputs: tuple[str, ...]) -> dict[str, Any]:
     """A file with one fault of ``kind`` on the target that fits it, within ``seconds``, of which a third is control."""
-    for absent in ABSENT:
+    for absent in UNSUPPORTED:
         if absent.name == kind:
             raise FaultRefused(f"--fault {kind} is not built: {absent.reason}.")
     if kind not in KINDS:

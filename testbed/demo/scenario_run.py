@@ -13,7 +13,7 @@ from typing import Final
 from faults.backends import faketime
 from faults.command import shown
 from faults.errors import NotHealed
-from faults.healing import Patience
+from faults.healing import HealPolicy
 from faults.runner import run as run_timeline
 from testbed import disk
 from testbed.broker import BrokerError, EmbeddedBroker
@@ -184,7 +184,7 @@ class ScenarioRun:
         config, timeline = self._scenario.bound(self._context)
         for line in shown(timeline).splitlines():
             self._say(f"  {line}")
-        patience = Patience(config.limits.healed_within, self._check_healer, advice="it ends with the demo")
+        patience = HealPolicy(config.limits.healed_within, self._check_healer, advice="it ends with the demo")
         run_timeline(config, timeline, self._report, self._stop, patience)
 
     def _report(self, line: str) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from faults.backends.kafka_leaders import Led
+from faults.backends.kafka_leaders import PartitionLeadership
 from testbed.broker import EmbeddedBroker
 from testbed.joined_broker import JoinedBroker
 from tests.faults.stage import WITHIN_SECONDS, wait_until
@@ -29,10 +29,13 @@ class Cluster:
     def admin(self) -> AdminClient:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
-    def led(self, topic: str) -> dict[int, Led]:
+    def led(self, topic: str) -> dict[int, PartitionLeadership]:
         """Partition -> leader, replicas in their order, and who is in sync."""
         partitions = self.admin().list_topics(topic, timeout=WITHIN_SECONDS).topics[topic].partitions
-        return {n: Led(p.leader, tuple(p.replicas), frozenset(p.isrs)) for n, p in sorted(partitions.items())}
+        return {
+            n: PartitionLeadership(p.leader, tuple(p.replicas), frozenset(p.isrs))
+            for n, p in sorted(partitions.items())
+        }
 
     def create(self, topic: str, orders: dict[int, list[int]]) -> None:
         """A topic with these replicas, in their order; returns when all are in sync and the first ones lead."""

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from faults.backends.docker import Docker
-from faults.backends.own_container import Own
+from faults.backends.own_container import OwnContainers
 from faults.errors import FaultRefused, NotHealed
 from faults.kinds import container
 from tests.faults.engine_api import ID, LAYER, NAME, SHORT_ID, Engine, served
@@ -202,11 +202,13 @@ def test_what_can_be_mended_is_not_refused(stage: Stage, engine: Engine, change:
     assert is_well(engine)
 
 
-@pytest.mark.parametrize("own", [Own(frozenset([ID]), None), Own(frozenset(), LAYER)], ids=["id", "layer"])
+@pytest.mark.parametrize(
+    "own", [OwnContainers(frozenset([ID]), None), OwnContainers(frozenset(), LAYER)], ids=["id", "layer"]
+)
 def test_the_runners_own_container_is_refused(
-    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch, own: Own
+    stage: Stage, engine: Engine, monkeypatch: pytest.MonkeyPatch, own: OwnContainers
 ) -> None:
-    monkeypatch.setattr(container, "own", lambda: own)
+    monkeypatch.setattr(container, "own_containers", lambda: own)
     with pytest.raises(FaultRefused, match="web: this would hit the fault runner itself"):
         stage.during({"kind": "container_pause", "target": "web"}, lambda: None)
     assert asked(engine) == []

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from faults.backends import kafka_protocol
-from faults.backends.kafka_leaders import Led
+from faults.backends.kafka_leaders import PartitionLeadership
 from faults.errors import FaultRefused
 from faults.journal import read
 from tests.faults.kafka_cluster import Cluster, cluster_of_two
@@ -45,7 +45,7 @@ def are_led_by(cluster: Cluster, topic: str, *leaders: int) -> bool:
     return True
 
 
-def are_as(cluster: Cluster, topic: str, before: dict[int, Led]) -> bool:
+def are_as(cluster: Cluster, topic: str, before: dict[int, PartitionLeadership]) -> bool:
     """Whether leaders, replicas in their order and who is in sync are as before."""
     wait_until(lambda: cluster.led(topic) == before, f"{topic} is as before: {before}")
     return True
@@ -86,7 +86,7 @@ def test_others_lead_until_it_is_healed(
 
 def test_a_leader_that_was_not_the_preferred_one_is_so_again(stage: Stage, cluster: Cluster, topic: str) -> None:
     kafka_protocol.alter(cluster.bootstrap_servers, {(topic, 0): [2, 1]})
-    before = cluster.led(topic) | {0: Led(1, (2, 1), frozenset({1, 2}))}
+    before = cluster.led(topic) | {0: PartitionLeadership(1, (2, 1), frozenset({1, 2}))}
     assert are_as(cluster, topic, before)
 
     def look() -> None:

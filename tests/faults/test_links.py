@@ -158,7 +158,7 @@ def test_a_link_whose_proxy_died_stays_open_until_one_serves_it_again(stage: Sta
             stage.proxies[0].wait(WITHIN_SECONDS)
 
         limits = {"healed_within": "200ms"}
-        with pytest.raises(NotHealed, match=r"no proxy answers; .* It was asked again for 0\.2 s; "):
+        with pytest.raises(NotHealed, match=r"no proxy answers; .* It was retried for 0\.2 s; "):
             stage.during({"kind": "net_partition", "target": "link"}, look, limits=limits)
         assert stage.unhealed() == ["net-partition"]
         stage.write(limits=limits)
@@ -177,7 +177,9 @@ def test_a_run_whose_proxy_was_killed_says_so_and_ends_with_the_next_proxy(stage
         try:
             stage.proxies[0].kill()
             said = runner.hear("over: ")
-            assert "on link: it was gone before its time, since no proxy answers any more and nothing passes" in said
+            assert (
+                "on link: the fault ended early because the proxy does not answer any more and nothing passes" in said
+            )
             assert "start `streamproof faults proxy CONFIG`" in runner.hear("waiting, 60 s at most: ")
             assert stage.seen() == ["injected", "verified", "heal_started"]
             with pytest.raises(OSError, match="refused"):
@@ -191,7 +193,7 @@ def test_a_run_whose_proxy_was_killed_says_so_and_ends_with_the_next_proxy(stage
         (entry,) = read(stage.folder / "st").values()
         assert entry.is_healed
         assert entry.over_because is not None
-        assert "no proxy answers any more" in entry.over_because
+        assert "the proxy does not answer any more" in entry.over_because
 
 
 def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> None:
@@ -224,7 +226,7 @@ def test_a_fault_whose_proxy_was_started_again_ends_there(stage: Stage) -> None:
 
         delay = {"kind": "net_delay", "target": "link", "for": "60s", "parameters": {"delay": "300ms"}}
         began = time.monotonic()
-        with pytest.raises(NotVerified, match="net-delay on link: it was gone before its time"):
+        with pytest.raises(NotVerified, match="net-delay on link: the fault ended early"):
             stage.during(delay, look)
         assert time.monotonic() - began < WITHIN_SECONDS
         assert stage.states() == ["injected", "verified", "heal_started", "healed"]

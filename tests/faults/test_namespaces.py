@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from faults.backends import namespaces, packet_filter
-from faults.backends.namespaces import Place
+from faults.backends.namespaces import Device
 from faults.errors import FaultRefused
 from faults.journal import read
 from tests.faults.stage import HEALERS, WITHIN_SECONDS, Stage, abandoned, wait_until
@@ -162,7 +162,7 @@ def test_a_stranger_with_the_same_interface_numbers_is_not_the_other_end(stage: 
         ends = ("peer", "name", "x0", "index", str(inside), "netns", third)
         ip("link", "add", f"{name}d", "index", str(outside), "type", "veth", *ends)
         stack.callback(ip, "link", "del", f"{name}d")
-        assert namespaces.other_end(third, "x0") == Place(None, f"{name}d")
+        assert namespaces.other_end(third, "x0") == Device(None, f"{name}d")
         with pytest.raises(FaultRefused, match=f"namespace {name}: the other end of x0 is no veth"):
             namespaces.other_end(name, "x0")
 

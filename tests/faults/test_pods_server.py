@@ -44,9 +44,7 @@ def test_a_server_that_stays_away_is_told_and_healed_when_it_is_back(stage: Stag
     def go() -> None:
         cluster.is_away = lambda _: True
 
-    words = (
-        "refused PATCH .*: the server is currently unable to handle the request. It was asked again for 0.2 s; look at"
-    )
+    words = "refused PATCH .*: the server is currently unable to handle the request. It was retried for 0.2 s; look at"
     with pytest.raises(NotHealed, match=words):
         during(stage, cluster, look=go, limits={"healed_within": "200ms"})
     assert stage.unhealed() == ["pod-failure"]
@@ -60,11 +58,11 @@ def test_a_server_that_is_away_says_nothing_about_a_fault(stage: Stage, cluster:
     injection.prepare()
     injection.inject()
     cluster.is_away = lambda _: True
-    assert not injection.is_in()
+    assert not injection.is_active()
     cluster.is_away = lambda _: False
-    wait_until(injection.is_in, "the fault is in")
+    wait_until(injection.is_active, "the fault is in")
     cluster.is_away = lambda _: True
-    injection.hold()
+    injection.maintain()
 
 
 @pytest.mark.parametrize("who", ["deletes", "pauses"])
@@ -79,7 +77,7 @@ def test_a_fault_that_somebody_else_ends_is_no_longer_told_to_be_in(stage: Stage
             cluster.reconcile(name)
 
     why = "its object was deleted" if who == "deletes" else "Chaos Mesh no longer says AllInjected"
-    with pytest.raises(NotVerified, match=f"workers: it was gone before its time, since {why}; the run ends when"):
+    with pytest.raises(NotVerified, match=f"workers: the fault ended early because {why}; the run ends when"):
         during(stage, cluster, look=look, lasts="60s")
     assert stage.unhealed() == []
     assert cluster.objects == {}

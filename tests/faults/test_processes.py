@@ -16,7 +16,7 @@ import pytest
 from faults.backends.processes import see, see_with_ps
 from faults.errors import FaultRefused, NotHealed, NotVerified
 from faults.facts import Facts
-from faults.kinds.makers import injection
+from faults.kinds.registry import injection
 from faults.runner import run
 from faults.schedule import timeline
 from testbed.ports import free_port
@@ -73,7 +73,7 @@ def test_a_pause_that_somebody_else_ends_is_over(stage: Stage) -> None:
         if line.startswith("failure:"):
             os.kill(stage.pid("w0"), signal.SIGCONT)
 
-    with pytest.raises(NotVerified, match=r"on w0: it was gone before its time, since somebody else let process \d+"):
+    with pytest.raises(NotVerified, match=r"on w0: the fault ended early because another process resumed process \d+"):
         run(config, timeline(config), say, threading.Event())
     assert stage.unhealed() == []
 
@@ -201,16 +201,16 @@ def test_a_loop_that_ends_with_a_kill_brings_back_what_it_killed(stage: Stage) -
     loop = injection(fault, stage.folder / "st")
     loop.prepare()
     loop.inject()
-    wait_until(loop.is_in, "it is killed")
+    wait_until(loop.is_active, "it is killed")
     first = stage.pid("w0")
 
     def killed_again() -> bool:
-        loop.hold()
+        loop.maintain()
         return stage.pid("w0") != first and not is_alive(stage.pid("w0"))
 
     wait_until(killed_again, "a hold has killed it as its last deed")
     loop.heal()
-    wait_until(loop.is_gone, "it is back")
+    wait_until(loop.is_healed, "it is back")
 
 
 def test_a_lost_node_takes_all_its_processes(stage: Stage) -> None:
@@ -349,7 +349,7 @@ def test_another_process_with_the_same_id_is_not_touched(stage: Stage) -> None:
     (known,) = pause.facts.processes
     pause.facts = Facts(processes=(known.model_copy(update={"started": "long ago"}),))
     pause.inject()
-    assert not pause.is_in()
+    assert not pause.is_active()
     assert state_of(stage.pid("w0")) != "T"
 
 

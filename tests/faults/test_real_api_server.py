@@ -120,7 +120,7 @@ def test_a_fault_that_somebody_deletes_is_no_longer_told_to_be_in(stage: Stage, 
         for seen in real.objects():
             real.call("DELETE", f"{collection(KIND_OF[kind], 'shop')}/{seen['metadata']['name']}")
 
-    with pytest.raises(NotVerified, match="it was gone before its time"):
+    with pytest.raises(NotVerified, match="the fault ended early"):
         stage.during(fault(kind, **{"for": "60s"}), delete)
     assert stage.unhealed() == []
 

@@ -97,7 +97,7 @@ def test_what_docker_left_when_it_ended_is_mended_when_it_is_back(docker: RealDo
         during(stage, {"kind": kind, "target": "web"}, docker.stop, limits={"healed_within": "100ms"})
     said = str(caught.value)
     assert f"{docker.socket}: no Docker answers there" in said
-    assert "It was asked again for 0.1 s; look at the target, then run `streamproof faults heal CONFIG`." in said
+    assert "It was retried for 0.1 s; look at the target, then run `streamproof faults heal CONFIG`." in said
     docker.start()
     heal(stage)
     docker.ask("POST", f"/containers/{NAME}/start")  # which ended with Docker, and need not be what was broken

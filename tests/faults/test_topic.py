@@ -15,7 +15,7 @@ from faults.errors import FaultConfigError
 from faults.journal import Journal
 from faults.runner import run
 from faults.schedule import timeline
-from faults.topic import FaultsTopic, tell_again
+from faults.topic import FaultsTopic, publish_missing
 from testbed.broker import EmbeddedBroker
 from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, state_of, wait_until
 from validator.config.examples import EXAMPLES
@@ -80,7 +80,7 @@ def test_a_window_has_its_four_instants(
     assert window.heal_started_us - window.verified_us >= 50_000
     with Journal.locked(stage.folder / "st") as journal:
         (entry,) = journal.entries.values()
-        assert entry.is_told
+        assert entry.is_published
         assert round(entry.states["healed"].timestamp() * 1e6) == window.healed_us
 
 
@@ -100,7 +100,7 @@ def test_each_fault_of_a_group_has_a_window_of_its_own(
     assert (kill.injected_us or 0) - (pause.injected_us or 0) >= 100_000
     assert (kill.heal_started_us or 0) < (pause.heal_started_us or 0)
     with Journal.locked(stage.folder / "st") as journal:
-        assert [entry.is_told for entry in journal.entries.values()] == [True, True]
+        assert [entry.is_published for entry in journal.entries.values()] == [True, True]
 
 
 def test_the_window_of_a_paused_broker_is_told_when_it_is_back(
@@ -149,10 +149,10 @@ def test_what_was_not_told_is_told_by_heal(
     later = stage.write({"kind": "process_pause", "target": "w0"}, kafka=kafka)
     assert later.kafka is not None
     with Journal.locked(stage.folder / "st") as journal:
-        tell_again(FaultsTopic(later.kafka), journal)
+        publish_missing(FaultsTopic(later.kafka), journal)
         (entry,) = journal.entries.values()
     window = read_back(tmp_path, own_broker, topic)
-    assert entry.is_told
+    assert entry.is_published
     assert (window.id, window.healed_us) == (entry.fault.id, round(entry.states["healed"].timestamp() * 1e6))
 
 

@@ -21,7 +21,7 @@ import yaml
 from faults.chaostoolkit import actions, control, discover, probes
 from faults.chaostoolkit.source import NoAnswer
 from faults.config import KafkaSection
-from faults.errors import FaultConfigError, NotTold
+from faults.errors import FaultConfigError, NotPublished
 from tests.unit.publish_snapshots import broken, clean, config
 from validator import __version__
 from validator.model.snapshot import Snapshot
@@ -125,7 +125,7 @@ class Topic:
 
     def check(self) -> None:
         if not self.exists:
-            raise NotTold("there is no topic.")
+            raise NotPublished("there is no topic.")
 
     def write(self, fault_id: str, record: str) -> None:
         self.records.append(json.loads(record))

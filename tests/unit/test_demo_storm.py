@@ -117,10 +117,10 @@ def test_while_its_supervisor_is_kept_down_nobody_says_that_the_worker_is_starte
     (step,) = scenario.timeline.steps
     with Journal.locked(tmp_path / "faults") as journal:
         entry = journal.begin(step.fault, Facts())
-        journal.reach(entry, "injected")
+        journal.record_state(entry, "injected")
         pids.update(dict.fromkeys(pids))
         supervisor.look()
         assert said == ["storm-worker-0 has ended; storm-supervisor starts it again, as soon as it runs itself"]
-        journal.reach(entry, "heal_started")
+        journal.record_state(entry, "heal_started")
         supervisor.look()
         assert said[1:] == ["the supervisor starts storm-supervisor again"]

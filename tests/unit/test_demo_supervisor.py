@@ -44,12 +44,12 @@ def test_what_a_fault_keeps_down_comes_back_when_healing_begins(tmp_path: Path, 
     }
     with Journal.locked(tmp_path / "st") as journal:
         entry = journal.begin(Fault.model_validate(fault), Facts())
-        journal.reach(entry, "injected")
+        journal.record_state(entry, "injected")
         pids[0] = None
         supervisor.look()
         assert not file.exists()
         assert restarted == ([] if kept else ["w"])
-        journal.reach(entry, "heal_started")
+        journal.record_state(entry, "heal_started")
         supervisor.look()
         assert restarted[-1:] == ["w"]
 

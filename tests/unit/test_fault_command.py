@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from faults.backends import faketime, processes
-from faults.catalogue import ABSENT, KINDS
+from faults.catalogue import KINDS, UNSUPPORTED
 from validator.cli.main import main
 
 FILE = """\
@@ -96,7 +96,7 @@ def test_the_list_names_every_kind(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["faults", "list"]) == 0
     out = capsys.readouterr().out
     shown = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
-    assert shown >= {*KINDS, *(absent.name for absent in ABSENT), "namespaces"}
+    assert shown >= {*KINDS, *(absent.name for absent in UNSUPPORTED), "namespaces"}
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="clock_skew reads /proc")

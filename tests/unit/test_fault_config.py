@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from faults.catalogue import ABSENT, ABSENT_BACKENDS, KINDS
+from faults.catalogue import KINDS, UNSUPPORTED, UNSUPPORTED_BACKENDS
 from faults.config import FaultConfig, load, parse
 from faults.errors import FaultConfigError
-from faults.kinds.makers import MAKERS
+from faults.kinds.registry import INJECTION_TYPES
 from faults.parameters import DelayParameters
 from faults.spec import FaultSpec
 
@@ -90,14 +90,14 @@ def test_a_wrong_group_is_refused_with_the_mend(fault: dict[str, Any], words: st
     assert "\n" not in said
 
 
-@pytest.mark.parametrize("absent", ABSENT, ids=lambda absent: absent.name)
+@pytest.mark.parametrize("absent", UNSUPPORTED, ids=lambda absent: absent.name)
 def test_a_kind_that_is_not_built_is_refused_with_its_reason(absent: Any) -> None:
     assert f"{absent.name} is not built: {absent.reason}" in complaint({"kind": absent.name})
 
 
-@pytest.mark.parametrize("backend", ABSENT_BACKENDS)
+@pytest.mark.parametrize("backend", UNSUPPORTED_BACKENDS)
 def test_a_backend_that_is_not_built_is_refused(backend: str) -> None:
-    assert ABSENT_BACKENDS[backend] in complaint({"kind": "process_kill"}, backend=backend)
+    assert UNSUPPORTED_BACKENDS[backend] in complaint({"kind": "process_kill"}, backend=backend)
 
 
 @pytest.mark.parametrize(
@@ -190,10 +190,10 @@ def test_a_file_that_cannot_be_used_is_named(tmp_path: Path, content: str | byte
 
 
 def test_every_kind_has_its_injection() -> None:
-    assert set(MAKERS) == set(KINDS)
+    assert set(INJECTION_TYPES) == set(KINDS)
 
 
 def test_every_kind_is_in_the_manual() -> None:
     manual = (Path(__file__).parents[2] / "docs" / "faults.md").read_text(encoding="utf-8")
-    missing = [name for name in [*KINDS, *(absent.name for absent in ABSENT)] if f"`{name}`" not in manual]
+    missing = [name for name in [*KINDS, *(absent.name for absent in UNSUPPORTED)] if f"`{name}`" not in manual]
     assert missing == []

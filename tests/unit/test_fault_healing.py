@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from faults import patient, runner
-from faults.asked import Asked
+from faults import heal_task, runner
 from faults.config import parse
 from faults.errors import FaultRefused, NotHealed, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault, State
-from faults.healing import Patience, heal_each
+from faults.heal_task import BackgroundCall
+from faults.healing import HealPolicy, heal_faults
 from faults.journal import Entry, Journal, read
 from faults.kinds.base import Injection, for_each
 from faults.parameters import NO_PARAMETERS
+from faults.resumed import ResumedProcesses
 from faults.schedule import timeline
-from faults.survivors import Survivors
 
 
 class Engine:
@@ -39,10 +39,10 @@ class Engine:
     def inject(self) -> None:
         """Nothing to break."""
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         """Nothing to hold."""
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         return True
 
     def heal(self) -> None:
@@ -50,7 +50,7 @@ class Engine:
             raise self.heals.pop(0)
         self.healed += 1
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         if self.proofs:
             raise self.proofs.pop(0)
         return self.healed > 0
@@ -65,14 +65,16 @@ def healed(folder: Path, *engines: Engine, seconds: float = 20.0) -> list[str]:
     with Journal.locked(folder) as journal:
         entries = [_entry(journal, f"f{number}") for number in range(len(engines))]
         pairs = list(zip(entries, engines, strict=True))
-        heal_each(pairs, journal, None, Patience(seconds, advice="look"), lambda entry: names.append(entry.fault.name))
+        heal_faults(
+            pairs, journal, None, HealPolicy(seconds, advice="look"), lambda entry: names.append(entry.fault.name)
+        )
     return names
 
 
 def _entry(journal: Journal, name: str) -> Entry:
     fault = Fault(id=name, name=name, kind="process_kill", targets={}, parameters=NO_PARAMETERS, plan="p", seed=1)
     entry = journal.begin(fault, Facts())
-    journal.reach(entry, "injected")
+    journal.record_state(entry, "injected")
     return entry
 
 
@@ -85,7 +87,7 @@ def test_who_does_not_answer_is_asked_again(tmp_path: Path, heals: list[Exceptio
 
 def test_who_does_not_answer_in_time_is_told_with_what_to_do(tmp_path: Path) -> None:
     away = Engine([Unreachable("s: nobody answers.")] * 10_000, [])
-    with pytest.raises(NotHealed, match=r"s: nobody answers\. It was asked again for 0\.05 s; look"):
+    with pytest.raises(NotHealed, match=r"s: nobody answers\. It was retried for 0\.05 s; look"):
         healed(tmp_path, away, seconds=0.05)
     assert away.healed == 0
 
@@ -100,7 +102,7 @@ def test_who_refuses_is_not_asked_again(tmp_path: Path) -> None:
 def test_the_others_are_healed_before_one_is_waited_for(tmp_path: Path) -> None:
     away, other = Engine(AWAY[:2], []), Engine([], [])
     asked: list[int] = []
-    away.is_gone = lambda: asked.append(other.healed) or True  # type: ignore[method-assign, func-returns-value]
+    away.is_healed = lambda: asked.append(other.healed) or True  # type: ignore[method-assign, func-returns-value]
     assert healed(tmp_path, away, other) == ["f1", "f0"]
     assert asked == [1]
 
@@ -115,15 +117,15 @@ def test_one_that_never_answers_keeps_no_other_from_being_asked_again(tmp_path: 
             if names:
                 raise NotHealed("nobody starts the proxy again.")
 
-        patience = Patience(20.0, nobody_comes)
+        patience = HealPolicy(20.0, nobody_comes)
         with pytest.raises(NotHealed, match=r"^lost on  is not healed: nobody starts the proxy again\.$"):
-            heal_each(pairs, journal, None, patience, lambda entry: names.append(entry.fault.name))
+            heal_faults(pairs, journal, None, patience, lambda entry: names.append(entry.fault.name))
     assert names == ["back"]
 
 
 def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither while it is mended nor while it is looked at; each goes on where its answer came late."""
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow_to_mend, slow_to_show, other = Engine([], []), Engine([], []), Engine([], [])
     mend, others_gone = slow_to_mend.heal, threading.Event()
     threads: list[str] = []
@@ -139,7 +141,7 @@ def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.Mo
         return True
 
     slow_to_mend.heal = mend_late  # type: ignore[method-assign]
-    slow_to_show.is_gone = show_late  # type: ignore[method-assign]
+    slow_to_show.is_healed = show_late  # type: ignore[method-assign]
     said: list[str] = []
     names: list[str] = []
     with Journal.locked(tmp_path) as journal:
@@ -151,18 +153,18 @@ def test_one_that_hangs_holds_up_no_other(tmp_path: Path, monkeypatch: pytest.Mo
                 assert threads == []
                 others_gone.set()
 
-        heal_each(pairs, journal, None, Patience(20.0, say=said.append), healed_one)
+        heal_faults(pairs, journal, None, HealPolicy(20.0, say=said.append), healed_one)
     assert names[0] == "f2"
     assert sorted(names[1:]) == ["f0", "f1"]
-    assert said == ["waiting, 20 s at most: f0 on  cannot be healed yet: what heals it has not answered yet."]
+    assert said == ["waiting, 20 s at most: f0 on  cannot be healed yet: the call that heals it has not returned yet."]
 
 
 def test_one_that_hangs_for_good_is_told_as_not_healed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
-    monkeypatch.setattr(patient, "_CALL_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_CALL_SECONDS_MAX", 0.1)
     hung, other, end = Engine([], []), Engine([], []), threading.Event()
     hung.heal = lambda: end.wait(20) and None  # type: ignore[method-assign, return-value]
-    with pytest.raises(NotHealed, match=r"^f0 on  is not healed: who was asked has not answered for 0 s; look\.$"):
+    with pytest.raises(NotHealed, match=r"^f0 on  is not healed: healing timed out after 0 s; look\.$"):
         healed(tmp_path, hung, other, seconds=0.05)
     end.set()
     assert other.healed == 1
@@ -171,7 +173,7 @@ def test_one_that_hangs_for_good_is_told_as_not_healed(tmp_path: Path, monkeypat
 def test_the_proof_of_what_is_mended_late_is_waited_for_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     late = Engine([], [])
     mend = late.heal
     late.heal = lambda: (time.sleep(0.3), mend())[1]  # type: ignore[method-assign, func-returns-value]
@@ -179,16 +181,16 @@ def test_the_proof_of_what_is_mended_late_is_waited_for_from_then_on(
 
 
 def test_what_is_gone_and_cannot_be_written_down_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reached = Journal.reach
+    reached = Journal.record_state
 
     def full_at_the_end(journal: Journal, entry: Entry, state: State) -> datetime:
         if state == "healed":
             raise OSError(errno.ENOSPC, "No space left on device", str(journal.folder))
         return reached(journal, entry, state)
 
-    monkeypatch.setattr(Journal, "reach", full_at_the_end)
+    monkeypatch.setattr(Journal, "record_state", full_at_the_end)
     with pytest.raises(
-        NotHealed, match=r"^f0 on  is gone, which could not be written down: .*No space left.*; mend that"
+        NotHealed, match=r"^f0 on  is healed, but the journal cannot be written: .*No space left.*; fix that"
     ):
         healed(tmp_path, Engine([], []))
 
@@ -218,29 +220,29 @@ def test_where_no_thread_is_to_be_had_all_are_healed_one_after_the_other(
 
 def test_a_call_is_out_though_waiting_for_it_was_interrupted() -> None:
     end = threading.Event()
-    asked = Asked(lambda: end.wait(20))
+    asked = BackgroundCall(lambda: end.wait(20))
     before = signal.signal(signal.SIGALRM, signal.default_int_handler)
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(KeyboardInterrupt):
-            asked.is_back(20.0)
+            asked.is_done(20.0)
     finally:
         signal.signal(signal.SIGALRM, before)
-    assert not asked.is_back(0.0)
+    assert not asked.is_done(0.0)
     end.set()
-    assert asked.is_back(20.0)
-    assert asked.answer() is True
+    assert asked.is_done(20.0)
+    assert asked.result() is True
 
 
-@pytest.mark.parametrize("out", ["heal", "is_gone"])
+@pytest.mark.parametrize("out", ["heal", "is_healed"])
 def test_who_has_not_answered_an_earlier_healing_is_not_asked_twice_at_a_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str
 ) -> None:
     """A group heals early and once more at its end; a process may run `heal` after a run that gave up."""
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
-    monkeypatch.setattr(patient, "_CALL_SECONDS_MAX", 0.1)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_CALL_SECONDS_MAX", 0.1)
     hung, end = Engine([], []), threading.Event()
-    real, at_work, most = {"heal": hung.heal, "is_gone": hung.is_gone}, [0], [0]
+    real, at_work, most = {"heal": hung.heal, "is_healed": hung.is_healed}, [0], [0]
 
     def call(name: str) -> object:
         at_work[0] += 1
@@ -251,16 +253,16 @@ def test_who_has_not_answered_an_earlier_healing_is_not_asked_twice_at_a_time(
         return real[name]()
 
     hung.heal = lambda: call("heal")  # type: ignore[method-assign, return-value]
-    hung.is_gone = lambda: call("is_gone")  # type: ignore[method-assign, return-value]
+    hung.is_healed = lambda: call("is_healed")  # type: ignore[method-assign, return-value]
     names: list[str] = []
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, f"slow-{out}"), hung)]
 
         def again(seconds: float) -> None:
-            heal_each(pairs, journal, None, Patience(seconds), lambda entry: names.append(entry.fault.name))
+            heal_faults(pairs, journal, None, HealPolicy(seconds), lambda entry: names.append(entry.fault.name))
 
         for _ in range(2):
-            with pytest.raises(NotHealed, match="has not answered for"):
+            with pytest.raises(NotHealed, match="healing timed out after"):
                 again(0.05)
         threading.Timer(0.3, end.set).start()
         again(20.0)
@@ -269,16 +271,16 @@ def test_who_has_not_answered_an_earlier_healing_is_not_asked_twice_at_a_time(
 
 
 def test_a_probe_that_began_in_time_is_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow = Engine([], [])
-    slow.is_gone = lambda: (time.sleep(1.2), True)[1]  # type: ignore[method-assign]
+    slow.is_healed = lambda: (time.sleep(1.2), True)[1]  # type: ignore[method-assign]
     assert healed(tmp_path, slow, seconds=0.8) == ["f0"]
 
 
 def test_probes_that_take_long_are_not_told_as_no_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow = Engine([], [])
-    slow.is_gone = lambda: (time.sleep(0.3), False)[1]  # type: ignore[method-assign]
+    slow.is_healed = lambda: (time.sleep(0.3), False)[1]  # type: ignore[method-assign]
     with pytest.raises(NotHealed, match=r"no probe showed within 0\.2 s that it is gone; look"):
         healed(tmp_path, slow, seconds=0.2)
 
@@ -288,7 +290,7 @@ def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypat
     ready, mend = iter((first, second)), second.heal
     answers: list[bool] = []
     first.heal = lambda: answers.append(second_healed.wait(10))  # type: ignore[method-assign]
-    first.is_gone = second_healed.is_set  # type: ignore[method-assign]
+    first.is_healed = second_healed.is_set  # type: ignore[method-assign]
     second.heal = lambda: (second_healed.set(), mend())[1]  # type: ignore[method-assign, func-returns-value]
     monkeypatch.setattr(runner, "injection", lambda *_: next(ready))
     parts = [{"kind": "process_pause", "target": t, "for": lasts} for t, lasts in (("a", "200ms"), ("b", "1s"))]
@@ -300,8 +302,8 @@ def test_one_that_hangs_keeps_no_other_of_its_group_in(tmp_path: Path, monkeypat
     }
     (step,) = timeline(config := parse(content)).steps
     with Journal.locked(tmp_path) as journal:
-        survivors = Survivors(lambda _: None)
-        runner._one(step, config, journal, None, lambda _: None, threading.Event(), Patience(20.0), survivors)
+        resumed = ResumedProcesses(lambda _: None)
+        runner._one(step, config, journal, None, lambda _: None, threading.Event(), HealPolicy(20.0), resumed)
         assert journal.open_entries() == []
     assert answers[0]
 
@@ -310,11 +312,11 @@ def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_mad
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To remove a large file takes a while; what is healed beside it must not be brought back meanwhile."""
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     filling, other, append = Engine([], []), Engine([], []), Journal._append
     mend, held = filling.heal, list[int]()
     filling.heal = lambda: (time.sleep(0.5), mend())[1]  # type: ignore[method-assign, func-returns-value]
-    other.hold = lambda: held.append(1)  # type: ignore[method-assign]
+    other.maintain = lambda: held.append(1)  # type: ignore[method-assign]
 
     def on_a_full_disk(journal: Journal, line: dict[str, str]) -> None:
         if not filling.healed:
@@ -324,14 +326,14 @@ def test_what_cannot_be_written_down_yet_is_written_when_another_healing_has_mad
     with Journal.locked(tmp_path) as journal:
         pairs: list[tuple[Entry, Injection]] = [(_entry(journal, "other"), other), (_entry(journal, "fills"), filling)]
         monkeypatch.setattr(Journal, "_append", on_a_full_disk)
-        patience = Patience(20.0, lambda: runner._hold_once(pairs))
-        heal_each(pairs, journal, None, patience, lambda _: None)
+        patience = HealPolicy(20.0, lambda: runner._hold_once(pairs))
+        heal_faults(pairs, journal, None, patience, lambda _: None)
         assert journal.open_entries() == []
     assert all(list(entry.states) == ["injected", "heal_started", "healed"] for entry in read(tmp_path).values())
     assert held == []
 
 
-@pytest.mark.parametrize("fails", ["heal", "is_gone"])
+@pytest.mark.parametrize("fails", ["heal", "is_healed"])
 def test_what_nobody_thought_of_keeps_no_other_from_being_proven(tmp_path: Path, fails: str) -> None:
     """It goes on to the caller, for whom the watchdog heals, and has to say of which fault it is."""
     defect, other = Engine([], []), Engine([], AWAY[:1])
@@ -346,14 +348,14 @@ def test_who_takes_long_to_say_that_it_cannot_answer_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As a proxy that is stopped does, which is asked again every few seconds."""
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     away, mend, said = Engine(AWAY[:], []), Engine.heal, list[str]()
     away.heal = lambda: (time.sleep(0.1), mend(away))[1]  # type: ignore[method-assign, func-returns-value]
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, "away"), away)]
-        heal_each(pairs, journal, None, Patience(20.0, say=said.append), lambda _: None)
+        heal_faults(pairs, journal, None, HealPolicy(20.0, say=said.append), lambda _: None)
     assert [line.partition("cannot be healed yet: ")[2] for line in said] == [
-        "what heals it has not answered yet.",
+        "the call that heals it has not returned yet.",
         "s: nobody answers.",
     ]
 
@@ -362,15 +364,15 @@ def test_who_could_be_asked_late_only_is_waited_for_from_then_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the call of an earlier healing, which was out until then."""
-    monkeypatch.setattr(patient, "_ALONE_SECONDS", 0.01)
+    monkeypatch.setattr(heal_task, "_ALONE_SECONDS", 0.01)
     slow, mend, end = Engine([], []), Engine.heal, threading.Event()
     slow.heal = lambda: (end.wait(20), time.sleep(0.2), mend(slow))[2]  # type: ignore[method-assign, func-returns-value]
     names: list[str] = []
     with Journal.locked(tmp_path) as journal:
         pairs = [(_entry(journal, "late"), slow)]
-        with pytest.raises(NotHealed, match="who was asked has not answered for 0 s"):
-            heal_each(pairs, journal, None, Patience(0.05, awaits_calls=False), lambda _: None)
+        with pytest.raises(NotHealed, match="healing timed out after 0 s"):
+            heal_faults(pairs, journal, None, HealPolicy(0.05, awaits_calls=False), lambda _: None)
         threading.Timer(0.5, end.set).start()
-        heal_each(pairs, journal, None, Patience(0.3), lambda entry: names.append(entry.fault.name))
+        heal_faults(pairs, journal, None, HealPolicy(0.3), lambda entry: names.append(entry.fault.name))
     assert names == ["late"]
     assert slow.healed == 2

@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from faults import healing
 from faults.config import KafkaSection, LimitsSection, parse
-from faults.errors import FaultRefused, NotHealed, NotTold, Unreachable
+from faults.errors import FaultRefused, NotHealed, NotPublished, Unreachable
 from faults.facts import Facts, KnownProcess
 from faults.fault import STATES, Fault, State, Timeline
 from faults.healing import heal, heal_all
@@ -21,7 +21,7 @@ from faults.journal import JOURNAL_FILE, Entry, Journal, read
 from faults.kinds.base import for_each
 from faults.runner import run
 from faults.schedule import timeline
-from faults.topic import FaultsTopic, tell_again
+from faults.topic import FaultsTopic, publish_missing
 from validator.stream.fault_rows import decoded
 
 FACTS = Facts(processes=(KnownProcess(target="link", pid=5, started="77"),))
@@ -43,25 +43,25 @@ class Mended:
 
     def prepare(self) -> None: ...
     def inject(self) -> None: ...
-    def hold(self) -> None: ...
-    def is_in(self) -> bool:
+    def maintain(self) -> None: ...
+    def is_active(self) -> bool:
         return not self.is_mended
 
     def heal(self) -> None:
         self.is_mended = True
 
-    def is_gone(self) -> bool:
+    def is_healed(self) -> bool:
         return self.is_mended
 
 
 def test_a_begun_fault_is_open_until_it_is_healed(tmp_path: Path) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), FACTS)
-        journal.reach(entry, "injected")
+        journal.record_state(entry, "injected")
     with Journal.locked(tmp_path) as journal:
         (again,) = journal.open_entries()
         assert (again.fault, again.facts, again.states) == (entry.fault, FACTS, entry.states)
-        journal.reach(again, "healed")
+        journal.record_state(again, "healed")
     with Journal.locked(tmp_path) as journal:
         assert journal.open_entries() == []
 
@@ -75,17 +75,17 @@ def test_the_newest_fault_is_healed_first(tmp_path: Path) -> None:
 def test_a_state_keeps_its_first_instant(tmp_path: Path) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
-        first = journal.reach(entry, "heal_started")
-        assert journal.reach(entry, "heal_started") == first
+        first = journal.record_state(entry, "heal_started")
+        assert journal.record_state(entry, "heal_started") == first
     assert (tmp_path / JOURNAL_FILE).read_text().count('"heal_started"') == 1
 
 
 def test_why_a_fault_was_over_early_is_told_with_its_healing(tmp_path: Path) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
-        journal.reach(entry, "injected")
+        journal.record_state(entry, "injected")
         journal.end_early(entry, "no proxy answers")
-        journal.reach(entry, "heal_started")
+        journal.record_state(entry, "heal_started")
         journal.end_early(entry, "stopped")
     (again,) = read(tmp_path).values()
     rows = [
@@ -99,13 +99,13 @@ def test_why_a_fault_was_over_early_is_told_with_its_healing(tmp_path: Path) -> 
 def test_a_line_that_was_cut_off_is_as_if_it_was_not_written(tmp_path: Path, cut: int) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), FACTS)
-        journal.reach(entry, "injected")
+        journal.record_state(entry, "injected")
     path = tmp_path / JOURNAL_FILE
     path.write_bytes(path.read_bytes()[:-cut])
     assert list(read(tmp_path)[entry.fault.id].states) == ([] if cut > 1 else ["injected"])
     with Journal.locked(tmp_path) as journal:
         (again,) = journal.open_entries()
-        journal.reach(again, "healed")
+        journal.record_state(again, "healed")
     assert read(tmp_path)[entry.fault.id].is_healed
 
 
@@ -120,7 +120,7 @@ def test_its_records_are_those_that_the_sidecar_reads(tmp_path: Path) -> None:
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
         for state in STATES:
-            instant = journal.reach(entry, state)
+            instant = journal.record_state(entry, state)
             row = decoded(entry.fault.record(state, instant).encode())
             assert row is not None
             assert row["time_us"] == round(instant.timestamp() * 1e6)
@@ -142,7 +142,7 @@ def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path
         def __init__(self) -> None:
             self.told: list[str] = []
 
-        def tell(self, entry: Entry, *states: State) -> None:
+        def publish(self, entry: Entry, *states: State) -> None:
             self.told.extend(states)
 
         def flush(self) -> None:
@@ -151,13 +151,13 @@ def test_what_was_begun_but_never_injected_is_healed_and_not_told(tmp_path: Path
     topic = Topic()
     with Journal.locked(tmp_path) as journal:
         begun, injected = journal.begin(fault(), Facts()), journal.begin(fault(), Facts())
-        journal.reach(injected, "injected")
+        journal.record_state(injected, "injected")
         heal(begun, Mended(), journal, topic, 0.0)
         assert topic.told == []
         heal(injected, Mended(), journal, topic, 0.0)
         assert topic.told == ["heal_started", "healed"]
         topic.told.clear()
-        tell_again(topic, journal)
+        publish_missing(topic, journal)
         assert topic.told == ["injected", "heal_started", "healed"]
         assert journal.open_entries() == []
 
@@ -174,7 +174,7 @@ def test_a_fault_that_fills_the_journals_disk_is_healed_before_that_is_written(
 
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
-        journal.reach(entry, "injected")
+        journal.record_state(entry, "injected")
         monkeypatch.setattr(Journal, "_append", on_a_full_disk)
         heal(entry, filling, journal, None, 0.0)
     assert filling.is_mended
@@ -187,7 +187,7 @@ def test_a_line_that_a_full_disk_cut_off_does_not_take_the_next_one(tmp_path: Pa
         entry = journal.begin(fault(), Facts())
         with (tmp_path / JOURNAL_FILE).open("a") as file:
             file.write('{"what": "sta')
-        journal.reach(entry, "healed")
+        journal.record_state(entry, "healed")
     assert read(tmp_path)[entry.fault.id].is_healed
 
 
@@ -202,7 +202,7 @@ def test_what_lost_power_left_at_the_end_hides_nothing_before_it(tmp_path: Path,
             file.write(rest)
     with Journal.locked(tmp_path) as journal:
         (entry,) = journal.open_entries()
-        journal.reach(entry, "healed")
+        journal.record_state(entry, "healed")
     assert read(tmp_path)[entry.fault.id].is_healed
 
 
@@ -233,7 +233,7 @@ def test_what_another_version_wrote_keeps_nothing_else_from_being_healed(
         file.writelines(json.dumps(line) + "\n" for line in lines)
     with Journal.locked(tmp_path) as journal:
         after = journal.begin(fault(), FACTS)
-        journal.reach(after, "injected")
+        journal.record_state(after, "injected")
     number = len(lines) + 1
     with Journal.locked(tmp_path) as journal:
         assert len(journal.open_entries()) == 2
@@ -256,13 +256,13 @@ def test_what_is_healed_is_told_though_another_fault_is_not(tmp_path: Path, monk
 
     monkeypatch.setattr(healing, "injection", lambda *_: Mended())
     with Journal.locked(tmp_path) as journal:
-        journal.reach(journal.begin(fault(), FACTS), "injected")
+        journal.record_state(journal.begin(fault(), FACTS), "injected")
     with (tmp_path / JOURNAL_FILE).open("a") as file:
         file.write(json.dumps(UNREADABLE[0][0][0]) + "\n")
     with Journal.locked(tmp_path) as journal:
         with pytest.raises(NotHealed, match="may be broken still"):
             heal_all(journal, Topic(), LimitsSection(), lambda _: None)
-        assert [entry.is_told for entry in journal.entries.values()] == [True]
+        assert [entry.is_published for entry in journal.entries.values()] == [True]
     assert told == ["heal_started", "healed", "injected", "heal_started", "healed", "flushed"]
 
 
@@ -272,11 +272,11 @@ def test_a_fault_whose_first_line_is_damaged_is_not_forgotten(tmp_path: Path, is
         entry = journal.begin(fault(), FACTS)
         states: tuple[State, ...] = ("injected", "healed") if is_healed else ("injected",)
         for state in states:
-            journal.reach(entry, state)
+            journal.record_state(entry, state)
     file = tmp_path / JOURNAL_FILE
     file.write_bytes(b"\0" * 20 + file.read_bytes()[20:])
     with Journal.locked(tmp_path) as journal:
-        why = journal.why_not_healed()
+        why = journal.unreadable_problem()
     assert why is None if is_healed else "line 2 is of another version or damaged (the line that began" in str(why)
 
 
@@ -291,7 +291,7 @@ def test_what_the_other_version_healed_is_no_more_in_the_way(tmp_path: Path) -> 
     lines = [*UNREADABLE[1][0], {"what": "state", "id": "other", "state": "healed", "time": "2026-01-01T00:00:00Z"}]
     (tmp_path / JOURNAL_FILE).write_text("".join(json.dumps(line) + "\n" for line in lines))
     with Journal.locked(tmp_path) as journal:
-        assert journal.why_not_healed() is None
+        assert journal.unreadable_problem() is None
         assert journal.open_entries() == []
 
 
@@ -334,13 +334,13 @@ def test_a_producer_that_takes_no_record_does_not_keep_a_fault_from_being_healed
     monkeypatch.setattr(topic, "_producer", Failed())
     with Journal.locked(tmp_path) as journal:
         entry = journal.begin(fault(), Facts())
-        journal.reach(entry, "injected")
+        journal.record_state(entry, "injected")
         mended = Mended()
         heal(entry, mended, journal, topic, 0.0)
         assert (mended.is_mended, entry.is_healed) == (True, True)
-        with pytest.raises(NotTold, match="the faults topic took not all records"):
-            tell_again(topic, journal)
-        assert not entry.is_told
+        with pytest.raises(NotPublished, match="the faults topic took not all records"):
+            publish_missing(topic, journal)
+        assert not entry.is_published
 
 
 def test_a_broker_that_does_not_answer_is_told_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ from faults.errors import NotVerified, Unreachable
 from faults.facts import Facts
 from faults.fault import Fault, Timeline
 from faults.journal import Journal
-from faults.kinds import looks
+from faults.kinds import base
 from faults.kinds.base import Injection
-from faults.kinds.makers import injection
+from faults.kinds.registry import injection
 from faults.schedule import timeline
 
 TARGETS: dict[str, dict[str, Any]] = {
@@ -59,7 +59,7 @@ class Proxy:
 def proxy(monkeypatch: pytest.MonkeyPatch) -> Proxy:
     made = Proxy()
     monkeypatch.setattr(ProxyControl, "status", made.status)
-    monkeypatch.setattr(looks, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(base, "PROBE_INTERVAL_SECONDS", 0.0)
     return made
 
 
@@ -78,18 +78,18 @@ def test_a_fault_that_the_proxy_has_lost_is_seen_to_be_gone(tmp_path: Path, prox
     injected: Any = injection(fault(tmp_path, spec), tmp_path)
     name = str(spec["target"])
     proxy.impairments = {name: injected.impairment}
-    injected.hold()
+    injected.maintain()
     proxy.impairments = None
-    with pytest.raises(NotVerified, match=f"^slow on {name}: it was gone before its time, since no proxy answers any"):
-        injected.hold()
+    with pytest.raises(NotVerified, match=f"^slow on {name}: the fault ended early because the proxy does not answer"):
+        injected.maintain()
     for lost in ({name: Impairment()}, {}):
         proxy.impairments = lost
-        with pytest.raises(NotVerified, match=f"^slow on {name}: it was gone before its time, since the proxy was"):
-            injected.hold()
+        with pytest.raises(NotVerified, match=f"^slow on {name}: the fault ended early because the proxy was"):
+            injected.maintain()
 
 
 def test_what_the_kernel_does_asks_no_proxy(tmp_path: Path, proxy: Proxy) -> None:
-    injection(fault(tmp_path, {**FAULTS[2], "target": "kernel"}), tmp_path).hold()
+    injection(fault(tmp_path, {**FAULTS[2], "target": "kernel"}), tmp_path).maintain()
     assert proxy.asked == 0
 
 
@@ -100,28 +100,28 @@ def test_the_kernels_rule_goes_with_the_device_of_a_relay(
     monkeypatch.setattr(namespaces, "root_rule", lambda _: rule)
     proxy.impairments = {"node": Impairment()}
     injected = injection(fault(tmp_path, {"kind": "namespace_partition", "target": "node"}), tmp_path)
-    injected.hold()
+    injected.maintain()
     rule["handle"] = "0:"
-    with pytest.raises(NotVerified, match="since the proxy was started again"):
-        injected.hold()
+    with pytest.raises(NotVerified, match="because the proxy was restarted"):
+        injected.maintain()
     proxy.impairments = None
-    with pytest.raises(NotVerified, match="since no proxy answers any more"):
-        injected.hold()
+    with pytest.raises(NotVerified, match="because the proxy does not answer any more"):
+        injected.maintain()
 
 
 def test_a_relay_whose_device_was_deleted_is_no_slow_one(tmp_path: Path, proxy: Proxy) -> None:
     injected: Any = injection(fault(tmp_path, FAULTS[2]), tmp_path)
     proxy.impairments, proxy.is_lost = {"node": injected.impairment}, True
-    with pytest.raises(NotVerified, match="since the relay's device was deleted and nothing passes"):
-        injected.hold()
+    with pytest.raises(NotVerified, match="because the relay's device was deleted and nothing passes"):
+        injected.maintain()
 
 
 def test_the_proxy_is_asked_now_and_then(tmp_path: Path, proxy: Proxy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(looks, "LOOK_SECONDS", 60.0)
+    monkeypatch.setattr(base, "PROBE_INTERVAL_SECONDS", 60.0)
     injected: Any = injection(fault(tmp_path, FAULTS[0]), tmp_path)
     proxy.impairments = {"link": injected.impairment}
     for _ in range(10):
-        injected.hold()
+        injected.maintain()
     assert proxy.asked == 1
 
 
@@ -130,7 +130,7 @@ class LostAtOnce:
 
     def __init__(self) -> None:
         self.facts = Facts()
-        self.is_healed = False
+        self.is_heal_called = False
 
     def prepare(self) -> None:
         """Nothing to find."""
@@ -138,17 +138,17 @@ class LostAtOnce:
     def inject(self) -> None:
         """Nothing to break."""
 
-    def hold(self) -> None:
-        raise NotVerified("slow on link: it was gone before its time.")
+    def maintain(self) -> None:
+        raise NotVerified("slow on link: the fault ended early.")
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         return True
 
     def heal(self) -> None:
-        self.is_healed = True
+        self.is_heal_called = True
 
-    def is_gone(self) -> bool:
-        return self.is_healed
+    def is_healed(self) -> bool:
+        return self.is_heal_called
 
 
 def test_the_window_of_a_lost_fault_ends_and_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -158,7 +158,7 @@ def test_the_window_of_a_lost_fault_ends_and_is_told(tmp_path: Path, monkeypatch
     class Topic:
         def __init__(self, _: object) -> None: ...
         def check(self) -> None: ...
-        def tell(self, _: object, *states: str) -> None:
+        def publish(self, _: object, *states: str) -> None:
             told.extend(states)
 
         def flush(self) -> None:
@@ -169,13 +169,13 @@ def test_the_window_of_a_lost_fault_ends_and_is_told(tmp_path: Path, monkeypatch
     config, one_fault = planned(tmp_path, FAULTS[0], "60s")
     config = config.model_copy(update={"kafka": KafkaSection(bootstrap_servers="127.0.0.1:1", topic="faults")})
     began = time.monotonic()
-    with pytest.raises(NotVerified, match="gone before its time"):
+    with pytest.raises(NotVerified, match="ended early"):
         runner.run(config, one_fault, lambda _: None, threading.Event())
     assert time.monotonic() - began < 30
     assert told == ["injected", "verified", "heal_started", "healed", "flushed"]
     with Journal.locked(tmp_path) as journal:
         assert journal.open_entries() == []
-        assert all(entry.is_told for entry in journal.entries.values())
+        assert all(entry.is_published for entry in journal.entries.values())
 
 
 class WithoutProxy(LostAtOnce):
@@ -185,7 +185,7 @@ class WithoutProxy(LostAtOnce):
         super().__init__()
         self.heals = 0
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         raise Unreachable("no proxy answers.")
 
     def heal(self) -> None:

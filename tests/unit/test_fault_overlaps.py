@@ -24,7 +24,7 @@ class Recorded:
     def __init__(self) -> None:
         self.facts = Facts()
         self.holds = self.holds_since_healed = 0
-        self.is_healed = False
+        self.is_heal_called = False
         self.proof: Callable[[], bool] = lambda: True
         self.loss: Callable[[], bool] = lambda: False
 
@@ -34,20 +34,20 @@ class Recorded:
     def inject(self) -> None:
         """Nothing to break."""
 
-    def hold(self) -> None:
+    def maintain(self) -> None:
         self.holds += 1
-        self.holds_since_healed += self.is_healed
+        self.holds_since_healed += self.is_heal_called
         if self.loss():
             raise NotVerified("lost before its time.")
 
-    def is_in(self) -> bool:
+    def is_active(self) -> bool:
         return True
 
     def heal(self) -> None:
-        self.is_healed = True
+        self.is_heal_called = True
 
-    def is_gone(self) -> bool:
-        return self.is_healed and self.proof()
+    def is_healed(self) -> bool:
+        return self.is_heal_called and self.proof()
 
 
 Faults = dict[str, Recorded]
@@ -97,7 +97,7 @@ def test_the_others_are_held_while_the_healing_of_one_is_proven(tmp_path: Path, 
 
 
 def test_one_that_is_healed_and_not_proven_is_not_held_any_more(tmp_path: Path, made: Faults) -> None:
-    made["early"].proof = lambda: made["whole"].is_healed
+    made["early"].proof = lambda: made["whole"].is_heal_called
     entries = ran(tmp_path, "1s", early="10ms", next="500ms")
     assert entries["early"].states["heal_started"] < entries["next"].states["heal_started"]
     assert entries["early"].states["healed"] > entries["whole"].states["heal_started"]
@@ -106,8 +106,8 @@ def test_one_that_is_healed_and_not_proven_is_not_held_any_more(tmp_path: Path, 
 
 
 def test_one_that_is_lost_while_another_is_proven_ends_the_group(tmp_path: Path, made: Faults) -> None:
-    made["early"].proof = lambda: made["whole"].is_healed
-    made["whole"].loss = lambda: made["early"].is_healed
+    made["early"].proof = lambda: made["whole"].is_heal_called
+    made["whole"].loss = lambda: made["early"].is_heal_called
     with pytest.raises(NotVerified, match="lost before its time"):
         ran(tmp_path, "5s", early="10ms")
 

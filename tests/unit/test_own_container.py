@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from faults.backends.own_container import Own, own
+from faults.backends.own_container import OwnContainers, own_containers
 
 OURS, OTHER, LAYER = "4f" * 32, "0a" * 32, "c7" * 32
 ROOT = "/var/lib/docker/overlay2"
@@ -20,18 +20,18 @@ PODMANS = f"653 630 0:23 /containers/storage/overlay-containers/{OURS}/userdata/
 @pytest.mark.parametrize(
     ("mounts", "groups", "found"),
     [
-        ([OVERLAY, HOSTS], ["0::/"], Own(frozenset([OURS]), f"{ROOT}/{LAYER}/diff")),
-        ([PODMANS], ["0::/"], Own(frozenset([OURS]), None)),
-        ([], [f"4:memory:/docker/{OURS}", "0::/"], Own(frozenset([OURS]), None)),
-        ([], [f"0::/system.slice/docker-{OURS}.scope"], Own(frozenset([OURS]), None)),
-        ([HOSTS], [f"0::/docker/{OTHER}"], Own(frozenset([OURS, OTHER]), None)),  # --network container:OURS
+        ([OVERLAY, HOSTS], ["0::/"], OwnContainers(frozenset([OURS]), f"{ROOT}/{LAYER}/diff")),
+        ([PODMANS], ["0::/"], OwnContainers(frozenset([OURS]), None)),
+        ([], [f"4:memory:/docker/{OURS}", "0::/"], OwnContainers(frozenset([OURS]), None)),
+        ([], [f"0::/system.slice/docker-{OURS}.scope"], OwnContainers(frozenset([OURS]), None)),
+        ([HOSTS], [f"0::/docker/{OTHER}"], OwnContainers(frozenset([OURS, OTHER]), None)),  # --network container:OURS
     ],
     ids=["docker", "podman", "cgroup-1", "systemd", "network-of"],
 )
-def test_a_container_is_known(tmp_path: Path, mounts: list[str], groups: list[str], found: Own) -> None:
+def test_a_container_is_known(tmp_path: Path, mounts: list[str], groups: list[str], found: OwnContainers) -> None:
     (tmp_path / "mountinfo").write_text("".join(f"{line}\n" for line in mounts))
     (tmp_path / "cgroup").write_text("".join(f"{line}\n" for line in groups))
-    assert own(tmp_path) == found
+    assert own_containers(tmp_path) == found
 
 
 @pytest.mark.parametrize(
@@ -46,11 +46,11 @@ def test_a_container_is_known(tmp_path: Path, mounts: list[str], groups: list[st
 def test_a_host_that_runs_containers_is_in_none(tmp_path: Path, mount: str) -> None:
     (tmp_path / "mountinfo").write_text(f"{mount}\n")
     (tmp_path / "cgroup").write_text("0::/user.slice/user-0.slice/session-4.scope\n")
-    assert own(tmp_path) == Own(frozenset(), None)
+    assert own_containers(tmp_path) == OwnContainers(frozenset(), None)
 
 
 def test_where_nothing_can_be_read_there_is_no_container(tmp_path: Path) -> None:
-    assert own(tmp_path) == Own(frozenset(), None)
+    assert own_containers(tmp_path) == OwnContainers(frozenset(), None)
 
 
 @pytest.mark.parametrize(
@@ -58,5 +58,5 @@ def test_where_nothing_can_be_read_there_is_no_container(tmp_path: Path) -> None
     [(OURS, None, True), (OTHER, "/up", True), (OTHER, "/other", False), (OTHER, None, False)],
 )
 def test_a_container_is_ours_by_its_id_or_its_layer(container: str, layer: str | None, is_ours: bool) -> None:
-    assert Own(frozenset([OURS]), "/up").has(container, layer) is is_ours
-    assert not Own(frozenset(), None).has(container, None)
+    assert OwnContainers(frozenset([OURS]), "/up").has(container, layer) is is_ours
+    assert not OwnContainers(frozenset(), None).has(container, None)

@@ -11,7 +11,7 @@ from faults.backends import namespaces, nftables, packet_filter
 from faults.config import parse
 from faults.facts import Facts
 from faults.fault import Fault
-from faults.kinds.makers import injection
+from faults.kinds.registry import injection
 from faults.schedule import timeline
 
 NAME = "streamproof-1"

@@ -8,7 +8,7 @@ from typing import Final
 from faults.backends.chaos_mesh import KIND_OF
 from faults.facts import Facts
 from faults.fault import Fault
-from faults.kinds.base import Injection, Maker
+from faults.kinds.base import Injection, InjectionFactory
 from faults.kinds.broker import BrokerKill, BrokerPause
 from faults.kinds.clock import ClockSkew
 from faults.kinds.container import ContainerDisconnect, ContainerKill, ContainerPause, ContainerRestart
@@ -23,7 +23,7 @@ from faults.kinds.process import Kill, Pause, Restart, RestartLoop
 from faults.kinds.slow_disk import DiskSlow
 from faults.kinds.transaction import TransactionHang
 
-MAKERS: Final[dict[str, Maker]] = {
+INJECTION_TYPES: Final[dict[str, InjectionFactory]] = {
     "process_kill": Kill,
     "process_pause": Pause,
     "restart_loop": RestartLoop,
@@ -60,4 +60,4 @@ MAKERS: Final[dict[str, Maker]] = {
 
 def injection(fault: Fault, state: Path, facts: Facts | None = None) -> Injection:
     """The injection of ``fault``; ``facts`` are the journal's where it was begun before."""
-    return MAKERS[fault.kind](fault, facts or Facts(), state)
+    return INJECTION_TYPES[fault.kind](fault, facts or Facts(), state)

@@ -24,7 +24,7 @@ class _Watched(NamedTuple):
     since: float
 
 
-class Survivors:
+class ResumedProcesses:
     """Those of one run. ``ended``: a sentence for each pause that was more than a pause."""
 
     def __init__(self, say: Callable[[str], None]) -> None:

@@ -25,39 +25,39 @@ from faults.targets import (
     TopicTarget,
 )
 
-Thing = tuple[str, ...]
+Resource = tuple[str, ...]
 """Sort and identity; equal where two targets are one thing."""
 
 
 @dataclass(frozen=True)
-class Hold:
+class Footprint:
     """What a fault takes hold of; ``groups``: the process group of it, of which another fault may take hold."""
 
-    things: frozenset[Thing]
-    groups: frozenset[Thing] = frozenset()
+    resources: frozenset[Resource]
+    groups: frozenset[Resource] = frozenset()
 
-    def takes(self, other: Hold) -> bool:
+    def hits(self, other: Footprint) -> bool:
         """Whether what is hit here hits what the other stands for, be it as one of a whole group."""
-        return bool(self.things & (other.things | other.groups))
+        return bool(self.resources & (other.resources | other.groups))
 
-    def meets(self, other: Hold) -> bool:
+    def overlaps(self, other: Footprint) -> bool:
         """Whether the one takes hold of something that the other does."""
-        return self.takes(other) or other.takes(self)
+        return self.hits(other) or other.hits(self)
 
-    def is_part_of(self, other: Hold) -> bool:
+    def is_part_of(self, other: Footprint) -> bool:
         """Whether it is in the group that the other takes, and leaves of it what the other stands for."""
-        return other.takes(self) and not self.takes(other)
+        return other.hits(self) and not self.hits(other)
 
 
-def hold_of(kind: str, target: Target) -> Hold:
+def footprint_of(kind: str, target: Target) -> Footprint:
     """All that a fault of ``kind`` on ``target`` takes hold of."""
-    things, process = _things(kind, target), _process_of(kind, target)
+    resources, process = _resources(kind, target), _process_of(kind, target)
     if process is None:
-        return Hold(things)
-    return Hold(things | _group(process)) if process.group else Hold(things, _group(process))
+        return Footprint(resources)
+    return Footprint(resources | _group(process)) if process.group else Footprint(resources, _group(process))
 
 
-def _things(kind: str, target: Target) -> frozenset[Thing]:
+def _resources(kind: str, target: Target) -> frozenset[Resource]:
     match target:
         case LocalProcess():
             clock = [_file("clock", target.clock_file)] if kind == "clock_skew" and target.clock_file else []
@@ -82,26 +82,28 @@ def _things(kind: str, target: Target) -> frozenset[Thing]:
 
 def distinct(kind: str, targets: Mapping[str, Target]) -> dict[str, Target]:
     """``targets`` without those that take hold of what another one does: a whole group stays, else the first one."""
-    seen: list[Hold] = []
+    seen: list[Footprint] = []
     kept = set()
     for name in sorted(targets, key=lambda name: not _is_group(kind, targets[name])):
-        hold = hold_of(kind, targets[name])
-        if not any(hold.meets(other) for other in seen):
+        footprint = footprint_of(kind, targets[name])
+        if not any(footprint.overlaps(other) for other in seen):
             kept.add(name)
-        seen.append(hold)
+        seen.append(footprint)
     return {name: target for name, target in targets.items() if name in kept}
 
 
 def parts(kind: str, targets: Mapping[str, Target], name: str) -> list[str]:
     """The ``targets`` that are a process each of the group that ``name`` takes, and can be hit without the others."""
-    whole = hold_of(kind, targets[name])
-    return list(distinct(kind, {n: t for n, t in targets.items() if hold_of(kind, t).is_part_of(whole)}))
+    whole = footprint_of(kind, targets[name])
+    return list(distinct(kind, {n: t for n, t in targets.items() if footprint_of(kind, t).is_part_of(whole)}))
 
 
 def sharing(kind: str, targets: Mapping[str, Target], names: Iterable[str]) -> frozenset[str]:
     """``names``, and those of ``targets`` that are hit with them: one process of a group does not hit the group."""
-    taken = [hold_of(kind, targets[name]) for name in names]
-    return frozenset(n for n, target in targets.items() if any(hold.takes(hold_of(kind, target)) for hold in taken))
+    taken = [footprint_of(kind, targets[name]) for name in names]
+    return frozenset(
+        n for n, target in targets.items() if any(footprint.hits(footprint_of(kind, target)) for footprint in taken)
+    )
 
 
 def _process_of(kind: str, target: Target) -> LocalProcess | None:
@@ -118,13 +120,13 @@ def _is_group(kind: str, target: Target) -> bool:
     return process is not None and process.group
 
 
-def _process(target: LocalProcess) -> Thing:
+def _process(target: LocalProcess) -> Resource:
     if target.pid is not None:
         return ("process", str(target.pid))
     return _file("process", processes.where_named(target))
 
 
-def _group(target: LocalProcess) -> frozenset[Thing]:
+def _group(target: LocalProcess) -> frozenset[Resource]:
     """The process group that it is in: by the file of its leader, and by its number where it runs by now."""
     found = set()
     if target.pid is None:
@@ -135,11 +137,11 @@ def _group(target: LocalProcess) -> frozenset[Thing]:
     return frozenset(found)
 
 
-def _file(sort: str, path: Path) -> Thing:
+def _file(sort: str, path: Path) -> Resource:
     return (sort, os.path.realpath(path))
 
 
-def _file_system(folder: Path) -> Thing:
+def _file_system(folder: Path) -> Resource:
     try:
         return ("file system", str(folder.stat().st_dev))
     except OSError:
