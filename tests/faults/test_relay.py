@@ -139,7 +139,7 @@ def test_a_run_whose_relay_lost_its_device_says_so(stage: Stage, name: str) -> N
     runner = Runner(stage)
     try:
         subprocess.run(["ip", "link", "del", DEVICE], check=True)
-        assert "since the relay's device was deleted and nothing passes" in runner.hear("over: ")
+        assert "because the relay's device was deleted and nothing passes" in runner.hear("over: ")
         assert "start the proxy again" in runner.hear("waiting, ")
         assert runner.process.wait(WITHIN_SECONDS) == 3
     finally:
