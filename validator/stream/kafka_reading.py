@@ -128,8 +128,12 @@ class Reading:
         if columns.held_records:
             yield columns.batch()
 
-    def each(self, taken: Callable[[Message], _Item], ranges: Iterable[Range]) -> Iterator[_Item]:
+    def each(
+        self, taken: Callable[[Message], _Item], ranges: Iterable[Range], *, isolated: bool = False
+    ) -> Iterator[_Item]:
         """What ``taken`` makes of each visible message of ``ranges``. Raises as `messages` does."""
+        if isolated and not self.isolated:
+            return replace(self, isolated=True).each(taken, ranges)
         return (item for one in ranges for item in self._read(one, map(taken, self._each_message(one))))
 
     def _each_message(self, wanted: Range) -> Iterator[Message]:
