@@ -40,7 +40,8 @@ reveal_type(report.contributions["missing"])
 
 
 def run(folder: Path, *command: str | Path) -> subprocess.CompletedProcess[str]:
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    # Spark of the fixture names this interpreter in PYSPARK_PYTHON, and the installed one has to name its own.
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "PYSPARK"))}
     return subprocess.run(
         [str(part) for part in command], check=False, capture_output=True, text=True, cwd=folder, env=environment
     )
