@@ -1,7 +1,7 @@
-"""A server that speaks as much of the Kubernetes API as the faults use, plays Chaos Mesh, and records what it is asked.
+"""A server with the part of the Kubernetes API that the faults use. It plays Chaos Mesh, and records its requests.
 
-Objects are checked strictly against :mod:`tests.faults.chaos_mesh_schema`. What Chaos Mesh would do a moment later
-(:mod:`tests.faults.chaos_controller`) happens when somebody watches. Statuses and the words of refusals are those of
+Objects are checked strictly against :mod:`tests.faults.chaos_mesh_schema`. The passes of Chaos Mesh's controller
+(:mod:`tests.faults.chaos_controller`) happen during a watch request. Statuses and refusal messages are those of
 kube-apiserver 1.34, which ``test_real_api_server.py`` runs.
 """
 
@@ -32,7 +32,7 @@ def _status(code: int, message: str) -> Answer:
 
 @dataclass
 class Cluster:
-    """A namespace ``shop`` with pods, and at most some objects of Chaos Mesh."""
+    """A namespace ``shop`` with pods and, during a fault, objects of Chaos Mesh."""
 
     token: str = ""
     has_chaos_mesh: bool = True
@@ -41,13 +41,14 @@ class Cluster:
     failing: dict[str, str] = field(default_factory=dict)
     """Operation of Chaos Mesh -> why it fails on the second pod."""
     forbidden: frozenset[str] = frozenset()
-    """Verbs on Chaos Mesh's objects that the caller may not use."""
+    """Verbs on Chaos Mesh's objects that are forbidden to the caller."""
     is_away: Callable[[str], bool] = lambda _: False
-    """Whether a request of this method finds a server that cannot answer now."""
+    """Return whether the server cannot answer a request of this method now."""
     is_forgetful: bool = False
-    """It knows no version of before any more, as after a start, so that a watch from there ends in an error."""
+    """Whether the server has lost the earlier resource versions, as after a start: a watch from such a version ends
+    with an error."""
     away_status: int = 503
-    """What it says then; one that starts says 403."""
+    """Status while ``is_away``. A server that is starting answers 403."""
     objects: dict[str, dict[str, Any]] = field(default_factory=dict)
     made: list[dict[str, Any]] = field(default_factory=list)
     requests: list[str] = field(default_factory=list)
@@ -55,7 +56,7 @@ class Cluster:
     version: int = 1
 
     def answer(self, method: str, path: str, query: dict[str, str], kind: str, body: dict[str, Any]) -> Answer:
-        """Status and JSON."""
+        """Return status and JSON."""
         if path == "/api/v1/namespaces/shop/pods" and query.get("labelSelector") == "app=worker":
             hurt = any(
                 holds(o, "AllInjected") and o["spec"].get("action") == "pod-failure" for o in self.objects.values()
@@ -66,7 +67,7 @@ class Cluster:
             return 200, {"items": []}
         matched = _PATH.fullmatch(path)
         if matched is None or matched[1] not in _PLURALS or not self.has_chaos_mesh:
-            return 404, "404 page not found\n"  # no JSON, as for all that a server has no API of
+            return 404, "404 page not found\n"  # not JSON, as for every path that the server does not know
         plural, name = matched.groups()
         verb = "list" if name is None and method == "GET" else _VERBS[method]
         if verb in self.forbidden:
@@ -114,7 +115,7 @@ class Cluster:
         return seen
 
     def reconcile(self, name: str) -> dict[str, Any]:
-        """What Chaos Mesh does next with the object; the event of the watch."""
+        """Run one pass of Chaos Mesh's controller on the object; return the watch event."""
         pods = [f"shop/worker-{number}" for number in range(self.ready_pods if self.is_selecting else 0)]
         made = after_a_pass(self.objects[name], lambda _: pods, self._act)
         if "deletionTimestamp" in made["metadata"] and not made["metadata"]["finalizers"]:
@@ -176,7 +177,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def served(cluster: Cluster) -> Iterator[str]:
-    """The cluster's API server; its address."""
+    """Serve the cluster's API; yield its address."""
     with _Server(("127.0.0.1", 0), _Handler) as server:
         server.cluster = cluster
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

@@ -1,8 +1,8 @@
-"""What Chaos Mesh's controller does to one of its objects, of which 2.8.3 was read.
+"""A model of the passes that Chaos Mesh's controller makes over one of its objects, after the source of 2.8.3.
 
-One pass is: own the finalizer, decide whether it shall run, say the conditions of what the pass before did, then select
-and inject or recover, and let go of what is deleted once all is recovered. It is the rule of its controllers, in our
-own words; nothing is injected.
+One pass sets the finalizer, decides the desired phase, sets the conditions from the previous pass's result, then
+selects and injects or recovers. It removes the finalizer of a deleted object once all is recovered. Nothing is
+injected.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from typing import Any, Final
 
 Object = dict[str, Any]
 Select = Callable[[Object], list[str]]
-"""Ids of the pods that a selector with its mode takes."""
+"""Returns the ids of the pods that a selector with its mode selects."""
 FINALIZER: Final = "chaos-mesh/records"
 PAUSE: Final = "experiment.chaos-mesh.org/pause"
 ONE_SHOT: Final = ("pod-kill", "container-kill")
 
 
 def holds(seen: Mapping[str, Any], condition: str) -> bool:
-    """Whether the object's status says so."""
+    """Return whether the condition is true in the object's status."""
     found = (seen.get("status") or {}).get("conditions") or []
     return any((said["type"], said["status"]) == (condition, "True") for said in found)
 
 
 def after_a_pass(seen: Object, select: Select, act: Callable[[str, str], str | None]) -> Object:
-    """The object as a pass leaves it; ``act`` gets ``Apply`` or ``Recover`` and a pod's id, and says why it failed.
+    """Return the object after a pass. ``act`` gets ``Apply`` or ``Recover`` and a pod's id, and returns why it failed.
 
-    Deleted and without a finalizer it is to be forgotten, which an API server does by itself.
+    The caller removes a deleted object without a finalizer, as an API server does.
     """
     made = copy.deepcopy(seen)
     metadata = made["metadata"]
@@ -53,7 +53,7 @@ def after_a_pass(seen: Object, select: Select, act: Callable[[str, str], str | N
 
 
 def _do(operation: str, record: Object, act: Callable[[str, str], str | None], **done: Any) -> None:
-    """What failed changes nothing but the events, which say why."""
+    """Add an event. A failed operation changes only the events, which say why."""
     why = act(operation, record["id"])
     told = {
         "operation": operation,
@@ -84,7 +84,7 @@ def _conditions(made: Object) -> list[dict[str, str]]:
 
 
 def _selected(spec: Object, select: Select) -> list[dict[str, Any]]:
-    """A record for each pod; none at all where one of the selectors takes none."""
+    """Return a record for each pod; an empty list if one of the selectors selects no pod."""
     taken = {".": select(spec)} | ({".Target": select(spec["target"])} if "target" in spec else {})
     if not all(taken.values()):
         return []

@@ -1,8 +1,8 @@
-"""What objects of Chaos Mesh may hold, by its own definitions, and what its admission webhook asks besides.
+"""The fields of Chaos Mesh's objects, from its own definitions, and the rules of its admission webhook.
 
 The facts about fields are in ``chaos_mesh_v2_8_3.txt``, which names their source and its notation. A field that is not
-named there is an error, as with ``fieldValidation=Strict``. The webhook's rules are those of
-``api/v1alpha1/*_webhook.go`` of the same version, for the fields that we use.
+in that file is an error, as with ``fieldValidation=Strict``. The webhook's rules are those of
+``api/v1alpha1/*_webhook.go`` of the same version, for the fields that the faults use.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def _schemas(text: str) -> dict[str, Schema]:
 
 
 def _put(block: Schema, path: str, part: Schema, *, is_required: bool) -> None:
-    """``part`` at its place, which the lines before have made."""
+    """Insert ``part`` at its path. Earlier lines of the file have created the parents."""
     steps = re.findall(r"[A-Za-z]+|\[\]|\{\}", path)
     for step in steps[:-1]:
         block = (
@@ -56,11 +56,12 @@ _BLOCKS = _schemas(FACTS.read_text(encoding="utf-8"))
 SPECS = {name: schema for name, schema in _BLOCKS.items() if name[0].isupper()}
 """Kind -> schema of its spec."""
 STATUS = _BLOCKS["status"]
-"""Of an object's status, without what a single kind adds. It is no subresource: it is written with the object."""
+"""Schema of an object's status, without the fields of a single kind. It is not a subresource: it is written with the
+object."""
 
 
 def refusals(made: Schema) -> list[str]:
-    """Why an API server with Chaos Mesh does not take the object; none where it does."""
+    """Return why an API server with Chaos Mesh refuses the object; empty if it accepts it."""
     if made.get("apiVersion") != "chaos-mesh.org/v1alpha1" or made.get("kind") not in SPECS:
         return [f"no kind {made.get('kind')} in {made.get('apiVersion')}"]
     metadata = made["metadata"]
@@ -75,7 +76,7 @@ def refusals(made: Schema) -> list[str]:
 
 
 def problems(value: object, schema: Schema, where: str = "spec") -> list[str]:
-    """Why ``value`` is not what ``schema`` allows; nothing it does not name is allowed."""
+    """Return why ``value`` does not match ``schema``. A field that the schema does not name is not allowed."""
     match schema["type"], value:
         case "object", dict():
             named, others = schema.get("properties", {}), schema.get("additionalProperties")
@@ -97,7 +98,7 @@ def problems(value: object, schema: Schema, where: str = "spec") -> list[str]:
 
 
 def admission(kind: str, spec: Schema) -> list[str]:
-    """What the webhook finds in a spec that the schema allows."""
+    """Return the webhook's objections to a spec that matches the schema."""
     found = _of_pods(spec, "spec") + (_of_pods(spec["target"], "spec.target") if "target" in spec else [])
     delay, loss = spec.get("delay"), spec.get("loss", {})
     durations = {"duration": spec.get("duration"), "timeOffset": spec.get("timeOffset")}

@@ -1,4 +1,4 @@
-"""A stage for each test; one real Docker for all of them, where there can be one."""
+"""A stage for each test; one real Docker for all of them, if the host can run one."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def stage(tmp_path: Path) -> Iterator[Stage]:
 
 @pytest.fixture(scope="module")
 def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
-    """A stage with a link through the proxy, for all tests of a file; ``stage.link_port`` is where clients connect."""
+    """A stage with a link through the proxy, for all tests of a file. Clients connect to ``stage.link_port``."""
     made = Stage(tmp_path_factory.mktemp("linked"))
     with made.link():
         yield made
@@ -33,7 +33,7 @@ def linked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def cluster(stage: Stage) -> Iterator[Cluster]:
-    """A cluster that is played, with the stage's target ``workers`` in it."""
+    """A fake cluster, which the stage's target ``workers`` is in."""
     made = Cluster()
     with served(made) as address:
         stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}, "server": address}
@@ -42,7 +42,7 @@ def cluster(stage: Stage) -> Iterator[Cluster]:
 
 @pytest.fixture(scope="session")
 def dockerd() -> Iterator[RealDocker]:
-    """A real engine, with two networks."""
+    """A real Docker engine with two networks."""
     why_not = real_docker.why_not_here()
     if why_not is not None:
         pytest.skip(f"no real Docker here: {why_not}")
@@ -56,7 +56,7 @@ def dockerd() -> Iterator[RealDocker]:
 
 @pytest.fixture
 def docker(dockerd: RealDocker, stage: Stage) -> Iterator[RealDocker]:
-    """The engine with a web server as the target ``web``; it runs again at the test's end, without containers."""
+    """The engine, with a web server as the target ``web``. At the test's end the engine runs, without containers."""
     target(stage, dockerd, "web", NAME)
     try:
         run_web(dockerd)

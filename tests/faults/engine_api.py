@@ -1,9 +1,9 @@
-"""A server that speaks Docker's Engine API as its description has it, for one container, and records what it is asked.
+"""A server that implements the described parts of Docker's Engine API for one container, and records its requests.
 
-It keeps the state that calls change: killing what does not run is refused, starting what runs a 304. Each request that
-it gets and each answer that it gives is held against :mod:`tests.faults.engine_api_schema`, in the version that the
-request names. That it answers as an engine does is held against a real one by ``test_real_docker.py``, where one can be
-had; of the other versions only the descriptions are known.
+It keeps the state that calls change: killing a stopped container is refused, and starting a running one is a 304. Each
+request and each answer is checked against :mod:`tests.faults.engine_api_schema`, in the version that the request names.
+``test_real_docker.py`` compares its answers with a real engine's, if the host can run one. For other versions, only the
+descriptions are known.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tests.faults.engine_api_facts import Version
 from tests.faults.engine_api_schema import VERSIONS, Operation, operation
 
 Said = dict[str, Any] | str | None
-"""An answer's body: an object, plain text, or nothing."""
+"""An answer's body: an object, plain text, or None."""
 ID = "4fa6e0f0c6786287e131c3852c58a2e01cc697a68231826813597e4994f1d6e2"
 SHORT_ID = ID[:12]
 NAME = "shop-web-1"
@@ -35,7 +35,7 @@ _ENDPOINT: dict[str, Any] = {"Aliases": ["web"], "IPAMConfig": None, "Links": No
 
 @dataclass
 class Engine:
-    """The container, the versions that the engine speaks, and the requests so far."""
+    """The container, the versions that the engine supports, and the requests so far."""
 
     api_version: str = "1.43"
     oldest_version: str = "1.12"
@@ -45,26 +45,27 @@ class Engine:
     is_restarting: bool = False
     starts: int = 1
     health: str | None = None
-    """Docker's word for it; "starting" again at each start."""
+    """Docker's health status. Each start resets it to "starting"."""
     is_removed_at_end: bool = False
     networks: dict[str, dict[str, Any]] = field(default_factory=lambda: {"shop_default": dict(_ENDPOINT)})
     known_networks: tuple[str, ...] = ("shop_default", "back")
     requests: list[str] = field(default_factory=list)
     bodies: list[dict[str, Any]] = field(default_factory=list)
     violations: list[str] = field(default_factory=list)
-    """What the description does not have, of requests and of answers."""
+    """Requests and answers that the description does not have."""
 
     def asked(self, method: str, path: str) -> tuple[Operation | None, str]:
-        """The described call, if there is one, and its query. What names no version is held to the engine's own."""
+        """Return the described call, or None, and its query. A path without a version is checked against the engine's
+        own."""
         matched = re.fullmatch(r"(?:/v([0-9]+\.[0-9]+))?(/[^?]*)(?:\?(.*))?", path)
         assert matched is not None, path
         version = _version(matched[1] or self.api_version)
         if matched[1] is None:
-            version = min(max(version, VERSIONS[0]), VERSIONS[-1])  # an engine that nobody has described (yet)
+            version = min(max(version, VERSIONS[0]), VERSIONS[-1])  # the engine's version has no description (yet)
         return operation(version, method, matched[2]) if version in VERSIONS else None, matched[3] or ""
 
     def answer(self, method: str, path: str, body: dict[str, Any]) -> tuple[int, Said]:
-        """Status and body, as the description has them."""
+        """Return status and body, as the description has them."""
         if path == "/_ping":
             return 200, "OK"
         if (method, path) == ("GET", "/version"):
@@ -84,7 +85,7 @@ class Engine:
         status, said = self._container(method, verb, query, name, _version(version))
         call, _ = self.asked(method, path)
         is_known = call is None or status != 409 or call.has_status(409)
-        return status if is_known else 500, said  # what is a conflict today was a server error in older versions
+        return status if is_known else 500, said  # older versions answered a conflict with a server error
 
     def _container(self, method: str, verb: str, query: str | None, name: str, version: Version) -> tuple[int, Said]:
         match method, verb, query:
@@ -160,7 +161,8 @@ class Engine:
         }
 
     def _endpoint(self, endpoint: dict[str, Any], version: Version) -> dict[str, Any]:
-        """Until 1.44 the short id is one of its aliases, which may be given back."""
+        """Return the endpoint. Until 1.44, the container's short id is one of its aliases, which a client may send
+        back."""
         if version >= _NO_SHORT_ID:
             return endpoint
         given = [alias for alias in endpoint["Aliases"] if alias != SHORT_ID]
@@ -177,7 +179,7 @@ class _Server(socketserver.ThreadingUnixStreamServer):
     engine: Engine
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """A client that is killed may leave at any moment; whatever else goes wrong here fails the test."""
+        """A killed client may disconnect at any time. Any other error in this server fails the test."""
         if not isinstance(error := sys.exception(), OSError):
             self.engine.violations.append(f"the server could not go on: {error!r}")
 
@@ -200,7 +202,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         text = "text/plain; charset=utf-8"
         content_type = None if said is None else text if isinstance(said, str) else "application/json"
         found += call.of_answer(status, headers, content_type, said) if call else []
-        # Before the answer is sent, so that whoever got it can know.
+        # Before the answer is sent, so that a client with the answer can rely on it.
         engine.violations += [f"{self.command} {self.path}: {problem}" for problem in found]
         self._say(status, headers, content_type, said)
 
@@ -214,7 +216,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
         if status not in (204, 304):
             self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        if answer:  # whoever knows that nothing follows has gone
+        if answer:  # a client that expects no body may have disconnected
             self.wfile.write(answer)
 
     def do_POST(self) -> None:
@@ -229,7 +231,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
 @contextmanager
 def served(engine: Engine, path: Path) -> Iterator[None]:
-    """The engine on a unix socket. Raises AssertionError at the end where something was not as it is described."""
+    """Serve the engine on a unix socket. At the end, raise AssertionError if a request or an answer is not as
+    described."""
     with _Server(str(path), _Handler) as server:
         server.engine = engine
         thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05})

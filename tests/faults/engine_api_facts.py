@@ -1,13 +1,13 @@
-"""Reads what the calls of Docker that we make, and the answers to them, may hold from the descriptions of its API.
+"""Extracts from the descriptions of Docker's API what the calls of the faults, and the answers to them, may hold.
 
-``python -m tests.faults.engine_api_facts CLONE [REVISION]`` writes ``engine_api_schema.json`` anew from a clone of
-github.com/moby/moby, whose ``api/docs/v*.yaml`` (Swagger 2.0) are the descriptions, one for each version. Of an answer
-only that is kept which ``faults/backends/docker.py`` reads, and what our server gives besides.
+``python -m tests.faults.engine_api_facts CLONE [REVISION]`` rewrites ``engine_api_schema.json`` from a clone of
+github.com/moby/moby, whose ``api/docs/v*.yaml`` (Swagger 2.0) are the descriptions, one per version. Of an answer, it
+keeps only the fields that ``faults/backends/docker.py`` reads or the fake engine sends.
 
-A fact is a name, what it is, and the versions that say so. Names: ``path.*`` and ``query.*`` are parameters,
-``consumes`` and ``produces`` types of content, ``body`` is the request's, ``answer.200`` the body that comes with a
-status (``nothing`` where none is described), ``header.200.*`` its headers. In them ``[]`` are the items of a list,
-``{}`` the values of a map, and ``!`` ends what is required.
+A fact is a name, its type, and the versions that state it. Names: ``path.*`` and ``query.*`` are parameters,
+``consumes`` and ``produces`` content types, ``body`` is the request's body, ``answer.200`` the body of a status
+(``nothing`` if none is described), ``header.200.*`` its headers. ``[]`` are the items of a list, ``{}`` the values of a
+map, and a trailing ``!`` marks a required field.
 """
 
 from __future__ import annotations
@@ -50,11 +50,11 @@ _KEPT = {
         "answer.500",
     ),
 }
-"""What is kept of answers and headers; all of them where nothing is said."""
+"""Fields of answers and headers that are kept. An operation without an entry keeps all of them."""
 
 
 def facts(texts: dict[Version, str]) -> dict[str, dict[str, dict[str, str]]]:
-    """Operation -> name -> what it is -> the versions that say so, of descriptions by version."""
+    """Return operation -> name -> type -> the versions that state it, from descriptions by version."""
     said: dict[str, dict[str, dict[str, list[Version]]]] = {}
     for version in sorted(texts):
         described = yaml.safe_load(texts[version])
@@ -102,7 +102,7 @@ def _of_schema(
         schema = _put_together(schema["allOf"], described)
     what = schema.get("type", "object") + (" nullable" if is_nullable else "")
     yield name + ("!" if is_required else ""), what + (f" enum={'|'.join(schema['enum'])}" if "enum" in schema else "")
-    # A list of what is required stands in schemas; in parameters the word is a boolean.
+    # In schemas, ``required`` is a list of names; in parameters it is a boolean.
     required = schema.get("required") if isinstance(schema.get("required"), list) else []
     parts = [(f"{name}.{part}", of, part in (required or [])) for part, of in schema.get("properties", {}).items()]
     parts += [(f"{name}[]", schema["items"], False)] if "items" in schema else []
@@ -113,7 +113,7 @@ def _of_schema(
 
 
 def _put_together(schemas: list[Node], described: Node) -> Node:
-    """One object with the properties of all."""
+    """Return one object with the properties of all."""
     properties: Node = {}
     for part in schemas:
         schema = part
@@ -131,7 +131,8 @@ def _is_kept(operation: str, name: str) -> bool:
 
 
 def _ranges(versions: list[Version], all_versions: list[Version]) -> str:
-    """``1.25-1.34, 1.40-1.55``: each run of versions without one between that does not say it."""
+    """Format versions as ``1.25-1.34, 1.40-1.55``. A range contains no version of ``all_versions`` that is not in
+    ``versions``."""
     runs: list[list[Version]] = []
     for version in versions:
         before = all_versions.index(version) - 1
@@ -147,7 +148,7 @@ def _shown(version: Version) -> str:
 
 
 def written(clone: Path, revision: str) -> str:
-    """The text of the file."""
+    """Return the file's new content."""
 
     def git(*arguments: str) -> str:
         return subprocess.run(["git", "-C", clone, *arguments], capture_output=True, text=True, check=True).stdout

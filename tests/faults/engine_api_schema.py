@@ -1,8 +1,8 @@
-"""Why a request is none of those that Docker describes, or an answer none that it may give, in one version of its API.
+"""Checks requests and answers against the description of one version of Docker's API.
 
-The facts are in ``engine_api_schema.json``, which ``engine_api_facts.py`` reads from the published descriptions. They
-call their schemas open: an engine ignores what it does not know, and may answer more than is described. We hold both
-sides to what is described, since a name that is ignored is a fault that does not happen.
+The facts are in ``engine_api_schema.json``, which ``engine_api_facts.py`` extracts from the published descriptions. The
+descriptions' schemas are open: an engine ignores unknown fields, and may send more than is described. Here both sides
+must match the description exactly, since an ignored field is a fault that does not happen.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ SAID_LATE: dict[tuple[str, str], Version] = {
     ("GET /containers/{id}/json", "answer.200.State.Health"): (1, 39),
     ("POST /networks/{id}/connect", "consumes"): (1, 35),
 }
-"""What the engine of 1.25 did already (moby v1.13.1: api/server/middleware/version.go, api/types/types.go,
-api/server/httputils/httputils.go) -> the first version whose description says so, which holds for those before."""
+"""Facts that held for the engine of 1.25 (moby v1.13.1: api/server/middleware/version.go, api/types/types.go,
+api/server/httputils/httputils.go) -> the first version that describes them. Earlier versions use that description."""
 SEEN: dict[tuple[str, str], Version] = {
     ("POST /containers/{id}/pause", "answer.409"): (1, 41),
     ("POST /containers/{id}/start", "answer.409"): (1, 41),
 }
-"""What a real engine answers and none describes -> the version in which it was seen, and is taken to hold from."""
+"""Answers that a real engine gives and no version describes -> the version in which they were seen, assumed to be
+the first."""
 _JSON_TYPES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", type(None): "null"}
 
 
@@ -40,23 +41,23 @@ class _Fact:
     is_required: bool
     is_nullable: bool
     allowed: tuple[str, ...]
-    """All values, where they are listed."""
+    """All allowed values, if the description lists them."""
 
 
 @dataclass(frozen=True)
 class Operation:
-    """A call as one version describes it."""
+    """A call as described by one version."""
 
     name: str
     _facts: Mapping[str, _Fact]
     _contents: Mapping[str, tuple[str, ...]]
 
     def has_status(self, status: int) -> bool:
-        """Whether it may be the answer's."""
+        """Return whether the call may answer with the status."""
         return f"answer.{status}" in self._facts
 
     def of_request(self, query: str, content_type: str | None, body: object) -> list[str]:
-        """Why such a request is not described; ``body`` is None where there is none."""
+        """Return how the request differs from the description; ``body`` is None without a body."""
         pairs = parse_qsl(query, keep_blank_values=True)
         given = [f"query.{name}" for name, _ in pairs]
         found = [f"{name}: given twice" for name in sorted({*given}) if given.count(name) > 1]
@@ -69,7 +70,7 @@ class Operation:
         return found + list(self._of_json("body", body, is_ours=True))
 
     def of_answer(self, status: int, headers: Mapping[str, str], content_type: str | None, body: object) -> list[str]:
-        """Why such an answer is not described; ``body`` is None where there is none."""
+        """Return how the answer differs from the description; ``body`` is None without a body."""
         if not self.has_status(status):
             return [f"answer.{status}: is not described"]
         found = [p for name, text in headers.items() for p in self._of_text(f"header.{status}.{name}", text)]
@@ -94,7 +95,7 @@ class Operation:
         if fact is None:
             yield f"{name}: is not described"
         elif kind == "null" and (fact.is_nullable or (not is_ours and fact.type in ("array", "object"))):
-            return  # Go's nil: examples of 1.24 answer null where a list or an object is empty
+            return  # null is a nil slice or map of Go: the examples of 1.24 have it instead of an empty list or object
         elif kind != fact.type:
             yield f"{name}: {json.dumps(value)} is no {fact.type}"
         elif fact.allowed and value not in fact.allowed:
@@ -112,7 +113,7 @@ class Operation:
 
 
 def operation(version: Version, method: str, path: str) -> Operation | None:
-    """The call of this method and path, which is without its version; None where none is described."""
+    """Return the call of this method and path (without version); None if the version does not describe it."""
     for name, described in _operations(version).items():
         its_method, template = name.split(" ")
         if its_method == method and re.fullmatch(re.sub(r"\\{\w+\\}", "[^/?]+", re.escape(template)), path):
@@ -161,7 +162,7 @@ def _ranges(text: str) -> list[tuple[Version, Version]]:
 
 
 def described(call: str, name: str) -> list[tuple[Version, Version]]:
-    """The ranges of versions whose descriptions say of the name what the newest does."""
+    """Return the version ranges whose descriptions of the name equal the newest one's."""
     spans = [_ranges(text) for text in _FACTS["operations"][call][name].values()]
     return next(of for of in spans if of[-1][1] == VERSIONS[-1])
 
@@ -169,4 +170,4 @@ def described(call: str, name: str) -> list[tuple[Version, Version]]:
 VERSIONS: tuple[Version, ...] = tuple(
     (first[0], minor) for first, last in _ranges(_FACTS["versions"]) for minor in range(first[1], last[1] + 1)
 )
-"""Those described, the oldest first."""
+"""The described versions, oldest first."""

@@ -1,4 +1,4 @@
-"""A Kafka cluster of two brokers: the embedded one, which is the controller, too, and a further one that joins it."""
+"""A Kafka cluster of two brokers: the embedded one, which is also the controller, and a second one that joins it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.faults.stage import WITHIN_SECONDS, wait_until
 
 @dataclass(frozen=True)
 class Cluster:
-    """Both brokers, and what a client of our own sees."""
+    """Both brokers, and a separate client's view of them."""
 
     first: EmbeddedBroker
     second: JoinedBroker
@@ -30,7 +30,7 @@ class Cluster:
         return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
 
     def led(self, topic: str) -> dict[int, PartitionLeadership]:
-        """Partition -> leader, replicas in their order, and who is in sync."""
+        """Return partition -> leader, ordered replicas, and in-sync replicas."""
         partitions = self.admin().list_topics(topic, timeout=WITHIN_SECONDS).topics[topic].partitions
         return {
             n: PartitionLeadership(p.leader, tuple(p.replicas), frozenset(p.isrs))
@@ -38,7 +38,7 @@ class Cluster:
         }
 
     def create(self, topic: str, orders: dict[int, list[int]]) -> None:
-        """A topic with these replicas, in their order; returns when all are in sync and the first ones lead."""
+        """Create a topic with these ordered replicas. Return when all are in sync and the first ones lead."""
         new = NewTopic(topic, len(orders), replica_assignment=[orders[number] for number in sorted(orders)])
         admin = self.admin()
         for done in admin.create_topics([new]).values():
@@ -55,8 +55,8 @@ class Cluster:
 
 @contextmanager
 def cluster_of_two(folder: Path) -> Iterator[Cluster]:
-    """Both, answering and known to each other."""
-    # Kafka's own balancing, every five minutes, would undo what a test sets up.
+    """Start both brokers, and wait until they answer and know each other."""
+    # Kafka's own rebalancing every five minutes would undo what a test sets up.
     still = {"auto.leader.rebalance.enable": "false"}
     first = EmbeddedBroker(folder=folder / "1", settings=still, replicas=2)
     with first, JoinedBroker(first, folder / "2") as second:

@@ -1,6 +1,6 @@
-"""A real kube-apiserver with its etcd, with Chaos Mesh's kinds known to it, and nothing else: no kubelet, no scheduler.
+"""A real kube-apiserver with its etcd and Chaos Mesh's kinds, without a kubelet or a scheduler.
 
-Pods are objects that a test says to be ready. :mod:`tests.faults.chaos_controller` plays Chaos Mesh.
+Pods are objects whose readiness a test sets. :mod:`tests.faults.chaos_controller` plays Chaos Mesh.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.kubernetes_tools import built
 API_SERVER: Final = os.environ.get("STREAMPROOF_KUBE_APISERVER") or built("kube-apiserver")
 ETCD: Final = os.environ.get("STREAMPROOF_ETCD") or built("etcd")
 DEFINITIONS: Final = os.environ.get("STREAMPROOF_CHAOS_MESH_CRDS", "")
-"""A folder with Chaos Mesh's own definitions; ours, of the fields that we know, where it is empty."""
+"""A folder with Chaos Mesh's own definitions. If empty, definitions are made from the facts file."""
 START_SECONDS: Final = 90.0
 PODS: Final = "/api/v1/namespaces/shop/pods"
 _USERS: Final = {"admin": "system:masters", "runner": "", "half": "", "stranger": ""}
@@ -36,7 +36,7 @@ _RBAC: Final = "/apis/rbac.authorization.k8s.io/v1/namespaces/shop"
 
 
 class Refused(Exception):
-    """The status that the server answered with, and what it said."""
+    """The server's status and message."""
 
     def __init__(self, status: int, said: Object) -> None:
         super().__init__(f"{status}: {said.get('message')}")
@@ -44,7 +44,7 @@ class Refused(Exception):
 
 
 class RealCluster:
-    """The API server of one folder; it can be stopped and started again."""
+    """The API server of one folder. It can be stopped and restarted."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -52,9 +52,9 @@ class RealCluster:
         self.address = f"https://127.0.0.1:{self.port}"
         self.ca_file = folder / "certificates" / "apiserver.crt"
         self.recovered_at_deletion: dict[str, bool] = {}
-        """Name of an object -> whether all was said to be recovered when its deletion was asked for."""
+        """Name of an object -> whether it was recovered when its deletion was requested."""
         self.is_idle = threading.Event()
-        """Set: nobody plays Chaos Mesh for now."""
+        """If set, Chaos Mesh's controller is not played."""
         self._users = folder / "users.csv"
         self._users.write_text("".join(f'{u}-token,{u},{u},"{groups}"\n' for u, groups in _USERS.items()))
         for user in _USERS:
@@ -71,7 +71,7 @@ class RealCluster:
 
     @contextmanager
     def running(self) -> Iterator[None]:
-        """With etcd, the server, a namespace ``shop``, and who may do what."""
+        """Run etcd and the server, with a namespace ``shop``, Chaos Mesh's kinds and the users' rights."""
         with ExitStack() as ends:
             log = ends.enter_context((self.folder / "etcd.log").open("wb"))
             etcd = subprocess.Popen(self._etcd_command, stdout=log, stderr=log)
@@ -86,7 +86,7 @@ class RealCluster:
             yield
 
     def start(self) -> None:
-        """The server on the data of before; returns when it is ready."""
+        """Start the server on its existing data; return when it is ready."""
         command = [
             API_SERVER, f"--etcd-servers=http://127.0.0.1:{self._etcd_port}", "--bind-address=127.0.0.1",
             f"--secure-port={self.port}", f"--cert-dir={self.ca_file.parent}", f"--token-auth-file={self._users}",
@@ -100,14 +100,14 @@ class RealCluster:
         _until(self._is_ready, "the API server is ready")
 
     def stop(self) -> None:
-        """At once: a server that ends in order waits for its watches."""
+        """Kill the server: a clean shutdown would wait for its watches."""
         if self._process is not None:
             self._process.kill()
             self._process.wait()
             self._process = None
 
     def call(self, method: str, path: str, body: Object | None = None, kind: str = "application/json") -> Object:
-        """As the administrator. Raises Refused, OSError."""
+        """Send a request as the administrator. Raises Refused, OSError."""
         context = ssl.create_default_context(cafile=self.ca_file)
         connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=20, context=context)
         headers = {"Authorization": "Bearer admin-token", "Content-Type": kind}
@@ -126,17 +126,17 @@ class RealCluster:
         return said if isinstance(said, dict) else {}
 
     def define(self, kind: str) -> None:
-        """Let the server know one of Chaos Mesh's kinds; returns when it does."""
+        """Define one of Chaos Mesh's kinds; return when the server serves it."""
         self.call("POST", _KINDS, _definition(kind))
         _until(lambda: self._lists(kind), f"{kind} is known")
 
     def forget(self, kind: str) -> None:
-        """As if Chaos Mesh were not installed."""
+        """Remove the kind's definition, as if Chaos Mesh were not installed."""
         self.call("DELETE", f"{_KINDS}/{kind.lower()}.chaos-mesh.org")
         _until(lambda: not self._lists(kind), f"{kind} is unknown")
 
     def takes(self, kind: str, spec: object) -> bool:
-        """Whether an object of ``spec`` would be made, if no field may be unknown."""
+        """Return whether the server would create an object with ``spec`` under strict field validation."""
         made = {"apiVersion": API, "kind": kind, "metadata": {"name": "one"}, "spec": spec}
         try:
             self.call("POST", f"{collection(cast('ChaosKind', kind), 'shop')}?dryRun=All&fieldValidation=Strict", made)
@@ -145,7 +145,7 @@ class RealCluster:
         return True
 
     def add_pod(self, name: str, labels: dict[str, str]) -> None:
-        """One that is said to run and to be ready."""
+        """Add a pod in phase Running, with condition Ready."""
         containers = [{"name": "main", "image": "none"}]
         self.call("POST", PODS, {"metadata": {"name": name, "labels": labels}, "spec": {"containers": containers}})
         self.say_ready(name, is_ready=True)
@@ -156,12 +156,12 @@ class RealCluster:
         self.call("PATCH", f"{PODS}/{name}/status", change, "application/merge-patch+json")
 
     def objects(self) -> list[Object]:
-        """All of Chaos Mesh's in ``shop``."""
+        """Return all objects of Chaos Mesh in ``shop``."""
         return [found for kind in SPECS if self._lists(kind) for found in self._list(kind)]
 
     @contextmanager
     def controlled(self) -> Iterator[None]:
-        """Somebody plays Chaos Mesh meanwhile."""
+        """Play Chaos Mesh's controller in a thread during the block."""
         is_over = threading.Event()
 
         def control() -> None:
@@ -184,7 +184,7 @@ class RealCluster:
             self.recovered_at_deletion.setdefault(name, holds(seen, "AllRecovered"))
         made = after_a_pass(seen, self._select, lambda operation, pod: self._act(seen, operation, pod))
         if made != seen:
-            with suppress(Refused):  # somebody changed it meanwhile, or it is gone: the next pass sees
+            with suppress(Refused):  # the object was changed or deleted meanwhile: the next pass reads it again
                 self.call("PUT", f"{collection(seen['kind'], 'shop')}/{name}", made)
 
     def _select(self, spec: Object) -> list[str]:
@@ -207,7 +207,7 @@ class RealCluster:
             elif action == "pod-kill" and operation == "Apply":
                 labels = self.call("GET", f"{PODS}/{name}")["metadata"]["labels"]
                 self.call("DELETE", f"{PODS}/{name}?gracePeriodSeconds=0")
-                self.add_pod(f"{name}-again", labels)  # what a Deployment would do
+                self.add_pod(f"{name}-again", labels)  # a Deployment would create a replacement
 
     def _list(self, kind: str) -> list[Object]:
         found: list[Object] = self.call("GET", collection(cast("ChaosKind", kind), "shop"))["items"]
@@ -256,7 +256,7 @@ def _until(holds_now: Callable[[], bool], what: str) -> None:
 
 
 def _definition(kind: str) -> Object:
-    """Chaos Mesh's own, where a folder has it, else one made of the facts that we know."""
+    """Return Chaos Mesh's own definition, if a folder has it, else one made from the facts file."""
     if DEFINITIONS:
         text = Path(DEFINITIONS, f"chaos-mesh.org_{kind.lower()}.yaml").read_text(encoding="utf-8")
         (own,) = (found for found in yaml.safe_load_all(text) if found)

@@ -1,7 +1,7 @@
-"""A real Docker for tests: a dockerd in namespaces of its own, and an image of busybox that no registry is asked for.
+"""A real Docker for tests: dockerd in separate namespaces, and a busybox image that needs no registry.
 
-Its mounts, bridges, firewall rules and processes are in namespaces whose first process ends when its input does: also
-when the tests are killed, nothing is left but a folder in the place for temporary files, and empty control groups.
+Its mounts, bridges, firewall rules and processes are in namespaces whose first process ends when its input closes.
+Therefore even killed tests leave only a temporary folder and empty control groups.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from tests.faults.stage import wait_until
 IMAGE = "busybox"
 _LIVES = "echo start >> /log; trap 'echo end >> /log; exit' TERM; busybox httpd -p 80 -h /"
 SERVER = ("sh", "-c", f"{_LIVES}; while :; do busybox sleep 600 & wait $!; done")
-"""A web server, whose /log tells its starts, and its ends in order."""
+"""A web server whose /log lists its starts and its clean shutdowns."""
 _CGROUPS = Path("/sys/fs/cgroup")
 _TOOLS = {"dockerd": "docker.io", "iptables": "iptables", "unshare": "util-linux", "nsenter": "util-linux"}
-# /run is where a Docker or containerd of this host would be found. The shell waits for all that loses its parent.
+# A Docker or containerd of this host has its files in /run. The shell reaps orphaned processes.
 _FIRST = "mount -t tmpfs tmpfs /run && ip link set lo up && echo ready && exec 3<&0 && { cat <&3 & wait $!; }"
 _CLIENT = """
 import json, sys, urllib.request
@@ -43,11 +43,11 @@ for url in sys.stdin:
         said = None
     print(json.dumps(said), flush=True)
 """
-"""Tells for each URL what is there, as JSON; null where nobody answers within half a second."""
+"""Prints the response body of each URL as JSON; null if there is no answer within half a second."""
 
 
 def why_not_here() -> str | None:
-    """Why there can be no Docker of our own, and what to install; None where there can."""
+    """Return why no separate Docker can run here, and what to install; None if it can."""
     if sys.platform != "linux" or os.geteuid() != 0:
         return "it needs Linux and root"
     lacking = {package for tool, package in _TOOLS.items() if shutil.which(tool) is None}
@@ -61,14 +61,15 @@ def _busybox() -> Path:
 
 
 def _is_static(program: Path) -> bool:
-    """Whether it needs no loader, whose path stands near the start of what does."""
+    """Return whether the program needs no dynamic loader. The loader's path is near the start of a program that needs
+    one."""
     with suppress(OSError), program.open("rb") as file:
         return b"/ld-" not in file.read(4096)
     return False
 
 
 class NotStarted(Exception):
-    """This host lets nobody start it; the message is the last thing that it said."""
+    """dockerd cannot start on this host. The message is the last line of its log."""
 
 
 class Refused(Exception):
@@ -76,7 +77,7 @@ class Refused(Exception):
 
 
 class RealDocker:
-    """An engine that can be ended and started again; ``socket`` is where it answers."""
+    """An engine that can be stopped and restarted. It listens on ``socket``."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -91,7 +92,7 @@ class RealDocker:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
-            start_new_session=True,  # Ctrl-C is for the tests, which end it
+            start_new_session=True,  # Ctrl-C goes to the tests, which stop it
         )
         assert self._outer.stdout is not None
         said = self._outer.stdout.readline().decode()
@@ -108,7 +109,7 @@ class RealDocker:
         return ["nsenter", "--target", str(self._first), *(f"--{name}" for name in namespaces)]
 
     def start(self) -> None:
-        """Start dockerd; returns when it answers. Raises NotStarted where it ends instead."""
+        """Start dockerd; return when it answers. Raises NotStarted if it exits instead."""
         options = {
             "data-root": self.folder / "root",
             "exec-root": self.folder / "exec",
@@ -134,14 +135,14 @@ class RealDocker:
         return True
 
     def stop(self, number: signal.Signals = signal.SIGTERM) -> None:
-        """End dockerd; its containers end with it, or at its next start."""
+        """Stop dockerd. Its containers end now, or at its next start."""
         assert self._daemon is not None
         dockerd = (self.folder / "pid").read_text()
         subprocess.run([*self._inside("pid", "mount"), _busybox(), "kill", f"-{number.value}", dockerd], check=True)
         self._daemon.wait(20)
 
     def end(self) -> None:
-        """End all that runs in the namespaces, and these with it."""
+        """End all processes in the namespaces, and the namespaces."""
         assert self._outer.stdin is not None
         self._outer.stdin.close()
         for process in (self._outer, self._client, self._daemon):
@@ -150,7 +151,7 @@ class RealDocker:
         wait_until(self._has_no_groups, f"the control groups {self._group} can be removed")
 
     def _has_no_groups(self) -> bool:
-        """Remove the control groups, which outlive their processes by a moment."""
+        """Remove the control groups, which outlive their processes briefly; return whether all are removed."""
         tops = [top for top in (_CGROUPS / self._group, *_CGROUPS.glob(f"*/{self._group}")) if top.is_dir()]
         for top in tops:
             for folder, _, _ in os.walk(top, topdown=False):
@@ -159,7 +160,7 @@ class RealDocker:
         return not any(top.exists() for top in tops)
 
     def ask(self, method: str, path: str, body: Any = None) -> Any:
-        """Docker's answer to a request, read from JSON. Raises Refused, and OSError where it does not answer."""
+        """Return Docker's answer, decoded from JSON. Raises Refused, and OSError if Docker does not answer."""
         connection = http.client.HTTPConnection("docker", timeout=20)
         connection.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
@@ -179,7 +180,8 @@ class RealDocker:
         return said
 
     def run(self, name: str, *command: str, network: str = "bridge", **config: Any) -> str:
-        """A running container's id; ``host`` in ``config`` is its HostConfig, ``endpoint`` how it is on the network."""
+        """Start a container and return its id. In ``config``, ``host`` is its HostConfig, and ``endpoint`` its endpoint
+        settings."""
         host = {"NetworkMode": network, **config.pop("host", {})}
         endpoint = config.pop("endpoint", {})
         networks = {} if network in ("none", "host") or ":" in network else {network: endpoint}
@@ -194,13 +196,13 @@ class RealDocker:
         return self.ask("GET", f"/containers/{container}/json")
 
     def status_of(self, name: str, *command: str, network: str = "bridge", **config: Any) -> tuple[int, str]:
-        """The exit status of a container that runs to its end, and what it said."""
+        """Return the exit status and the output of a container that runs to its end."""
         made = self.run(name, *command, network=network, Tty=True, **config)
         status = self.ask("POST", f"/containers/{made}/wait")["StatusCode"]
         return int(status), self.ask("GET", f"/containers/{made}/logs?stdout=1&stderr=1")
 
     def network_of(self, container: str) -> set[str]:
-        """Addresses and routes of a running container as its kernel tells them; the names of its devices may change."""
+        """Return a running container's addresses and routes from its kernel. Device names may change between calls."""
         sandbox = self.inspect(container)["NetworkSettings"]["SandboxKey"]
         within = [*self._inside("mount"), "nsenter", f"--net={sandbox}", str(_busybox())]
         said = [subprocess.check_output([*within, "ip", *a], text=True) for a in (("-o", "-4", "addr"), ("route",))]
@@ -212,7 +214,7 @@ class RealDocker:
             self.ask("DELETE", f"/containers/{container['Id']}?force=1")
 
     def get(self, url: str) -> str | None:
-        """What a web server says to a client on Docker's host; None where it does not answer."""
+        """Return a web server's response to a client on Docker's host; None if there is no answer."""
         assert self._client is not None
         assert self._client.stdin is not None
         assert self._client.stdout is not None
@@ -223,7 +225,7 @@ class RealDocker:
 
 
 def _image() -> bytes:
-    """A tar of the only layer: busybox, and a shell."""
+    """Return a tar of the image's only layer: busybox, and a shell."""
     content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w") as tar:
         tar.add(_busybox().resolve(), "bin/busybox")
@@ -235,8 +237,8 @@ def _image() -> bytes:
 
 @contextmanager
 def running() -> Iterator[RealDocker]:
-    """An engine that has the image. Raises NotStarted where this host does not let us."""
-    # A unix socket's path is short, which that of a test's folder may not be.
+    """Run an engine with the image. Raises NotStarted if this host does not allow it."""
+    # A unix socket's path must be short, and a test's folder may have a long one.
     with tempfile.TemporaryDirectory(prefix="spd") as folder:
         docker = RealDocker(Path(folder))
         try:

@@ -1,4 +1,4 @@
-"""A namespace behind the relay of `streamproof faults proxy`, as the tests of relays have it."""
+"""A namespace behind the relay of `streamproof faults proxy`, for the relay tests."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from typing import Any, Final
 from faults.backends import namespaces, relay
 from tests.faults.stage import ROOT, STREAMPROOF, WITHIN_SECONDS, Stage, wait_until
 
-# For benchmarks of networks (RFC 2544), so that it is nobody's; by our process id, so that two runs have two of them.
+# This range is reserved for network benchmarks (RFC 2544), so no host uses it. The process id keeps two test runs
+# apart.
 NETWORK: Final = f"198.18.{os.getpid() % 256}.{os.getpid() // 256 % 64 * 4}/30"
 HOST: Final = str(relay.outside(IPv4Network(NETWORK)))
 DEVICE: Final = f"sp{int(IPv4Address(HOST)):08x}"
@@ -23,7 +24,7 @@ CUT: Final = {"kind": "namespace_partition", "target": "node"}
 
 
 def node(name: str) -> dict[str, Any]:
-    """The target ``node`` of a stage: a namespace that the proxy makes."""
+    """Return the target ``node`` of a stage: a namespace that the proxy creates."""
     return {"type": "namespace", "namespace": name, "device": "e0", "relay": NETWORK, "probe": "127.0.0.1:1"}
 
 
@@ -50,7 +51,7 @@ def connect_seconds(stage: Stage) -> float:
 
 
 def kill(proxy: subprocess.Popen[bytes]) -> None:
-    """With its devices, which the kernel takes away."""
+    """Kill the proxy, and wait until the kernel has removed its devices."""
     assert Path("/sys/class/net", DEVICE).exists()
     proxy.kill()
     proxy.wait(WITHIN_SECONDS)

@@ -1,4 +1,4 @@
-"""What the measured tests break: processes that sleep, an echo behind a link, and the proxy before it."""
+"""Targets of the measured tests: processes that sleep, an echo server behind a link, and the proxy in front of it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def wait_until(holds: Callable[[], bool], what: str, seconds: float = WITHIN_SECONDS) -> None:
-    """Ask again and again; fails the test with ``what`` where it does not come true."""
+    """Wait until ``holds`` returns true; fail the test with ``what`` if it does not."""
     deadline = time.monotonic() + seconds
     pause = threading.Event()
     while not holds():
@@ -41,7 +41,7 @@ def wait_until(holds: Callable[[], bool], what: str, seconds: float = WITHIN_SEC
 
 
 def state_of(pid: int) -> str:
-    """The letter of ps: T stopped, Z dead and not reaped; empty where there is none."""
+    """Return the process's state as a letter of ps: T stopped, Z zombie; empty if there is no process."""
     answer = subprocess.run(["ps", "-o", "state=", "-p", str(pid)], check=False, capture_output=True, text=True)
     return answer.stdout.strip()[:1]
 
@@ -62,7 +62,7 @@ class _EchoServer(socketserver.ThreadingTCPServer):
 
 
 class Stage:
-    """Targets in a folder, and the file that names them."""
+    """Targets in a folder, and the configuration file with them."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -74,7 +74,7 @@ class Stage:
         self._started: list[subprocess.Popen[bytes]] = []
 
     def add_worker(self, name: str, **more: Any) -> None:
-        """A process that sleeps, with how to start it again."""
+        """Start a process that sleeps, and add it as a target with its start command."""
         command = ["sleep", "600"]
         process = subprocess.Popen(command, start_new_session=True)
         self._started.append(process)
@@ -86,7 +86,7 @@ class Stage:
 
     @contextmanager
     def link(self) -> Iterator[None]:
-        """An echo server, and the proxy in front of it."""
+        """Run an echo server, and the proxy in front of it."""
         with _EchoServer(("127.0.0.1", 0), _Echo) as echo:
             threading.Thread(target=echo.serve_forever, daemon=True).start()
             try:
@@ -97,7 +97,7 @@ class Stage:
 
     @contextmanager
     def proxy(self, port: int, upstream: str) -> Iterator[None]:
-        """A link from ``port`` to ``upstream``, served by the proxy's own command."""
+        """Serve a link from ``port`` to ``upstream`` with `streamproof faults proxy`."""
         self.link_port = port
         self.targets["link"] = {"type": "link", "listen": f"127.0.0.1:{port}", "upstream": upstream}
         self.write()
@@ -113,20 +113,20 @@ class Stage:
             assert process.wait(WITHIN_SECONDS) in (0, -signal.SIGKILL)
 
     def write(self, *faults: dict[str, Any], **more: Any) -> FaultConfig:
-        """The file, with these faults one after the other."""
+        """Write the file with these faults, one after the other."""
         content = {
             "state": "st",
             "targets": self.targets,
             "schedule": {"faults": list(faults) or [{"kind": "process_pause", "target": "w0"}]},
             **more,
-            # No test waits for what does not end.
+            # Tests do not wait for survival after healing.
             "limits": {"survives": "0s", **more.get("limits", {})},
         }
         self.file.write_text(yaml.safe_dump(content))
         return load(self.file)
 
     def during(self, fault: dict[str, Any], look: Callable[[], None], **more: Any) -> None:
-        """Run one fault in this process and ``look`` while its probe says that it is in."""
+        """Run one fault in this process. Call ``look`` while its probe reports the fault as active."""
         config = self.write(fault, **more)
         looked = []
 
@@ -140,22 +140,22 @@ class Stage:
         assert self.unhealed() == []
 
     def unhealed(self) -> list[str]:
-        """Names of the faults that the journal does not know to be gone; waits for whoever has it."""
+        """Return the names of the journal's unhealed faults. Waits for the process that holds the journal."""
         with Journal.locked(self.folder / "st", wait="wait") as journal:
             return [entry.fault.name for entry in journal.open_entries()]
 
     def states(self) -> list[str]:
-        """States that the newest fault of the journal reached, in their order."""
+        """Return the states that the journal's newest fault reached, in order."""
         with Journal.locked(self.folder / "st", wait="wait"):
             return self.seen()
 
     def seen(self) -> list[str]:
-        """As `states`, beside whoever writes the journal."""
+        """Return the same as `states`, while another process may be writing the journal."""
         newest = list(read(self.folder / "st").values())[-1]
         return sorted(newest.states, key=lambda state: newest.states[state])
 
     def clear(self) -> None:
-        """End what was started here or by a healing."""
+        """End the processes that the stage or a healing started."""
         pids = {process.pid for process in self._started}
         pids |= {int(file.read_text()) for file in self.folder.glob("*.pid")}
         for pid in pids:
@@ -166,7 +166,7 @@ class Stage:
 
 
 class Runner:
-    """`streamproof faults run` of a stage's file, which has said ``until``."""
+    """`streamproof faults run` on a stage's file. The constructor returns when it has printed ``until``."""
 
     def __init__(self, stage: Stage, until: str = "failure:") -> None:
         self.process = subprocess.Popen(
@@ -176,7 +176,7 @@ class Runner:
         self.hear(until)
 
     def hear(self, until: str) -> str:
-        """Wait until it says a line with ``until``; that line."""
+        """Wait for a line that contains ``until``, and return it."""
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.said.append(line)
@@ -195,19 +195,20 @@ class Runner:
         self.process.wait(WITHIN_SECONDS)
 
     def stop(self) -> str:
-        """End it in order; what it said on the way."""
+        """Stop it with SIGTERM; return its remaining output."""
         self.process.terminate()
         return self.process.communicate(timeout=WITHIN_SECONDS)[0]
 
 
 KILLED = ("watchdog", pytest.param("heal", marks=pytest.mark.extended))
-"""Who heals what a killed runner left: its watchdog, or, where that was killed too, ``faults heal``."""
+"""What heals after a killed runner: its watchdog, or ``faults heal`` if the watchdog was killed too."""
 HEALERS = (*KILLED, "stopped")
-"""These, and a runner that SIGTERM stopped, which heals itself."""
+"""The same, and a runner that is stopped by SIGTERM, which heals its own faults."""
 
 
 def abandoned(stage: Stage, fault: dict[str, Any], healer: str, is_in: Callable[[], bool]) -> None:
-    """A runner is ended while its fault ``is_in``; returns when ``healer`` has healed, with all states reached."""
+    """End a runner while its fault is active (``is_in``). Return when ``healer`` has healed it; all states must be
+    reached."""
     stage.write({**fault, "for": "600s"})
     if healer == "stopped":
         _stopped(stage, is_in)
@@ -232,7 +233,7 @@ def _killed(stage: Stage, healer: str, is_in: Callable[[], bool]) -> None:
 
 
 def _stopped(stage: Stage, is_in: Callable[[], bool]) -> None:
-    """The command in this process, which takes a fraction of a process's time, and SIGTERM to it."""
+    """Run the command in this process, which is much faster than a new one, and send SIGTERM to it."""
 
     def stop() -> bool:
         try:
@@ -241,7 +242,7 @@ def _stopped(stage: Stage, is_in: Callable[[], bool]) -> None:
         finally:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    before = signal.signal(signal.SIGTERM, lambda *_: None)  # where the command has ended, it must not end the tests
+    before = signal.signal(signal.SIGTERM, lambda *_: None)  # must not end the tests if the command has ended
     try:
         with ThreadPoolExecutor(1) as beside:
             was_in = beside.submit(stop)
@@ -254,14 +255,14 @@ def _stopped(stage: Stage, is_in: Callable[[], bool]) -> None:
 
 
 def heal(stage: Stage) -> None:
-    """`streamproof faults heal`, which must succeed."""
+    """Run `streamproof faults heal`, which must succeed."""
     command = [*STREAMPROOF, "heal", stage.file]
     ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=3 * WITHIN_SECONDS, check=False)
     assert ran.returncode == 0, ran.stderr
 
 
 def echo_seconds(port: int, content: bytes = b"ping", timeout_seconds: float = 5.0) -> float:
-    """Time for ``content`` to come back; raises TimeoutError or ConnectionError where it does not."""
+    """Return the echo time of ``content``. Raises TimeoutError or ConnectionError if it does not return."""
     started = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), timeout_seconds) as connection:
         connection.sendall(content)

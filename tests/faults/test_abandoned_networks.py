@@ -1,4 +1,4 @@
-"""The network of a killed demo goes with the start of the next; one whose owner lives, or that is used, stays."""
+"""The start of a demo removes the network of a killed demo. A network with a live owner or a process in it stays."""
 
 from __future__ import annotations
 
@@ -48,14 +48,14 @@ def test_the_network_of_a_killed_demo_goes_with_the_start_of_the_next(tmp_path: 
             owner.kill()
     wait_until(lambda: see(int(relay)) is None, "the relay has died with its owner")
     assert (_NAMESPACES / name).exists()
-    # Of a relay that is gone threads may still be ending, and until then its device is up: the network is used.
+    # Threads of the killed relay may still be ending. Until they end, its device is up and the network is in use.
     wait_until(lambda: device_of(name) is None, "the device has gone with the relay")
     the_next_demo_starts()
     assert not (_NAMESPACES / name).exists()
 
 
 def device_of(name: str) -> str | None:
-    """A device of the network that is up, but for the loopback."""
+    """Return a device of the network that is up, other than the loopback; None if there is none."""
     said = subprocess.run(["ip", "-n", name, "-o", "link", "show", "up"], check=True, capture_output=True, text=True)
     return next((line for line in said.stdout.splitlines() if " lo: " not in line), None)
 
@@ -72,7 +72,7 @@ def made(name: str) -> Iterator[Path]:
 
 
 def test_an_owner_is_known_by_its_start_as_well() -> None:
-    """Its id may be another process's by now."""
+    """The process id may belong to another process by now."""
     own = see(os.getpid())
     assert own is not None
     with made(f"streamproof-{own.pid}-{own.started}") as mine, made(f"streamproof-{own.pid}-1") as others:

@@ -1,4 +1,4 @@
-"""The demo's chaos day on a real broker: processes that sleep stand for the engine, and no sidecar runs."""
+"""The demo's chaos day on a real broker. Sleeping processes replace the engine, and no sidecar runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from tests.faults.stage import WITHIN_SECONDS, is_alive, wait_until
 
 
 class Sleepers(ProcessEngine):
-    """Two workers that do nothing, and are ready when they run."""
+    """Two idle workers, which are ready when they run."""
 
     name = "reference"
 
@@ -42,7 +42,7 @@ class Sleepers(ProcessEngine):
 
 
 class Scene:
-    """A day under way; ``said`` is what it told, in order."""
+    """A chaos day in progress; ``said`` are its lines in order."""
 
     def __init__(self, folder: Path, stack: ExitStack, *faults: dict[str, Any]) -> None:
         self.folder, self.stop, self.said = folder, Stop(), list[str]()
@@ -66,7 +66,7 @@ class Scene:
         self.running = self.scenario.start(pool, self.engine, self.brokers, [])
 
     def states_of_the_topic(self) -> list[tuple[str, str]]:
-        """(name, state) of each record of the faults topic."""
+        """Return (name, state) of each record of the faults topic."""
         options = {"bootstrap.servers": self.broker.bootstrap_servers, "group.id": "t", "enable.partition.eof": True}
         consumer, found = Consumer(options), list[tuple[str, str]]()
         consumer.assign([TopicPartition("faults", 0, 0)])
@@ -101,7 +101,7 @@ def test_workers_links_and_broker_are_broken_in_turn_and_all_are_healed(tmp_path
     alive = [pid is not None and is_alive(pid) for pid in before]
     assert sorted(alive) == [False, True]
     assert not any("again" in line for line in scene.said), "it came back before its time"
-    # What the engine is given leads through the link, also after the broker has named its listener.
+    # The engine's address leads through the link, even after the broker has advertised its listener.
     wait_until(lambda: any("FAULT failure: net-delay" in line for line in scene.said), "the delay is in")
     producer = Producer({"bootstrap.servers": scene.scenario.engine_servers, "acks": "all", "linger.ms": 0})
     started = time.monotonic()

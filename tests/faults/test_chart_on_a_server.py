@@ -1,4 +1,4 @@
-"""The chart on a real kube-apiserver: installed, upgraded, rolled back, uninstalled, and the rights that it gives."""
+"""The chart on a real kube-apiserver: install, upgrade, rollback, uninstall, and the rights that it grants."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def may(server: RealCluster, account: str, verb: str, group: str, resource: str,
 
 
 def collections(server: RealCluster, version: str) -> dict[str, str]:
-    """Kind -> path of its objects' collection, with the namespace left out."""
+    """Return kind -> path of its objects' collection, with a placeholder for the namespace."""
     above = f"/api/{version}" if "/" not in version else f"/apis/{version}"
     return {
         found["kind"]: f"{above}/namespaces/%s/{found['name']}"
@@ -95,7 +95,7 @@ def test_a_release_lives(server: RealCluster) -> None:
     release(server, "observing", "install", "trial", CHART, "--values", SECURED)
     pod = f"/apis/apps/v1/{_IN}/statefulsets/trial-streamproof"
     first = server.call("GET", pod)["spec"]["template"]
-    # Without a kubelet no pod runs; the server takes each object as it stands, and no field that it does not know.
+    # Without a kubelet no pod runs. The server stores each object unchanged, and accepts no unknown field.
     for made in yaml.load_all(release(server, "observing", "get", "manifest", "trial"), yaml.CSafeLoader):
         path = collections(server, made["apiVersion"])[made["kind"]] % made["metadata"].get("namespace", "observing")
         made["metadata"]["name"] += "-2"

@@ -1,4 +1,4 @@
-"""The clock of a process that was started with libfaketime, as the process itself writes it."""
+"""The clock of a process with libfaketime, as the process itself writes it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ needs_library = pytest.mark.skipif(not LIBRARY, reason="libfaketime is not insta
 
 
 class Clock:
-    """A process that writes the time that it sees; a target of the stage."""
+    """A process that writes its time; a target of the stage."""
 
     def __init__(self, stage: Stage, **variables: str) -> None:
         self._shown = stage.folder / "shown"
@@ -40,7 +40,7 @@ class Clock:
         wait_until(self._shown.exists, "it tells the time")
 
     def offset_seconds(self) -> float:
-        """Of a time that it writes from now on."""
+        """Return the clock's offset, from a time that the process writes after this call."""
         before = self._shown.stat().st_mtime_ns
         wait_until(lambda: self._shown.stat().st_mtime_ns > before, "it tells the time again")
         return float(self._shown.read_text()) - self._shown.stat().st_mtime_ns / 1e9

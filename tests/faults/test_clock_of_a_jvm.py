@@ -1,4 +1,4 @@
-"""The clock of a JVM that was started with our agent, as the program in it writes it."""
+"""The clock of a JVM with the clock agent, as the program in it writes it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from testbed.processes import OwnedProcess
 from tests.faults.stage import HEALERS, Stage, abandoned, heal, wait_until
 from validator.stream.jars import find_java
 
-# The ways in which a program asks for the time of day, and what waits of 20 ms took by the clock that stays.
+# Reads the time of day in each possible way, and measures waits of 20 ms by the monotonic clock.
 TELLS = """
 import java.nio.file.*;
 import java.time.*;
@@ -58,7 +58,7 @@ class Tells {
 
 
 class Program:
-    """A JVM that writes the times that it sees; a target of the stage."""
+    """A JVM that writes the times that it reads; a target of the stage."""
 
     def __init__(self, stage: Stage, java: Path) -> None:
         self.clock_file, self._shown = stage.folder / "clocks" / "c", stage.folder / "shown"
@@ -74,7 +74,7 @@ class Program:
         wait_until(self._shown.exists, "it tells the time")
 
     def off_by(self) -> list[float]:
-        """By how many seconds each way of asking is off, of what is written from now on."""
+        """Return the offset in seconds of each way of reading the time, from values written after this call."""
         before = self._shown.stat().st_mtime_ns
         wait_until(lambda: self._shown.stat().st_mtime_ns > before, "it tells the time again")
         *millis, slept_ms, parked_ms, blocked_ms = map(float, self._shown.read_text().split())
@@ -86,7 +86,7 @@ class Program:
 
 @pytest.fixture
 def java(request: pytest.FixtureRequest) -> Path:
-    """Ours; or one that is installed beside it."""
+    """The project's Java, or another installed one."""
     ours = find_java().executable
     if not hasattr(request, "param"):
         return ours
@@ -119,7 +119,7 @@ def test_all_ways_of_asking_see_another_time_until_it_is_healed(
 @pytest.mark.parametrize("java", ["beside"], indirect=True)
 @pytest.mark.parametrize(("offset", "seconds"), [("10m", 600), ("-1h", -3600)])
 def test_so_they_do_in_another_java(stage: Stage, program: Program, offset: str, seconds: float) -> None:
-    """From Java 21 on, one wait until an instant calls the other."""
+    """From Java 21 on, one form of ``parkUntil`` calls the other."""
     seen: list[list[float]] = []
     stage.during(skew(offset), lambda: seen.append(program.off_by()))
     assert seen == [[pytest.approx(seconds, abs=5)] * 6]
@@ -141,7 +141,7 @@ def test_a_file_may_have_any_name(variable: str, tmp_path: Path) -> None:
 
 
 def test_what_it_tells_is_removed_also_after_a_program_that_ends_at_once(tmp_path: Path) -> None:
-    """As Spark's launcher may. Where the agent's thread was to see to it, it came too late, and said so on stderr."""
+    """Spark's launcher may end at once. The agent's thread would be too late to remove the file, and print an error."""
     file = tmp_path / "clock"
     file.write_text("+0\n")
     source = tmp_path / "Ends.java"

@@ -1,4 +1,4 @@
-"""Faults of containers against a server that speaks the Engine API and keeps the state that it changes."""
+"""Faults of containers against a server that implements the Engine API and keeps the state that calls change."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ from validator.cli.main import main
 NEWEST = "{}.{}".format(*VERSIONS[-1])
 OLDER = ("{}.{}".format(*VERSIONS[0]), "1.43")
 in_versions = pytest.mark.parametrize("engine", [*OLDER, NEWEST], indirect=True)
-"""The oldest and the newest that are described, and one between."""
+"""The oldest and the newest described version, and one between them."""
 
 
 @pytest.fixture
 def socket_path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:  # a unix socket's path is short
+    with tempfile.TemporaryDirectory() as folder:  # a unix socket's path must be short
         yield Path(folder) / "docker.sock"
 
 
 @pytest.fixture
 def engine(request: pytest.FixtureRequest, stage: Stage, socket_path: Path) -> Iterator[Engine]:
-    """Of the newest version that is described, unless a test names another; what is not described fails the test."""
+    """An engine of the newest described version, unless a test sets another. An undescribed call fails the test."""
     made = Engine(api_version=getattr(request, "param", NEWEST))
     stage.targets["web"] = {"type": "container", "container": NAME, "socket": str(socket_path)}
     with served(made, socket_path):
@@ -47,7 +47,7 @@ def engine(request: pytest.FixtureRequest, stage: Stage, socket_path: Path) -> I
 
 
 def asked(engine: Engine) -> list[str]:
-    """What changed something."""
+    """Return the requests that change something."""
     return [request for request in engine.requests if request.startswith("POST")]
 
 
@@ -109,7 +109,7 @@ def test_a_container_comes_back_to_its_network_with_all_that_it_was_given_there(
         "Links": ["shop-db-1:db"],
         "Aliases": ["web"],
         "DriverOpts": {"com.docker.network.endpoint.sysctls": "net.ipv4.conf.IFNAME.log_martians=1"},
-        "GwPriority": 100,  # from 1.48 on; without it another network may become the way out
+        "GwPriority": 100,  # since 1.48; without it another network may become the default route
     }
     engine.networks["shop_default"] |= endpoint
     stage.during({"kind": "container_disconnect", "target": "web"}, lambda: None)
@@ -151,7 +151,7 @@ def test_a_docker_that_is_gone_keeps_no_container_of_another_from_being_mended(s
 
         def look() -> None:
             assert all(engine.is_paused for engine in engines.values())
-            socket_path.with_name("db").unlink()  # nobody answers there any more
+            socket_path.with_name("db").unlink()  # no Docker answers there any more
 
         with pytest.raises(NotHealed, match=r"container-pause on db,web is not healed: .*no Docker answers there"):
             stage.during(fault, look, limits={"targets_at_once": 2, "healed_within": "200ms"})

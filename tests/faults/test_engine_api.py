@@ -1,4 +1,4 @@
-"""The calls of Docker that we make are described in all versions, and whatever is not described is found."""
+"""All versions describe the faults' calls of Docker, and a deviation from the description is found."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SHOWN = ["{}.{}".format(*version) for version in VERSIONS]
 
 @pytest.fixture
 def socket_path() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as folder:  # a unix socket's path is short
+    with tempfile.TemporaryDirectory() as folder:  # a unix socket's path must be short
         yield Path(folder) / "docker.sock"
 
 

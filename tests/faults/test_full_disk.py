@@ -1,4 +1,4 @@
-"""A file system that is filled to the last byte: a small one of our own, gone with the test."""
+"""A file system that is filled to the last byte: a small one that is unmounted after the test."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIZE_BYTES = 8 << 20
 
 @pytest.fixture
 def small(stage: Stage) -> Iterator[Path]:
-    """A file system of 8 MiB with 1 MiB in it; a target of the stage."""
+    """A file system of 8 MiB with 1 MiB in use; a target of the stage."""
     folder = stage.folder / "small"
     folder.mkdir()
     mount = ["mount", "-t", "tmpfs", "-o", f"size={SIZE_BYTES}", "streamproof-test", str(folder)]
@@ -38,7 +38,7 @@ def small(stage: Stage) -> Iterator[Path]:
 
 
 def refusal_of_a_write(folder: Path) -> int | None:
-    """The errno of a write of one byte; None where it succeeds."""
+    """Return the errno of a one-byte write; None if it succeeds."""
     file = folder / "one-more"
     try:
         file.write_bytes(b"1")

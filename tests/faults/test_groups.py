@@ -1,4 +1,4 @@
-"""Faults that are in at one time: each with its own instants, healed in reverse order, whatever ends the runner."""
+"""Simultaneous faults: each has its own instants, and they are healed in reverse order, however the runner ends."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ def test_where_one_does_not_come_back_the_others_are_healed_all_the_same(pair: S
 
 @pytest.fixture
 def group(pair: Stage) -> Iterator[Callable[[str, str], Runner]]:
-    """Starts a runner with a pause of w0 and, ``after`` it, a kill of w1; returns when it says ``until``."""
+    """Starts a runner with a pause of w0 and, ``after`` it, a kill of w1. Returns when it prints ``until``."""
     runners: list[Runner] = []
 
     def start(after: str, until: str) -> Runner:

@@ -1,4 +1,4 @@
-"""Leaders that move, on a cluster of two real brokers, seen by another client's metadata."""
+"""Leader moves on a cluster of two real brokers, seen in another client's metadata."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
 
 @pytest.fixture
 def topic(stage: Stage, cluster: Cluster, topic_names: Names) -> Iterator[str]:
-    """A topic whose partitions both brokers have, gone with the test: a demoted broker must lead no other one."""
+    """A topic with replicas on both brokers, deleted after the test: a demoted broker must lead no other topic."""
     name = topic_names("events")
     cluster.create(name, ORDERS)
     stage.targets["events"] = {"type": "topic", "bootstrap_servers": cluster.bootstrap_servers, "topic": name}
@@ -38,7 +38,7 @@ def topic(stage: Stage, cluster: Cluster, topic_names: Names) -> Iterator[str]:
 
 
 def are_led_by(cluster: Cluster, topic: str, *leaders: int) -> bool:
-    """Whether the brokers say so within a moment: each learns of an election on its own."""
+    """Return whether these brokers lead, after a short wait: each broker learns of an election on its own."""
     wait_until(
         lambda: [led.leader for led in cluster.led(topic).values()] == [*leaders], f"{topic} is led by {leaders}"
     )
@@ -46,7 +46,7 @@ def are_led_by(cluster: Cluster, topic: str, *leaders: int) -> bool:
 
 
 def are_as(cluster: Cluster, topic: str, before: dict[int, PartitionLeadership]) -> bool:
-    """Whether leaders, replicas in their order and who is in sync are as before."""
+    """Return whether leaders, ordered replicas and in-sync replicas are as before."""
     wait_until(lambda: cluster.led(topic) == before, f"{topic} is as before: {before}")
     return True
 
@@ -109,7 +109,7 @@ def test_the_leaders_of_a_killed_runner_move_back(
 
 
 def test_a_leader_of_before_that_was_down_meanwhile_leads_again(stage: Stage, cluster: Cluster, topic: str) -> None:
-    """It is not in sync yet when healing starts, so that one election would not do."""
+    """It is not in sync yet when healing starts, so one election is not enough."""
     fault = {"kind": "leader_move", "target": "events", "parameters": {"partition": 1}}
 
     def look() -> None:

@@ -1,4 +1,4 @@
-"""A link keeps every byte and its order, whatever is done to it meanwhile."""
+"""A link keeps every byte and the order of bytes under any impairment."""
 
 from __future__ import annotations
 

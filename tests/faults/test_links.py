@@ -1,4 +1,4 @@
-"""Faults of a link, seen by a client that talks through it to an echo server of the test."""
+"""Faults of a link, seen by a client that connects through it to the test's echo server."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_bytes_pass_unchanged_in_both_directions(linked: Stage) -> None:
             while len(got) < at + len(part):
                 got += connection.recv(65536)
         connection.shutdown(socket.SHUT_WR)
-        assert connection.recv(1) == b""  # the end passes too
+        assert connection.recv(1) == b""  # the end of the stream passes too
     assert bytes(got) == content
     wait_until(lambda: ProxyControl(linked.folder / "st").status()["link"].connections == 0, "connections end")
 
@@ -83,7 +83,7 @@ def test_an_open_connection_is_delayed_and_released(linked: Stage) -> None:
             sent_at.append(time.monotonic())
 
         linked.during({"kind": "net_delay", "target": "link", "parameters": {"delay": "1s"}}, look)
-        # What waits is let go by the healing; it does not serve its time.
+        # The healing releases the waiting bytes at once: they do not wait for their full delay.
         assert connection.recv(100) == b"during"
         assert time.monotonic() - sent_at[0] < 0.9
 
@@ -197,7 +197,7 @@ def test_a_run_whose_proxy_was_killed_says_so_and_ends_with_the_next_proxy(stage
 
 
 def test_healing_waits_for_the_proxy_that_a_killed_run_lacks(stage: Stage) -> None:
-    """Runner, watchdog and proxy are killed; ``faults heal`` is asked before there is a proxy again."""
+    """Runner, watchdog and proxy are killed. ``faults heal`` starts before a new proxy does."""
     with stage.link(), ExitStack() as again:
         stage.write({"kind": "net_partition", "target": "link", "for": "60s"})
         runner = Runner(stage)

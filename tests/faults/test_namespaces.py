@@ -1,4 +1,4 @@
-"""Faults of a network namespace of our own, with a device that leads to this host; gone with the test."""
+"""Faults of a network namespace with a device that leads to this host. The test creates and removes it."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from faults.errors import FaultRefused
 from faults.journal import read
 from tests.faults.stage import HEALERS, WITHIN_SECONDS, Stage, abandoned, wait_until
 
-# Link-local, of this test's process: they lead nowhere else.
+# Link-local addresses of this test process, which lead nowhere else.
 _HOST, _INSIDE = "169.254.213.1", "169.254.213.2"
 _CONNECT = "import socket, sys; socket.create_connection((sys.argv[1], int(sys.argv[2])), 1).close()"
 
@@ -50,13 +50,13 @@ def ip(*arguments: str) -> None:
 
 @pytest.fixture
 def name(stage: Stage) -> Iterator[str]:
-    """A namespace whose device e0 leads to a listener here."""
+    """A namespace whose device e0 leads to a listener on this host."""
     made, device = f"sp{os.getpid()}", f"sp{os.getpid()}h"
     with ExitStack() as stack:
         ip("netns", "add", made)
         stack.callback(ip, "netns", "del", made)
         ip("link", "add", device, "type", "veth", "peer", "name", "e0", "netns", made)
-        # With its namespace the pair would go, too, but only some time later: the next test makes one of that name.
+        # The namespace's removal would remove the pair too, but later, and the next test creates one of the same name.
         stack.callback(ip, "link", "del", device)
         ip("addr", "add", f"{_HOST}/30", "dev", device)
         ip("link", "set", device, "up")
@@ -70,14 +70,14 @@ def name(stage: Stage) -> Iterator[str]:
 
 
 def connects(stage: Stage) -> bool:
-    """From inside, by a process of its own."""
+    """Return whether a process in the namespace can connect to the listener."""
     target = stage.targets["node"]
     inside = ["ip", "netns", "exec", target["namespace"], sys.executable, "-c", _CONNECT]
     return subprocess.run([*inside, *target["probe"].split(":")], check=False, capture_output=True).returncode == 0
 
 
 def rule(name: str) -> str:
-    """Of the packet filter, else of the queue."""
+    """Return the packet filter's rule, or the queue's if the filter has none."""
     for command in (["iptables", "-S", "OUTPUT"], ["nft", "list", "ruleset"]):
         listed = shutil.which(command[0]) and subprocess.check_output(
             ["ip", "netns", "exec", name, *command], text=True
@@ -102,7 +102,7 @@ def test_no_connection_leaves_a_partitioned_namespace(stage: Stage, name: str) -
     [("from", True), ("to", False), pytest.param("both", False, marks=pytest.mark.extended)],
 )
 def test_a_partition_one_way_lets_the_other_pass(stage: Stage, name: str, direction: str, reaches_us: bool) -> None:
-    """No answer comes either way; whether a datagram from inside arrives tells which."""
+    """A connection fails in both cases. Whether a datagram from inside arrives shows the direction."""
     before, seen = outer_rule(), []
     fault = {"kind": "namespace_partition", "target": "node", "parameters": {"direction": direction}}
     stage.during(fault, lambda: seen.append((connects(stage), datagrams(stage) == 400)))
@@ -150,7 +150,8 @@ def test_what_comes_by_a_device_without_another_end_here_is_refused(stage: Stage
 
 
 def test_a_stranger_with_the_same_interface_numbers_is_not_the_other_end(stage: Stage, name: str) -> None:
-    """The device leads to a second namespace; a pair of a third has the same two numbers, one of them here."""
+    """The device leads to a second namespace. A pair to a third one has the same two numbers, with one end on this
+    host."""
     inside, outside = 77001, 77002
     second, third = f"{name}b", f"{name}c"
     with ExitStack() as stack:
@@ -172,7 +173,7 @@ def outer_rule() -> str:
     return str(json.loads(subprocess.check_output(["tc", "-j", "qdisc", "show", "dev", device], text=True))[0]["kind"])
 
 
-_PEERS: dict[str, Any] = {"peers": []}  # the test names the one that there is
+_PEERS: dict[str, Any] = {"peers": []}  # the test fills in the only peer
 LOST_BY = "netem" if namespaces.why_no_netem() is None else "DROP"
 NEEDS = {"DROP": [needs_loss], "netem": [needs_netem], "tbf": [needs_tbf], "htb": [needs_peers]}
 LEFT = [
@@ -189,7 +190,7 @@ LEFT = [
         ("loss", "namespace_loss", {"percent": 50}, LOST_BY, []),
     ]
 ]
-"""Kind, parameters, and the rule that it puts on."""
+"""Kind, parameters, and the queueing discipline or rule that it installs."""
 
 
 @pytest.mark.parametrize("healer", HEALERS)
@@ -229,7 +230,7 @@ def test_only_so_many_bytes_leave_a_slow_namespace(stage: Stage, name: str) -> N
     taken: list[float] = []
 
     def send_through() -> float:
-        """Seconds for 100 KB over a connection that a process inside makes, until this end has them all."""
+        """Return the seconds for 100 KB from a process inside, until this end has received all of them."""
         target = stage.targets["node"]
         sender = subprocess.Popen(
             ["ip", "netns", "exec", target["namespace"], sys.executable, "-c", _SEND, *target["probe"].split(":")]
@@ -238,7 +239,7 @@ def test_only_so_many_bytes_leave_a_slow_namespace(stage: Stage, name: str) -> N
             stage.listener.settimeout(WITHIN_SECONDS)
             got, started = 0, 0.0
             while got < 100_000:
-                connection, _ = stage.listener.accept()  # those of the probes sent nothing
+                connection, _ = stage.listener.accept()  # connections of the probes send nothing
                 with connection:
                     started, got = time.monotonic(), 0
                     while content := connection.recv(65536):
@@ -267,7 +268,7 @@ def test_packets_leave_a_delayed_namespace_later(stage: Stage, name: str) -> Non
 
 @needs_loss
 def test_packets_that_leave_are_lost(stage: Stage, name: str) -> None:
-    """By netem or the packet filter: of many datagrams about half arrive; all, before and after."""
+    """With netem or the packet filter. About half of many datagrams arrive; before and after, all arrive."""
     arrived = [datagrams(stage)]
     fault = {"kind": "namespace_loss", "target": "node", "parameters": {"percent": 50}}
     stage.during(fault, lambda: arrived.append(datagrams(stage)))
@@ -279,7 +280,7 @@ def test_packets_that_leave_are_lost(stage: Stage, name: str) -> None:
 
 
 def datagrams(stage: Stage) -> int:
-    """How many of 400 datagrams that are sent from inside arrive."""
+    """Return how many of 400 datagrams sent from inside arrive."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind((_HOST, 0))
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)

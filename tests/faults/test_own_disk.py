@@ -1,4 +1,4 @@
-"""The demo's disk: as small as it says, seen by nobody else, and gone with the process that mounted it."""
+"""The demo's disk: it has its stated size, no other process sees it, and it ends with the process that mounted it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from testbed.checkout import python_path
 
 pytestmark = pytest.mark.skipif(disk.why_not_here() is not None, reason=f"disks of their own: {disk.why_not_here()}")
 
-# Says how large the folder's file system is, to itself and to a process that it starts, then waits to be killed.
+# Prints the size of the folder's file system, as seen by itself and by a child, then waits.
 _OWNER = """
 import os, shutil, subprocess, sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Faults of pods against a server that speaks the Kubernetes API and plays Chaos Mesh."""
+"""Faults of pods against a server that implements the Kubernetes API and plays Chaos Mesh."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_fault_is_an_object_from_injected_to_recovered(stage: Stage, cluster: 
     (made,) = cluster.made
     assert (made["kind"], made["spec"]) == (KIND_OF[kind], {"selector": WORKERS, **SPEC[kind]})
     assert cluster.objects == {}
-    # What Chaos Mesh does only once is never said to be recovered; all else is, before its object goes.
+    # Chaos Mesh never reports a one-shot action as recovered. All others are recovered before their object is deleted.
     assert cluster.is_recovered_before_deletion == [kind != "pod_kill"]
 
 
@@ -144,7 +144,7 @@ def during(
         ({"has_chaos_mesh": False}, "the cluster knows no PodChaos; install Chaos Mesh"),
         ({"ready_pods": 0}, "no pod of shop that match names is ready"),
         ({"token": "secret"}, "the API server refused GET .*: Unauthorized"),
-        # A fault that could be made and not be taken back would stay in the cluster.
+        # An object that can be created but not removed would stay in the cluster.
         ({"forbidden": frozenset({"patch"})}, 'the API server refused PATCH .*: .* cannot patch resource "podchaos"'),
         (
             {"forbidden": frozenset({"delete"})},
@@ -213,7 +213,7 @@ def test_a_direction_that_needs_the_other_side_is_refused_without_it(stage: Stag
 
 
 def made_for(stage: Stage, kind: str) -> dict[str, Any]:
-    """The object that a fault of the kind would be."""
+    """Return the object that a fault of the kind creates."""
     one = planned(stage, kind)
     target = one.targets["workers"]
     assert isinstance(target, PodsTarget)
@@ -221,13 +221,13 @@ def made_for(stage: Stage, kind: str) -> dict[str, Any]:
 
 
 def planned(stage: Stage, kind: str) -> Fault:
-    """A fault of the kind, which nobody runs."""
+    """Return a fault of the kind, which is not run."""
     (step,) = timeline(stage.write(fault(kind))).steps
     return step.fault
 
 
 def test_the_objects_of_a_plan_are_shown_as_they_are_sent(stage: Stage, capsys: pytest.CaptureFixture[str]) -> None:
-    """Without a server: what is shown is for a person, or for kubectl."""
+    """Without a server: the output is for a reader, or for kubectl."""
     stage.targets["workers"] = {"type": "pods", "namespace": "shop", "match": {"app": "worker"}}
     stage.targets["w0"] = {"type": "process", "pid": 4711}
     first, *others = KIND_OF

@@ -1,4 +1,4 @@
-"""Faults of pods while the API server is away, refuses, or shows what somebody else did."""
+"""Faults of pods while the API server is unavailable, refuses, or shows changes by another client."""
 
 from __future__ import annotations
 

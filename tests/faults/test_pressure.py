@@ -1,4 +1,4 @@
-"""Pressure on the machine and full folders, seen by what the system counts."""
+"""Pressure on the machine and full folders, measured with the system's counters."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ linux_only = pytest.mark.skipif(sys.platform != "linux", reason="the probe reads
 
 
 def usage_of(stage: Stage) -> list[tuple[int, float]]:
-    """(resident kibibytes, percent of a processor) of each process that presses, as ps has them."""
+    """Return (resident kibibytes, percent of a processor) of each load process, from ps."""
     (entry,) = read(stage.folder / "st").values()
     pids = ",".join(str(process.pid) for process in entry.facts.processes)
     answer = subprocess.run(["ps", "-o", "rss=,pcpu=", "-p", pids], check=False, capture_output=True, text=True)

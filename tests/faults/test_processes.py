@@ -1,4 +1,4 @@
-"""Faults of processes, seen by ps while they are in and after they are healed."""
+"""Faults of processes, seen with ps while they are active and after they are healed."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_a_pause_that_somebody_else_ends_is_over(stage: Stage) -> None:
 
 @pytest.mark.parametrize("when", ["during", "after"])
 def test_a_process_that_ends_because_of_its_pause_is_not_healed(stage: Stage, when: str) -> None:
-    """As a worker does that finds its session lost: while it is paused by its supervisor, or as soon as it goes on."""
+    """As a worker that finds its session lost: its supervisor ends it during the pause, or it ends on SIGCONT."""
     ends = "signal.signal(signal.SIGCONT, lambda *_: sys.exit())" if when == "after" else "pass"
     code = f"import signal, sys; {ends}; print(flush=True); signal.pause()"
     worker = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE)
@@ -132,7 +132,7 @@ def test_a_paused_process_that_is_replaced_is_told(stage: Stage) -> None:
 
 
 def test_a_process_that_ends_after_its_pause_was_healed_is_told(stage: Stage) -> None:
-    """It learns later that its session is lost. The run goes on, and its end says so."""
+    """The process learns later that its session is lost. The run goes on, and its result reports the end."""
     stage.add_worker("w0")
     first, said = stage.pid("w0"), list[str]()
     config = stage.write({"kind": "process_pause", "target": "w0"}, limits={"survives": f"{WITHIN_SECONDS:g}s"})
@@ -247,7 +247,7 @@ def test_a_supervised_process_is_waited_for(stage: Stage) -> None:
 
 
 def test_a_process_that_does_not_come_back_is_said_and_blocks_the_next_fault(stage: Stage) -> None:
-    # Without an address that takes connections, what has not ended yet would count as back.
+    # Without a readiness address, a process that has not exited yet would count as running again.
     stage.add_worker("w0", start=["false"], ready="127.0.0.1:1")
     with pytest.raises(NotHealed, match="process-kill on w0 is not healed"):
         _run(stage, {"kind": "process_kill", "target": "w0"}, limits={"healed_within": "300ms"})
@@ -357,7 +357,7 @@ def test_a_file_that_is_older_than_the_process_with_its_id_is_refused(stage: Sta
     stage.add_worker("w0")
     file = stage.folder / "w0.pid"
     written = file.stat().st_mtime
-    os.utime(file, (written - 60, written - 60))  # as after a reboot: the id is another process's now
+    os.utime(file, (written - 60, written - 60))  # as after a reboot: another process has the id now
     with pytest.raises(FaultRefused, match=r"w0: process \d+ started after .*w0\.pid was written"):
         _run(stage, {"kind": "process_pause", "target": "w0"})
     assert state_of(stage.pid("w0")) != "T"
@@ -372,7 +372,7 @@ def test_a_file_that_tells_the_start_of_its_process_is_believed_whatever_was_don
     written, seen = file.stat().st_mtime, see(pid)
     assert seen is not None
     file.write_text(f"{pid} {seen.started}\n")
-    os.utime(file, (written - 3600, written - 3600))  # as after a clock that was put forward
+    os.utime(file, (written - 3600, written - 3600))  # as after a clock that was set forward
     _run(stage, {"kind": "process_pause", "target": "w0"})
     file.write_text(f"{pid} {int(seen.started) - 1}\n")
     with pytest.raises(FaultRefused, match=rf"w0: process {pid} started at another time than .*w0\.pid tells"):

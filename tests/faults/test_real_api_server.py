@@ -98,7 +98,7 @@ def test_the_watchdog_waits_for_a_server_that_is_stopped(stage: Stage, real: Rea
 
 
 def test_a_fault_is_not_gone_before_chaos_mesh_lets_go_of_its_object(stage: Stage, real: RealCluster) -> None:
-    """A finalizer keeps the object for as long as nobody recovers the pods."""
+    """A finalizer keeps the object until Chaos Mesh recovers the pods."""
     config = stage.write(fault("pod_failure"), limits={"healed_within": "1s"})
 
     def say(line: str) -> None:
@@ -190,14 +190,14 @@ def test_a_cluster_without_chaos_mesh_is_told(stage: Stage, real: RealCluster) -
 
 @pytest.mark.parametrize("kind", SPECS)
 def test_what_we_know_of_a_kind_refuses_what_the_server_refuses(real: RealCluster, kind: str) -> None:
-    """Each field, right and wrong: the server that plays the API elsewhere judges objects as a real one does."""
+    """Each field with valid and invalid values: the fake server judges objects as a real one does."""
     specs = list(_variants(SPECS[kind]))
     assert len(specs) > 50
     assert [spec for spec in specs if real.takes(kind, spec) is bool(problems(spec, SPECS[kind]))] == []
 
 
 def _variants(schema: Schema) -> Iterator[Any]:
-    """Values that the schema allows and values that it does not, each of them in one place."""
+    """Yield values that the schema allows, and values that break it in one place."""
     yield _least(schema)
     yield from _WRONG[schema["type"]]
     yield from (schema[bound] + step for bound, step in (("minimum", -1), ("maximum", 1)) if bound in schema)
@@ -223,7 +223,7 @@ _WRONG: dict[str, list[Any]] = {
 
 
 def _least(schema: Schema) -> Any:
-    """The shortest value that is allowed."""
+    """Return the smallest allowed value."""
     match schema["type"]:
         case "object":
             return {name: _least(schema["properties"][name]) for name in schema.get("required", [])}

@@ -1,4 +1,5 @@
-"""Faults of containers on a real Docker. That they are in and gone is measured without it: by who answers whom."""
+"""Faults of containers on a real Docker. Connections between containers show without Docker's API that a fault is
+active."""
 
 from __future__ import annotations
 
@@ -67,7 +68,7 @@ def test_a_container_is_broken_and_then_all_is_as_before(docker: RealDocker, sta
 
 
 def _endpoints(inspected: Any) -> dict[str, dict[str, Any]]:
-    """Without what each incarnation of an endpoint has anew."""
+    """Return the endpoints without the fields that change at each connection."""
     networks = inspected["NetworkSettings"]["Networks"]
     return {
         name: {**endpoint, "EndpointID": "", "MacAddress": "", "DriverOpts": None}
@@ -176,7 +177,7 @@ def test_the_server_that_plays_docker_answers_as_docker_does(docker: RealDocker)
 def _answer(
     path: Path, method: str, call: str, body: dict[str, str] | None, container: str
 ) -> tuple[int, str | None, Any]:
-    """Status, type of content and content, in which ID stands for the container's."""
+    """Return status, content type and content, with ID in the place of the container's id."""
     given = None if body is None else {name: value.replace("ID", container) for name, value in body.items()}
     status, headers, said = Docker(path)._send(method, call.replace("ID", container), given)
     text = said.decode().strip().replace(container, "ID").replace(container[:12], "SHORT")
@@ -188,7 +189,8 @@ _OWN_VALUES = ("StartedAt", "UpperDir", "IPAddress")
 
 
 def _assert_like(ours: Any, theirs: Any, where: str) -> None:
-    """All that ours says is in theirs, with the same value, or one of the same type where that is its own."""
+    """Assert that each field of ours is in theirs, with the same value, or the same type if the value is specific to
+    it."""
     if isinstance(ours, dict) and isinstance(theirs, dict):
         for name, value in ours.items():
             assert name in theirs, where + name

@@ -1,4 +1,4 @@
-"""What a real Docker and its containers do to a fault: refuse it, go away in the middle of it, or hold its runner."""
+"""What a real Docker and its containers can do to a fault: refuse it, end during it, or contain its runner."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_what_docker_left_when_it_ended_is_mended_when_it_is_back(docker: RealDo
     assert "It was retried for 0.1 s; look at the target, then run `streamproof faults heal CONFIG`." in said
     docker.start()
     heal(stage)
-    docker.ask("POST", f"/containers/{NAME}/start")  # which ended with Docker, and need not be what was broken
+    docker.ask("POST", f"/containers/{NAME}/start")  # the container ended with Docker, and may not be the broken part
     wait_until(lambda: answers(docker) and answers(docker, WEB_BACK), "it answers again at both addresses")
 
 
@@ -156,7 +156,7 @@ def test_a_runner_in_a_container_does_not_hit_itself(
 
 
 def _our_folders(stage: Stage, docker: RealDocker) -> list[str]:
-    """What the interpreter, its packages and the command need, at the same places."""
+    """Return bind mounts for the interpreter, its packages and the command, at the same paths."""
     read_only = [Path("/usr"), Path("/lib"), Path("/lib64"), Path(sys.base_prefix), Path(sys.prefix), ROOT]
     found = [p for p in read_only if p.exists() and not any(o in p.parents for o in read_only)]
     return [*(f"{p}:{p}:ro" for p in dict.fromkeys(found)), *(f"{p}:{p}" for p in (stage.folder, docker.socket))]

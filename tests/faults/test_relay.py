@@ -1,4 +1,4 @@
-"""A namespace behind our packet relay, which the proxy makes: packets late or lost, and all as before after it."""
+"""A namespace behind the proxy's packet relay: packets are late or lost during a fault, and normal after it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = pytest.mark.skipif(relay.why_not_here() is not None, reason=f"packe
 
 @pytest.fixture
 def name(stage: Stage) -> Iterator[str]:
-    """A namespace that the proxy makes, and a listener of ours that it reaches."""
+    """A namespace that the proxy creates, with a route to a listener of the test."""
     made = f"sprelay{os.getpid()}"
     stage.targets["node"] = node(made)
     with served(stage), socket.create_server((HOST, 0), backlog=100) as listener:
@@ -40,7 +40,7 @@ def name(stage: Stage) -> Iterator[str]:
 
 
 def datagrams(stage: Stage) -> list[int]:
-    """Which of 400 datagrams that are sent from inside have arrived, in the order of their arrival."""
+    """Return which of 400 datagrams sent from inside arrive, in the order of their arrival."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind((HOST, 0))
         receiver.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 20)
@@ -83,7 +83,7 @@ def test_about_as_many_packets_are_lost_as_asked_for(stage: Stage, name: str) ->
 
 
 def test_what_waits_arrives_when_the_delay_is_healed(stage: Stage, name: str) -> None:
-    """A datagram under a long delay comes with the healing, long before it was due."""
+    """The healing releases a datagram long before its delay is over."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as receiver:
         receiver.bind((HOST, 0))
         receiver.settimeout(WITHIN_SECONDS)

@@ -1,4 +1,4 @@
-"""A proxy that is killed: the faults of its relays end there, and its namespace goes with the next one."""
+"""A killed proxy: the faults of its relays end, and the next proxy removes its namespace."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.skipif(relay.why_not_here() is not None, reason=f"packe
 
 @pytest.fixture
 def empty(stage: Stage) -> Iterator[str]:
-    """The name of a namespace of the stage's, which is not there yet, and not any more."""
+    """The name of a namespace of the stage, which exists neither before nor after the test."""
     name = f"spkilled{os.getpid()}"
     stage.targets["node"] = node(name)
     yield name
@@ -85,7 +85,7 @@ def test_a_fault_whose_relay_was_started_again_ends_there(stage: Stage, empty: s
 def test_a_run_whose_relay_was_killed_ends_with_the_next_one(
     stage: Stage, empty: str, fault: dict[str, object]
 ) -> None:
-    """Also where the kernel does it, whose rule goes with the device."""
+    """A fault that the kernel implements ends too, since its rule is removed with the device."""
     with ExitStack() as proxies:
         proxy = proxies.enter_context(served(stage))
         listener = proxies.enter_context(socket.create_server((HOST, 0), backlog=100))

@@ -1,4 +1,4 @@
-"""All is healed whatever ends the runner: a signal, SIGKILL, or SIGKILL to it and its watchdog."""
+"""All faults are healed, whatever ends the runner: a signal, SIGKILL, or SIGKILL to it and its watchdog."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def signs_of_health(stage: Stage) -> dict[str, Callable[[], bool]]:
 
 @pytest.fixture
 def full(stage: Stage) -> Stage:
-    """A stage with every kind of target but a link."""
+    """A stage with every kind of target except a link."""
     stage.add_worker("w0", host="a")
     return stage
 
@@ -94,7 +94,7 @@ def pair(full: Stage) -> Stage:
 
 @pytest.fixture
 def run(full: Stage) -> Iterator[Callable[[str], Runner]]:
-    """Starts a runner with a fault of a kind, behind a proxy where that is a link's; ends both with the test."""
+    """Starts a runner with a fault of a kind, behind a proxy if it is a link's. Both end with the test."""
     with ExitStack() as stack:
 
         def start(kind: str) -> Runner:
@@ -112,7 +112,7 @@ def run(full: Stage) -> Iterator[Callable[[str], Runner]]:
 def test_a_killed_runner_is_healed_after_by_its_watchdog(full: Stage, run: Run, kind: str) -> None:
     is_healthy = signs_of_health(full)[kind]
     runner = run(kind)
-    if kind != "restart_loop":  # which is healthy for moments
+    if kind != "restart_loop":  # a restart loop looks healthy between kills
         assert not is_healthy()
     runner.kill()
     wait_until(is_healthy, f"{kind} is healed")
@@ -120,7 +120,7 @@ def test_a_killed_runner_is_healed_after_by_its_watchdog(full: Stage, run: Run, 
     assert full.states() == ["injected", "verified", "heal_started", "healed"]
 
 
-# Ends itself as SIGKILL would, right after the given line of the journal is on disk.
+# Kills itself right after the given line of the journal is on disk.
 DYING_RUNNER = """
 import os, signal, sys
 from faults.journal import Journal
@@ -181,7 +181,7 @@ def test_heal_mends_what_nobody_was_left_to_heal(full: Stage, run: Run, kind: st
     os.kill(runner.watchdog(), signal.SIGKILL)
     runner.kill()
     assert full.unhealed() == [kind.replace("_", "-")]
-    # Pressure ends by itself when the runner is gone, and a loop is healthy for moments.
+    # Pressure ends with the runner, and a restart loop looks healthy between kills.
     if kind not in ("cpu_pressure", "memory_pressure", "restart_loop"):
         assert not is_healthy()
     assert "of an earlier run is not known to be healed" in faults(full.file, "run", status=2)
@@ -196,7 +196,7 @@ def test_healing_leaves_a_run_that_is_at_work_alone(full: Stage, run: Run) -> No
     assert state_of(full.pid("w0")) == "T"
 
 
-# What nobody thought of: a healing that fails with an error of no fault.
+# Simulates an unexpected error: a healing that raises an exception other than a fault's.
 FAILING_RUNNER = """
 import sys
 from faults.kinds.process import Pause
@@ -211,7 +211,7 @@ sys.exit(main(["faults", "run", sys.argv[1]]))
 
 
 def test_an_error_that_nobody_thought_of_leaves_nothing_broken(pair: Stage) -> None:
-    """The other one is healed all the same, and the watchdog heals what is left."""
+    """The other fault is healed nevertheless, and the watchdog heals the rest."""
     both = [{"kind": "process_pause", "target": "w1"}, {"kind": "process_pause", "target": "w0"}]
     pair.write({"together": both}, limits={"targets_at_once": 2})
     ran = subprocess.run(
@@ -249,7 +249,7 @@ def test_a_runner_whose_terminal_hangs_up_heals_to_the_end(pair: Stage) -> None:
 
 
 def test_a_runner_outlives_a_terminal_that_it_is_told_to_outlive(pair: Stage) -> None:
-    """As under nohup, which lets the signal be ignored."""
+    """As with nohup, which ignores the signal."""
     pair.write({"kind": "process_pause", "target": "w0", "for": "1s"})
     ignored = (
         "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_IGN); os.execv(sys.argv[1], sys.argv[1:])"

@@ -1,4 +1,4 @@
-"""Faults of the sidecar, found by the lock of its state: a process that takes it with the sidecar's own code."""
+"""Faults of the sidecar, found by the lock of its state: a process that takes the lock with the sidecar's own code."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _HOLD_LOCK = (
 
 @pytest.fixture
 def sidecar(stage: Stage) -> Iterator[Callable[[], int]]:
-    """Such a process, running; tells the id in the lock, which is that of the newest."""
+    """A running process with the lock. Returns the process id in the lock, which is that of the newest holder."""
     command = [sys.executable, "-c", _HOLD_LOCK]
     process = subprocess.Popen(command, cwd=stage.folder, start_new_session=True)
     lock = stage.folder / "state" / "lock"
@@ -90,7 +90,7 @@ def test_the_sidecar_of_a_killed_runner_goes_on(
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only Linux lists the locks that are held")
 def test_an_id_that_an_ended_sidecar_left_in_the_lock_is_nobody(stage: Stage) -> None:
-    stage.add_worker("w0")  # a stranger that got the id of the sidecar that was
+    stage.add_worker("w0")  # another process with the ended sidecar's id
     (stage.folder / "state").mkdir()
     (stage.folder / "state" / "lock").write_text(f"{stage.pid('w0')}\n")
     stage.targets["sidecar"] = {"type": "sidecar", "state": "state", "supervised": True}

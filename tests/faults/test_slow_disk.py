@@ -1,4 +1,4 @@
-"""A disk that is slow for one process, seen by what that process itself measures."""
+"""A disk that is slow for one process, by that process's own measurement."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from faults.schedule import timeline
 from tests.faults.stage import HEALERS, ROOT, Stage, abandoned, wait_until
 
 SIZE = 300_000
-# Writes and syncs again and again, and tells how long each time took.
+# Writes and syncs in a loop, and reports the duration of each pass.
 _WRITES = """
 import os, sys, time
 while True:
@@ -48,7 +48,7 @@ def why_not(folder: Path) -> str | None:
 
 
 class Writer:
-    """A process that works in a folder; a target of the stage."""
+    """A process that writes into a folder; a target of the stage."""
 
     def __init__(self, stage: Stage) -> None:
         self._told, self._folder = stage.folder / "took", stage.folder
@@ -63,14 +63,14 @@ class Writer:
         return process
 
     def start_again(self) -> None:
-        """As a supervisor would: another process, outside of the group of the one that ended."""
+        """Start it again like a supervisor: a new process outside the ended one's control group."""
         self.process.kill()
         self.process.wait()
         self.process = self._start()
 
     def seconds(self) -> float:
-        """Of a write that begins from now on."""
-        for _ in range(2):  # the one that is at work now may have begun before
+        """Return the duration of a write that begins after this call."""
+        for _ in range(2):  # the current pass may have begun before
             before = self._told.stat().st_mtime_ns
             wait_until(lambda before=before: self._told.stat().st_mtime_ns > before, "it has written again")  # type: ignore[misc]
         return float(self._told.read_text())
@@ -81,7 +81,7 @@ def writer(stage: Stage) -> Iterator[Writer]:
     reason = why_not(stage.folder)
     if reason is not None:
         pytest.skip(f"disk_slow: {reason}")
-    others = groups()  # a demo's, say, that runs beside the tests
+    others = groups()  # another run's, for example a demo's
     made = Writer(stage)
     yield made
     made.process.kill()
@@ -91,7 +91,7 @@ def writer(stage: Stage) -> Iterator[Writer]:
 
 
 def groups() -> set[str]:
-    """Control groups of ours that are there now."""
+    """Return the existing control groups of this project."""
     lines = Path("/proc/mounts").read_text().splitlines()
     (root,) = [line.split()[1] for line in lines if line.split()[2] == "cgroup" and "blkio" in line.split()[3]]
     return {group.name for group in Path(root).glob("streamproof-*")}

@@ -1,6 +1,6 @@
-"""The sidecar's Spark with `k8s://` on a real kube-apiserver, by the chart's configuration and with its rights alone.
+"""The sidecar's Spark with `k8s://` on a real kube-apiserver, with the chart's configuration and only its rights.
 
-No kubelet and no scheduler run: the executors' pods are objects, and none of them starts.
+Neither a kubelet nor a scheduler runs: the executors' pods are objects, and none of them starts.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ spark = session.start("clicks", given["master"], jars.resolve(jars.SIDECAR_LOCK)
 sys.stdin.read()
 spark.stop()
 """
-"""Ends when its input does."""
+"""Ends when its input closes."""
 
 
 @pytest.fixture
@@ -55,8 +55,8 @@ def server(tmp_path: Path) -> Iterator[RealCluster]:
 
 @contextmanager
 def driver(server: RealCluster, folder: Path) -> Iterator[subprocess.Popen[str]]:
-    """The sidecar's Spark session as the chart configures it, with the token of the chart's account. It runs
-    on this host, so that what is reached by the name of its pod or of the cluster, and paths in it, are replaced."""
+    """Run the sidecar's Spark session as the chart configures it, with the token of the chart's account. It runs on
+    this host, so host names of the pod and the cluster, and paths in the pod, are replaced."""
     data = server.call("GET", f"{_CORE}/configmaps/{_NAME}")["data"]
     config = json.loads(data["pipeline.yaml"])
     (folder / "executor.yaml").write_text(data["executor.yaml"], encoding="utf-8")
@@ -91,11 +91,11 @@ def executors(server: RealCluster) -> list[dict[str, Any]]:
 
 
 def test_executors_are_made_as_the_chart_says(server: RealCluster, tmp_path: Path) -> None:
-    """The StatefulSet's pod is made by hand, since no controller does it. Spark has the rights of the chart's Role."""
+    """The test creates the StatefulSet's pod, since no controller does. Spark has only the chart's Role."""
     template = server.call("GET", f"/apis/apps/v1/namespaces/observing/statefulsets/{_NAME}")["spec"]["template"]
     own = server.call("POST", f"{_CORE}/pods", {**template, "metadata": {**template["metadata"], "name": f"{_NAME}-0"}})
     with driver(server, tmp_path) as process:
-        # Beside other work the JVM alone takes longer than what a fault may take.
+        # On a busy machine the JVM alone takes longer to start than the default limit for faults.
         wait_until(lambda: process.poll() is not None or len(executors(server)) == 4, "four executors are made", 90)
         said = (tmp_path / "driver.log").read_text(encoding="utf-8")
         assert process.poll() is None, said
@@ -120,7 +120,7 @@ def test_executors_are_made_as_the_chart_says(server: RealCluster, tmp_path: Pat
                 "allowPrivilegeEscalation": False,
                 "capabilities": {"drop": ["ALL"]},
             }
-            # Spark writes 5120Mi, and the server the same quantity in its canonical form.
+            # Spark writes 5120Mi; the server returns the same quantity in canonical form.
             assert container["resources"]["requests"] == {"cpu": "2", "memory": "5Gi"}
             assert container["resources"]["limits"]["memory"] == "5Gi"
             assert {"name": "config", "mountPath": "/etc/streamproof", "readOnly": True} in container["volumeMounts"]
@@ -128,7 +128,7 @@ def test_executors_are_made_as_the_chart_says(server: RealCluster, tmp_path: Pat
             assert [source for source in config["sources"] if "secret" in source] == [
                 {"secret": {"name": "kafka-ca", "items": [{"key": "ca.crt", "path": "ca.pem"}]}}
             ]
-            # Of secrets of the run an executor has what Spark needs to authenticate, and no token of the cluster.
+            # An executor has only the secret that Spark needs for authentication, and no token of the cluster.
             assert not [
                 source
                 for volume in spec["volumes"]

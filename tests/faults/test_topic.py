@@ -1,4 +1,4 @@
-"""Fault windows on a real faults topic, as the sidecar's own reader has them, also while the broker is the target."""
+"""Fault windows on a real faults topic, read with the sidecar's reader, also while the broker is the target."""
 
 from __future__ import annotations
 
@@ -34,18 +34,18 @@ def own_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedBro
 
 
 def read_back(tmp_path: Path, broker: EmbeddedBroker, topic: str) -> FaultWindow:
-    """The one window of the topic, once it is whole."""
+    """Return the topic's only window, once it is complete."""
     (window,) = windows_of(tmp_path, broker, topic, 1)
     return window
 
 
 def windows_of(tmp_path: Path, broker: EmbeddedBroker, topic: str, count: int) -> tuple[FaultWindow, ...]:
-    """So many windows, once all are whole."""
+    """Return ``count`` windows, once all are complete."""
     file = tmp_path / "pipeline.yaml"
     file.write_text(EXAMPLES["clickstream"])
     config = load(file, [f"kafka.bootstrap_servers={broker.bootstrap_servers}", f"faults.topic={topic}"])
     told = FaultRecords()
-    # The worker of this test is this process.
+    # The test process acts as the worker.
     reader, reading = SidecarsReader(config, print), replace(reading_of(config), memory_bytes=None)
 
     def are_whole() -> bool:
@@ -144,7 +144,7 @@ def test_what_was_not_told_is_told_by_heal(
     own_broker.create_topics({topic: 1})
     stage.add_worker("w0")
     config = stage.write({"kind": "process_pause", "target": "w0"})
-    run(config, timeline(config), lambda _: None, Event())  # without kafka:
+    run(config, timeline(config), lambda _: None, Event())  # without a faults topic
     kafka = {"bootstrap_servers": own_broker.bootstrap_servers, "topic": topic}
     later = stage.write({"kind": "process_pause", "target": "w0"}, kafka=kafka)
     assert later.kafka is not None
@@ -176,7 +176,7 @@ def test_a_killed_runners_window_is_told_by_its_watchdog(
     assert state_of(stage.pid("w0")) != "T"
 
 
-# The last of this file: the broker that comes back is no child of the fixture's.
+# The last test of this file: the restarted broker is not a child of the fixture's process.
 def test_a_killed_broker_is_started_again_and_its_window_is_told(
     stage: Stage, own_broker: EmbeddedBroker, topic_names: Callable[[str], str], tmp_path: Path
 ) -> None:

@@ -1,4 +1,4 @@
-"""Faults that a Kafka client makes, and faults of a broker, seen by another client of a real one."""
+"""Faults that a Kafka client makes, and faults of a broker, seen by a second client of a real broker."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def send(broker: EmbeddedBroker, topic: str, value: bytes) -> None:
 
 
 def ends(broker: EmbeddedBroker, topic: str, isolation: str) -> int:
-    """The end of the one partition, as a consumer of this isolation level is told."""
+    """Return the end of the only partition at this isolation level."""
     consumer = Consumer(
         {"bootstrap.servers": broker.bootstrap_servers, "group.id": "looks", "isolation.level": isolation}
     )
@@ -67,7 +67,7 @@ def ends(broker: EmbeddedBroker, topic: str, isolation: str) -> int:
 
 
 def values(broker: EmbeddedBroker, topic: str, isolation: str) -> list[bytes | None]:
-    """All that a consumer of this isolation level reads, to the end that it is given."""
+    """Return all values that a consumer of this isolation level reads up to the end of the partition."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap_servers,
@@ -83,7 +83,7 @@ def values(broker: EmbeddedBroker, topic: str, isolation: str) -> list[bytes | N
         while time.monotonic() < deadline:
             message: Message | None = consumer.poll(1)
             if message is not None and message.error() is not None:
-                return read  # the end
+                return read  # end of the partition
             if message is not None:
                 read.append(message.value())
     finally:
@@ -203,7 +203,7 @@ def answers(broker: EmbeddedBroker) -> bool:
 
 
 def add_broker(stage: Stage, broker: EmbeddedBroker) -> int:
-    """The broker as a target that is started again by its own command; its process id."""
+    """Add the broker as a target with its own start command; return its process id."""
     pid = broker.process.pid
     (stage.folder / "broker.pid").write_text(str(pid))
     command = subprocess.check_output(["ps", "-ww", "-o", "args=", "-p", str(pid)], text=True).split()
@@ -227,7 +227,7 @@ def test_a_paused_broker_answers_nobody_and_goes_on(stage: Stage, own_broker: Em
         assert seen == [("T", False)]
         assert answers(own_broker)
     finally:
-        (stage.folder / "broker.pid").unlink()  # the stage ends what is named there
+        (stage.folder / "broker.pid").unlink()  # the stage ends the processes of pid files
 
 
 @pytest.mark.parametrize("healer", HEALERS)
@@ -237,7 +237,7 @@ def test_the_paused_broker_of_a_killed_runner_goes_on(stage: Stage, own_broker: 
         abandoned(stage, {"kind": "broker_pause", "target": "broker"}, healer, lambda: state_of(pid) == "T")
         assert answers(own_broker)
     finally:
-        (stage.folder / "broker.pid").unlink()  # the stage ends what is named there
+        (stage.folder / "broker.pid").unlink()  # the stage ends the processes of pid files
 
 
 @pytest.mark.extended
@@ -250,7 +250,7 @@ def test_the_killed_broker_of_a_killed_runner_answers_again(stage: Stage, tmp_pa
             assert stage.pid("broker") != pid
             assert answers(broker)
         finally:
-            if stage.pid("broker") != pid:  # it is no child of the fixture's
+            if stage.pid("broker") != pid:  # it is not a child of the fixture's process
                 os.kill(stage.pid("broker"), signal.SIGKILL)
 
 
@@ -263,7 +263,7 @@ def test_a_broker_that_does_not_answer_before_is_refused(stage: Stage, own_broke
     assert is_alive(pid)
 
 
-# The last of this file: the broker that comes back is no child of the fixture's.
+# The last test of this file: the restarted broker is not a child of the fixture's process.
 def test_a_killed_broker_is_healed_when_it_answers_again(stage: Stage, own_broker: EmbeddedBroker, topic: str) -> None:
     pid = add_broker(stage, own_broker)
     seen: list[bool] = []

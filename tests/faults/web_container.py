@@ -1,4 +1,4 @@
-"""The container that faults hit on a real Docker: a web server on two networks, with addresses, names and a link."""
+"""The target container on a real Docker: a web server on two networks, with addresses, names and a link."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tests.faults.real_docker import SERVER, RealDocker
 from tests.faults.stage import Stage, wait_until
 
 SHOP, BACK = "shop net", "back"
-"""Networks; a name may hold a space."""
+"""Network names. A name may contain a space."""
 WEB, WEB_BACK = "10.213.1.9", "10.213.2.9"
 ADDRESSES = (WEB, WEB_BACK, "127.0.0.1:8080")
-"""At which the web server answers: on both networks, and where its port is published."""
+"""Addresses of the web server: on both networks, and its published port."""
 NAME = "shop.web_1-a"
 ENDPOINT = {"IPAMConfig": {"IPv4Address": WEB}, "Aliases": ["web", "shop-front"]}
 LINKED = {"IPAMConfig": {"IPv4Address": WEB_BACK}, "Aliases": ["web-back"], "Links": [f"{NAME}:itself"]}
@@ -25,7 +25,7 @@ KINDS = ("container_kill", "container_pause", "container_restart", "container_di
 
 
 def extended(*values: Any) -> Any:
-    """What only `scripts/test extended` runs: the usual run has another of its kind."""
+    """Return a parameter that only `scripts/test extended` runs: the usual run covers another of its kind."""
     return pytest.param(*values, marks=pytest.mark.extended)
 
 
@@ -35,7 +35,7 @@ def make_networks(docker: RealDocker) -> None:
 
 
 def run_web(docker: RealDocker) -> None:
-    """The web server, on both networks; returns when it answers."""
+    """Start the web server on both networks; return when it answers."""
     published = {"PortBindings": {"80/tcp": [{"HostPort": "8080"}]}, "RestartPolicy": {"Name": "unless-stopped"}}
     docker.run(NAME, *SERVER, network=SHOP, endpoint=ENDPOINT, host=published, ExposedPorts={"80/tcp": {}})
     docker.ask("POST", f"/networks/{BACK}/connect", {"Container": NAME, "EndpointConfig": LINKED})
@@ -47,7 +47,7 @@ def target(stage: Stage, docker: RealDocker, name: str, container: str) -> None:
 
 
 def log(docker: RealDocker, address: str = WEB) -> list[str] | None:
-    """What the web server tells of its life; None where it does not answer."""
+    """Return the web server's log of starts and ends; None if it does not answer."""
     said = docker.get(f"http://{address}/log")
     return None if said is None else said.split()
 
@@ -57,6 +57,6 @@ def answers(docker: RealDocker, address: str = WEB) -> bool:
 
 
 def during(stage: Stage, fault: dict[str, Any], look: Callable[[], object], **more: Any) -> None:
-    """Run the fault, and ``look`` while it is in."""
+    """Run the fault, and call ``look`` while it is active."""
     config = stage.write(fault, **more)
     run(config, timeline(config), lambda line: look() if line.startswith("failure:") else None, threading.Event())

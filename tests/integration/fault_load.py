@@ -14,7 +14,7 @@ MEASURES = (
     "measures.control_most=30s",
     "measures.moving_rate=2s",
     "measures.stable_for=2s",
-    # A busy machine does not keep the pace; the tests compare a quarter of the rate with the whole rate.
+    # A busy machine does not keep the pace. The tests compare a quarter of the rate with the whole rate.
     "measures.band_ratio=0.5",
 )
 CONTROL, FAILURE, SLOW, RECOVERED = 24, 20, 12, 32
@@ -22,7 +22,7 @@ CONTROL, FAILURE, SLOW, RECOVERED = 24, 20, 12, 32
 SLOW_EVERY = 4
 ANSWERED = CONTROL + SLOW // SLOW_EVERY + RECOVERED
 LOST = FAILURE + SLOW - SLOW // SLOW_EVERY
-"""Events without a result. The window of the last event stays open."""
+"""Events without a result. The last event's window stays open."""
 
 
 def now() -> str:
@@ -30,8 +30,9 @@ def now() -> str:
 
 
 def run_load(pipeline: Pipeline, faults: str, tick_seconds: float = 0.25) -> None:
-    """One event a tick, each in a window of its own, answered with the next one. While the fault lasts nothing is; and
-    for some time after it an old one now and then, so that the output is back well after the healing."""
+    """Send one event per tick, each in its own window, and its result one tick later. During the fault no result is
+    sent. For ``SLOW`` ticks after the healing, an owed result is sent only every ``SLOW_EVERY`` ticks, so the output
+    recovers well after the healing."""
     pace, began = threading.Event(), time.monotonic()
     same = {"id": "1", "name": "kill", "kind": "process_kill", "target": "engine"}
     healed = CONTROL + FAILURE

@@ -1,8 +1,8 @@
-"""The image without a container engine: its layers as folders, built and run in namespaces of their own.
+"""The image without a container engine: its layers are folders, and it is built and run in separate namespaces.
 
-What image/Dockerfile does is done here by its own two scripts: image/base-layer in a Debian root file system (from
-debootstrap, in the place of the image debian:trixie-slim), then scripts/image-tree in that. A run has the layers as a
-read-only overlay, as a container engine mounts them.
+The steps of image/Dockerfile are done by its two scripts: image/base-layer in a Debian root file system (from
+debootstrap, instead of the image debian:trixie-slim), then scripts/image-tree in that. A run mounts the layers as a
+read-only overlay, as a container engine does.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ exec chroot "$root" setpriv --reuid $USER_ID --regid $USER_ID --clear-groups --n
 
 
 def lacks() -> str:
-    """Why the image cannot be built and run here; empty where it can."""
+    """Return why the image cannot be built and run here; empty if it can."""
     if os.geteuid() != 0:
         return "mounts and namespaces need root"
     if absent := [name for name in _NEEDED if shutil.which(name) is None]:
@@ -79,7 +79,7 @@ def lacks() -> str:
 
 
 def base() -> Path:
-    """The root file system that image/base-layer makes of Debian; kept for later runs of the tests."""
+    """Return the root file system that image/base-layer makes of Debian. It is kept for later test runs."""
     layer = ROOT / "image" / "base-layer"
     kept = user_cache() / "image" / f"{SUITE}-{hashlib.sha256(layer.read_bytes()).hexdigest()[:16]}"
     if not kept.exists():
@@ -94,7 +94,7 @@ def base() -> Path:
 
 
 def built(work: Path) -> Path:
-    """The tree of scripts/image-tree, made where the Dockerfile makes it: in the base with python3-venv added."""
+    """Return the tree that scripts/image-tree makes in the base with python3-venv added, as in the Dockerfile."""
     for name in ("upper", "work", "merged", "source", "tree"):
         (work / name).mkdir(parents=True)
     listed = subprocess.run(
@@ -121,12 +121,12 @@ def built(work: Path) -> Path:
 
 @contextmanager
 def own_network() -> Iterator[None]:
-    """This thread, and what it starts meanwhile, are in a network that has a loopback and nothing else."""
+    """Put this thread, and the processes that it starts in the block, into a network that has only a loopback."""
     libc = ctypes.CDLL(None, use_errno=True)
     here = Path("/proc/thread-self/ns/net")
 
     def enter(network: int) -> None:
-        # The thread that starts brokers has a network of its own, as every thread.
+        # Each thread has its own network namespace, so the thread that starts brokers enters one too.
         for entered in (
             libc.setns(network, _CLONE_NEWNET),
             _spawner.submit(libc.setns, network, _CLONE_NEWNET).result(),
@@ -146,7 +146,7 @@ def own_network() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Container:
-    """A folder of one container: what it mounts. Its network is that of the thread that starts it."""
+    """One container's folder, which holds its mounts. Its network is that of the thread that starts it."""
 
     tree: Path
     work: Path
@@ -157,7 +157,8 @@ class Container:
         os.chown(self.work / "state", USER_ID, USER_ID)
 
     def start(self, *command: str, over: Sequence[str] = ()) -> subprocess.Popen[str]:
-        """Start the image's entry point with ``command`` as the first process. ``over``: FILE=PLACE, mounted there."""
+        """Start the image's entry point with ``command`` as the first process. ``over``: FILE=PATH, mounted at that
+        path."""
         settings = {"TREE": self.tree, "BASE": base(), "WORK": self.work, "USER_ID": USER_ID, "OVER": " ".join(over)}
         environment = {"PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"}
         return subprocess.Popen(
@@ -169,20 +170,20 @@ class Container:
         )
 
     def run(self, *command: str, over: Sequence[str] = ()) -> subprocess.CompletedProcess[str]:
-        """Run it to its end."""
+        """Run the command to its end."""
         with self.start(*command, over=over) as process:
             said, complained = process.communicate(timeout=300)
         return subprocess.CompletedProcess(command, process.returncode, said, complained)
 
 
 def first_process(unshare: subprocess.Popen[str]) -> int:
-    """The process that is number 1 inside, by its number here."""
+    """Return the host's process id of the container's process 1."""
     [child] = Path(f"/proc/{unshare.pid}/task/{unshare.pid}/children").read_text().split()
     return int(child)
 
 
 def beside(process: int, *command: str) -> subprocess.CompletedProcess[str]:
-    """What a container engine's `exec` does: a command in the namespaces of a running container, as its user."""
+    """Run a command in the namespaces of a running container, as its user, like a container engine's `exec`."""
     user = ["setpriv", "--reuid", str(USER_ID), "--regid", str(USER_ID), "--clear-groups", "--no-new-privs"]
     entered = ["nsenter", "-t", str(process), "-m", "-p", "-n", "-i", "-u", "-r", "-w", *user, *command]
     return subprocess.run(

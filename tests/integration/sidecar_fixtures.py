@@ -100,7 +100,8 @@ class Run:
 
 
 def counts(report: Report, *names: str) -> dict[str, int]:
-    """Contributions by class: those named, or all that are not 0. `incorrect` is a sum of others and left out."""
+    """Return contributions by class: the named classes, or all that are not 0. `incorrect` is a sum of others and is
+    omitted."""
     found: dict[str, int] = report["contributions"]
     if names:
         return {name: found[name] for name in names}
@@ -182,7 +183,7 @@ def instant(report: Report) -> float:
 
 
 def brief(report: Report | None) -> str:
-    """What a failing test needs of a report."""
+    """Return the parts of a report that a failing test prints."""
     if report is None:
         return "none"
     shown = ("verdicts", "reasons", "contributions", "results", "inputs", "cells", "input_watermark", "waiting_for")
@@ -249,7 +250,7 @@ class Pipeline:
         return AdminClient({"bootstrap.servers": self.servers})
 
     def config(self, *settings: str, state: str = "state") -> Config:
-        """The configuration, with ``path.to.key=value`` as `--set` has them."""
+        """Return the configuration; ``settings`` have `--set` syntax, ``path.to.key=value``."""
         text = _CONFIG.format(name=self.name, servers=self.servers, state=state)
         return loads(text, self.folder, settings, {})
 
@@ -257,7 +258,7 @@ class Pipeline:
         return self.folder / state
 
     def once(self, *settings: str, state: str = "state", leave_open: bool = False, at_rest: bool = False) -> Run:
-        """`validate --once`, to its end."""
+        """Run `validate --once` to its end."""
         said: list[str] = []
         config = self.config(*settings, state=state)
         sidecar = Sidecar(
@@ -270,7 +271,7 @@ class Pipeline:
 
     @contextmanager
     def live(self, *settings: str, state: str = "state") -> Iterator[Live]:
-        """`validate`, stopped in order at the end of the block."""
+        """Run `validate`, and stop it with a clean shutdown at the end of the block."""
         said: list[str] = []
         sidecar = Sidecar(self.config(*settings, state=state), say=said.append, session=self.spark)
         live = Live(sidecar, self.state(state), said)
@@ -286,7 +287,7 @@ class Pipeline:
             raise live.error
 
     def delete_records(self, topic: str, before: int, partition: int = 0) -> None:
-        """Simulate retention: the log then starts at ``before``."""
+        """Simulate retention: afterwards the log starts at ``before``."""
         from confluent_kafka import TopicPartition
 
         admin = self.admin()  # keep a reference: a client that is garbage-collected does not complete its requests
@@ -315,14 +316,14 @@ class Pipeline:
         admin = self.admin()
         for done in admin.create_partitions([NewPartitions(topic, total)]).values():
             done.result(30)
-        self.broker._await_metadata(  # its own wait, for what it has no verb for
+        self.broker._await_metadata(  # the broker's own wait: it has no public method for this
             lambda metadata: (
                 len(metadata.topics[topic].partitions) == total
                 and all(p.leader >= 0 for p in metadata.topics[topic].partitions.values())
             ),
             f"did not grow {topic}",
         )
-        self.__post_init__()  # a producer knows the partitions that there were when it first met the topic
+        self.__post_init__()  # a producer knows only the partitions of its first metadata lookup
 
 
 _serial = itertools.count(1)
@@ -330,7 +331,7 @@ _serial = itertools.count(1)
 
 @pytest.fixture(scope="session")
 def spark() -> SparkSession:
-    """The Spark session that all sidecars of the run borrow."""
+    """The Spark session that all sidecars of the test run share."""
     return shared_session()
 
 

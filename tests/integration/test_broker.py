@@ -1,4 +1,5 @@
-"""The embedded broker is a Kafka: it keeps data, aborts transactions, and leaves nothing behind."""
+"""The embedded broker behaves as Kafka: it keeps data and aborts transactions, and leaves no process or folder
+behind."""
 
 from __future__ import annotations
 
@@ -24,7 +25,7 @@ def produce(broker: EmbeddedBroker, topic: str, *values: str, timestamp_ms: int 
 
 
 def read(broker: EmbeddedBroker, topic: str, isolation: str = "read_committed") -> list[str]:
-    """All values of partition 0, to its end as it is now."""
+    """Return all values of partition 0 up to its current end."""
     return [value for value, _ in read_with_timestamps(broker, topic, isolation)]
 
 
@@ -93,7 +94,7 @@ def test_topics_are_made_only_on_request_and_can_be_deleted(broker: EmbeddedBrok
     producer.produce(topic, "lost", on_delivery=lambda error, _: undelivered.append(error))
     assert producer.flush(30) == 0
     assert undelivered[0] is not None
-    broker.create_topics({topic: 1})  # it would exist if the producer had made it
+    broker.create_topics({topic: 1})  # this fails if the producer has created the topic
     with pytest.raises(KafkaException, match="already exists"):
         broker.create_topics({topic: 1})
     broker.delete_topic(topic)

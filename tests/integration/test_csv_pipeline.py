@@ -1,4 +1,4 @@
-"""A pipeline whose topics hold CSV, on a real broker: lines that Python's `csv` wrote, exact counts, and a restart."""
+"""A pipeline whose topics hold CSV, on a real broker: lines written by Python's `csv`, exact counts, and a restart."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_lines_of_csv_are_judged_as_objects_of_json_are(pipeline: Pipeline) -> N
     )
     pipeline.put(pipeline.late, line(5, PAGE, iso(5)))
     run = pipeline.once(CLICKS, ANSWERS, LATE)
-    # 4 is in the result of b; 6, 7 and 8 are in none; an undecodable event may be the ghost and the second 3.
+    # 4 is in the result of b. 6, 7 and 8 are in no result. An undecodable event may be the ghost or a second 3.
     assert run.counts() == {
         "expected": 10, "processed": 4, "late": 1, "duplicate": 1, "misplaced": 1, "unknown_id": 1, "missing": 5
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The engines against a real broker: SIGKILLed again and again, and counted id by id."""
+"""The engines against a real broker: they are killed repeatedly, and their results are counted id by id."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class Bench:
         return found
 
     def handled(self, isolation: str = "read_committed") -> Counter[Any]:
-        """How often each id came out, in results and late records together."""
+        """Return how often each id occurs in results and late records together."""
         found: Counter[Any] = Counter()
         for result in self.records("output", isolation):
             found.update(result["clickIds"])
@@ -112,7 +112,7 @@ def bench(broker: EmbeddedBroker, tmp_path: Path) -> Bench:
 
 
 def killed_under_load(bench: Bench, settings: EngineSettings, kills: int, instances: int = 1, **more: Any) -> int:
-    """Load, with SIGKILLs at progress points drawn from a seed; the number of events."""
+    """Generate load and send SIGKILLs at seeded progress points; return the number of events."""
     draw = random.Random(bench.name)
     events = 15_000 * kills
     points = sorted(draw.randrange(events // 10, events) for _ in range(kills))
@@ -180,7 +180,7 @@ def test_exactly_once_through_kills_in_a_passthrough(bench: Bench) -> None:
     events = killed_under_load(bench, bench.settings(operator="passthrough", where=where), 2, 2)
     found = bench.records("output")
     assert Counter(one["page"] for one in found).keys() == {"/help", "/jobs"}
-    # The pages take turns, and so do the events that close windows.
+    # The pages alternate, and so do the events that close windows.
     assert Counter(one["id"] for one in found) == Counter(n for n in range(1, events + 1) if n % 6 in (1, 4))
 
 
@@ -206,7 +206,7 @@ def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:
             mortal.restart()
             stop.set()
             generating.join()
-            # It may go on, give up, or hang in librdkafka until its own watchdog ends it. Progress is what counts.
+            # The engine may continue, give up, or hang in librdkafka until its watchdog ends it. Only progress counts.
             engine.stop(timeout=12)
         bench.finish(settings)
         assert summaries[0].acknowledged == summaries[0].events
@@ -214,7 +214,7 @@ def test_exactly_once_through_the_death_of_the_broker(tmp_path: Path) -> None:
 
 
 def test_at_least_once_only_repeats(bench: Bench) -> None:
-    # It commits when it ends in order only: whatever was answered before the last kill is answered again.
+    # It commits only at a clean shutdown: after a kill, it writes again every result since the start.
     settings = bench.settings(guarantee="at_least_once", max_disorder_ms=1000, commit_interval_seconds=600)
     events = killed_under_load(bench, settings, 4)
     found = bench.handled()
@@ -286,7 +286,7 @@ def test_an_engine_that_cannot_start_says_why(bench: Bench) -> None:
             engine.ready()
 
 
-# Withdrawals need emission `cumulative`: the trials in tests/e2e have them.
+# Withdrawals need emission `cumulative`; tests/e2e covers them.
 @pytest.mark.parametrize("mutation", [mutation for mutation in Mutation if mutation is not Mutation.WITHDRAW])
 def test_the_mutants_output_shows_what_its_truth_says(bench: Bench, mutation: Mutation) -> None:
     settings = bench.settings(
@@ -304,7 +304,7 @@ def test_the_mutants_output_shows_what_its_truth_says(bench: Bench, mutation: Mu
 
 
 def classified(bench: Bench) -> Counter[str]:
-    """SEMANTICS section 2 by brute force, from the topics."""
+    """Classify by SEMANTICS section 2 with brute force, from the topics."""
     expected = Counter((_minute(e["timestamp"]), e["page"], e["id"]) for e in bench.records("click"))
     known = {i for _, _, i in expected}
     seen = Counter((r["windowStart"][:16], r["page"], i) for r in bench.records("output") for i in r["clickIds"])
@@ -338,7 +338,7 @@ def test_an_aborted_result_is_there_for_those_who_read_uncommitted(bench: Bench)
 
 
 def test_a_mutant_that_is_killed_keeps_its_truth(bench: Bench) -> None:
-    """Killed between truth and commit, it does the same again: repeated lines are one deed."""
+    """If it is killed between truth and commit, it repeats the same mutation: repeated lines count once."""
     settings = bench.settings(
         mutations={Mutation.DROP: 0.05, Mutation.DUPLICATE: 0.05}, truth=bench.folder / "truth", idle_after_seconds=None
     )

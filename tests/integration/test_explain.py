@@ -1,4 +1,4 @@
-"""One event's story and one cell's, from a real state, for a terminal."""
+"""`explain` for one event and one cell, from a real state, for a terminal."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_the_story_of_an_event_and_of_a_cell(pipeline: Pipeline, capsys: pytest.
     assert (status, nothing) == (3, "")
     assert "nothing that was read carries id \\x1b[2J (or retention has dropped it)" in complaint
 
-    # What is published of a long id or key is cut, and names the whole one all the same.
+    # A long id or key is shortened where it is published. It still identifies the whole one.
     listed = json.loads((pipeline.state() / "violations.json").read_text())["violations"]
     shown = next(entry for entry in listed if entry["key"] == cut(LONG))
     assert shown["ids"] == [cut(LONG)]

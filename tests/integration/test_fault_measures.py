@@ -1,4 +1,4 @@
-"""What a fault costs, from real topics with broker time, and the same again from the facts alone."""
+"""Measures of a fault from real topics with broker time. A restart computes the same from the facts alone."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_a_silent_engine_is_downtime_until_it_has_recovered(pipeline: Pipeline) 
     report = pipeline.once(*told).report
     (fault,) = report["faults"]
     assert fault["absent_because"] == []
-    # 20 ticks of 250 ms are silent: 5 s, to what the machine paces and less than the longest gap of before.
+    # 20 ticks of 250 ms are silent: 5 s. The bounds allow for the machine's pace and the longest gap before the fault.
     assert 2.5 <= fault["downtime_seconds"] <= 15
     assert fault["recovered"] is True
-    # 32 ticks of 250 ms. To the second, and the rate is one over 2 s.
+    # 32 ticks of 250 ms, in whole seconds. The rate is one over 2 s.
     assert 5.5 <= fault["recovery_seconds"] <= 20
-    # The first of the owed was answered when the fault was over.
+    # The first owed result is sent once the fault is healed.
     assert 2.5 <= fault["failure_cost_seconds"] <= 15
     assert fault["throughput_penalty_ratio"] < 0.5
     phases = {phase["phase"]: phase for phase in report["phases"]}
@@ -35,7 +35,7 @@ def test_a_silent_engine_is_downtime_until_it_has_recovered(pipeline: Pipeline) 
     assert phases["recovery"]["latency_seconds"]["window_close"]["max"] > 2
     assert phases["failure"]["contributions"]["duplicate"] == 0
     assert sum(phase["results"] for phase in report["phases"]) == ANSWERED
-    # Killed before the file was written: a start finds all of it in the facts.
+    # Simulate a kill before the file was written: the next start recomputes all of it from the facts.
     (pipeline.state() / FILE).unlink()
     again = pipeline.once(*told).report
     assert again["phases"] == report["phases"]

@@ -1,4 +1,4 @@
-"""The faults topic is read to its end at each poll, also at the first."""
+"""Every poll reads the faults topic to its end, including the first."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_each_poll_takes_all_that_is_there(
 ) -> None:
     topic = topic_names("faults")
     config = loads(_CONFIG.format(servers=broker.bootstrap_servers, topic=topic), tmp_path, (), {})
-    # The worker of this test is this process.
+    # The test process acts as the worker.
     faults, reading = FaultsTopic(config, print), replace(reading_of(config), memory_bytes=None)
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
 

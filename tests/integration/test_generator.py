@@ -1,4 +1,4 @@
-"""The generator against a real broker: the journal tells what is in the topic."""
+"""The generator against a real broker: the journal matches the topic."""
 
 from __future__ import annotations
 
@@ -163,7 +163,7 @@ def test_sends_to_a_broker_that_is_gone_are_never_acknowledged(tmp_path: Path) -
         present = {json.loads(m.value() or b"")["id"] for m in read_all(doomed, "click")}
     assert summary.rejected + summary.indeterminate > 0
     assert summary.sends == len(sends) == summary.acknowledged + summary.rejected + summary.indeterminate
-    # The broker forces nothing to disk, but the page cache outlives its process: what it acknowledged is there.
+    # The broker does not sync to disk, but the page cache outlives its process: acknowledged records survive.
     assert {s.id for s in sends if s.outcome == "acknowledged"} <= present
     assert not {s.id for s in sends if s.outcome == "rejected"} & present
 
@@ -176,7 +176,7 @@ def test_a_missing_topic_is_one_sentence(broker: EmbeddedBroker, tmp_path: Path)
 def test_producer_processes_end_with_the_one_that_started_them(
     broker: EmbeddedBroker, topic: str, tmp_path: Path
 ) -> None:
-    """Killed by SIGKILL, a run leaves journals that say that they are not complete, and no process."""
+    """A run that is killed by SIGKILL leaves journals that are marked incomplete, and no process."""
     script = (
         "import sys; from pathlib import Path; from generator import config, run\n"
         "if __name__ == '__main__':\n"
@@ -193,7 +193,7 @@ def test_producer_processes_end_with_the_one_that_started_them(
         assert parent.stdout is not None
         assert parent.stdout.readline() == b"sending\n"
         parent.kill()
-        # The pipe ends when the last process that holds it has: the children too.
+        # The pipe closes when the last process that holds it ends, children included.
         parent.stdout.read()
     producers = journal.journals(tmp_path / "j")
     assert len(producers) == 2

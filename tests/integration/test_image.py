@@ -1,4 +1,4 @@
-"""The image's file tree, run as a container runs it: another user, nothing to write, nothing to reach but Kafka."""
+"""The image's file tree, run as a container: another user, nothing writable, and only Kafka in reach."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.integration.image_tree import Container, beside, first_process
 from tests.integration.sidecar_fixtures import answer, click
 
 pytestmark = [
-    pytest.mark.extended,  # Debian and 16 packages are fetched and installed: minutes the first time
+    pytest.mark.extended,  # Debian and 16 packages are downloaded and installed: minutes the first time
     pytest.mark.timeout(1500),
     pytest.mark.skipif(bool(image_tree.lacks()), reason=image_tree.lacks() or "-"),
 ]
@@ -48,7 +48,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def servers(tmp_path: Path) -> Iterator[str]:
-    """A broker that is all there is in a network."""
+    """A broker in a network that contains nothing else."""
     with image_tree.own_network(), EmbeddedBroker(folder=tmp_path / "broker") as broker:
         broker.create_topics({"in": 1, "out": 1})
         yield broker.bootstrap_servers
@@ -87,7 +87,7 @@ def test_the_tree_holds_what_runs_and_nothing_else(tree: Path, container: Contai
     size = sum(path.stat().st_size for path in files)
     print(f"image tree: {size / 1e6:.0f} MB in {len(files)} files")
     assert size < SIZE_MOST
-    # Nothing of the checkout but the one package, the commands and the licence.
+    # Of the checkout, only the package, the commands and the licence.
     assert {"/".join(name.split("/")[:3]) for name in names} == {
         "opt/streamproof/LICENSE", "opt/streamproof/jars", "opt/streamproof/lib", "opt/streamproof/pyvenv.cfg",
         "usr/local/bin",
@@ -132,7 +132,7 @@ def test_live_until_sigterm(servers: str, container: Container) -> None:
         assert inside.startswith("tini\n")
         assert set(re.findall(r"Uid:\s*(\d+)", inside)) == {str(image_tree.USER_ID)}
         asked = time.monotonic()
-        # As a kubelet or a container engine does: SIGTERM to the first process.
+        # A kubelet or a container engine sends SIGTERM to the first process.
         os.kill(first, signal.SIGTERM)
         _, said = process.communicate(timeout=2 * GRACE_SECONDS)
         print(f"ended {time.monotonic() - asked:.1f} s after SIGTERM")

@@ -1,6 +1,6 @@
-"""A windowed join on a real broker: PGVal's MST from the generator, an engine that joins, `validate --once` beside it.
+"""A windowed join on a real broker: PGVal's MST from the generator, an engine that joins, and `validate --once`.
 
-Counted against what the mutant wrote of itself, and against the topics as a plain reader finds them.
+The counts are compared with the mutant's own truth, and with the topics as a plain consumer reads them.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ IDS: Final = (
 RESULTS: Final = (Mutation.DROP_CELL, Mutation.DUPLICATE_RESULT, Mutation.ABORT, Mutation.ABORT_RETRY)
 MUTATIONS: Final = {**dict.fromkeys(IDS, 0.02), **dict.fromkeys(RESULTS, 0.08)}
 CLICKS: Final = 2310
-"""Ten windows of 45 a page, and the beginning of one that no update comes to."""
+"""Ten windows of 45 clicks per page, and the start of one window without updates."""
 
 Cell = tuple[int, str]
 Place = tuple[str, int, str]
@@ -58,7 +58,7 @@ Place = tuple[str, int, str]
 
 @dataclass(frozen=True)
 class Load:
-    """The two input topics, and what is in them: cell -> ids as the sidecar names them, left and right."""
+    """The two input topics and their content: cell -> ids in the sidecar's notation, left and right."""
 
     click: str
     update: str
@@ -67,7 +67,7 @@ class Load:
 
 @pytest.fixture(scope="module")
 def load(broker: EmbeddedBroker) -> Load:
-    """What all engines read: late events and second copies among it, on both sides."""
+    """The input of all engines. Both sides have late events and duplicates."""
     click, update = "join-click", "join-update"
     broker.create_topics({click: PARTITIONS, update: PARTITIONS})
     summary = generate(
@@ -95,20 +95,20 @@ def load(broker: EmbeddedBroker) -> Load:
         for event in records(broker, topic, PARTITIONS):
             id_ = str(event["id"]) if side == 0 else f"{update}/{event['id']}"
             cells[cell_of(event["timestamp"], event["page"])][side].add(id_)
-    # Five updates a page in each of ten windows; to the last clicks of five pages no update comes.
+    # Five updates per page in each of ten windows. The last clicks of five pages have no update.
     assert Counter(len(rights) for _, rights in cells.values()) == {5: 50, 0: 5}
     return Load(click, update, dict(cells))
 
 
 def cell_of(text: str, page: str) -> Cell:
-    """The cell of an event, or of a result by its window's start."""
+    """Return the cell of an event, or of a result by its window's start."""
     from testbed.engines.wire import time_ms
 
     return time_ms(text) // WINDOW_MS * WINDOW_MS, page
 
 
 def records(broker: EmbeddedBroker, topic: str, partitions: int) -> list[dict[str, Any]]:
-    """Every record that a reader of committed records sees."""
+    """Return every record that a read_committed consumer sees."""
     options = {"bootstrap.servers": broker.bootstrap_servers, "group.id": "count", "enable.partition.eof": True}
     consumer = Consumer(options)
     found, ended = [], set()
@@ -129,7 +129,7 @@ def records(broker: EmbeddedBroker, topic: str, partitions: int) -> list[dict[st
 
 @dataclass(frozen=True)
 class Joined:
-    """One engine's topics, and sidecars on them."""
+    """One engine's topics, and the sidecars that read them."""
 
     name: str
     join: Join
@@ -160,7 +160,7 @@ class Joined:
             assert engine.wait() == (0,)
 
     def validate(self) -> tuple[int, Report]:
-        """`validate --once` with the example's configuration on these topics."""
+        """Run `validate --once` with the example's configuration on these topics."""
         config = loads(
             EXAMPLES["join"],
             self.folder,
@@ -193,7 +193,7 @@ class Joined:
         return status, report
 
     def answered(self) -> Counter[tuple[Cell, str]]:
-        """(cell, id) -> how many results carry it."""
+        """Return (cell, id) -> number of results that carry the id."""
         found: Counter[tuple[Cell, str]] = Counter()
         for result in records(self.broker, f"{self.name}-out", PARTITIONS):
             cell = cell_of(result["windowStart"], result["page"])
@@ -202,7 +202,7 @@ class Joined:
         return found
 
     def set_aside(self) -> Counter[tuple[Cell, str]]:
-        """(cell, id) -> how many late records carry it."""
+        """Return (cell, id) -> number of late records that carry the id."""
         found: Counter[tuple[Cell, str]] = Counter()
         for late in records(self.broker, f"{self.name}-late", PARTITIONS):
             found[cell_of(late["clickTimestamp"], late["page"]), str(late["clickId"])] += 1
@@ -212,7 +212,7 @@ class Joined:
         return found
 
     def found(self) -> dict[Place, tuple[int, tuple[str, ...]]]:
-        """Place of each violation -> how many contributions, and the ids kept as evidence."""
+        """Return the place of each violation -> number of contributions, and the ids kept as evidence."""
         newest: dict[str, tuple[Place, int, tuple[str, ...]]] = {}
         for row in read(self.spark, self.folder / "state", Table.VIOLATIONS).orderBy("batch").collect():
             assert row["state"] in ("confirmed", "retracted")
@@ -242,7 +242,7 @@ def test_an_engine_that_is_killed_and_joins_as_it_should_passes(
     assert counts["processed"] == answered.total()
     assert counts["late"] == aside.total()
     assert counts["expected"] == counts["processed"] + counts["late"]
-    # What no update came to is answered by a left join alone.
+    # Only a left join answers clicks without an update.
     alone = {cell for cell, (_, rights) in load.cells.items() if not rights}
     assert any(cell in alone for cell, _ in answered) is (join == "left")
     assert {name: counts[name] for name in CLASSES} == dict.fromkeys(CLASSES, 0)

@@ -1,5 +1,5 @@
-"""Ranges of offsets as the workers read them from a real broker: every visible record once, in order, and cut to the
-limits; where records are gone, the range fails."""
+"""Workers read offset ranges from a real broker: every visible record once, in order, cut to the limits. A range whose
+records have expired fails."""
 
 from __future__ import annotations
 
@@ -54,18 +54,18 @@ def reader_of(config: Config) -> Reader:
 
 
 def read(reading: Reading, reader: Reader, wanted: Range) -> pa.Table:
-    """All records of a range; the worker of a test is this process."""
+    """Return all records of a range; the test process acts as the worker."""
     batches = list(replace(reading, memory_bytes=None).records(wanted, reader.decoder))
     return pa.Table.from_batches(batches) if batches else pa.table({"offset": pa.array([], pa.int64())})
 
 
 Log = dict[tuple[str, int], list[tuple[Told, bool]]]
-"""Partition -> what was written to it, in order, and whether it was committed."""
+"""Partition -> the records written to it, in order, and whether each was committed."""
 
 
 def written(broker: EmbeddedBroker, topics: list[str], chance: random.Random) -> Log:
-    """Logs of two partitions each, in every compression, with transactions that were committed and aborted, several at
-    a time. Some end with markers, some with records of an aborted transaction."""
+    """Write logs of two partitions each, in every compression, with several interleaved transactions, committed and
+    aborted. Some logs end with markers, some with records of an aborted transaction."""
     broker.create_topics(dict.fromkeys(topics, 2))
     log: Log = {(topic, partition): [] for topic in topics for partition in (0, 1)}
     under_way: list[Writer] = []
@@ -156,7 +156,7 @@ def expected(told: Told, partition: int) -> dict[str, Any]:
 def test_every_visible_record_of_a_range_is_read_once(
     broker: EmbeddedBroker, isolation: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Random ranges of several partitions one after the other, as a worker reads them with its one consumer."""
+    """A worker reads random ranges of several partitions with one consumer."""
     chance, topics = random.Random(isolation), [f"log-{next(NAMES)}" for _ in range(2)]
     log = written(broker, topics, chance)
     config = configured(broker, f"kafka.isolation_level={isolation}")
@@ -189,7 +189,7 @@ def offset_after(broker: EmbeddedBroker, topic: str, partition: int = 0) -> int:
 
 
 def test_nothing_that_happens_to_a_topic_shortens_a_range(broker: EmbeddedBroker) -> None:
-    """Records are deleted, the broker is killed, the topic is recreated or deleted, while a range of it is read."""
+    """While a range is read, records are deleted, the broker is killed, or the topic is recreated or deleted."""
     admin = AdminClient({"bootstrap.servers": broker.bootstrap_servers})
 
     def delete_records(topic: str) -> None:
@@ -216,7 +216,7 @@ def test_nothing_that_happens_to_a_topic_shortens_a_range(broker: EmbeddedBroker
         broker.create_topics({topic: 1})
         producer = Producer({"bootstrap.servers": broker.bootstrap_servers, "linger.ms": 5, "log_level": 0})
         for _ in range(10_000):
-            # More than is fetched ahead.
+            # More than a consumer fetches ahead.
             producer.produce(topic, random.randbytes(500).hex().encode(), partition=0)
             producer.poll(0)
         assert producer.flush(60) == 0
@@ -268,7 +268,7 @@ def test_a_range_ends_before_an_open_transaction(broker: EmbeddedBroker) -> None
 
 
 def test_what_is_gone_fails_the_range_and_the_next_one_is_read(broker: EmbeddedBroker) -> None:
-    """Records that retention took, offsets that never were, and a topic that does not exist."""
+    """Records that retention removed, offsets that never existed, and a topic that does not exist."""
     topic = f"log-{next(NAMES)}"
     broker.create_topics({topic: 1})
     producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
@@ -313,7 +313,8 @@ def test_a_worker_goes_on_with_one_consumer(broker: EmbeddedBroker) -> None:
 
 
 def test_a_record_is_read_alone_however_busy_its_reader_is(broker: EmbeddedBroker) -> None:
-    """Its neighbours do not fit into the reader's memory, and neither ends it nor the process that asked for it."""
+    """The neighbours do not fit into the reader's memory. They end neither the reader nor the process that requested
+    the record."""
     topic = f"log-{next(NAMES)}"
     broker.create_topics({topic: 1})
     options = {"message.max.bytes": 500_000_000, "compression.type": "gzip", "queue.buffering.max.kbytes": 1_000_000}
@@ -321,7 +322,7 @@ def test_a_record_is_read_alone_however_busy_its_reader_is(broker: EmbeddedBroke
     for value in (b"x" * 400_000_000, b"small", b"x" * 400_000_000):
         producer.produce(topic, value, partition=0)
         assert producer.flush(120) == 0
-    # This process is forked: no thread of a client may hold a lock then.
+    # This process is forked, so no client thread may hold a lock at that time.
     del producer
     config = configured(broker)
     data_kbytes = re.search(r"VmData:\s+(\d+)", Path("/proc/self/status").read_text(encoding="ascii"))
@@ -331,11 +332,11 @@ def test_a_record_is_read_alone_however_busy_its_reader_is(broker: EmbeddedBroke
 
     def read_small() -> tuple[list[int | None], list[pa.RecordBatch]]:
         found = list(reading.each(Message.offset, [small])), list(reading.records(small, reader_of(config).decoder))
-        # Meanwhile a consumer of this process would fetch what follows, and end it.
+        # A consumer of this process would fetch the following records in this time, and exceed the memory limit.
         time.sleep(3)
         return found
 
-    # The worker of this test is a child: its memory stays bounded.
+    # The worker of this test is a child process with bounded memory.
     (offset,), (batch,) = in_child(read_small, 120)
     assert offset == 1
     assert batch["value"].to_pylist() == [b"small"]

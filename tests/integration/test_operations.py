@@ -1,4 +1,4 @@
-"""Procedures of docs/operations.md that need no process of their own."""
+"""Procedures of docs/operations.md that need no separate process."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ pytestmark = pytest.mark.timeout(900)
 _HOUR_NS = 3_600_000_000_000
 
 
-@pytest.mark.extended  # the clock itself: tests/unit/test_clock_of_a_run.py
+@pytest.mark.extended  # the clock has its own tests: tests/unit/test_clock_of_a_run.py
 def test_a_step_of_the_clock_proves_no_loss(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An hour ahead while an answer is due, and back: the answer is not overdue."""
+    """The clock jumps an hour ahead while a result is due, and back: the result is not overdue."""
     wall = time.time_ns
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
@@ -33,9 +33,10 @@ def test_a_step_of_the_clock_proves_no_loss(pipeline: Pipeline, monkeypatch: pyt
 
 @pytest.mark.extended
 def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -> None:
-    """From an instant on. What came before it causes no violation, and hides answers: a loss is not proven."""
+    """Verification from an instant on. Earlier results cause no violation. They may hide an answer, so a loss is not
+    confirmed."""
     pipeline.create()
-    # A window that is answered after the instant, a loss before it, and a window that it cuts in two.
+    # A window whose result comes after the instant, a loss before it, and a window that the instant cuts in two.
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 21))
     pipeline.answers(answer([1]))
     began = time.time()
@@ -46,7 +47,7 @@ def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -
     pipeline.clicks(click(5, 22), click(6, 31), click(7, 41), click(8, 42), click(9, 55))
     pipeline.answers(answer([6], 3), answer([7], 4))
     run = pipeline.once(f"start={time_of}", state="backfill", leave_open=True)
-    # Of the windows that begin at or after the first event shown (22 s): 3 is right, 4 lacks event 8, 5 is open.
+    # Of the windows that begin at or after the first event shown (22 s), 3 is correct, 4 lacks event 8, and 5 is open.
     classes = ("expected", "processed", "missing", "overdue", "pending", "duplicate", "unknown_id", "misplaced")
     assert run.counts(*classes) == {
         "expected": 4,
@@ -59,7 +60,7 @@ def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -
         "misplaced": 0,
     }
     assert run.status == 3
-    # The same call again reads nothing twice.
+    # A second run of the same command reads nothing twice.
     assert pipeline.once(f"start={time_of}", state="backfill", leave_open=True).counts() == run.counts()
 
 
@@ -67,8 +68,8 @@ def test_a_past_interval_is_verified_in_a_state_of_its_own(pipeline: Pipeline) -
 def test_an_answer_that_became_due_while_the_brokers_were_away(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The outage itself is tested with a broker that is killed (test_sidecar_outage.py); here it lasts longer than
-    `missing_after`, which is what an hour is beside two minutes."""
+    """test_sidecar_outage.py tests the outage itself with a killed broker. Here the outage is longer than
+    `missing_after`, as an hour is with a `missing_after` of two minutes."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     outage = 6.0
@@ -84,7 +85,7 @@ def test_an_answer_that_became_due_while_the_brokers_were_away(
 
         monkeypatch.setattr(batch, "reach", reach)
         report = live.until(lambda report: report["contributions"]["processed"] == 1)
-        # What was answered by the time at which the sidecar looks again was never lost.
+        # Events whose results are in the topic when the sidecar looks again were never lost.
         assert report["violations"]["retracted"]["missing"] == 0
         assert report["violations"]["confirmed"]["missing"] == 0
     assert live.status == 0

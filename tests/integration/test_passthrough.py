@@ -1,4 +1,4 @@
-"""Passthrough and filter on a real broker: events and results by hand, `validate --once` beside them, exact counts."""
+"""Passthrough and filter on a real broker: events and results by hand, `validate --once`, exact counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["pipeline", "spark"]
 pytestmark = [pytest.mark.timeout(600)]
 
 EVENTS: Final = range(1, 61)
-"""A second apart: six buckets of ten seconds."""
+"""One event per second: six buckets of ten seconds."""
 PASSED: Final = "passthrough"
 FILTERED: Final = "{kind: filter, bucket: 10s, where: {path: status, one_of: [paid, 2]}}"
 BOUNDED: Final = "{kind: filter, bucket: 10s, where: {path: total, at_least: 10, below: 50}}"
@@ -38,7 +38,7 @@ def answer(number: int) -> str:
 
 
 def validate(pipeline: Pipeline, oracle: str, state: str, *more: str) -> Run:
-    """`validate --once` of a new state."""
+    """Run `validate --once` on a new state."""
     name = pipeline.name
     set_aside = "{id: clickId, key: page, event_time: clickTimestamp}"
     config = loads(
@@ -65,14 +65,14 @@ def validate(pipeline: Pipeline, oracle: str, state: str, *more: str) -> Run:
 
 
 def passed(oracle: str) -> list[int]:
-    """The events for which a result is owed."""
+    """Return the events that need a result."""
     if oracle == FILTERED:
         return [number for number in EVENTS if number % 3 != 1]
     return [number for number in EVENTS if oracle != BOUNDED or 10 <= number + 0.5 < 50]
 
 
 def complete(pipeline: Pipeline, owed: Sequence[int]) -> None:
-    """An engine that does what it should."""
+    """Write the events, and the results of a correct engine."""
     pipeline.create(inputs=2, outputs=2)
     for partition in (0, 1):
         pipeline.clicks(*(event(number) for number in EVENTS if number % 2 == partition), partition=partition)
@@ -87,7 +87,7 @@ def test_a_pipeline_without_windows_passes_and_is_accused_of_what_is_done_to_it(
     others = [number for number in EVENTS if number not in owed]
     complete(pipeline, owed)
     if others:
-        # Set aside before the condition was looked at.
+        # The engine sets the event aside before it evaluates the condition.
         aside = json.dumps({"clickId": others[0], "page": f"k{others[0] % 2}", "clickTimestamp": iso(others[0])})
         pipeline.put(pipeline.late, aside, aside)
     run = validate(pipeline, oracle, "perfect")
@@ -97,7 +97,7 @@ def test_a_pipeline_without_windows_passes_and_is_accused_of_what_is_done_to_it(
     assert run.report["inputs"]["read"] == len(EVENTS)
     assert run.report["coverage"]["complete"]
 
-    # One more event is lost, one answered twice, one with another key, one in another bucket, and one is invented.
+    # One more event is lost, one answered twice, one has another key, one another bucket, and one is invented.
     more = [(100, 70.0), (101, 71.0), (102, 72.0), (103, 73.0)]
     pipeline.clicks(*(click(number, at, "k0", status="paid", total=20) for number, at in more))
     doubled = result(101, 71.0, "k0")

@@ -1,4 +1,4 @@
-"""Owned processes end with their group, and with us, however we end."""
+"""Owned processes end with their group, and with the process that owns them, however it ends."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ import pytest
 from testbed.processes import OwnedProcess, ProcessStartError
 from tests.process_end import await_end, needs_pidfd
 
-# A leader with a second member in its group; prints both process ids, then waits.
+# A leader with a second process in its group. It prints both process ids, then waits.
 FAMILY = "sleep 600 & echo $$ $!; wait"
 
 
 def first_line_of(log: Path) -> str:
-    """The first line of a growing file, waited for."""
+    """Wait for the first line of a growing file."""
     with subprocess.Popen(["tail", "-n", "+1", "-f", log], stdout=subprocess.PIPE, text=True) as tail:
         assert tail.stdout is not None
         line = tail.stdout.readline().strip()
@@ -63,7 +63,7 @@ def test_a_process_outlives_the_thread_that_asked_for_it(tmp_path: Path) -> None
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere the constructor raises")
 def test_a_missing_program_is_named_in_the_log(tmp_path: Path) -> None:
-    # The kernel ties the child to us before it becomes the program: the failure is the child's, as in a shell.
+    # The kernel ties the child to its parent before exec, so the child reports the failure, as in a shell.
     with OwnedProcess(["no-such-program"], log=tmp_path / "log") as process:
         assert process.wait(10) == 127
         assert "no-such-program: " in process.last_lines()

@@ -34,7 +34,7 @@ def test_a_run_is_a_report_and_a_broken_guarantee_an_error(pipeline: Pipeline, t
     assert (kept.verdict, kept.reasons) == (Verdict.PASS, ())
     assert kept.state == tmp_path / "state"
 
-    # Read on, in the same state.
+    # Continue in the same state.
     pipeline.answers(answer([1], 0), answer([77], 2))
     with pytest.raises(GuaranteeBroken, match="duplicate") as broken:
         verify(config, settings={"pipeline": pipeline.name}).require()

@@ -1,4 +1,4 @@
-"""Running aggregates on a real broker: what an engine drops, doubles, puts into another list, invents or withdraws."""
+"""Running aggregates on a real broker, with ids that the engine drops, duplicates, misplaces, invents or withdraws."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def key_of(number: int) -> str:
 
 
 def ids_of(key: str, upto: int = EVENTS) -> list[object]:
-    """Integers and texts."""
+    """Return integer and string ids."""
     return [id_of(number) for number in range(upto) if key_of(number) == key]
 
 
@@ -42,13 +42,13 @@ def listing(ids: Sequence[object]) -> str:
 
 
 def fed(pipeline: Pipeline) -> None:
-    """Events of all keys."""
+    """Write events of all keys."""
     pipeline.create(outputs=2)
     pipeline.clicks(*[click(id_of(number), number, key_of(number)) for number in range(EVENTS)])
 
 
 def said(pipeline: Pipeline, key: str, *ids: Sequence[object] | None) -> None:
-    """Results of a key, on the partition that is its own; None is a tombstone."""
+    """Write results of a key to the key's partition; None is a tombstone."""
     values = [None if one is None else listing(one) for one in ids]
     pipeline.put(pipeline.output, *values, key=key, partition=KEYS.index(key) % 2)
 
@@ -67,7 +67,7 @@ def test_each_event_in_one_list_of_its_key_passes(pipeline: Pipeline) -> None:
 def test_what_lists_do_wrong_is_counted(pipeline: Pipeline, capsys: pytest.CaptureFixture[str]) -> None:
     fed(pipeline)
     a, b, odd = map(ids_of, KEYS)
-    # Of a, one is dropped and one comes again; one of b is in a list of a, too; one was never sent.
+    # One id of a is dropped and one is repeated. One id of b is also in a list of a. One id was never sent.
     said(pipeline, "a", a[:5], [*a[6:], a[0], b[0]])
     said(pipeline, "b", [*b, "ghost"])
     said(pipeline, KEYS[2], odd, odd[:2])
@@ -103,7 +103,7 @@ def test_lists_that_replace_each_other_pass(pipeline: Pipeline) -> None:
     fed(pipeline)
     for key in KEYS:
         ids = ids_of(key)
-        # It loses what it had, as after a recovery, and says it again.
+        # The engine loses its state, as after a recovery, and sends the list again.
         said(pipeline, key, ids[:3], ids[:8], None, ids[:2], ids)
     run = pipeline.once(*CUMULATIVE)
     assert run.counts() == {"expected": EVENTS, "processed": EVENTS}
@@ -114,14 +114,14 @@ def test_lists_that_replace_each_other_pass(pipeline: Pipeline) -> None:
 def test_the_newest_list_is_what_counts(pipeline: Pipeline) -> None:
     fed(pipeline)
     a, b, odd = map(ids_of, KEYS)
-    # What an earlier list did wrong is mended.
+    # A later list corrects the errors of an earlier one.
     said(pipeline, "a", [*a, a[0], "ghost"], [*a[:2], *a[3:], b[1], b[1], "invented", a[4]])
     said(pipeline, "b", b)
     said(pipeline, KEYS[2], odd)
     run = pipeline.once(*CUMULATIVE)
     wrong = {"missing": 1, "duplicate": 1, "misplaced": 2, "unknown_id": 1}
     assert run.counts() == {"expected": EVENTS, "processed": EVENTS - 1, **wrong}
-    # Another run goes on: the list is mended, and the last one of b is withdrawn.
+    # A second run continues: the list is corrected, and the last list of b is withdrawn.
     said(pipeline, "a", a)
     said(pipeline, "b", None)
     run = pipeline.once(*CUMULATIVE)
@@ -185,7 +185,7 @@ def test_two_inputs_whose_repeats_collapse(pipeline: Pipeline) -> None:
         "final": {"expected": 4, "processed": 3, "duplicate": 2, "missing": 1},
         "cumulative": {"expected": 4, "processed": 3, "missing": 1},
     }
-    # Without a value, nothing says whose result is withdrawn.
+    # A tombstone without a value does not show which result is withdrawn.
     pipeline.answers(None)
     run = pipeline.once(inputs, *settings("outputs.0.emission=cumulative", key="page"), state="cumulative")
     assert run.counts() == found["cumulative"]
@@ -194,7 +194,7 @@ def test_two_inputs_whose_repeats_collapse(pipeline: Pipeline) -> None:
 
 def test_what_is_withdrawn_is_missing_in_time_and_found_again_by_another_process(pipeline: Pipeline) -> None:
     fed(pipeline)
-    # Later than all others, so that the watermark passes them.
+    # Later than all others, so that the watermark passes their cells.
     pipeline.clicks(click("last", EVENTS, "a"))
     for key in KEYS:
         said(pipeline, key, ids_of(key))

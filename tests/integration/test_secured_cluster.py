@@ -1,4 +1,4 @@
-"""A cluster with TLS, SASL and ACLs: both clients reach it, and each refusal has a sentence of its own."""
+"""A cluster with TLS, SASL and ACLs: both clients can connect, and each refusal has its own sentence."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ Options = Mapping[str, str]
 
 @dataclass
 class Cluster:
-    """The broker, a pipeline whose topics are made, and its user with all rights that the sidecar needs."""
+    """The broker, a pipeline whose topics exist, and its user with all rights that the sidecar needs."""
 
     broker: SecuredBroker
     pipeline: Pipeline
@@ -55,7 +55,7 @@ class Cluster:
     rights: list[tuple[str, str, str]] = field(default_factory=list)
 
     def settings(self, options: Options, *more: str, listener: str = "SCRAM", host: str = "127.0.0.1") -> list[str]:
-        """`--set` of the listener's address and the options."""
+        """Return `--set` arguments with the listener's address and the options."""
         servers = self.broker.servers_of(listener, host)  # type: ignore[arg-type]
         given = [f"kafka.options.{name}={json.dumps(value)}" for name, value in options.items()]
         return [f"kafka.bootstrap_servers={servers}", *given, *more]
@@ -185,7 +185,7 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
         said["consumer group"].said
         == f"{cluster.user} does not exist; start the engine once, or correct engine.consumer_group."
     )
-    # To see a topic is not to read it, and only a client that reads finds out.
+    # DESCRIBE does not include READ, and only a client that reads notices.
     cluster.broker.revoke(user, "READ", "TOPIC", made.late)
     cluster.broker.allow(user, "DESCRIBE", "TOPIC", made.late)
     lack = f"the right READ on topic {made.late} is missing; grant it to user {user}."
@@ -194,7 +194,7 @@ def test_doctor_reads_with_both_clients(cluster: Cluster) -> None:
 
 
 def refusals(cluster: Cluster) -> dict[str, tuple[Config, str]]:
-    """Each way to be refused -> the configuration, and what is said of it."""
+    """Return each kind of refusal -> the configuration, and the expected message."""
     good, foreign = cluster.options, cluster.foreign
     mutual = {"security.protocol": "SSL", "ssl.ca.location": good["ssl.ca.location"]}
 
@@ -301,7 +301,7 @@ def test_each_refusal_has_its_sentence(cluster: Cluster) -> None:
 
 
 def test_the_java_client_is_refused_with_the_same_sentences(cluster: Cluster, java: Any) -> None:
-    # A listener that closes the connection without a word leaves the Java client waiting: librdkafka says it.
+    # If a listener closes the connection without an error, the Java client keeps waiting. librdkafka reports it.
     silent = ("plaintext to TLS", "no SASL to SASL", "TLS to plaintext")
     cases = {name: case for name, case in refusals(cluster).items() if name not in silent}
     found = {name: str(clients.read_by_java(java, config, cluster.topics)) for name, (config, _) in cases.items()}
@@ -322,7 +322,7 @@ def _now_us() -> int:
 
 
 def documented_rights() -> set[tuple[str, str]]:
-    """(right, on) of each row of the table in docs/security.md."""
+    """Return (right, resource) of each row of the table in docs/security.md."""
     page = (Path(__file__).parents[2] / "docs" / "security.md").read_text(encoding="utf-8")
     rows = page.partition("## Rights that the sidecar needs")[2].splitlines()
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in rows if row.startswith("| ")]
@@ -348,7 +348,7 @@ def test_each_documented_right_is_missed_by_name(cluster: Cluster, java: Any, mo
 
     def read_faults() -> None:
         reader = FaultsTopic(config, said.append)
-        # The worker of this test is this process.
+        # The test process acts as the worker.
         reader.poll(replace(reading_of(config), memory_bytes=None))
         assert not said, said[-1]
 
@@ -420,7 +420,7 @@ def test_no_option_of_the_java_client_is_unknown(java: Any) -> None:
 
 
 class TokenEndpoint(BaseHTTPRequestHandler):
-    """Gives a token to the client `id` with the secret `s"1`, as OAuth 2.0's client credentials grant has it."""
+    """Issues a token to the client `id` with the secret `s"1`, by OAuth 2.0's client credentials grant."""
 
     asked: ClassVar[list[tuple[str, str]]] = []
 

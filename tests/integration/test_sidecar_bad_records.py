@@ -1,4 +1,4 @@
-"""Records that cannot be read: each is counted, none ends the run, and what they may hide is not claimed."""
+"""Undecodable records: each is counted, none ends the run, and no verdict depends on what they may contain."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ BAD_LATE: dict[str, str | bytes | None] = {"no id": '{"page": "a"}', "a null val
 
 
 def test_an_event_after_a_bad_record_of_its_partition_may_be_late_where_the_engine_drops(pipeline: Pipeline) -> None:
-    """The record may be newer than anything read so far; the next process knows as much."""
+    """The bad record may be newer than everything read so far. A restarted sidecar keeps this."""
     pipeline.create(inputs=2)
     pipeline.clicks(click(1, 1), "click!", click(2, 2), click(3, 21))
     pipeline.clicks(click(4, 3), click(5, 21), partition=1)
@@ -87,8 +87,8 @@ def test_an_event_after_a_bad_record_of_its_partition_may_be_late_where_the_engi
 def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline: Pipeline) -> None:
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2), *BAD_EVENTS.values())
-    # 900 may have been in one of the bad events; key b is known to no event; id 2 belongs to another cell, unless one
-    # of the bad events was a second 2.
+    # A bad event may have had id 900. No event has key b. Id 2 belongs to another cell, unless a bad event was a second
+    # 2.
     pipeline.answers(answer([1, 2, 900]), answer([901], page="b"), answer([2], window=5))
     pipeline.put(pipeline.late, *BAD_LATE.values())
 
@@ -113,14 +113,14 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
     ]
     assert run.report["reasons"] == doubts
 
-    # Results that cannot be read are violations of their own; a tombstone is none.
+    # Undecodable results are violations of their own class. A tombstone is not a violation.
     pipeline.answers(*BAD_RESULTS.values(), None)
     run = pipeline.once()
     results = {name: count for name, count in run.report["results"].items() if count}
     read = 3 + len(BAD_RESULTS) + 1
     assert results == {
         "read": read,
-        "misplaced": 1,  # its id is known; the other two raise what was counted above what was sent
+        "misplaced": 1,  # its id is known; the other two are above the number sent
         "excess": 2,
         "undecodable": len(BAD_RESULTS),
         "tombstone": 1,
@@ -129,7 +129,7 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
     assert run.report["reasons"] == [f"{len(BAD_RESULTS)} results could not be decoded", *doubts]
     assert run.status == 1
 
-    # Each is on record with its place, and breaks the verdict of the last hour as it does that of the run.
+    # Each violation is listed with its position, and fails the verdict of the last hour as well as the run's.
     listed = json.loads((pipeline.folder / "state" / "violations.json").read_text())["violations"]
     found = [entry for entry in listed if entry["class"] == "undecodable"]
     assert sum(entry["count"] for entry in found) == len(BAD_RESULTS)
@@ -138,7 +138,7 @@ def test_bad_records_are_counted_and_what_they_may_hide_is_not_claimed(pipeline:
     assert all(entry["ids"] for entry in found)
     assert set(run.report["violations"]["first_confirmed"]) == {"undecodable"}
 
-    # More of what is misplaced than there are bad events, of which each may be one: that is proven.
+    # Each bad event can explain one misplaced result. With more of them than bad events, the violation is confirmed.
     pipeline.answers(*(answer([2], window=6 + number) for number in range(len(BAD_EVENTS))))
     run = pipeline.once()
     misplaced = 1 + len(BAD_EVENTS)
@@ -185,7 +185,7 @@ def test_nothing_read_is_unknown(pipeline: Pipeline) -> None:
 
 
 def test_late_and_rejected_records_count_as_handled(pipeline: Pipeline) -> None:
-    """A record set aside counts for the cell of its own key and time; one that no input explains is a finding."""
+    """A record set aside counts for the cell of its own key and time. If no input explains it, it is a violation."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 3))
     pipeline.answers(answer([1]))
@@ -194,7 +194,7 @@ def test_late_and_rejected_records_count_as_handled(pipeline: Pipeline) -> None:
     run = pipeline.once()
 
     assert run.counts() == {"expected": 3, "processed": 1, "late": 1, "missing": 1, "misplaced": 1}
-    # The cell was compared before its loss was due; the violation names the lost id all the same.
+    # The cell was compared before its loss was due. The violation still names the lost id.
     violations = json.loads((pipeline.state() / "violations.json").read_text())["violations"]
     assert {(v["class"], v["state"], v["count"], *v["ids"]) for v in violations} == {
         ("missing", "confirmed", 1, "3"),

@@ -1,5 +1,5 @@
-"""The canary on a real broker: a sidecar that sees finds what it planted, a blind one shows, and the pipeline it judges
-never learns of it."""
+"""The canary on a real broker: the sidecar finds the planted violations, the canary exposes a blind sidecar, and the
+pipeline's report is unaffected."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def create_canary(pipeline: Pipeline) -> None:
 
 
 def shown(state: Path) -> Shown:
-    """What `/metrics` says of the canary, without prefix; a class is in the name."""
+    """Return the canary's metrics from `/metrics`, without prefix; a class is part of the name."""
     url = json.loads((state / "endpoint.json").read_text())["url"]
     with urllib.request.urlopen(f"{url}metrics", timeout=10) as answered:
         text = answered.read().decode()
@@ -49,7 +49,7 @@ def shown(state: Path) -> Shown:
 
 
 def until_shown(live: Live, condition: Callable[[Shown], bool]) -> Shown:
-    """The canary's metrics once they satisfy ``condition``."""
+    """Return the canary's metrics once they satisfy ``condition``."""
     last: Shown = {}
 
     def satisfied(_: Report) -> bool:
@@ -57,7 +57,7 @@ def until_shown(live: Live, condition: Callable[[Shown], bool]) -> Shown:
         try:
             last.update(shown(live.state))
         except (FileNotFoundError, URLError):
-            return False  # it starts: the report is that of the run before
+            return False  # the sidecar is starting: the report is from the previous run
         return condition(last)
 
     try:
@@ -72,7 +72,7 @@ def found_all(canary: Shown) -> bool:
 
 
 def of_the_pipeline(report: Report) -> dict[str, Any]:
-    """The report without what differs between any two sidecars: instants, and how fast this one was."""
+    """Return the report without the parts that differ between two sidecars: instants and speeds."""
     kept = {name: value for name, value in report.items() if name not in ("time", "validator", "violations")}
     kept["violations"] = {name: report["violations"][name] for name in ("confirmed", "retracted", "suspected")}
     kept["coverage"] = [
@@ -86,7 +86,7 @@ def test_it_finds_all_that_it_planted_until_it_cannot_see_and_the_report_is_as_w
     pipeline.create()
     create_canary(pipeline)
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 21))
-    pipeline.answers(answer([1, 1]), answer([3], 1))  # 2 is lost, 1 counted twice, 4 pending
+    pipeline.answers(answer([1, 1]), answer([3], 1))  # 2 is lost, 1 is counted twice, 4 is pending
 
     def settled(report: Report) -> bool:
         return counts(report, "missing", "duplicate") == {"missing": 1, "duplicate": 1}
@@ -95,10 +95,10 @@ def test_it_finds_all_that_it_planted_until_it_cannot_see_and_the_report_is_as_w
         without = other.until(settled)
         assert not shown(other.state)
     with pipeline.live(*TIMING, canary(pipeline, 1)) as live:
-        # A machine that is busy with other things makes no sidecar blind: some batches read a round, others prove it.
+        # A busy machine must not make a sidecar look blind: some batches read a round, others confirm it.
         in_time = math.ceil(max(6.0, 6 * live.pace()))
 
-    # The next start on that state judges rounds of its own, whatever the one before left half read.
+    # The next start on that state judges its own rounds, regardless of what the previous run left half read.
     with pipeline.live(*TIMING, canary(pipeline, in_time)) as live:
         seeing = until_shown(live, found_all)
         assert seeing["false_alarms"] == 0
@@ -106,7 +106,7 @@ def test_it_finds_all_that_it_planted_until_it_cannot_see_and_the_report_is_as_w
         assert 0 < seeing["detection_delay_seconds"] <= in_time + 2
         assert of_the_pipeline(live.until(settled)) == of_the_pipeline(without)
 
-        # An open transaction holds back what is written after it: nobody can read the canary's results.
+        # An open transaction holds back the records after it: no consumer can read the canary's results.
         holding = pipeline.transactional()
         holding.begin_transaction()
         holding.produce(f"{pipeline.name}-co", b"held", partition=0)

@@ -1,4 +1,4 @@
-"""Compacted topics: what an offset without a record held is not known; where every record is left, all is proven."""
+"""Compacted topics: what a missing record held is unknown. If every record is still there, verdicts are decided."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_what_compaction_removed_before_it_was_read_proves_no_loss_and_no_invent
     pipeline.create(config=COMPACTED)
     for second in (1, 11, 21):
         pipeline.put(pipeline.input, click(second, second), key="a")
-    # Its partition alone has this event: it stays, as does the answer to the cell of the newest one.
+    # Each of these events keeps its record: key b has its own partition, and so has the result of its newest cell.
     pipeline.put(pipeline.input, click(31, 31, "b"), click(41, 41, "b"), key="b")
     for window in (0, 1, 2):
         pipeline.put(pipeline.output, answer([10 * window + 1], window), key="a")
@@ -58,7 +58,7 @@ def test_a_compacted_topic_that_still_has_every_record_proves_a_loss(pipeline: P
 
 
 def clean_often(pipeline: Pipeline) -> None:
-    """Have the broker's log cleaner look for work ten times a second."""
+    """Let the broker's log cleaner look for work ten times a second."""
     often = ConfigEntry("log.cleaner.backoff.ms", "100", incremental_operation=AlterConfigOpType.SET)
     admin = pipeline.admin()
     [broker] = admin.list_topics(timeout=30).brokers

@@ -1,4 +1,5 @@
-"""A configuration that fits no record proves nothing of the pipeline: the verdict is unknown, with what to check."""
+"""A configuration that fits no record confirms nothing about the pipeline: the verdict is unknown, and says what to
+check."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ ANSWERED, LATE, REJECTED = range(1, 13), range(13, 15), range(15, 17)
 
 
 def perfect(pipeline: Pipeline) -> str:
-    """A history in which the engine handled every event; returns the setting of its rejected topic."""
+    """Write a history in which the engine handles every event; return the setting of its rejected topic."""
     pipeline.create()
     rejected = f"{pipeline.name}-rejected"
     pipeline.broker.create_topics({rejected: 1})
@@ -59,7 +60,7 @@ def test_a_wrong_field_accuses_nobody_and_is_named(pipeline: Pipeline, wrong: st
 
 
 def test_corrected_fields_let_the_state_go_on(pipeline: Pipeline) -> None:
-    """The topics that never decoded are read again; of another one the fields cannot change."""
+    """Topics that never decoded are read again. The fields of a topic that did decode cannot change."""
     rejected = perfect(pipeline)
     wrong_output, wrong_late = "outputs.0.fields.ids=[eventIds]", "late.0.fields.id=id"
     first = pipeline.once(rejected, wrong_output, wrong_late)
@@ -74,7 +75,7 @@ def test_corrected_fields_let_the_state_go_on(pipeline: Pipeline) -> None:
     right = pipeline.once(rejected)
     assert right.counts() == {"expected": 16, "processed": 12, "late": 2, "rejected": 2}
     assert right.report["outcome"] == "pass", right.report["reasons"]
-    # Nothing was confirmed on the way, and nothing of the first reading is left.
+    # Nothing was confirmed on the way, and nothing of the first reading remains.
     assert not any(right.report["violations"]["retracted"].values())
     assert not any(right.report["violations"]["suspected"].values())
     assert right.report["results"]["undecodable"] == 0
@@ -112,7 +113,7 @@ def test_a_settled_position_ends_the_doubt_for_good(pipeline: Pipeline, capsys: 
     for _ in range(2):
         after = pipeline.once(drop)
         assert after.report["settled_positions"] == settled
-        # What nothing explains any more is confirmed.
+        # A misplaced result that nothing explains any more is confirmed.
         assert after.report["violations"]["confirmed"]["misplaced"] == 1
         assert after.report["outcome"] == "fail"
     assert main(["report", str(pipeline.state())]) == 1
@@ -139,9 +140,9 @@ def test_a_rejected_record_settles_the_input_that_it_names(pipeline: Pipeline) -
     pipeline.broker.create_topics({topic: 1})
     producer = Producer({"bootstrap.servers": pipeline.servers})
     for value, partition, offset in (
-        ("click!", b"0", b"1"),  # as Kafka Connect writes them
-        ("\x00", bytes(4), (2).to_bytes(8, "big")),  # as Spring does
-        ("click!", b"0", b"4"),  # this one was decoded
+        ("click!", b"0", b"1"),  # Kafka Connect's format
+        ("\x00", bytes(4), (2).to_bytes(8, "big")),  # Spring's format
+        ("click!", b"0", b"4"),  # this record was decoded
     ):
         headers = [("topic", pipeline.input.encode()), ("partition", partition), ("offset", offset)]
         producer.produce(topic, value, headers=headers)

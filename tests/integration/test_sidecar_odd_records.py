@@ -1,4 +1,4 @@
-"""Records that look odd and are right: all of them in one run, which must pass without a single finding."""
+"""Unusual but correct records: one run reads all of them and must pass without a violation."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ CASES: dict[str, Case] = {
     "the year 2100": (("future", "r"), 4_102_444_800, [43], [43]),
     "a list of several megabytes": (("huge", "r"), 0, [*_MEGABYTES], [*_MEGABYTES]),
 }
-"""Every event belongs into one cell, and one result answers that cell whole."""
+"""Every event belongs to one cell, and one result covers that cell completely."""
 
 
 def test_odd_records_that_are_right_pass(pipeline: Pipeline) -> None:
@@ -52,10 +52,10 @@ def test_odd_records_that_are_right_pass(pipeline: Pipeline) -> None:
         pipeline.clicks(*[json.dumps({"id": i, **place, "timestamp": iso(seconds)}) for i in ids])
         window = {"windowStart": iso(seconds // 10 * 10)}
         pipeline.answers(json.dumps({**{k: str(v) for k, v in place.items()}, **window, "clickIds": answered}))
-    # A time with a zone, for a cell that has an event already; an empty list where nothing was expected; a tombstone.
+    # A time with a zone, for a cell that already has an event; an empty list for a cell without events; a tombstone.
     pipeline.clicks('{"id": 60, "page": "zone", "region": "r", "timestamp": "1970-01-01T02:00:05.5+02:00"}')
     pipeline.answers('{"page": "zone", "region": "r", "windowStart": "1970-01-01T00:00:00Z", "clickIds": [60]}')
-    # The forms of a time, for one cell; white space around a value; member names that are escaped.
+    # Different forms of a time, for one cell; white space around a value; escaped member names.
     forms = ["1970-01-01T00:00Z", "1970-01-01T00:00:05,5Z", "1970-01-01t00:00:09.999999999z", "19700101T000005Z",
              "1969-12-31T24:00:00", "1970-01-01 01:00:00+01", "1970-01-01T00:00:01.0000000Z", "1970-01-01"]  # fmt: skip
     for number, form in enumerate(forms):
@@ -88,7 +88,7 @@ def test_odd_records_that_are_right_pass(pipeline: Pipeline) -> None:
 
 
 def test_results_whose_parts_are_in_the_record_pass(pipeline: Pipeline) -> None:
-    """The window in the record's timestamp, the ids in a header: of repeated headers the last one counts."""
+    """The window is in the record's timestamp, the ids are in a header. Of repeated headers, the last one counts."""
     pipeline.create(config={"message.timestamp.type": "CreateTime", "retention.ms": "-1"})
     pipeline.clicks(click(1, 11), click("x", 19.999999), click(2, 20))
     producer = Producer({"bootstrap.servers": pipeline.servers})

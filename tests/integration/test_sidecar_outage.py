@@ -1,4 +1,4 @@
-"""Brokers that go and come back: an outage is no end of a sidecar, and no loss."""
+"""Broker outages: the sidecar survives them and does not confirm a loss because of them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MISSING_SECONDS = 30.0
 def test_a_sidecar_outlives_an_outage_of_its_brokers(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brokers are killed while a batch is held before it asks them anything."""
+    """The brokers are killed while a batch is held before its broker requests."""
     monkeypatch.setattr(brokers, "_TIMEOUT_SECONDS", 2.0)
     held, go_on = threading.Event(), threading.Event()
 
@@ -62,8 +62,8 @@ def test_a_sidecar_outlives_an_outage_of_its_brokers(
 def test_what_became_due_in_an_outage_has_its_time_afterwards(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The brokers are killed for longer than `missing_after`; the engine answers after the first batches since. What it
-    does not answer then is lost, also where the sidecar starts again in between."""
+    """The brokers are killed for longer than `missing_after`. The engine answers one event after the first batches
+    since. The other is lost, although the sidecar is restarted in between."""
     monkeypatch.setattr(brokers, "_TIMEOUT_SECONDS", 2.0)
     timing = ("timing.overdue_after=5s", f"timing.missing_after={MISSING_SECONDS:g}s")
     with EmbeddedBroker() as broker:
@@ -78,7 +78,8 @@ def test_what_became_due_in_an_outage_has_its_time_afterwards(
             live.ended.wait(MISSING_SECONDS + 5.0 - (time.monotonic() - away_since))
             broker.restart()
             since = time.monotonic()
-            # Frontiers that the outage is a part of, and a batch: without it the loss was confirmed here.
+            # Frontiers that include the outage, and a batch. Without special handling of outages, the loss is confirmed
+            # here.
             live.batches(2)
         assert live.status in (0, 3)
         with pipeline.live(*timing) as live:

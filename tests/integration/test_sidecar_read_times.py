@@ -1,4 +1,4 @@
-"""Topics with CreateTime, whose timestamps are the producers': what is measured comes from the instants of reading."""
+"""Topics with CreateTime, whose timestamps come from producers: measures use the instants of reading."""
 
 from __future__ import annotations
 

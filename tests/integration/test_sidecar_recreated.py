@@ -1,4 +1,4 @@
-"""Topics that are deleted and recreated: the sidecar vouches for none of what it never read of them."""
+"""Topics that are deleted and recreated: the verdict is unknown for the records that the sidecar never read."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ pytestmark = pytest.mark.timeout(900)
 
 
 def recreated(topic: str) -> str:
-    """The sentence of a report."""
+    """Return the report's sentence."""
     return f"topic {topic} was deleted and recreated: how many of its records were never read is not known"
 
 
 def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The query that met it ends. Only what was committed before it knows that there was another topic."""
+    """The query that meets the new topic ends. Only the state committed before knows that there was another topic."""
     pipeline.create()
     pipeline.clicks(*[click(i, 10 * i + 1) for i in range(4)])
     pipeline.answers(*[answer([i], i) for i in range(3)])
@@ -44,7 +44,7 @@ def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
     assert run.said[-1] == (
         f"starting again from the committed frontiers: topic {pipeline.output} was deleted and recreated"
     )
-    # A pipeline whose topics are recreated meanwhile is not at rest: this run decides nothing by its end.
+    # A pipeline whose topics are recreated during the run is not at rest, so the end of this run decides nothing.
     assert run.counts("expected", "processed", "missing") == {"expected": 4, "processed": 1, "missing": 0}
     assert (run.verdicts, run.status) == (("unknown",) * 3, 3)
     assert recreated(pipeline.output) in run.report["reasons"]
@@ -55,7 +55,8 @@ def test_an_output_recreated_before_the_first_commit_of_facts_proves_no_loss(
 
 @pytest.mark.parametrize("role", ["output", "late"])
 def test_what_a_topic_held_that_was_recreated_between_two_runs_is_not_known(pipeline: Pipeline, role: str) -> None:
-    """A repeat may have been appended after the last lookup. The new topic has one partition less, and time goes on."""
+    """A duplicate may have been appended after the last lookup. The new topic has one partition less, and event time
+    goes on."""
     pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 2, pipeline.late: 2})
     topic = {"output": pipeline.output, "late": pipeline.late}[role]
     pipeline.clicks(click(1, 1), click(2, 11))
@@ -64,7 +65,7 @@ def test_what_a_topic_held_that_was_recreated_between_two_runs_is_not_known(pipe
     junk = ["no JSON"] if role == "late" else []
     pipeline.put(pipeline.late, *junk)
     assert pipeline.once(leave_open=True).status == (3 if junk else 0)
-    # What is settled is the record of the old topic, also where it is taken up when there is a new one.
+    # The acknowledgement settles the old topic's record, although it is processed when the new topic exists.
     position = f"{pipeline.late}/0/0"
     ack = ["ack", str(pipeline.state()), "--position", position, "--reason", "a probe"]
     assert main(ack) == (0 if junk else 2)
@@ -75,10 +76,10 @@ def test_what_a_topic_held_that_was_recreated_between_two_runs_is_not_known(pipe
     with pipeline.live() as live:
         report = live.until(lambda r: recreated(topic) in r["reasons"])
         assert (counts(report)["processed"], report["outcome"]) == (2, "unknown")
-        # These events came after it was recreated, so that the answer to the one in window 2 is missing for certain.
+        # These events came after the recreation, so the result for window 2 is certainly missing.
         pipeline.clicks(click(3, 21), click(6, 22), click(7, 23), click(4, 31), click(5, 41))
         pipeline.answers(answer([4], 3))
-        # More than the hidden late records may be the answers to.
+        # Three: more than the two undecodable late records can account for.
         report = live.until(lambda r: r["violations"]["confirmed"]["missing"] == 3)
         assert report["late_records"]["undecodable"] == 2 * len(junk)
         assert any(reason.startswith("2 late records could not be decoded") for reason in report["reasons"]) == bool(
@@ -90,7 +91,7 @@ def test_what_a_topic_held_that_was_recreated_between_two_runs_is_not_known(pipe
 
 
 def test_a_faults_topic_that_is_recreated_is_read_from_its_start_and_named(pipeline: Pipeline) -> None:
-    """Which fault broke what is not known where records of faults were never read."""
+    """Without the expired records of faults, the cause of a violation is unknown."""
     pipeline.create()
     topic = f"{pipeline.name}-faults"
     pipeline.broker.create_topics({topic: 1})
@@ -111,7 +112,7 @@ def test_a_faults_topic_that_is_recreated_is_read_from_its_start_and_named(pipel
 
 @pytest.mark.parametrize("role", ["input", "output"])
 def test_a_log_that_was_cut_back_confirms_nothing(spark: SparkSession, tmp_path: Path, role: str) -> None:
-    """What an unclean leader election does: the same topic, without the records that were read last."""
+    """Simulates an unclean leader election: the same topic, without the records that were read last."""
     with EmbeddedBroker(folder=tmp_path / "kafka") as broker:
         pipeline = Pipeline("cut", broker.bootstrap_servers, tmp_path, broker, spark)
         pipeline.create()
@@ -134,7 +135,7 @@ def test_a_log_that_was_cut_back_confirms_nothing(spark: SparkSession, tmp_path:
         assert run.report["violations"]["confirmed"] == dict.fromkeys(run.report["violations"]["confirmed"], 0)
         said = f"the log of {topic}-0 was cut back after it was read (unclean leader election or lost disk)"
         assert any(reason.startswith(said) for reason in run.report["reasons"])
-        # What an input holds below the offset that was read is taken for what was read there.
+        # The sidecar assumes that the input below its read offset holds the records that it has read.
         assert run.report["inputs"]["read"] == {"input": 2, "output": 3}[role]
         assert pipeline.once().report["reasons"] == run.report["reasons"]
 

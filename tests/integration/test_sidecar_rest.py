@@ -1,5 +1,5 @@
-"""What an absent answer proves where the pipeline may not be done: `--once` beside a running one, and an engine that
-has input to read."""
+"""What an absent result shows if the pipeline may not be done: `--once` beside a running pipeline, and an engine with
+unread input."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from validator.stream import batch
 pytestmark = pytest.mark.timeout(900)
 
 PATIENT = ("timing.overdue_after=10m", "timing.missing_after=20m")
-"""No time passes: what is decided, the end of the run decides."""
+"""Long enough that time decides nothing: only the end of the run does."""
 
 
 def during_the_run(monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]) -> None:
-    """Let ``write`` append to the topics once, while the next run reads."""
+    """Let ``write`` append to the topics once, during the next run's reading."""
     todo = [write]
 
     def reach(name: str) -> None:
@@ -45,19 +45,19 @@ def test_once_beside_a_running_pipeline_decides_only_what_time_has_proven(
         "contributions stay open: stop the load and run again, add --leave-open, or run without --once; --at-rest"
     )
 
-    # The engine answers what it has read; --leave-open is content with that.
+    # The engine answers what it has read; --leave-open accepts that.
     during_the_run(monkeypatch, lambda: pipeline.answers(answer([3], 1)))
     run = pipeline.once(*PATIENT, leave_open=True)
     assert (run.counts(), run.status) == ({"expected": 5, "processed": 2, "pending": 3}, 0)
 
-    # A violation that is proven fails also then.
+    # A confirmed violation fails the run in this case too.
     pipeline.answers(answer([1]))
     during_the_run(monkeypatch, lambda: pipeline.answers(answer([4], 2)))
     run = pipeline.once(*PATIENT)
     assert run.counts() == {"expected": 5, "processed": 3, "pending": 2, "duplicate": 1}
     assert (run.status, run.verdicts) == (1, ("fail", "unknown", "fail"))
 
-    # At rest, the next run goes on from there and closes.
+    # When the pipeline is at rest, the next run continues and closes.
     monkeypatch.undo()
     run = pipeline.once(*PATIENT)
     assert run.counts() == {"expected": 5, "processed": 4, "missing": 1, "duplicate": 1}
@@ -83,7 +83,8 @@ def test_an_open_transaction_is_no_rest_and_at_rest_overrides_it(pipeline: Pipel
 
 
 def test_what_a_dead_engine_has_not_consumed_is_no_loss_and_no_pass(pipeline: Pipeline) -> None:
-    """Whatever becomes of its group: not there, of an earlier topic, there, deleted."""
+    """For every condition of its group: no offset, an offset past the end of the log, a valid offset, and a deleted
+    group."""
     pipeline.create()
     group = f"engine.consumer_group={pipeline.name}"
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 11), click(4, 12), click(5, 21), click(6, 31))
@@ -109,13 +110,13 @@ def test_what_a_dead_engine_has_not_consumed_is_no_loss_and_no_pass(pipeline: Pi
         report = live.until(lambda r: r["violations"]["confirmed"]["missing"] == 1)
         assert counts(report) == {"expected": 6, "processed": 2, "missing": 1, "unconsumed": 2, "pending": 1}
         assert verdicts(report) == ("pass", "fail", "fail")
-        # What was proven stays so, though the group's offsets expire; what is new is not.
+        # A confirmed loss stays confirmed when the group's offsets expire. New events are unconsumed.
         pipeline.delete_group(pipeline.name)
         report = live.until(lambda r: r["contributions"]["unconsumed"] == 3)
         assert counts(report) == {"expected": 6, "processed": 2, "unconsumed": 3, "pending": 1}
         assert (report["violations"]["confirmed"]["missing"], report["violations"]["retracted"]["missing"]) == (1, 0)
 
-    # Not even what it has consumed is lost, as long as it has more to read.
+    # While the engine has input to read, even a consumed event is not lost.
     pipeline.commit_group(pipeline.name, pipeline.input, 3)
     run = pipeline.once(group, *PATIENT, state="once")
     assert run.counts() == {"expected": 6, "processed": 2, "unconsumed": 3, "pending": 1}

@@ -1,4 +1,4 @@
-"""A start that goes on from saved cells, beside one that folds all facts: the same verdicts."""
+"""A start from saved cells and a start that folds all facts reach the same verdicts."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ __all__ = ["pipeline", "spark"]
 pytestmark = [pytest.mark.timeout(600)]
 
 KEYS = 5_000
-"""So many settled cells leave memory at once (`SETTLED_AT_ONCE`)."""
+"""Enough settled cells for a removal from memory (`SETTLED_AT_ONCE`)."""
 
 
 def judged(run: Run) -> dict[str, Any]:
-    """What the verdict is and rests on; how many agreeing cells were checked depends on what is in memory."""
+    """Return the verdict and what it depends on. The number of sampled cells is left out: it depends on what is in
+    memory."""
     names = ("verdicts", "contributions", "results", "inputs")
     cells = {name: count for name, count in run.report["cells"].items() if name != "sampled"}
     told = {name: run.report["violations"][name] for name in ("confirmed", "retracted", "suspected")}
@@ -41,7 +42,7 @@ def test_what_comes_for_settled_cells_after_a_restart_is_judged_the_same(pipelin
 
     shutil.copytree(pipeline.state("saved"), pipeline.state("folded"))
     (pipeline.state("folded") / FILE).unlink()
-    # A repeated result, an event whose answer is lost, and a late event with its answer.
+    # A repeated result, an event whose result is lost, and a late event with its result.
     pipeline.answers(answer([7], 0, "k7"), answer([9_001], 0, "k9"))
     pipeline.clicks(click(9_000, 2, "k8"), click(9_001, 2, "k9"))
     runs = {state: pipeline.once(state=state) for state in ("saved", "folded")}

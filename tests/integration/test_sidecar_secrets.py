@@ -1,4 +1,4 @@
-"""What other users of the host can see of a sidecar and its JVM, and what they can call: no secret, and nothing."""
+"""What other users of the host can see of a sidecar and its JVM, and what they can call: no secret, and no call."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ ROUTES = (
 
 
 def answers(port: int, token: str | None) -> list[tuple[int, bytes]]:
-    """Status, and headers and body, of every route."""
+    """Return the status, and the headers and body, of every route."""
     found = []
     for path in ROUTES:
         with contextlib.closing(HTTPConnection("127.0.0.1", port, timeout=10)) as connection:
@@ -73,12 +73,12 @@ def answers(port: int, token: str | None) -> list[tuple[int, bytes]]:
 
 
 def command_lines() -> list[bytes]:
-    """Of all processes of this host."""
+    """Return the command lines of all processes of this host."""
     return [seen(int(folder.name), "cmdline") for folder in Path("/proc").iterdir() if folder.name.isdigit()]
 
 
 def files_below(*folders: Path) -> Iterator[Path]:
-    """Of what may change while it is looked at."""
+    """Yield files whose folder may change during the iteration."""
     for folder in folders:
         for path in folder.rglob("*"):
             if path.is_file() and not path.is_symlink():
@@ -93,7 +93,7 @@ def until(condition: Callable[[], object], seconds: float = 120) -> None:
 
 
 def below(pid: int) -> Iterator[int]:
-    """All processes that ``pid`` started, and those that they started."""
+    """Yield all descendants of ``pid``."""
     for thread in Path(f"/proc/{pid}/task").glob("*"):
         for child in seen(pid, f"task/{thread.name}/children").split():
             yield int(child)
@@ -101,7 +101,7 @@ def below(pid: int) -> Iterator[int]:
 
 
 def seen(pid: int, name: str) -> bytes:
-    """A file of /proc; empty where the process has ended since."""
+    """Return a file of /proc; empty if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except (FileNotFoundError, ProcessLookupError):
@@ -109,14 +109,14 @@ def seen(pid: int, name: str) -> bytes:
 
 
 def listening(pid: int) -> set[int]:
-    """The ports of 127.0.0.1 on which a process listens."""
+    """Return the ports of 127.0.0.1 on which a process listens."""
     sockets = {str(link.readlink()) for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
     rows = [line.split() for line in Path(f"/proc/{pid}/net/tcp").read_text().splitlines()[1:]]
     return {int(row[1].partition(":")[2], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in sockets}
 
 
 def told(port: int, *lines: str) -> bytes:
-    """What a client without the token is answered; nothing where it is cut off, or kept waiting for its token."""
+    """Return the answer to a client without the token; empty if it is disconnected or gets no answer."""
     with socket.create_connection(("127.0.0.1", port), timeout=3) as client:
         try:
             client.sendall("".join(f"{line}\n" for line in lines).encode())
@@ -126,7 +126,7 @@ def told(port: int, *lines: str) -> bytes:
 
 
 def test_spark_answers_and_writes_for_nobody_else(spark: SparkSession) -> None:
-    """Other users of the host meet ports that ask for a secret, and files that are encrypted."""
+    """Other users of the host find ports that require a secret, and encrypted files."""
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     environment = jvm.org.apache.spark.SparkEnv.get()
@@ -155,7 +155,7 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
     }
 
     def run(*arguments: str, **more: str) -> subprocess.CompletedProcess[bytes]:
-        """The command, to its end; what it says is searched."""
+        """Run the command to its end; its output is searched for secrets."""
         command = [sys.executable, "-m", "validator.cli.main", *arguments]
         done = subprocess.run(command, env={**environment, **more}, capture_output=True, check=False, timeout=200)
         assert PLANTED not in done.stdout + done.stderr, arguments
@@ -193,7 +193,7 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
             assert status in (200, 404)
             assert PLANTED not in said_there
         assert [status for status, _ in answers(port, None)] == [401] * 6 + [200, 401]
-        # Refused: the state is held, the token is too short, the key's file is absent; each with a traceback, too.
+        # Refusals: the state is in use, the token is too short, the key's file is absent; each with a traceback, too.
         assert run("--debug", "validate", str(file)).returncode == 2
         assert run("--debug", "validate", str(file), PLANTED_TOKEN="planted-4711").returncode == 2
         wrong = "kafka.options.ssl.key.location=absent.pem"
@@ -209,7 +209,7 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
             assert told(port, "A", "wrong", "c", "p0", "call", "n", "i5", "e")[:2] != b"!y"
         for port in listening(java):
             assert not told(port, "c", "z:java.lang.System", "getProperty", "sjava.version", "e").startswith(b"!y")
-        # In a terminal or a journal: the verdict, and each new class of violation.
+        # Output to a terminal or a journal: the verdict, and each new class of violation.
         pipeline.answers(answer([1]))
 
         def lines() -> str:
@@ -226,7 +226,7 @@ def test_no_secret_is_seen_and_no_stranger_is_served(pipeline: Pipeline) -> None
         sidecar.wait()
     crashes = list(state.glob("hs_err_pid*.log"))
     assert len(crashes) == 1
-    # Killed in the middle of a batch: what it leaves behind stays.
+    # A kill in the middle of a batch leaves files behind.
     pipeline.clicks(click(2, 2))
     killed = run("validate", str(file), "--once", STREAMPROOF_FAILPOINT="after_facts")
     assert killed.returncode == -signal.SIGKILL, killed.stderr

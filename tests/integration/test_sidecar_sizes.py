@@ -1,4 +1,4 @@
-"""Records that are too large: each is counted with its position and never examined, and none ends the sidecar."""
+"""Records that are too large: each is counted with its position and not examined, and none ends the sidecar."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.timeout(900)
 LIMITS = ("limits.value_bytes=4000", "limits.key_bytes=50", "limits.id_bytes=40")
 LONG = "x" * 60
 HUGE_BYTES = 200_000_000
-"""Compressed these are 200 kB, which any topic takes."""
+"""Compressed to 200 kB, which any topic accepts."""
 
 
 def test_what_exceeds_a_limit_is_not_examined_and_accuses_no_engine(pipeline: Pipeline) -> None:
@@ -25,7 +25,7 @@ def test_what_exceeds_a_limit_is_not_examined_and_accuses_no_engine(pipeline: Pi
     pipeline.clicks(
         *[click(i, 1) for i in range(1, 9)], click(LONG, 1), click(20, 1, LONG), click(21, 1, pad="x" * 5000)
     )
-    # A result of 5,000 bytes carries what no other does, and so does a late record.
+    # A result of 5,000 bytes has ids that no other result has; so does a late record.
     large = json.dumps({**json.loads(answer([4, 5, 21])), "pad": "x" * 5000})
     pipeline.answers(answer([1, 2, 3]), large, answer([LONG]), answer([20], page=LONG), answer([8]))
     pipeline.put(pipeline.late, set_aside(6, 1), json.dumps({**json.loads(set_aside(7, 1)), "pad": "x" * 5000}))
@@ -45,7 +45,7 @@ def test_what_exceeds_a_limit_is_not_examined_and_accuses_no_engine(pipeline: Pi
         assert f"{pipeline.late}-0 at offset 1 (its value has 5" in said
         assert f"{pipeline.output}-0 at offset 1 (its value has 5" in said
 
-    # What the limits do not hide is judged.
+    # Records within the limits are judged.
     pipeline.answers(*[answer([1]) for _ in range(9)])
     run = pipeline.once(*LIMITS)
     assert run.counts("duplicate") == {"duplicate": 9}
@@ -53,7 +53,7 @@ def test_what_exceeds_a_limit_is_not_examined_and_accuses_no_engine(pipeline: Pi
 
 
 def test_a_record_that_does_not_fit_into_memory_is_skipped_and_the_sidecar_goes_on(pipeline: Pipeline) -> None:
-    """It takes more than a worker has before its size can be looked at. Its neighbours are judged."""
+    """The record needs more memory than a worker has before its size is known. Its neighbours are judged."""
     fill(pipeline)
     faults = f"{pipeline.input}-faults"
     report_fault(pipeline, faults)
@@ -73,7 +73,7 @@ def test_a_record_that_does_not_fit_into_memory_is_skipped_and_the_sidecar_goes_
 
 
 def fill(pipeline: Pipeline) -> None:
-    """Eleven events that are answered, and a huge one among them."""
+    """Write eleven events with results, and a huge record among them."""
     pipeline.create(inputs=2)
     huge = '{"id": 100, "page": "a", "timestamp": "1970-01-01T00:00:01", "pad": "%s"}' % ("x" * HUGE_BYTES)
     pipeline.clicks(*[click(i, 1) for i in range(4)])
@@ -84,7 +84,7 @@ def fill(pipeline: Pipeline) -> None:
 
 
 def report_fault(pipeline: Pipeline, topic: str) -> None:
-    """A fault that was healed, and between its records a huge one."""
+    """Write a healed fault, with a huge record between its records."""
     pipeline.broker.create_topics({topic: 1})
     fault = {"id": "1", "kind": "process_kill", "target": "e"}
     pipeline.put(topic, json.dumps({**fault, "state": "injected", "time": "2026-01-01T00:00:01Z"}))
@@ -93,7 +93,7 @@ def report_fault(pipeline: Pipeline, topic: str) -> None:
 
 
 def check_report(pipeline: Pipeline) -> None:
-    """All is judged but the huge one, which is named."""
+    """Every record is judged but the huge one, which the report names."""
     report = read_report(pipeline.state())
     assert report is not None
     assert report["outcome"] == "unknown"
@@ -113,8 +113,8 @@ def put_compressed(pipeline: Pipeline, topic: str, value: str) -> None:
 
 
 def validated(pipeline: Pipeline, *settings: str) -> tuple[int, str, str]:
-    """`validate --once` in a process of its own, whose workers have as little memory as is accepted: its status, and
-    what it printed on stdout and stderr."""
+    """Run `validate --once` in a separate process whose workers have the least accepted memory; return the status,
+    stdout and stderr."""
     file = pipeline.folder / "pipeline.yaml"
     config = pipeline.config("spark.master=local[2]", "limits.worker_bytes=402653184", *settings)
     file.write_text(json.dumps(config.model_dump(mode="json")))

@@ -1,4 +1,4 @@
-"""How a run ends that is stopped at an awkward moment: the status never claims more, or less, than the state proves."""
+"""Runs that are stopped at an awkward moment: the status claims neither more nor less than the state shows."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_once_stopped_before_the_ends_is_no_pass(pipeline: Pipeline, monkeypatch
     assert said[-1] == "interrupted before the ends of the topics; the next start continues from here"
     report = read_report(pipeline.state())
     assert report is not None
-    # So far all is well, and the third click has no answer.
+    # So far the outcome is pass, and the third click has no result.
     assert (report["outcome"], counts(report)) == ("pass", {"expected": 3, "processed": 2, "pending": 1})
     monkeypatch.undo()
     assert pipeline.once().status == 1
@@ -56,7 +56,7 @@ def test_a_start_that_is_stopped_before_its_first_batch_tells_what_the_state_pro
     stopped.stop()
     assert stopped.run() == 1
 
-    # The same while it waits for topics that have all gone: what was read is not forgotten, nor published as nothing.
+    # The same while the sidecar waits for deleted topics: the report keeps what was read.
     for topic in (pipeline.input, pipeline.output, pipeline.late):
         pipeline.broker.delete_topic(topic)
     with pipeline.live() as live:
@@ -100,7 +100,7 @@ def test_a_topic_that_is_deleted_while_it_is_read_is_told_in_a_sentence(pipeline
 
 
 def test_a_state_that_is_deleted_while_the_sidecar_runs_is_named(pipeline: Pipeline) -> None:
-    # What is written meanwhile may stay.
+    # Files that the sidecar writes meanwhile may remain.
     with pytest.raises(CannotVerify) as refused:
         _live_until_it_ends(pipeline, lambda: shutil.rmtree(pipeline.state(), ignore_errors=True))
     assert re.fullmatch(
@@ -131,7 +131,7 @@ def test_a_disk_that_fills_is_told_with_what_is_free(pipeline: Pipeline, tmp_pat
 
 
 def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: str = "state") -> None:
-    """A live sidecar until it ends by itself, because of what ``act`` does once it has judged an event."""
+    """Run a live sidecar until it ends by itself because of ``act``, which is called once it has judged an event."""
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))
@@ -140,13 +140,13 @@ def _live_until_it_ends(pipeline: Pipeline, act: Callable[[], object], state: st
         act()
         pipeline.clicks(click(2, 11))
         assert live.ended.wait(60), live.said
-        # Only the last line, which is the error, asks for a start.
+        # Only the last line, which is the error, asks the operator to restart.
         assert not any("start the sidecar again" in line for line in live.said)
 
 
 @pytest.mark.extended
 def test_a_stop_does_not_wait_for_brokers_that_do_not_answer(spark: SparkSession, tmp_path: Path) -> None:
-    """Spark's Kafka client waits for them for a minute; SIGTERM promises the end within 30 s."""
+    """Spark's Kafka client waits a minute for brokers. SIGTERM promises the end within 30 s."""
     with EmbeddedBroker() as broker:
         pipeline = Pipeline("silent", broker.bootstrap_servers, tmp_path, broker, spark)
         pipeline.create()

@@ -1,8 +1,9 @@
-"""The time model against a real broker and real seconds: when absence is proven, and when it must not be.
+"""The time model against a real broker and real seconds: when absence is confirmed, and when it must not be.
 
-One sidecar lives through the whole story, since each step needs what came before. Window n of 10 s is closed by an
-event of window n + 1. Timings are a few seconds, or a few batches where the machine is busy: a batch that takes longer
-than `missing_after` goes from pending to missing in one step, and an idle partition is not seen beside an active one.
+One sidecar runs through all steps, since each step builds on the previous ones. Window n of 10 s is closed by an event
+of window n + 1. Timings are a few seconds, or a few batches if the machine is busy: a batch that takes longer than
+`missing_after` goes from pending to missing in one step, and does not show that one partition is idle while another is
+active.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FUTURE_SECONDS = 4_102_444_800
 
 def test_absence_is_proven_by_time_alone_and_never_too_early(pipeline: Pipeline) -> None:
     pipeline.create()
-    # Nothing may be closed by an event that is further ahead than max_ahead; it stays pending itself.
+    # An event further ahead than max_ahead closes no window. It stays pending itself.
     pipeline.clicks(*[click(i, 1) for i in range(10)], click("from 2100", _FUTURE_SECONDS))
     with pipeline.live() as live:
         missing_after = max(5.0, 3 * live.pace())
@@ -44,23 +45,23 @@ def test_absence_is_proven_by_time_alone_and_never_too_early(pipeline: Pipeline)
 
 
 def test_an_idle_partition_does_not_hold_the_watermark(pipeline: Pipeline) -> None:
-    """It does so until `idle_after`, and again as soon as it has an event."""
+    """It holds the watermark until `idle_after`, and again as soon as it has an event."""
     pipeline.create(inputs=2)
     pipeline.clicks(click(1, 1))
     with pipeline.live() as live:
         idle_after = max(4.0, 3 * live.pace())
     with pipeline.live(f"timing.idle_after={idle_after:.0f}s") as live:
-        # While no sidecar ran, the second partition fell idle: an event of its own starts the time anew.
+        # The second partition became idle while no sidecar ran. An event of its own restarts its idle time.
         pipeline.clicks(click(7, 2), partition=1)
         pipeline.clicks(click(2, 11))
         report = live.until(lambda r: r["contributions"]["expected"] == 3)
         assert report["cells"]["closed"] == 0
-        # Idle beside one that is certainly active: the event that comes next closes window 0.
+        # The partition is idle, and another one is active: the next event closes window 0.
         report = _after(live, report, seconds=idle_after + 1)
         assert report["cells"]["closed"] == 0
         pipeline.clicks(click(3, 12))
         live.until(lambda r: r["cells"]["closed"] == 1)
-        # An event of its own brings the second partition back: window 1 waits for it.
+        # An event of its own makes the second partition active again: window 1 waits for it.
         pipeline.clicks(click(4, 13), partition=1)
         live.until(lambda r: r["contributions"]["expected"] == 5)
         pipeline.clicks(click(5, 21))
@@ -90,7 +91,7 @@ def _a_dead_engine_is_noticed_without_traffic(pipeline: Pipeline, live: Live) ->
     report = live.until(lost)
     assert counts(report) == {"expected": 12, "pending": 2, "missing": 10}
     assert verdicts(report) == ("pass", "fail", "fail")
-    # Reported as overdue before, and no violation then.
+    # The events were overdue before, and this was not a violation.
     overdue = [said for found, said in seen if found == {"expected": 12, "pending": 2, "overdue": 10}]
     assert overdue, seen[-20:]
     assert set(overdue) == {("unknown",) * 3}
@@ -113,7 +114,7 @@ def _an_open_transaction_blocks_and_its_commit_answers(pipeline: Pipeline, live:
     assert producer.flush(30) == 0
     pipeline.clicks(click(30, 21))
     report = live.until(lambda r: r["contributions"]["blocked"] == 1)
-    # Well past missing_after, and still not called missing.
+    # It is well past missing_after, and is still not missing.
     report = _after(live, report, seconds=missing_after + 1)
     assert counts(report) == {"expected": 13, "processed": 10, "pending": 2, "blocked": 1}
     producer.commit_transaction(30)
@@ -135,7 +136,7 @@ def _an_aborted_transaction_proves_the_loss(pipeline: Pipeline, live: Live) -> N
     report = live.until(lambda r: r["contributions"]["missing"] == 1)
     assert counts(report) == {"expected": 14, "processed": 11, "pending": 2, "missing": 1}
     assert verdicts(report) == ("pass", "fail", "fail")
-    # The aborted record and the markers are offsets without a visible record.
+    # The aborted record and the transaction markers are offsets without a visible record.
     assert report["results"]["read"] == read == 2
     [output] = [p for p in report["coverage"]["partitions"] if p["topic"] == pipeline.output]
     assert (output["records"], output["next_offset"], output["invisible"]) == (2, 5, 3)
@@ -167,13 +168,13 @@ def _a_record_set_aside_is_late(pipeline: Pipeline, live: Live) -> None:
 
 
 def _after(live: Live, report: Report, *, seconds: float) -> Report:
-    """The first report that was taken so much later than ``report``."""
+    """Return the first report taken at least ``seconds`` after ``report``."""
     then = instant(report)
     return live.until(lambda r: instant(r) >= then + seconds)
 
 
 def test_what_the_engine_has_not_read_is_behind_and_what_it_has_read_is_lost(pipeline: Pipeline) -> None:
-    """The engine's group tells the two apart; the cell itself does not change when it commits."""
+    """The engine's group distinguishes the two. The cell itself does not change when the engine commits."""
     pipeline.create()
     group = f"engine.consumer_group={pipeline.name}"
     pipeline.clicks(click(1, 1), click(2, 2), click(3, 3))

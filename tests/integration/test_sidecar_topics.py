@@ -1,4 +1,4 @@
-"""Topics that come, grow, go and are cut short while a sidecar watches them."""
+"""Topics that are created, extended, deleted and truncated while a sidecar reads them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_a_sidecar_waits_for_topics_reads_new_partitions_and_is_alone(pipeline: 
             "stop it, or give this one a state.path of its own"
         )
 
-        # The late topic comes after the others, when the query runs already.
+        # The late topic is created after the others, when the query is already running.
         pipeline.broker.create_topics({pipeline.input: 1, pipeline.output: 1})
         pipeline.clicks(click(1, 1), click(2, 11))
         pipeline.answers(answer([1]))
@@ -61,7 +61,7 @@ def test_a_recreated_topic_is_read_anew_and_what_it_took_along_is_expired(pipeli
         pipeline.broker.delete_topic(pipeline.output)
         live.until_said(f"topic {pipeline.output} does not exist yet: waiting for it")
         pipeline.broker.create_topics({pipeline.output: 1})
-        # More records than the old topic had: only its id tells that it is another one.
+        # More records than the old topic had: only the topic id shows that it is another topic.
         pipeline.clicks(click(3, 21), click(4, 31))
         pipeline.answers(answer([2], 1), answer([3], 2))
         report = live.until(lambda r: r["contributions"]["processed"] == 3)
@@ -71,7 +71,7 @@ def test_a_recreated_topic_is_read_anew_and_what_it_took_along_is_expired(pipeli
 
 
 def test_a_recreated_input_may_explain_what_is_in_excess_from_then_on(pipeline: Pipeline) -> None:
-    """How much of it was written and never read nobody knows; what was confirmed before could not rest on it."""
+    """How many of its records were never read is unknown. Violations confirmed earlier cannot depend on them."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     pipeline.answers(answer([1, 1]))
@@ -95,7 +95,8 @@ def test_a_recreated_input_may_explain_what_is_in_excess_from_then_on(pipeline: 
 def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reader is held after its first commit until retention has passed it; then it must find the hole and go on."""
+    """The reader is held after its first commit until retention has passed it. It must then detect the gap and
+    continue."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2))
     pipeline.answers(answer([1, 2]))
@@ -115,7 +116,7 @@ def test_retention_that_overtakes_a_running_reader_makes_the_verdict_unknown(
         go_on.set()
         report = live.until(lambda r: r["inputs"]["expired"] == 3 and r["contributions"]["expected"] == 5)
         live.until_said("starting again from the committed frontiers")
-        # 3, 4 and 5 are explained by no input any more; what is gone may have been they.
+        # No input explains 3, 4 and 5 any more: the expired records may have been these events.
         report = live.until(lambda r: r["contributions"]["unknown_id"] == 3)
         assert counts(report) == {"expected": 5, "processed": 4, "unknown_id": 3, "pending": 1}
         assert report["violations"]["suspected"]["unknown_id"] == 3
@@ -150,7 +151,7 @@ def test_output_that_retention_took_between_two_runs_proves_no_loss(pipeline: Pi
 
 
 def test_a_topic_that_does_not_exist_proves_no_loss_and_no_invention(pipeline: Pipeline) -> None:
-    """A misspelt topic in the configuration must not convict the engine."""
+    """A misspelt topic in the configuration must not count against the engine."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 2))
     pipeline.answers(answer([1, 2]))
@@ -204,7 +205,7 @@ def listed(pipeline: Pipeline) -> list[Report]:
 
 @pytest.mark.extended
 def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sidecar lives for months: what failed last week, and went well since, must not end it."""
+    """A sidecar runs for months: an old failure that was followed by successful batches must not end it."""
     monkeypatch.setattr(generations, "_TROUBLES_MOST", 1)
     pipeline.create()
     pipeline.clicks(click(1, 1))
@@ -224,7 +225,7 @@ def test_troubles_add_up_only_in_a_row(pipeline: Pipeline, monkeypatch: pytest.M
 
 
 def test_a_failed_batch_is_not_taken_for_the_end(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Closing every cell as it stands would call all that was not read missing."""
+    """If every cell were closed in its current state, all unread records would be missing."""
     pipeline.create()
     pipeline.clicks(click(1, 1))
     pipeline.answers(answer([1]))
@@ -252,7 +253,7 @@ def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> 
         for page in "abc":
             base = 100 * window + 10 * ord(page)
             pipeline.clicks(*[click(base + i, 10 * window + i, page) for i in range(5)], partition=window % 2)
-    # Window 0 whole; window 1 in two halves, the second after the first run; window 2 never, but for one id twice.
+    # Window 0 is complete. Window 1 comes in two halves, the second after the first run. Window 2 has one id, twice.
     ids = {(w, p): [100 * w + 10 * ord(p) + i for i in range(5)] for w in range(3) for p in "abc"}
     pipeline.answers(*[answer(ids[0, p], 0, p) for p in "abc"])
     pipeline.answers(*[answer(ids[1, p][:3], 1, p) for p in "abc"], partition=1)
@@ -265,7 +266,7 @@ def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> 
 
     pipeline.answers(*[answer(ids[1, p][3:], 1, p) for p in "abc"])
     pipeline.answers(answer([ids[2, "a"][0]] * 2, 2, "a"))
-    # An event older than all, for a cell that the first run had closed.
+    # An event older than all others, for a cell that the first run closed.
     pipeline.clicks(click(7, 3, "b"))
     second = pipeline.once("timing.missing_after=9s", "timing.overdue_after=3s", state="continued")
     assert second.said[-1].startswith("resuming after batch")
@@ -275,7 +276,7 @@ def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> 
 
     for state in ("left-open", "whole"):
         assert _outcome(pipeline.once(state=state).report) == _outcome(second.report), state
-    # Once more with nothing new changes nothing.
+    # A further run without new records changes nothing.
     assert _outcome(pipeline.once(state="continued").report) == _outcome(second.report)
 
     with pytest.raises(StateMismatch) as refused:
@@ -289,14 +290,14 @@ def test_runs_one_after_the_other_equal_one_run_over_all(pipeline: Pipeline) -> 
 
 
 def test_cells_before_the_start_are_out_of_scope(pipeline: Pipeline) -> None:
-    """`start: latest`: windows that had begun before the first event read are hidden in part, and not judged."""
+    """`start: latest`: windows that began before the first event read are partly hidden, and are not judged."""
     pipeline.create()
     pipeline.clicks(click(1, 1), click(2, 11))
     pipeline.answers(answer([1]))
     started = pipeline.once("start=latest")
     assert (started.counts(), started.status) == ({}, 3)
 
-    # The answer to window 1 carries an event that was not read here; window 2 is the first that is whole.
+    # The result of window 1 carries an event that was not read here. Window 2 is the first complete one.
     pipeline.clicks(click(3, 12), click(4, 22), click(5, 31), click(6, 41))
     pipeline.answers(answer([2, 3], 1), answer([4], 2), answer([5], 3))
     run = pipeline.once("start=latest")
@@ -314,12 +315,12 @@ def test_a_partition_cut_before_the_first_run_puts_its_early_cells_out_of_scope(
     pipeline.answers(
         answer([*range(10), *range(100, 110)]), answer([*range(10, 20), *range(110, 120)], 1), answer([20, 120], 2)
     )
-    # Offset 5 is the event of second 5: window 0 is hidden in part.
+    # Offset 5 is the event of second 5: window 0 is partly hidden.
     pipeline.delete_records(pipeline.input, 5)
 
     run = pipeline.once()
 
-    # Window 0: 5 and 10 events were read, and 20 ids answered. Window 2 lacks four ids of each partition.
+    # Window 0: 5 and 10 events were read, and the results have 20 ids. Window 2 lacks four ids of each partition.
     assert run.counts() == {"expected": 30, "processed": 22, "missing": 8, "out_of_scope": 15}
     assert run.report["inputs"]["expired"] == 0
     assert run.verdicts == ("pass", "fail", "fail")

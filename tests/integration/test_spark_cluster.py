@@ -1,4 +1,4 @@
-"""A standalone Spark cluster whose hosts have Spark and a bare Python: verdicts are those of local mode, also where a
+"""A standalone Spark cluster whose hosts have Spark and a bare Python: verdicts equal those of local mode, even if a
 worker is killed."""
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ STARTED_SECONDS_MAX = 90.0
 
 @dataclass
 class Cluster:
-    """A master and two workers of one core each, as processes; none of them sees this environment."""
+    """A master and two workers with one core each, as processes without this environment's packages."""
 
     folder: Path
     port: int = field(default_factory=free_port)
     workers: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     def start(self) -> None:
-        """Returns when both workers are registered."""
+        """Start the master and the workers; return when both workers are registered."""
         self.master = self._process("master", "master.Master", "--port", str(self.port))
         for number in range(2):
             settings = ("--cores", "1", "--memory", "1g", "-d", str(self.folder / f"w{number}"))
@@ -51,7 +51,7 @@ class Cluster:
         return f"spark://127.0.0.1:{self.port}"
 
     def kill_a_worker(self) -> None:
-        """With its executor, whose Python processes end with it."""
+        """Kill a worker and its executor. The executor's Python processes end with it."""
         os.killpg(self.workers[0].pid, signal.SIGKILL)
 
     def close(self) -> None:
@@ -62,7 +62,7 @@ class Cluster:
 
     def _process(self, name: str, main: str, *arguments: str) -> subprocess.Popen[bytes]:
         home = Path(pyspark.__file__).parent
-        # The interpreter that the environment was made from: it has none of its packages.
+        # The interpreter from which the environment was made. It has none of the environment's packages.
         bare = Path(os.path.realpath(sys.executable)).parent
         command = [home / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", "--host", "127.0.0.1"]
         environment = {
@@ -98,7 +98,7 @@ def cluster(tmp_path: Path) -> Iterator[Cluster]:
 
 
 def written(pipeline: Pipeline) -> None:
-    """Windows of events and their results; one lacks an event, one has another's twice, one has an id of nobody."""
+    """Write windows of events and results: one lacks an event, one has another's twice, one has an unknown id."""
     pipeline.create()
     for window in range(WINDOWS):
         ids = list(range(window * OF_WINDOW, (window + 1) * OF_WINDOW))

@@ -1,4 +1,4 @@
-"""What Spark's job answers for given records, as one batch of each input: the plan without a broker or a stream."""
+"""Results of Spark's job for given records, one batch per input: the plan without a broker or a stream."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`validate --once` from the wheel, with Spark and its workers, where no checkout is."""
+"""`validate --once` from the wheel, with Spark and its workers, without a checkout."""
 
 from __future__ import annotations
 
