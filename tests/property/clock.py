@@ -1,4 +1,4 @@
-"""What a prefix of steps proves about time (SEMANTICS section 3), recomputed from all of it on every question.
+"""What a prefix of steps proves about time (SEMANTICS section 3), recomputed from the whole prefix on every call.
 
 Part of the brute-force reference: numbers in brackets are the choices listed at the top of `reference.py`.
 """
@@ -33,7 +33,7 @@ R = TypeVar("R")
 
 
 def remembered(method: Callable[Concatenate[Clock, P], R]) -> Callable[Concatenate[Clock, P], R]:
-    """Answer the same question about the same prefix once. It is the only shortcut: no rule knows of it."""
+    """Cache a method's results per prefix. It is the reference's only shortcut, and no rule depends on it."""
 
     @wraps(method)
     def ask(self: Clock, /, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -47,19 +47,19 @@ def remembered(method: Callable[Concatenate[Clock, P], R]) -> Callable[Concatena
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Records of an engine's answers that were gone before they could be read."""
+    """A range of the engine's answers that may have expired, or been compacted away, before it was read."""
 
     before_us: int | None
     """The partition's read-through time before the gap; None at the start of the state."""
     step: Step
-    """The step that met the gap."""
+    """The step that found the gap."""
 
 
 class Clock:
     """Frontiers, watermark, closing and horizon after the last of the given steps."""
 
     scope_margin_us = 0
-    """How long before its start a hidden event may belong to a cell."""
+    """A hidden event that is at most this much earlier than a cell's start may belong to the cell. In microseconds."""
 
     def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
         self.timing = timing
@@ -71,11 +71,11 @@ class Clock:
     # Partitions
 
     def places(self, *roles: Role) -> list[TopicPartition]:
-        """The partitions of some roles; every step lists all that are known so far."""
+        """The partitions with one of the given roles. Every step lists all partitions known so far."""
         return [state.place for state in self.now.partitions if state.role in roles]
 
     def states(self, place: TopicPartition, upto: int | None = None) -> Iterator[tuple[Step, PartitionState]]:
-        """A partition in every step that listed it, up to and without step number `upto`."""
+        """The states of a partition, with their steps, in all steps before number `upto`."""
         for step in self.steps[:upto]:
             for state in step.partitions:
                 if state.place == place:
@@ -88,15 +88,13 @@ class Clock:
         return max((step.lookup_us for step, at in seen if seen[-1][1].next_offset >= at.high_watermark), default=None)
 
     def proven(self, instant_us: int, places: list[TopicPartition]) -> bool:
-        """Whether the read-through time of *every* one of the partitions is at or past an instant."""
+        """Whether the read-through time of *every* given partition is at or past an instant."""
         reached = [self.read_through(place) for place in places]
         return all(at is not None and at >= instant_us for at in reached)
 
     def held(self, *roles: Role) -> list[TopicPartition]:
         """The partitions on which an open transaction keeps records from being read, at the newest lookup."""
         return [at.place for at in self.now.partitions if at.role in roles and at.last_stable < at.high_watermark]
-
-    # Events
 
     def events(self, upto: int | None = None) -> Iterator[tuple[Step, InputEvent]]:
         """Every input event read, with the step that read it."""
@@ -111,7 +109,7 @@ class Clock:
 
     @remembered
     def newest(self, place: TopicPartition, upto: int | None = None, below: int = NEVER) -> int | None:
-        """The newest event time of a partition among the offsets below a limit, of events that move the watermark."""
+        """The newest event time in a partition below an offset, of events that move the watermark."""
         return max(
             (
                 event.event_time_us
@@ -151,7 +149,8 @@ class Clock:
         brought = [number for number in range(upto) if self.brings(self.steps[number], place)]
         if not brought:
             return False
-        # All that the partition held at this instant had been read, or was gone; the record came after.
+        # By this instant the records before the range had all been read or had expired; the range's record was appended
+        # later.
         begun = self.range_of(self.steps[brought[-1]], place).start
         before = self.states(place, brought[-1])
         appended_after = max((step.lookup_us for step, at in before if begun >= at.high_watermark), default=None)
@@ -196,18 +195,18 @@ class Clock:
         return max([closing, *read])
 
     def cells_of(self, event: InputEvent | LateRecord) -> tuple[Cell, ...]:
-        """The cells to which the oracle assigns an event; of a record that was set aside nobody asks whether it is
-        owed."""
+        """The cells to which the oracle assigns an event. A late or rejected record has cells even if its event is owed
+        nothing."""
         if isinstance(event, InputEvent) and not self.timing.owes(event):
             return ()
         return self.timing.cells(event.key, event.event_time_us)
 
     def cell_of(self, result: ResultRecord) -> Cell:
-        """The cell that a result is of."""
+        """The cell that a result belongs to."""
         return self.timing.cell_of_result(result)
 
     def end(self, cell: Cell) -> int:
-        """The first instant that is not in a cell."""
+        """The first instant after a cell's window."""
         return self.timing.end(cell)
 
     @remembered
@@ -221,19 +220,19 @@ class Clock:
 
     @remembered
     def may_be_late(self, event: InputEvent, cell: Cell) -> bool:
-        """Whether an event of a cell would be late if what is hidden before it in its partition were as new as can be,
-        or if what was too far ahead there had moved the time [20]."""
+        """Whether an event of a cell would be late if the hidden records before it in its partition were as new as
+        possible, or if events that were too far ahead had moved the engine's time [20]."""
         place = (event.topic, event.partition)
         furthest = [self.hidden_before(place, event.offset), self.ahead_before(place, event.offset)]
         legal_close = self.end(cell) + self.timing.allowed_lateness_us
         return any(at is not None and at - self.timing.max_disorder_us >= legal_close for at in furthest)
 
-    # What nobody can read any more
+    # Records that cannot be read any more
 
     @remembered
     def hidden_before(self, place: TopicPartition, offset: int) -> int | None:
-        """The newest event time that a record before an offset of an input partition may have, of those which could not
-        be decoded or had expired: no later than `max_ahead` after the time at which it was met [20]."""
+        """The newest event time that an undecodable or expired record before an offset of an input partition may have:
+        `max_ahead` after the lookup that found it [20]."""
         met = [
             step.lookup_us
             for step in self.steps
@@ -248,13 +247,13 @@ class Clock:
 
     @remembered
     def ahead_before(self, place: TopicPartition, offset: int) -> int | None:
-        """The latest instant in the windows of events before an offset which were too far ahead to move the watermark:
-        the time of an engine without such a limit is no later [20]."""
+        """The latest instant in the windows of events before an offset that were too far ahead to move the watermark.
+        An engine without that limit has advanced no further [20]."""
         return max(
             (
                 self.end(cell) - 1
                 for step, event in self.events()
-                # Also of one that owes nothing: it has a time all the same.
+                # Events that are owed nothing count as well: they have a time and can advance an engine.
                 for cell in self.timing.cells(event.key, event.event_time_us)
                 if (event.topic, event.partition) == place
                 and event.offset < offset
@@ -285,7 +284,7 @@ class Clock:
 
     @remembered
     def expired(self, place: TopicPartition) -> list[int]:
-        """The numbers of the steps whose range of a partition began below its log start [6]."""
+        """The numbers of the steps in which a partition's range began below its log start [6]."""
         return [
             number
             for number, step in enumerate(self.steps)
@@ -295,13 +294,13 @@ class Clock:
 
     @remembered
     def expired_offsets(self, place: TopicPartition) -> int:
-        """How many offsets of a partition were gone before they were read."""
+        """How many offsets of a partition expired before they were read."""
         states = [state for step in self.steps for state in step.partitions if state.place == place]
         return sum(max(0, state.log_start - state.start_offset) for state in states)
 
     @staticmethod
     def range_of(step: Step, place: TopicPartition) -> range:
-        """The offsets of a partition that a step read, those that had expired left out."""
+        """The offsets of a partition that a step read, without the expired ones."""
         [state] = [state for state in step.partitions if state.place == place]
         return range(max(state.start_offset, state.log_start), state.next_offset)
 
@@ -314,7 +313,7 @@ class Clock:
 
     @remembered
     def answer_gaps(self) -> list[Gap]:
-        """Where answers of the engine may have been gone before they were read."""
+        """The gaps in which answers of the engine may be hidden."""
         gaps: list[Gap] = []
         for place in self.places(*ANSWERS):
             if self.hides_start(place):
@@ -325,7 +324,7 @@ class Clock:
 
     @remembered
     def is_provable(self, event: InputEvent, base_us: int | None) -> bool:
-        """Whether an event's answer, had it been given, would have been read: no gap can have swallowed it [7]."""
+        """Whether an event's answer, had it been written, would have been read: no gap can hide it [7]."""
         deadline = NEVER if base_us is None else base_us + self.timing.missing_after_us
         if any(state.compacted for step in self.steps for state in step.partitions):
             return self._is_provable_beside_compaction(event, deadline)
@@ -338,7 +337,7 @@ class Clock:
         return True
 
     def _is_provable_beside_compaction(self, event: InputEvent, deadline_us: int) -> bool:
-        """The same, with all gaps taken together [21]."""
+        """As `is_provable`, with all gaps taken together [21]."""
         gaps, place = self.answer_gaps(), (event.topic, event.partition)
         if all(gap.before_us is not None and gap.before_us >= deadline_us for gap in gaps):
             return True

@@ -1,4 +1,6 @@
-"""Distinct by brute force, and worlds of it: ids come again, in their window, in another one, and under another key."""
+"""Distinct by brute force, and random worlds with repeated ids: in the same window, in another one, and under another
+key.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,11 @@ from validator.oracles.distinct import Distinct
 REPEATED_SHARE: Final = 0.4
 WRONG_SHARE: Final = 0.4
 DELAY_MOST_US: Final = 15
-"""With the delays of `World` a repeated event is still visible before the engine comes to rest."""
+"""With the delays of `World`, a repeated event still becomes visible before the engine comes to rest."""
 
 
 class DistinctReferee(Referee):
-    """The reference: a cell owes an id once, however often it was sent there."""
+    """The reference: a cell owes each id once, however often producers sent it."""
 
     def expected(self, cell: Cell, id_: str) -> int:
         """e(c, id)."""
@@ -29,14 +31,14 @@ class DistinctReferee(Referee):
 
     @property
     def drops_repeats(self) -> bool:
-        """That is what it is."""
+        """Always true: that is the oracle's definition."""
         return True
 
 
 class DistinctEngine(Engine):
-    """Lets an id pass once of all events that are ``told_apart`` by nothing: one that is right asks for cell and id.
+    """Passes the first event of each ``told_apart`` value. A correct engine tells events apart by cell and id.
 
-    An event that is dropped for its lateness may or may not keep later ones of its id from passing.
+    If an event was dropped as late, later ones with its id may or may not pass.
     """
 
     def __init__(
@@ -64,7 +66,7 @@ class DistinctEngine(Engine):
 
 
 def by_cell(cell: Cell, event: InputEvent) -> Hashable:
-    """As the oracle has it."""
+    """The correct choice: an id passes once per cell."""
     return cell, event.id
 
 
@@ -84,7 +86,7 @@ def by_record(cell: Cell, event: InputEvent) -> Hashable:
 
 
 class DistinctWorld(World):
-    """One random world in which ids come again."""
+    """One random world in which ids are repeated."""
 
     def __init__(self, rng: Random, allowed: Allowed, faults: bool) -> None:
         self.repeats = Random(rng.random())
@@ -93,7 +95,7 @@ class DistinctWorld(World):
         super().__init__(rng, allowed, faults)
 
     def _timing(self) -> Timing:
-        # `collapse` is refused beside this oracle.
+        # The configuration refuses `collapse` for this oracle.
         return replace(super()._timing(), duplicates="count")
 
     def _engine(self, habits: Habits) -> Engine:
@@ -106,7 +108,7 @@ class DistinctWorld(World):
             again = replace(
                 event,
                 broker_time_us=event.broker_time_us + rng.randint(0, DELAY_MOST_US),
-                # The same instant, another one of the same window or of a neighbour, and the same place in another.
+                # The same instant, a neighbouring instant, or the same place in a neighbouring window.
                 event_time_us=event.event_time_us + rng.choice((0, 0, -1, 1, -window_us, window_us)),
                 key=event.key if rng.random() < 0.8 else rng.choice("abc"),
             )
@@ -114,28 +116,28 @@ class DistinctWorld(World):
 
 
 def distinct_history(rng: Random, *, causal: bool, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that keeps its guarantee, or of one that may be broken in any way."""
+    """A history of an engine that keeps its guarantee (``causal``), or of one that may be broken in any way."""
     return DistinctWorld(rng, allowed, faults=not causal).history()
 
 
 @dataclass(frozen=True)
 class DistinctCase(Case):
-    """One history in which repeats are owed nothing."""
+    """One history for the distinct oracle."""
 
     @property
     def referee(self) -> type[Referee]:
-        """Who says what the verdicts are."""
+        """The reference that judges it."""
         return DistinctReferee
 
     @property
     def oracle(self) -> Distinct:
-        """What the core takes the pipeline for."""
+        """The oracle with which the core judges it."""
         timing = self.history.timing
         return Distinct.of(timing.window_us, timing.window_offset_us)
 
 
 def distinct_case(seed: int, *, causal: bool, steps_most: int) -> DistinctCase:
-    """The case of a seed."""
+    """The case that ``seed`` generates."""
     rng = Random(seed)
     history = distinct_history(rng, causal=causal)
     if not causal:

@@ -1,8 +1,8 @@
 """A small engine that keeps its guarantee, and ways to break it.
 
-It reads committed input the instant it is visible, closes a cell when its own watermark passes the window's end, and
-answers every event exactly once: in a result, on the late topic or on the rejected topic, or by dropping what its own
-partition shows to be late. Its notion of time is the wall clock's: it knows nothing of the validator's batches.
+It reads committed input the instant it becomes visible and closes a cell when its own watermark passes the window's
+end. It answers every event exactly once: in a result, on the late topic, on the rejected topic, or by dropping an event
+that its own partition shows to be late. It runs on the wall clock and knows nothing of the validator's batches.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAULTS: tuple[Fault, ...] = ("drop", "duplicate", "misplace", "invent", "delay",
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What an engine has to say from an instant on: a result of a cell, or one event on a side channel."""
+    """An output that the engine may write from an instant on: a result of a cell, or one event on a side channel."""
 
     trigger_us: int
     role: Role
@@ -38,15 +38,15 @@ class Habits:
 
     side_channels: frozenset[Role]
     decodes_all: bool
-    """Whether it can read what the validator can not."""
+    """Whether it can decode records that the validator cannot."""
     is_moved_by_all: bool
-    """Whether an event that both can read makes others late however far ahead it is."""
+    """Whether an event can make others late however far ahead it is, if the validator can decode it too."""
     drops_late: bool
     rejects: float
     fires_early: float
     splits: float
     flush_us: int | None
-    """When it answers all that is left, before a pipeline at rest."""
+    """When it emits all pending cells, before the pipeline comes to rest."""
 
 
 class Engine:
@@ -67,7 +67,7 @@ class Engine:
         self.seen: set[str] = set()
 
     def run(self, until_us: int) -> list[Answer]:
-        """Live through every instant."""
+        """Process every instant up to ``until_us`` and return all answers."""
         arrivals: dict[int, list[tuple[Log, int]]] = defaultdict(list)
         for log in self.inputs:
             for offset in range(len(log.drafts)):
@@ -98,7 +98,8 @@ class Engine:
         )
         newest = event.event_time_us
         self.newest[log.place] = max(newest, self.newest.get(log.place, -(1 << 60)))
-        # `max_ahead` is the validator's: it reads at or after this instant, so it counts at least these.
+        # The validator applies `max_ahead` at its lookup, which is never before this instant: it counts at least these
+        # events.
         is_moved = self.habits.is_moved_by_all and isinstance(record, InputEvent)
         if is_moved or newest <= now + self.timing.max_ahead_us:
             self.latest[log.place] = max(newest, self.latest.get(log.place, -(1 << 60)))
@@ -112,9 +113,11 @@ class Engine:
         return newest is not None and newest - self.timing.max_disorder_us >= legal_close
 
     def _take(self, now: int, event: InputEvent, late: Sequence[bool]) -> None:
-        """``late``: of each of its cells, whether it is late for it. It is set aside where it is for all of them."""
+        """``late``: per cell of the event, whether the event is late for it. The event can go to the late topic only if
+        it is late for all of them."""
         if self.timing.duplicates == "collapse" and event.id in self.seen:
-            # Some engines look for lateness before they look for repeats. Not drawn: other worlds stay what they are.
+            # Some engines check for lateness before repeats. The choice uses no random draw, so that other worlds stay
+            # unchanged.
             if late and all(late) and "late" in self.habits.side_channels and event.partition == 0:
                 self.answers.append(Answer(now, "late", self._cells(event)[0], (event.id,), event))
             return
@@ -158,7 +161,7 @@ class Engine:
 
 
 def break_answers(rng: Random, timing: Timing, answers: Sequence[Answer], faults: Sequence[Fault]) -> list[Answer]:
-    """The answers of an engine that is broken in the given ways, each about one answer in four."""
+    """Break about a quarter of the answers, each in one of the given ways."""
     broken: list[Answer] = []
     for answer in answers:
         if not faults or rng.random() < 0.75:

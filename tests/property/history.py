@@ -1,8 +1,9 @@
-"""What a validator reads, as plain values: the words in which the property tests tell a story.
+"""The data that a validator reads, as plain values: the vocabulary of the property tests.
 
-A history is a list of micro-batches. Each one says which records were read, at which instant of the validator's clock
-the ends of all partitions were looked up, and what that lookup found. Nothing here knows Kafka, Spark or the rules;
-times are microseconds since the epoch, ids and keys are canonical text (docs/ARCHITECTURE.md, "Units and encodings").
+A history is a list of micro-batches. Each one states which records were read, at which instant of the validator's clock
+the ends of all partitions were looked up, and what that lookup returned. Nothing here depends on Kafka, Spark or the
+rules. Times are microseconds since the epoch, ids and keys are canonical text (docs/ARCHITECTURE.md, "Units and
+encodings").
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ResultRecord:
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """A null value on an output topic. ``key``: of which key it withdraws the result, where that is known."""
+    """A null value on an output topic. ``key``: the key whose result it withdraws, if known."""
 
     topic: str
     partition: int
@@ -100,22 +101,22 @@ def role_of(record: Record) -> Role:
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """One partition as a batch left it: the offsets it read and what was looked up at the batch's instant T."""
+    """One partition after a batch: the offsets that the batch read, and the result of its lookup at the instant T."""
 
     role: Role
     topic: str
     partition: int
     log_start: int
-    """First offset still in the log, looked up at T; above `start_offset` some of the batch's range had expired."""
+    """First offset still in the log, looked up at T. Above `start_offset`, a part of the batch's range had expired."""
     start_offset: int
-    """Where the batch began to read: the previous batch's `next_offset`, or in the first batch where the state begins.
-    Without it nobody can tell a partition "first read at an offset above its log start"."""
+    """Where the batch began to read: the previous batch's `next_offset`, or the start of the state for the first batch.
+    It shows whether a partition was "first read at an offset above its log start"."""
     next_offset: int
     """The batch's planned end, exclusive. Offsets of the range without a record are markers or aborted records."""
     high_watermark: int
     last_stable: int
     compacted: bool = False
-    """Whether its topic is compacted: an offset of the range without a record may have had one."""
+    """Whether its topic is compacted: then an offset of the range without a record may have had one."""
 
     @property
     def place(self) -> TopicPartition:
@@ -125,7 +126,7 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One micro-batch. Without records it is a tick. Every partition known so far is listed in every step."""
+    """One micro-batch. A batch without records is a tick. Every step lists every partition known so far."""
 
     lookup_us: int
     """The instant T, after the batch's ends were planned: every record of the batch was appended at or before T."""
@@ -137,7 +138,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """The declared timing of a pipeline and its tumbling window. `lateness_scope` is partition."""
+    """The declared timing of a pipeline and its tumbling window. The `lateness_scope` is partition."""
 
     max_disorder_us: int = 0
     allowed_lateness_us: int = 0
@@ -178,18 +179,18 @@ class Timing:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """A run of the validator from its first batch on; restarts leave no trace in it, since batches commit once."""
+    """A run of the validator from its first batch on. Restarts leave no trace in it, since each batch commits once."""
 
     timing: Timing
     steps: tuple[Step, ...]
     final: Ending = "none"
     """What happens after the last step: nothing, `validate --once`, or `--once --leave-open`."""
     note: str = field(default="", compare=False)
-    """How the history came about, for the reader of a failing test."""
+    """How the history was made, for the reader of a failing test."""
 
 
 def flaws(history: History) -> list[str]:
-    """Every way in which a history could not have been read from a Kafka cluster; a sound history has none."""
+    """The reasons why a history could not have been read from a Kafka cluster; empty for a valid history."""
     found: list[str] = []
     seen: dict[TopicPartition, PartitionState] = {}
     clock = None

@@ -1,7 +1,7 @@
-"""The facts of histories, as the stage of a batch makes them of decoded records.
+"""The facts of histories, computed from decoded records by the code of a batch's stage.
 
-All histories share a table: the key of a cell begins with its history's number (`17/a`), ids carry the number too, and
-partition p of step s of history h is (h * `STEPS` + s) * `PARTITIONS` + p. Topics stay.
+All histories share one table. The key of a cell begins with its history's number (`17/a`), and ids carry the number
+too. Partition p of step s of history h is (h * `STEPS` + s) * `PARTITIONS` + p. Topics are unchanged.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from validator.reconcile.grouping import facts_of_events, facts_of_results
 from validator.reconcile.lateness import doubting
 
 PARTITIONS: Final = 8
-"""More partitions than a history has."""
+"""Above the number of partitions of any history."""
 STEPS: Final = 32
-"""More steps than a history has."""
+"""Above the number of steps of any history."""
 IDS: Final = 1000
-"""More integer ids than a history has."""
+"""Above the integer ids of any history."""
 _SOURCE_OF: Final = {topic: number for number, (_, topic) in enumerate(SOURCES)}
 _TASKS: Final = 2
-"""Of every second history the records of a partition are grouped apart, as by several tasks."""
+"""Number of tasks that group a partition's records in every second history; the other histories have one task."""
 
 
 def facts(cases: Sequence[Case]) -> list[list[pa.Table]]:
-    """The fact rows of every history, step by step, `batch` being the step."""
+    """The fact rows of every history, by step; the column `batch` is the step."""
     table = completed(pa.concat_tables(_grouped(cases)), SOURCES, batch=0, lookup_us=0, epoch=0)
     keys = pc.replace_substring_regex(table["key"], "^[0-9]+/", "")
     if cases[0].oracle.by_id:
@@ -60,14 +60,14 @@ def facts(cases: Sequence[Case]) -> list[list[pa.Table]]:
 
 
 def reach_at(case: Case, step: int) -> int:
-    """The largest window end that an event as new as can be in a step would prove past."""
+    """The largest window end that the watermark would pass if a step read the newest event allowed."""
     timing = case.history.timing
     newest_us = case.history.steps[step].lookup_us + timing.max_ahead_us
     return case.oracle.reach_at(newest_us, timing.max_disorder_us + timing.allowed_lateness_us)
 
 
 def latest_reach_at(case: Case, starts: Ints) -> Ints:
-    """What the latest events of windows would prove past."""
+    """The largest window ends that the watermark would pass by the latest events of windows."""
     timing = case.history.timing
     return case.oracle.latest_reaches_us(starts, timing.max_disorder_us + timing.allowed_lateness_us)
 
@@ -85,7 +85,7 @@ def _of_step(rows: pa.Table, step: int, lookup_us: int) -> pa.Table:
 
 
 def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
-    """What each task makes of the records of all histories."""
+    """The fact rows that each task computes from the records of all histories."""
     tasks: dict[tuple[int, int, Oracle], list[dict[str, Any]]] = {}
     for number, case in enumerate(cases):
         for at, step in enumerate(case.history.steps):
@@ -101,7 +101,7 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
         def column(name: str, rows: list[dict[str, Any]] = rows) -> Any:
             return np.array([row[name] for row in rows], dtype=np.int64)
 
-        # Disorder and limits are those of each record's history.
+        # Disorder and time limits come from each record's own history.
         yield facts_of_events(
             pa.Table.from_pylist(rows, EVENTS),
             source,
@@ -113,7 +113,7 @@ def _grouped(cases: Sequence[Case]) -> Iterator[pa.Table]:
 
 
 def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
-    """A decoded record with what the oracle takes of its history: `EVENTS` or `RESULTS`."""
+    """A decoded record as a row of `EVENTS` or `RESULTS`, with the timing of its history."""
     timing, lookup_us = case.history.timing, case.history.steps[step].lookup_us
     row: dict[str, Any] = {
         "status": DECODED,
@@ -147,16 +147,16 @@ def _row(case: Case, number: int, step: int, record: Record) -> dict[str, Any]:
 
 
 def _own_texts(key: str) -> str:
-    """The key of a cell that is a JSON array of a key and perhaps an id, without the number of its history."""
+    """A cell key that is a JSON array of a key and perhaps an id, without the number of its history."""
     own, *ids = json.loads(key)
     plain = [id_.partition("/")[2] if "/" in id_ else str(int(id_) % IDS) for id_ in ids]
     return json.dumps([own.partition("/")[2], *plain], separators=(",", ":"))
 
 
 def _id(number: int, plain: str) -> int | str:
-    """An id among those of other histories: an integer, or a third of them a text."""
+    """An id that is unique among all histories: text for a third of the numbers, else an integer."""
     if plain.startswith(RIGHT):
-        # Of a join's right input, whose ids say so first.
+        # Ids of a join's right input begin with its topic.
         return f"{RIGHT}/{number}/{plain}"
     if plain.isdecimal() and int(plain) % 3:
         return number * IDS + int(plain)

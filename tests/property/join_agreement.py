@@ -1,4 +1,4 @@
-"""The Spark core's windowed join against its reference, many histories in one frame."""
+"""Compares the core's windowed join with its reference."""
 
 from __future__ import annotations
 
@@ -18,34 +18,34 @@ from validator.reconcile.judge import CONTRIBUTIONS, VIOLATIONS
 
 
 class InnerReferee(InnerJoin, Referee):
-    """The inner join's reference, with the referee's sharper choices."""
+    """The inner join's reference with the choices of `Referee`."""
 
 
 class LeftReferee(LeftJoin, Referee):
-    """The left join's likewise."""
+    """The left join's reference with the choices of `Referee`."""
 
 
 @dataclass(frozen=True)
 class JoinCase(Case):
-    """One history of a join to be judged."""
+    """One history for the windowed join."""
 
     join: Join = "inner"
 
     @property
     def referee(self) -> type[Referee]:
-        """Who says what the verdicts are."""
+        """The reference that judges it."""
         return InnerReferee if self.join == "inner" else LeftReferee
 
     @property
     def oracle(self) -> WindowedJoin:
-        """What the core takes the pipeline for."""
+        """The oracle with which the core judges it."""
         timing = self.history.timing
         sides = {"join": self.join, "left": LEFT, "right": RIGHT}
         return WindowedJoin.of(timing.window_us, timing.window_offset_us, **sides)
 
 
 def join_case(seed: int, join: Join, *, causal: bool, steps_most: int) -> JoinCase:
-    """The case of a seed."""
+    """The case that ``seed`` generates."""
     rng = Random(seed)
     history = correct_join_history(rng, join) if causal else odder(faulty_join_history(rng, join), rng)
     return JoinCase(seed, causal, stretched(coarser(history, rng, steps_most)), join)
@@ -57,7 +57,7 @@ def join_opinions(cases: Sequence[JoinCase]) -> list[list[Opinion]]:
 
 
 def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, opinion: Opinion, tally: Tally) -> None:
-    """Hold what the core says of a case after a step against the reference."""
+    """Compare the core's verdicts after a step with the reference's and add the differences to ``tally``."""
     where = f"seed {case.seed} {case.join}{' (causal)' if case.causal else ''}, step {number}"
 
     def differs(what: str, core: object, reference: object) -> None:
@@ -84,7 +84,7 @@ def compare(case: JoinCase, number: int, rows: Sequence[Row], instant: Instant, 
         if observed(row):
             differs(f"resolved, yet not compared {cell}", row["resolved"] or row["held"], False)
         else:
-            # An upper bound, and nothing but pending or blocked: what is overdue is compared.
+            # An upper bound that is pending or blocked only: overdue cells are compared by id.
             kinds = {name for name, count in core.items() if count}
             differs(f"classes of the uncompared {cell}", kinds <= {"expected", "pending", "blocked"}, True)
             differs(f"events of the uncompared {cell}", core["expected"], opinion.copies.get(cell, 0))

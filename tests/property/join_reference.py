@@ -1,7 +1,7 @@
 """The windowed join by brute force, from docs/decisions/0090-windowed-join.md: what a cell owes and what it allows.
 
-Everything about time is the reference's; only `e` is another, and with it what is surplus. In a join's history the
-left input is `clicks`, the right one `updates`; an id is text that tells its input, as in reports (`7`, `updates/7`).
+The rules about time are the reference's; only `e`, and with it the surplus, differs. In a join's history the left input
+is `clicks` and the right one `updates`. The text of an id names its input, as in reports (`7`, `updates/7`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Join = Literal["inner", "left"]
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How the observations of one (cell, id) are read: 0090, "What is allowed, what is owed"."""
+    """How the observations of one (cell, id) count: decision 0090, "What is allowed, what is owed"."""
 
     used: int
     aside: int
@@ -43,7 +43,7 @@ class JoinReference(Reference):
     # What is allowed and what is owed
 
     def share(self, cell: Cell, id_: str) -> Share:
-        """The rule of 0090 for one id."""
+        """Apply the rule of decision 0090 to one id."""
         seen = self.observed.get((cell, id_), Counter())
         copies = len(self.copies.get((cell, id_), ()))
         if copies == 0:
@@ -54,23 +54,24 @@ class JoinReference(Reference):
         return Share(used, aside, owed, seen.total() - used - aside)
 
     def is_joinable(self, cell: Cell, id_: str) -> bool:
-        """Whether a result may carry the id: it needs no partner, or has one, be it late, set aside or unread."""
+        """Whether a result may carry the id: the id needs no partner, or has one, even one that is late, set aside or
+        unread."""
         return not self.needs_partner(id_) or bool(self.partners(cell, id_))
 
     def is_owed(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
-        """Whether some partner is a reason (or, waiting, will be one once the engine has read it)."""
+        """Whether some partner is a reason; with ``waiting``, also one that the engine has not consumed yet."""
         if not self.needs_partner(id_):
             return True
         return any(self.is_reason(cell, partner, waiting=waiting) for partner in self.partners(cell, id_))
 
     def is_reason(self, cell: Cell, id_: str, *, waiting: bool) -> bool:
-        """Whether an engine must have used an event, or said that it did."""
+        """Whether an engine must have used an event, or has reported that it did."""
         seen = self.observed.get((cell, id_), Counter())
         sure = [copy for copy in self.copies[cell, id_] if self.is_sure(cell, copy, waiting=waiting)]
         return seen["output"] > 0 or len(sure) > seen["late"] + seen["rejected"]
 
     def is_sure(self, cell: Cell, copy: InputEvent, *, waiting: bool) -> bool:
-        """Whether a copy was on time for sure, was read by the engine, and no answer to it can have been lost on us."""
+        """Whether a copy was certainly on time, the engine has consumed it, and no gap can hide its answer."""
         if self.clock.is_late(copy, cell) or self.clock.may_be_late(copy, cell):
             return False
         if self.is_unconsumed(copy):
@@ -78,7 +79,7 @@ class JoinReference(Reference):
         return self.clock.is_provable(copy, None)
 
     def needs_partner(self, id_: str) -> bool:
-        """Whether an id alone in its cell is in no result."""
+        """Whether an id without a partner in its cell appears in no result."""
         return self.join == "inner" or self.side(id_) == RIGHT
 
     def partners(self, cell: Cell, id_: str) -> list[str]:
@@ -89,14 +90,14 @@ class JoinReference(Reference):
         """The input that an id belongs to."""
         return RIGHT if id_.startswith(RIGHT + "/") else LEFT
 
-    # The reference's questions, answered so
+    # The reference's methods, overridden
 
     def expected(self, cell: Cell, id_: str) -> int:
         """e(c, id)."""
         return self.share(cell, id_).expected
 
     def classes(self, cell: Cell, id_: str) -> Counter[str]:
-        """The classes of one (cell, id); out of scope, where partners may be hidden, every copy counts."""
+        """The classes of one (cell, id). Out of scope, where partners may be hidden, every copy counts."""
         if not self.clock.in_scope(cell):
             return +Counter({"out_of_scope": len(self.copies.get((cell, id_), ()))})
         share = self.share(cell, id_)
@@ -108,7 +109,7 @@ class JoinReference(Reference):
         return +found
 
     def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
-        """As the reference, and unconsumed where the engine has read no partner yet."""
+        """As in the reference; an id is also unconsumed while the engine has consumed none of its partners."""
         dropped, unconsumed, unprovable = super().excuses(cell, id_)
         waits = self.tells_consumption() and not self.is_owed(cell, id_, waiting=False)
         return dropped, unconsumed or int(waits), unprovable
@@ -118,20 +119,21 @@ class JoinReference(Reference):
         return self.clock.now.committed is not None
 
     def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
-        """Input that could not be read may hold the partner of what seems to have none."""
+        """An unreadable input record may be the partner of an id that appears to have none."""
         return super().is_held("unknown_id" if kind == "misplaced" else kind, found)
 
     def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
-        """The cells, for a hidden partner explains every id of its cell, and one that was set aside owes it nothing."""
+        """The number of cells, since a hidden partner explains every id of its cell, and a partner that was set aside
+        owes the cell nothing."""
         return len({cell for cell, classes in found if any(classes[kind] for kind in kinds)})
 
 
 class InnerJoin(JoinReference):
-    """Both sides must be there."""
+    """A result needs an event of each side."""
 
 
 class LeftJoin(JoinReference):
-    """The left side is answered alone, too."""
+    """A left event without a partner is answered too."""
 
     join = "left"
 

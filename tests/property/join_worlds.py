@@ -15,7 +15,8 @@ from tests.property.strategies import EVERYTHING, Allowed, World
 
 
 class JoinEngine(Engine):
-    """Answers each accepted id once, as soon as its cell is due and it has a partner, however late that one came."""
+    """Answers each accepted id once, as soon as its cell is due and the id has a partner, however late the partner
+    is."""
 
     def __init__(self, rng: Random, timing: Timing, habits: Habits, inputs: Sequence[Log], join: Join) -> None:
         super().__init__(rng, timing, habits, inputs)
@@ -36,14 +37,15 @@ class JoinEngine(Engine):
 
 
 class JoinWorld(World):
-    """One random world of a join; every second right event has the number of a left one."""
+    """One random world of a join. The event with number n has the id n // 2 on the right input, so that ids of both
+    inputs collide."""
 
     def __init__(self, rng: Random, allowed: Allowed, faults: bool, join: Join) -> None:
         self.join = join
         super().__init__(rng, allowed, faults)
 
     def _input_logs(self) -> list[Log]:
-        # A join counts an id once per cell, however often it was sent.
+        # A join counts an id once per cell, however often producers sent it.
         self.timing = replace(self.timing, duplicates="count")
         lefts, rights = self.rng.choice(((1, 1), (2, 1), (1, 2)))
         return [Log("input", LEFT, number) for number in range(lefts)] + [
@@ -52,7 +54,7 @@ class JoinWorld(World):
 
     def _engine(self, habits: Habits) -> Engine:
         for log in self.inputs:
-            # What only the engine can read has its id by now, too.
+            # Events that only the engine can decode have their final id by now.
             log.drafts[:] = [
                 replace(draft, truth=self._named(log, draft.truth)) if draft.truth else draft for draft in log.drafts
             ]
@@ -67,10 +69,10 @@ class JoinWorld(World):
 
 
 def correct_join_history(rng: Random, join: Join, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that joins as it should and answers in time: nothing may be confirmed."""
+    """A history of an engine that joins correctly and answers in time: no violation may be confirmed."""
     return JoinWorld(rng, allowed, faults=False, join=join).history()
 
 
 def faulty_join_history(rng: Random, join: Join, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that joins as it should, and is broken as any other - or not."""
+    """A history of an engine whose answers may be broken in any way."""
     return JoinWorld(rng, allowed, faults=True, join=join).history()

@@ -1,4 +1,4 @@
-"""Partitions as a broker keeps them: what is appended, what of it is visible, and which ends a lookup at t finds."""
+"""Partitions as a broker keeps them: their appends, which of them are visible, and the ends that a lookup returns."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ NEVER: Final = 1 << 60
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A record on its way to a partition; it gets its offset when all drafts are put in order."""
+    """A record before its append. Its offset is known once all drafts are sorted."""
 
     append_us: int
     settled_us: int
-    """When its transaction ended; the append itself without one."""
+    """When its transaction ended; without a transaction, the time of the append."""
     make: Callable[[int], Record] | None
-    """Offset -> record; None for what stays invisible: aborted records and transaction markers."""
+    """Offset -> record. None for an offset that stays invisible: an aborted record or a transaction marker."""
     truth: InputEvent | None = None
-    """What an undecodable record would have said, to an engine that can read it."""
+    """For an undecodable record: the event that an engine with another decoder reads in it."""
 
 
 @dataclass(slots=True)
 class Log:
-    """One partition. `write` all drafts, then `seal`, then ask."""
+    """One partition. First `write` all drafts, then `seal`, then use the lookups."""
 
     role: Role
     topic: str
@@ -41,13 +41,13 @@ class Log:
         return self.topic, self.partition
 
     def write(self, draft: Draft) -> None:
-        """Take a draft, and the marker that ends its transaction."""
+        """Add a draft, and the marker that ends its transaction."""
         self.drafts.append(draft)
         if draft.append_us < draft.settled_us < NEVER:
             self.drafts.append(Draft(draft.settled_us, draft.settled_us, None))
 
     def seal(self) -> None:
-        """Put the drafts in order of their append and give them offsets."""
+        """Sort the drafts by the time of their append and assign offsets."""
         self.drafts.sort(key=lambda draft: draft.append_us)
         self.records = [draft.make(offset) if draft.make else None for offset, draft in enumerate(self.drafts)]
 
@@ -56,10 +56,10 @@ class Log:
         return sum(draft.append_us <= at_us for draft in self.drafts)
 
     def last_stable(self, at_us: int) -> int:
-        """The first offset of a transaction that is open, else the high watermark."""
+        """The first offset of the first open transaction, else the high watermark."""
         held = [at for at, draft in enumerate(self.drafts) if draft.append_us <= at_us < draft.settled_us]
         return min(held, default=self.high_watermark(at_us))
 
     def visible_us(self, offset: int) -> int:
-        """From when on a consumer with `read_committed` can pass an offset."""
+        """The instant from which a consumer with `read_committed` can pass an offset."""
         return max(draft.settled_us for draft in self.drafts[: offset + 1])

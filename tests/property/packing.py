@@ -1,9 +1,10 @@
-"""Many histories in one run of the Spark core: each in a namespace of its own, step by step side by side.
+"""Put many histories into one set of tables, each in its own namespace.
 
-History number 17 gets the namespace `h17/`. Keys and ids are prefixed with it (an id that was an integer is text then,
-the same on both sides); topics, partitions and offsets stay, so they are unique within a namespace only. Step k of the
-pack is step k of every history that has one; shorter histories are simply over. A history's clock, timing and ending
-are rows of their own, to be joined on the namespace.
+History number 17 gets the namespace `h17/`. Its keys and ids get this prefix (an integer id becomes text, in results
+too). Topics, partitions and offsets are unchanged, so they are unique within a namespace only. Step k of the pack is
+step k of every history that is long enough. A history's clock, timing and ending are rows of their own, joined by the
+namespace.
+
 
     pack = pack_histories(histories)
     for step in pack.steps: ...            # the core's side: rows in, one judgement per namespace out

@@ -1,7 +1,8 @@
-"""Passthrough and filter by brute force, and worlds of them: a result for each event, which names the event's time.
+"""Passthrough and filter by brute force, and random worlds of them: each event has a result, which names the event's
+time.
 
-A third of the worlds filter nothing; in the others a filter rejects the events of some ids. The engine may set such an
-event aside before it sees that, as late or as rejected.
+A third of the worlds filter nothing. In the others a filter rejects the events of some ids. The engine may set such an
+event aside before filtering, as late or as rejected.
 """
 
 from __future__ import annotations
@@ -19,13 +20,13 @@ from tests.property.strategies import EVERYTHING, Allowed, World
 from validator.oracles.passthrough import Filter, Passthrough, Where
 
 REJECTED_OF: Final = {"none": 0, "half": 2, "third": 3}
-"""Which part of the ids a filter rejects -> of how many ids one."""
+"""Name of a filter -> n, if the filter rejects about one id in n; 0: none."""
 
 
 @dataclass(frozen=True)
 class PassthroughTiming(Timing):
-    """The declared timing of a pipeline without windows. ``window_us`` is the bucket, which has no offset.
-    ``rejects``: the part of the ids of which events do not pass the filter; or "x", those that begin with it."""
+    """The declared timing of a pipeline without windows. ``window_us`` is the size of a bucket, whose offset is 0.
+    ``rejects``: a key of `REJECTED_OF`, or "x" to reject every id that begins with "x"."""
 
     rejects: str = "none"
 
@@ -37,7 +38,7 @@ class PassthroughTiming(Timing):
         number = int(event.id) if every else 0
         if not every or number % every:
             return True
-        # Of some events one copy passes and another does not, as where the field was corrected.
+        # Some events have one copy that passes and one that does not, as after a correction of the field.
         return number % (2 * every) == 0 and event.partition == 0
 
     def cell_of_result(self, result: ResultRecord) -> Cell:
@@ -46,7 +47,8 @@ class PassthroughTiming(Timing):
 
 
 class PassthroughReferee(Referee):
-    """The reference: a late or rejected record of an event that owes nothing is no observation of its cell's events."""
+    """The reference: a late or rejected record of an event that is owed nothing does not count for the cell's other
+    events."""
 
     def _take(self, step: Step, record: Record) -> None:
         if not hasattr(self, "owe_nothing"):
@@ -57,7 +59,8 @@ class PassthroughReferee(Referee):
         super()._take(step, record)
 
     def excess(self, cell: Cell, id_: str, expected: int) -> int:
-        """Without what was set aside of such events: all of it where the cell expects none of that id."""
+        """The excess without the records set aside for events that are owed nothing. If the cell expects none of that
+        id, none of those records are in excess."""
         seen, others = self.observed.get((cell, id_), Counter()), self.owe_nothing[cell, id_]
         aside = seen["late"] + seen["rejected"]
         if expected == 0:
@@ -67,7 +70,7 @@ class PassthroughReferee(Referee):
 
 
 class PassthroughEngine(Engine):
-    """Answers each event by itself. ``forgets``: how often it forgets to filter."""
+    """Answers each event on its own. ``forgets``: the share of rejected events that it answers by mistake."""
 
     forgets = 0.0
 
@@ -102,7 +105,7 @@ class PassthroughWorld(World):
         return PassthroughTiming(**{**values, "window_offset_us": 0, "rejects": rejects})
 
     def _engine(self, habits: Habits) -> Engine:
-        # It has no window to wait for, and may wait all the same.
+        # The engine has no window to wait for, but may delay its answers all the same.
         habits = replace(habits, fires_early=self.own.choice((habits.fires_early, 1.0)))
         engine = PassthroughEngine(self.rng, self.timing, habits, self.inputs)
         engine.forgets = self.forgets
@@ -116,7 +119,7 @@ class PassthroughWorld(World):
 
 
 def passthrough_history(rng: Random, *, causal: bool, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that keeps its guarantee, or of one that may be broken in any way."""
+    """A history of an engine that keeps its guarantee (``causal``), or of one that may be broken in any way."""
     return PassthroughWorld(rng, allowed, faults=not causal).history()
 
 
@@ -126,12 +129,12 @@ class PassthroughCase(Case):
 
     @property
     def referee(self) -> type[Referee]:
-        """Who says what the verdicts are."""
+        """The reference that judges it."""
         return PassthroughReferee
 
     @property
     def oracle(self) -> Passthrough:
-        """What the core takes the pipeline for. Which events pass was decided before, when they were decoded."""
+        """The oracle with which the core judges it. The decoder has already decided which events pass the filter."""
         timing = self.history.timing
         assert isinstance(timing, PassthroughTiming)
         if timing.rejects == "none":
@@ -141,7 +144,7 @@ class PassthroughCase(Case):
 
 
 def passthrough_case(seed: int, *, causal: bool, steps_most: int) -> PassthroughCase:
-    """The case of a seed."""
+    """The case that ``seed`` generates."""
     rng = Random(seed)
     history = passthrough_history(rng, causal=causal)
     if not causal:

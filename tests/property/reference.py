@@ -121,7 +121,7 @@ class Violation:
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """Everything that the law says after one step."""
+    """The complete judgement after one step."""
 
     step: int
     input_watermark_us: int | None
@@ -129,19 +129,19 @@ class Judgement:
     """(window_start_us, key) -> id -> class -> how many; classes at 0 are left out."""
     closed: dict[Cell, bool]
     totals: Counter[str]
-    """Class -> how many, over all cells, and `expected`: the e of all cells in scope."""
+    """Class -> how many, over all cells; `expected`: the sum of e over all cells in scope."""
     results: Counter[str]
     confirmed: frozenset[Violation]
     suspected: frozenset[Violation]
-    """Would be confirmed but for what could not be decoded or had expired."""
+    """Violations that would be confirmed if no record had been undecodable, expired or compacted away."""
     held: frozenset[str]
-    """The kinds of which nothing is confirmed."""
+    """The kinds of which no violation is confirmed."""
     ever_confirmed: frozenset[Violation] = frozenset()
     retracted: frozenset[Violation] = frozenset()
 
 
 class Reference:
-    """One prefix of a history, judged. `ending` is "none" but for the conclusion after the last step."""
+    """One prefix of a history, judged. `ending` is "none" except for the conclusion after the last step."""
 
     clock_type: ClassVar[type[Clock]] = Clock
 
@@ -210,14 +210,14 @@ class Reference:
         return +found
 
     def excess(self, cell: Cell, id_: str, expected: int) -> int:
-        """How many observations of a (cell, id) are beyond what is expected. Where repeats collapse, an engine may set
-        one aside before it sees that it is one [13]."""
+        """How many observations of a (cell, id) exceed the expectation. With collapsed repeats, an engine may set a
+        repeat aside before it recognises it [13]."""
         seen = self.observed.get((cell, id_), Counter())
         repeats = len(self.copies.get((cell, id_), ())) - expected
         return max(0, seen.total() - min(seen["late"] + seen["rejected"], max(0, repeats)) - expected)
 
     def excess_class(self, cell: Cell, id_: str) -> str:
-        """What an observation is that no input explains."""
+        """The class of an observation in excess."""
         if not self.is_resolved(cell):
             return "unresolved"
         if self.expected(cell, id_) > 0:
@@ -225,8 +225,8 @@ class Reference:
         return "misplaced" if id_ in self.all_ids else "unknown_id"
 
     def is_resolved(self, cell: Cell) -> bool:
-        """Whether "every input's read-through time has passed the lookup time of the batch that first read it" - by
-        ARCHITECTURE, of the last batch that read observations of the cell."""
+        """Whether "every input's read-through time has passed the lookup time of the batch that first read it". By
+        ARCHITECTURE, the batch is the last one that read observations of the cell."""
         if self.ending != "none":
             return not self.clock.held("input")
         inputs = self.clock.places("input")
@@ -254,7 +254,8 @@ class Reference:
         return found
 
     def excuses(self, cell: Cell, id_: str) -> tuple[int, int, int]:
-        """How many copies came too late under policy `drop`, were not consumed yet, or have an unreadable answer."""
+        """How many copies came too late under policy `drop`, are not consumed yet, or have an answer that may be
+        unreadable."""
         base = self.clock.due_base(cell)
         dropped = unconsumed = unprovable = 0
         for copy in self.copies[cell, id_]:
@@ -267,7 +268,7 @@ class Reference:
         return dropped, unconsumed, unprovable
 
     def may_be_dropped(self, event: InputEvent, cell: Cell) -> bool:
-        """Whether an engine that could read what we could not may have dropped an event for its lateness [20]."""
+        """Whether an engine that could decode what the validator could not may have dropped an event as late [20]."""
         return self.timing.late_policy == "drop" and self.clock.may_be_late(event, cell)
 
     def is_unconsumed(self, event: InputEvent) -> bool:
@@ -276,12 +277,12 @@ class Reference:
         return committed is not None and event.offset >= committed.get((event.topic, event.partition), 0)
 
     def unconsumed_overdue(self, cell: Cell, classes: Counter[str]) -> int:
-        """How much of a cell, whose contributions by class are given, only the committed offset keeps from being
-        missing: it makes the guarantees that forbid a loss unknown."""
+        """How many contributions of a cell only the committed offset keeps from being missing. ``classes``: the cell's
+        contributions by class. The guarantees that forbid a loss are then unknown."""
         return classes["unconsumed"] if self.standing(cell) == "missing" else 0
 
     def standing(self, cell: Cell) -> str:
-        """What the outstanding contributions of a cell are, before each copy's excuses: pending, blocked, overdue or
+        """The class of a cell's outstanding contributions before the excuses of each copy: pending, blocked, overdue or
         missing."""
         base = self.clock.due_base(cell)
         if self.ending == "once" or (self.ending == "leave_open" and base is not None):
@@ -327,8 +328,8 @@ class Reference:
     # Section 2 and 4: violations
 
     def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
-        """Whether something that could not be read might explain a violation of this kind [6, 8]; ``found``: the
-        classes of each (cell, id)."""
+        """Whether unreadable records might explain the violations of this kind [6, 8]. ``found``: the classes of each
+        (cell, id)."""
         if kind == "missing":
             answers = self.hidden_answers()
             return answers > 0 and self.to_explain(found, {kind}) <= answers
@@ -338,33 +339,33 @@ class Reference:
         return hidden > 0 and kind in self.explicable() and self.to_explain(found, self.explicable()) <= hidden
 
     def hidden_answers(self) -> int:
-        """The late and rejected records of which nobody can say which event they answer [8]."""
+        """How many undecodable late and rejected records there are: each may answer any event [8]."""
         return sum(record.role in SIDE_CHANNELS for record in self.undecodable)
 
     def hidden_inputs(self) -> int:
-        """The input records, at most, of which nobody can say what they were [6]."""
+        """The largest number of input records whose content is unknown [6]."""
         undecodable = sum(record.role == "input" for record in self.undecodable)
         places = self.clock.places("input")
         compacted = sum(self.clock.vanished(step, place) for step in self.steps for place in places)
         return undecodable + compacted + sum(self.clock.expired_offsets(place) for place in places)
 
     def explicable(self) -> set[str]:
-        """The kinds that one more input record would explain: where repeats are dropped a copy raises no e, but may be
-        what was set aside [13]."""
+        """The kinds that one more input record would explain. Where repeats are dropped, a copy does not raise e, but
+        may explain a record that was set aside [13]."""
         copies_explain = not self.drops_repeats or self.sets_aside
         return {"misplaced", "unknown_id"} | ({"duplicate"} if copies_explain else set())
 
     @property
     def drops_repeats(self) -> bool:
-        """Whether the engine is meant to drop repeated ids."""
+        """Whether a correct engine drops repeated ids."""
         return self.timing.duplicates == "collapse"
 
     def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
-        """The contributions of these kinds that hidden records would have to explain, of which each explains one."""
+        """The number of contributions of these kinds. Each hidden record explains one."""
         return sum(classes[kind] for _, classes in found for kind in kinds)
 
     def judge(self) -> Judgement:
-        """The judgement of this prefix, without the life of its violations."""
+        """The judgement of this prefix, without the history of its violations."""
         contributions = {cell: {id_: self.classes(cell, id_) for id_ in self.ids(cell)} for cell in self.cells()}
         totals = Counter(
             expected=sum(self.expected(cell, id_) for cell, id_ in self.copies if self.clock.in_scope(cell))
@@ -395,7 +396,7 @@ class Reference:
 
 
 def classify_all(history: History, reference: type[Reference] = Reference) -> list[Judgement]:
-    """The judgement after every step, and one more after the last where the history has an ending."""
+    """The judgement after every step, and one more if the history has an ending."""
     judgements: list[Judgement] = []
     ever: frozenset[Violation] = frozenset()
     confirmed: frozenset[Violation] = frozenset()
@@ -412,10 +413,10 @@ def classify_all(history: History, reference: type[Reference] = Reference) -> li
 
 
 def classify(history: History, upto_step: int, reference: type[Reference] = Reference) -> Judgement:
-    """The judgement after one step (0 is the first). The history's ending is not applied: see `conclude`."""
+    """The judgement after one step (0 is the first). It ignores the history's ending: see `conclude`."""
     return classify_all(History(history.timing, history.steps[: upto_step + 1]), reference)[-1]
 
 
 def conclude(history: History, reference: type[Reference] = Reference) -> Judgement:
-    """The last judgement of all: after the last step and the history's ending."""
+    """The judgement after the last step and the history's ending."""
     return classify_all(history, reference)[-1]

@@ -1,7 +1,7 @@
-"""The running aggregate by brute force, and worlds of it: every result of a key is read again for every id.
+"""The running aggregate by brute force, and random worlds of it: all results of a key are read again for every id.
 
-A cell is an id of a key: `["a","7"]`. What a result says of an id is a result of that cell. Where results are
-cumulative, those of a key are put in the order in which they were read, and the last one alone counts.
+A cell is an id of a key: `["a","7"]`. Each id that a result lists is a result of that id's cell. With cumulative
+emission the results of a key are ordered as they were read, and only the last one counts.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from tests.property.strategies import EVERYTHING, Allowed, World
 from validator.oracles.running_aggregate import RunningAggregate
 
 NO_WINDOW = -(1 << 63)
-"""The start of a cell that has none, as the core has it in memory."""
+"""The start of a cell without a window, as in the core."""
 LONG_AGO = -(1 << 80)
 """Earlier than any instant."""
 
 
 @dataclass(frozen=True)
 class RunningTiming(Timing):
-    """The declared timing of a pipeline that answers per key. ``cumulative``: its emission is."""
+    """The declared timing of a pipeline that answers per key. ``cumulative``: each result lists all ids of its key so
+    far."""
 
     cumulative: bool = False
 
@@ -58,7 +59,7 @@ def ids_of(said: Said) -> tuple[str, ...]:
 
 
 class RunningClock(Clock):
-    """Time, where every event is due by itself."""
+    """Time with a due instant per event."""
 
     def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
         super().__init__(timing, steps)
@@ -75,7 +76,7 @@ class RunningClock(Clock):
                     self.of_key[record.key].append((step, record))
 
     def cells_of(self, event: InputEvent | LateRecord) -> tuple[Cell, ...]:
-        """One."""
+        """The one cell of the event's id and key."""
         return (cell_of(event.key, event.id),)
 
     def end(self, cell: Cell) -> int:
@@ -83,7 +84,7 @@ class RunningClock(Clock):
         return max(self.times.get(cell, [LONG_AGO])) + 1
 
     def withdrawn_us(self, cell: Cell) -> int | None:
-        """When the first result was read after the last one that lists the id, and lacks it."""
+        """The lookup of the first result without the id that follows the last result with it; None if there is none."""
         key, id_ = json.loads(cell[1])
         said = self.of_key[key]
         listing = [number for number, (_, one) in enumerate(said) if id_ in ids_of(one)]
@@ -92,16 +93,17 @@ class RunningClock(Clock):
         return said[listing[-1] + 1][0].lookup_us
 
     def due_base(self, cell: Cell) -> int | None:
-        """As any cell's, and not before the result that had it was withdrawn."""
+        """As for any cell, but not before the result that listed the id was withdrawn."""
         base, withdrawn = super().due_base(cell), self.withdrawn_us(cell)
         return base if base is None or withdrawn is None else max(base, withdrawn)
 
     def is_scattered(self, key: str) -> bool:
-        """Whether a key has results on several partitions, so that nobody knows which one is the newest."""
+        """Whether the results of a key are on several partitions, so that it is unknown which one is the newest."""
         return self.cumulative and len({(one.topic, one.partition) for _, one in self.of_key[key]}) > 1
 
     def in_scope(self, cell: Cell) -> bool:
-        """Whether its first event is after the horizon; of an id without an event nobody knows."""
+        """Whether the cell's first event is after the horizon. An id without an event is out of scope if a partition
+        hides its start."""
         if self.is_scattered(json.loads(cell[1])[0]):
             return False
         first = min(self.times.get(cell, [LONG_AGO]))
@@ -117,7 +119,7 @@ class RunningClock(Clock):
 
 
 class RunningReferee(Referee):
-    """The reference: results are read id by id."""
+    """The reference, with results split by id."""
 
     clock_type = RunningClock
 
@@ -151,10 +153,11 @@ class RunningReferee(Referee):
 
 
 class RunningEngine(Engine):
-    """Answers for a key once its watermark passes the time of one of its events, and what comes later at once.
+    """Answers for a key once its watermark has passed the time of one of its events, and answers later events at
+    once.
 
-    Where its results are cumulative, it says all of a key each time, and may withdraw that, or say less, and say it
-    again.
+    With cumulative results it lists all ids of the key each time. It may also withdraw a result or list fewer ids, and
+    then list all again.
     """
 
     def __init__(self, rng: Random, timing: RunningTiming, habits: Habits, inputs: Sequence[Log]) -> None:
@@ -188,7 +191,7 @@ class RunningEngine(Engine):
         whole = self.said[key] if self.cumulative else new
         lists: list[list[str]] = [whole]
         if self.cumulative and rng.random() < 0.3:
-            # As after a recovery; an empty list is a tombstone.
+            # As after a recovery. An empty list is a tombstone.
             lists = [rng.choice(([], before[: rng.randint(0, len(before))])), whole]
         elif rng.random() < self.habits.splits:
             cut = rng.randint(0, len(new))
@@ -203,7 +206,7 @@ class RunningEngine(Engine):
             if now == self.habits.flush_us or any(self._is_past(time) for _, time in waiting):
                 self._say(now, key)
         if self.cumulative and self.said and self.rng.random() < 0.01:
-            # Nothing is new.
+            # A result that repeats the previous one.
             self._say(now, self.rng.choice(sorted(self.said)))
 
 
@@ -220,13 +223,13 @@ class RunningWorld(World):
         super().__init__(rng, replace(allowed, hidden_inputs=allowed.hidden_inputs and self.hides), faults)
 
     def _timing(self) -> Timing:
-        # Lateness is reported: what is dropped for it is not tolerated.
+        # Lateness is reported: this oracle does not tolerate dropped late events.
         known = super()._timing()
         values = {field.name: getattr(known, field.name) for field in fields(known)}
         return RunningTiming(**{**values, "late_policy": "report", "cumulative": self.cumulative})
 
     def _moved(self) -> int:
-        # A copy with another time, before the start of a state, is not known.
+        # A copy with another time, before the start of a state, would be unknown.
         return 0 if self.hides else super()._moved()
 
     def _engine(self, habits: Habits) -> Engine:
@@ -248,7 +251,7 @@ class RunningWorld(World):
     def _appended_us(self, answer: Answer) -> int:
         at = super()._appended_us(answer)
         if self.cumulative and self.is_orderly and answer.role == "output":
-            # An engine writes the results of a key in their order.
+            # An engine writes the results of a key in order.
             at = self.newest_us[answer.cell[1]] = max(at, self.newest_us.get(answer.cell[1], at))
         return at
 
@@ -259,7 +262,7 @@ class RunningWorld(World):
 
 
 def running_history(rng: Random, *, causal: bool, cumulative: bool = False, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that keeps its guarantee, or of one that may be broken in any way."""
+    """A history of an engine that keeps its guarantee (``causal``), or of one that may be broken in any way."""
     return RunningWorld(rng, allowed, faults=not causal, cumulative=cumulative).history()
 
 
@@ -269,19 +272,19 @@ class RunningCase(Case):
 
     @property
     def referee(self) -> type[Referee]:
-        """Who says what the verdicts are."""
+        """The reference that judges it."""
         return RunningReferee
 
     @property
     def oracle(self) -> RunningAggregate:
-        """What the core takes the pipeline for."""
+        """The oracle with which the core judges it."""
         timing = self.history.timing
         assert isinstance(timing, RunningTiming)
         return RunningAggregate.of(replaces=timing.cumulative)
 
 
 def running_case(seed: int, *, causal: bool, steps_most: int, cumulative: bool = False) -> RunningCase:
-    """The case of a seed."""
+    """The case that ``seed`` generates."""
     rng = Random(seed)
     history = running_history(rng, causal=causal, cumulative=cumulative)
     if not causal:

@@ -1,7 +1,8 @@
-"""The session window by brute force, and worlds of it: all events of a key are sorted, and parted where they pause.
+"""The session window by brute force, and random worlds of it: all events of a key are sorted and split at long
+pauses.
 
-An observation is of the session that has an event in the slot of its start: the gap-long stretch, counted from the
-epoch, that holds it. Otherwise it is of a cell of its own. A session is called by the slot of its first event.
+A slot is a stretch as long as the gap, counted from the epoch. A result or late record belongs to the session that has
+an event in the slot of its start, otherwise to a cell of its own. A session is named by the slot of its first event.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from validator.oracles.session_window import SessionWindow
 
 
 class SessionClock(Clock):
-    """Time, once it is known which events are of one session."""
+    """Time with the assignment of events to sessions."""
 
     def __init__(self, timing: Timing, steps: tuple[Step, ...]) -> None:
         super().__init__(timing, steps)
@@ -62,32 +63,33 @@ class SessionClock(Clock):
         return self.session_of_slot.get(slot, slot)
 
     def cells_of(self, event: InputEvent | LateRecord) -> tuple[Cell, ...]:
-        """One session."""
+        """The one session of the event."""
         return (self.at(event.key, event.event_time_us),)
 
     def cell_of(self, result: ResultRecord) -> Cell:
-        """The session of its start."""
+        """The session at the start of the result's window."""
         return self.at(result.key, result.window_start_us)
 
     def end(self, cell: Cell) -> int:
-        """A gap after the last event."""
+        """One gap after the last event of the session."""
         return self.lasts.get(cell, cell[0]) + self.gap_us
 
 
 class SessionReferee(Referee):
-    """The reference: a record that cannot be read may join two sessions, or begin one earlier."""
+    """The reference: an unreadable record may join two sessions, or start one earlier."""
 
     clock_type = SessionClock
 
     def is_held(self, kind: str, found: Sequence[tuple[Cell, Counter[str]]]) -> bool:
-        """Input that could not be read may hold what is between two sessions: then one has too much, and one lacks."""
+        """An unreadable input record may join two sessions: then one of the two cells has an excess and the other one a
+        loss."""
         if kind == "missing":
             hidden = self.hidden_answers() + self.hidden_inputs()
             return hidden > 0 and self.to_explain(found, {kind}) <= hidden
         return super().is_held("unknown_id" if kind == "misplaced" else kind, found)
 
     def to_explain(self, found: Sequence[tuple[Cell, Counter[str]]], kinds: AbstractSet[str]) -> int:
-        """The cells."""
+        """The number of cells, since one hidden record explains all of a cell."""
         return len({cell for cell, classes in found if any(classes[kind] for kind in kinds)})
 
 
@@ -101,9 +103,10 @@ class _Session:
 
 
 class SessionEngine(Engine):
-    """Answers what it has of a session once its watermark passes the end, and what comes later at once.
+    """Answers a session once its watermark has passed the session's end, and answers later events at once.
 
-    It forgets sessions that have closed, or not: then a late event joins what it has answered, and says so.
+    It may forget closed sessions. Otherwise a late event joins the session that it has answered, and the next result
+    has that session's start.
     """
 
     def __init__(self, rng: Random, timing: Timing, habits: Habits, inputs: Sequence[Log]) -> None:
@@ -170,7 +173,7 @@ class SessionWorld(World):
     """One random world of sessions."""
 
     def _timing(self) -> Timing:
-        # Lateness is reported: what is dropped for it is not tolerated.
+        # Lateness is reported: this oracle does not tolerate dropped late events.
         known = super()._timing()
         return replace(known, window_us=self.rng.choice((2, 4, 5, 10)), window_offset_us=0, late_policy="report")
 
@@ -179,7 +182,7 @@ class SessionWorld(World):
 
 
 def session_history(rng: Random, *, causal: bool, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that keeps its guarantee, or of one that may be broken in any way."""
+    """A history of an engine that keeps its guarantee (``causal``), or of one that may be broken in any way."""
     return SessionWorld(rng, allowed, faults=not causal).history()
 
 
@@ -189,17 +192,17 @@ class SessionCase(Case):
 
     @property
     def referee(self) -> type[Referee]:
-        """Who says what the verdicts are."""
+        """The reference that judges it."""
         return SessionReferee
 
     @property
     def oracle(self) -> SessionWindow:
-        """What the core takes the pipeline for."""
+        """The oracle with which the core judges it."""
         return SessionWindow.of(self.history.timing.window_us)
 
 
 def session_case(seed: int, *, causal: bool, steps_most: int) -> SessionCase:
-    """The case of a seed."""
+    """The case that ``seed`` generates."""
     rng = Random(seed)
     history = session_history(rng, causal=causal)
     if not causal:

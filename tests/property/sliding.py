@@ -1,4 +1,6 @@
-"""The sliding window by brute force, and worlds of it: every window that holds an event's time is asked one by one."""
+"""The sliding window by brute force, and random worlds of it: every window that may hold an event is tested one by
+one.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,7 @@ class SlidingTiming(Timing):
     slide_us: int = 10
 
     def cells(self, key: str, event_time_us: int) -> tuple[Cell, ...]:
-        """All windows on the grid, from one that is surely too early to one that is too late."""
+        """All windows on the grid that hold the event; the search covers a wider range than necessary."""
 
         def starts() -> Iterator[int]:
             number = (event_time_us - self.window_offset_us - self.window_us) // self.slide_us - 2
@@ -31,7 +33,7 @@ class SlidingTiming(Timing):
 
 
 class SlidingReferee(Referee):
-    """The reference: a record that cannot be read may be an event of as many windows as an event is in, at most."""
+    """The reference: an unreadable record counts as an event of as many windows as an event can be in."""
 
     def _most(self) -> int:
         timing = self.timing
@@ -39,16 +41,16 @@ class SlidingReferee(Referee):
         return max(len(timing.cells("a", at)) for at in range(timing.slide_us))
 
     def hidden_inputs(self) -> int:
-        """What may be of each."""
+        """At most one event per window that an event can be in."""
         return super().hidden_inputs() * self._most()
 
     def hidden_answers(self) -> int:
-        """Likewise."""
+        """At most one answer per window that an event can be in."""
         return super().hidden_answers() * self._most()
 
 
 class SlidingWorld(World):
-    """One random world whose windows overlap."""
+    """One random world with overlapping windows."""
 
     def __init__(self, rng: Random, allowed: Allowed, faults: bool) -> None:
         self.slides = Random(rng.random())
@@ -56,14 +58,14 @@ class SlidingWorld(World):
 
     def _timing(self) -> Timing:
         known = super()._timing()
-        # Also slides of which the size is no multiple, and one that is the size; `BASE_US` is a multiple of all.
+        # Includes slides that do not divide the size, and a slide equal to the size. `BASE_US` is a multiple of all.
         slide = self.slides.choice([n for n in (2, 4, 5, 10, 20) if n <= known.window_us])
         values = {field.name: getattr(known, field.name) for field in fields(known)}
         return SlidingTiming(**{**values, "window_offset_us": known.window_offset_us % slide, "slide_us": slide})
 
 
 def sliding_history(rng: Random, *, causal: bool, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that keeps its guarantee, or of one that may be broken in any way."""
+    """A history of an engine that keeps its guarantee (``causal``), or of one that may be broken in any way."""
     return SlidingWorld(rng, allowed, faults=not causal).history()
 
 
@@ -73,19 +75,19 @@ class SlidingCase(Case):
 
     @property
     def referee(self) -> type[Referee]:
-        """Who says what the verdicts are."""
+        """The reference that judges it."""
         return SlidingReferee
 
     @property
     def oracle(self) -> SlidingWindow:
-        """What the core takes the pipeline for."""
+        """The oracle with which the core judges it."""
         timing = self.history.timing
         assert isinstance(timing, SlidingTiming)
         return SlidingWindow.of(timing.window_us, timing.window_offset_us, slide=timing.slide_us)
 
 
 def sliding_case(seed: int, *, causal: bool, steps_most: int) -> SlidingCase:
-    """The case of a seed."""
+    """The case that ``seed`` generates."""
     rng = Random(seed)
     history = sliding_history(rng, causal=causal)
     if not causal:

@@ -1,4 +1,4 @@
-"""Whether the Spark core and the reference say the same of a history, cell by cell and step by step."""
+"""Compares the core's verdicts with the reference's, cell by cell and step by step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _RESULTS: Final = {
 
 @dataclass
 class Tally:
-    """How much was compared, and every way in which the two differ."""
+    """How much was compared, and all differences."""
 
     histories: int = 0
     steps: int = 0
@@ -42,7 +42,7 @@ class Tally:
         )
 
     def plus(self, other: Tally) -> Tally:
-        """Both together."""
+        """The sum of both."""
         return Tally(
             self.histories + other.histories,
             self.steps + other.steps,
@@ -54,10 +54,10 @@ class Tally:
 
 
 def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
-    """Whether the core has the last word on a cell's ids: its counts are not provisional.
+    """Whether the core's counts of a cell are final, not provisional.
 
-    Where fingerprints decide nothing, as where repeats collapse, a cell that nobody answered is counted by its events
-    until its ids are compared.
+    Where fingerprints cannot decide, as with collapsed repeats, an unanswered cell counts its events until its ids are
+    compared.
     """
     if case.rules.compares_all and not row["compared"] and copies != distinct:
         return False
@@ -67,8 +67,9 @@ def is_decided(case: Case, row: Row, copies: int, distinct: int) -> bool:
 
 
 def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> bool:
-    """Whether the core holds what the reference holds: less only where more is on record than is resolved now, more
-    only where losses are not counted yet, for an answer in their cell is still unresolved."""
+    """Whether the core suspects the classes that the reference holds. The core may suspect fewer while more is on
+    record than is resolved now. It may suspect losses that the reference does not hold while an answer in their cell is
+    unresolved, since it has not counted them yet."""
     less, more = opinion.held - held, held - opinion.held
     if any(row[name] != row[f"told_next_{name}"] for row in rows for name in VIOLATIONS):
         less = frozenset()
@@ -78,12 +79,12 @@ def held_agrees(rows: Sequence[Row], held: frozenset[str], opinion: Opinion) -> 
 
 
 def observed(row: Row) -> int:
-    """How many ids results, late and rejected records placed in a cell."""
+    """How many ids results, late records and rejected records placed in a cell."""
     return int(row["processed_count"] + row["late_count"] + row["rejected_count"])
 
 
 def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opinion: Opinion, tally: Tally) -> None:
-    """Hold what the core says of a case after a step against the reference."""
+    """Compare the core's verdicts after a step with the reference's and add the differences to ``tally``."""
     where = f"seed {case.seed}{' (causal)' if case.causal else ''}, step {number} of {len(case.history.steps)}"
 
     def differs(what: str, core: object, reference: object) -> None:
@@ -119,13 +120,13 @@ def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opin
         violations = Counter({name: core[name] for name in VIOLATIONS})
         differs(f"violations of the provisional {cell}", +violations, Counter())
         if observed(row):
-            # Ids of cells in scope are compared as soon as no input can explain them any more.
+            # Ids of cells in scope are compared as soon as no unread input can explain them.
             known = row["resolved"] or row["held"]
             differs(f"resolved, yet not compared {cell}", known and row["in_scope"], False)
             if row["in_scope"]:
                 differs(f"judged results of the provisional {cell}", +said, +Counter({"unjudged": row["results"]}))
         else:
-            # Nobody asked yet how many repeats there are: the same class, each event counted.
+            # The number of repeats is unknown until ids are compared: the classes agree, and each event counts.
             differs(f"classes of the uncompared {cell}", set(+core), set(+counts))
             differs(f"events of the uncompared {cell}", core["expected"] + core["out_of_scope"], copies)
     if whole:
@@ -135,7 +136,7 @@ def compare(case: Case, number: int, rows: Sequence[Row], instant: Instant, opin
 
 
 def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -> list[str]:
-    """Where folding all facts at once gives another verdict than folding them batch after batch."""
+    """The differences between folding all facts at once and folding them batch after batch."""
     left = {(row["window_start_us"], row["key"]): row for row in rows}
     right = {(row["window_start_us"], row["key"]): row for row in again}
     found = []
@@ -144,7 +145,7 @@ def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -
         if one is None or other is None:
             found.append(f"seed {case.seed}: {cell} is known {'at once' if one is None else 'step by step'} only")
             continue
-        # Which of the cells that agree are compared as a check depends on what is in memory.
+        # Which agreeing cells are compared as a check depends on what is in memory.
         checked = {"compared"} if one["agrees"] and other["agrees"] else set()
         names = {name for name in one if not name.startswith("told_")} - checked
         odd = {name: (one[name], other[name]) for name in sorted(names) if one[name] != other[name]}
@@ -154,14 +155,15 @@ def closing_differences(case: Case, rows: Sequence[Row], again: Sequence[Row]) -
 
 
 def _held(row: Row, name: str, told: int) -> bool:
-    """Whether a violation on record may stay so: its ids are not known again yet, or it is still outstanding."""
+    """Whether a violation may stay on record: the cell's ids are not compared again yet, or the contribution is still
+    outstanding."""
     unknown = not row["agrees"] and not (row["compared"] and row["resolved"])
     outstanding = sum(row[state] or 0 for state in STATES) if name == "missing" else 0
     return told <= row[f"told_{name}"] and (unknown or told <= outstanding)
 
 
 def untold(before: Sequence[Row], now: Sequence[Row]) -> list[str]:
-    """Cells whose violations of a step are not what the next step believes to have told."""
+    """The cells whose violations after one step differ from those that the next step has on record."""
     was = {(row["window_start_us"], row["key"]): row for row in before}
     found = []
     for row in now:

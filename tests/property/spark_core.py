@@ -1,6 +1,8 @@
-"""The sidecar over many histories: the stage of a batch makes the facts of all at once, and the sidecar's own
-`BatchRunner` reads each history step by step, from brokers that say what a step found. Its tables are in memory, or
-those of a state folder, from which another process goes on.
+"""Run the sidecar's core over many random histories.
+
+The stage of a batch computes the facts of all histories in one go. The sidecar's own `BatchRunner` then reads each
+history step by step; fake brokers answer its lookups with the state that the step recorded. The tables are in memory,
+or in a state folder from which another process can continue.
 """
 
 from __future__ import annotations
@@ -52,8 +54,8 @@ _TIMES: Final = ("observed_us", "closed_us", "rest_us")
 
 @dataclass(frozen=True)
 class _HiddenRecords(Suspicion):
-    """What hidden records may explain is suspected, and ``besides``. The reference knows no doubt about the
-    configuration: its worlds are too small for one that is right to show that it fits."""
+    """Suspects what hidden records may explain, and the classes in ``besides``. Doubt about the configuration is left
+    out: the reference does not model it, and its worlds are too small for a correct configuration to prove itself."""
 
     besides: frozenset[str] = frozenset()
 
@@ -65,7 +67,7 @@ class _HiddenRecords(Suspicion):
 
 
 class _Brokers:
-    """What the brokers say at a step of a history. Its topics are never made again."""
+    """The brokers' answers at one step of a history. Topics are never deleted and created again."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -89,13 +91,13 @@ class _Brokers:
         return {topic: policy[topic] for topic in topics}
 
     def at_time(self, *_: object) -> dict[PartitionId, int]:
-        """Where the state begins to read."""
+        """The offset at which the state begins to read each partition."""
         return {PartitionId(*state.place): state.start_offset for state in self.step.partitions}
 
 
 @dataclass
 class _Runner(BatchRunner):
-    """The sidecar's, with Spark's job done before."""
+    """The sidecar's runner with precomputed facts in place of the Spark job."""
 
     case: Case = field(kw_only=True)
     facts: Sequence[pa.Table] = field(kw_only=True)
@@ -116,7 +118,7 @@ class _Runner(BatchRunner):
         return facts.set_column(at, facts.schema.field(at), pa.array(np.full(facts.num_rows, books.batch)))
 
     def _reach_us(self, books: Books) -> int:
-        # That of the step, also where a generation opens just before it: the reference knows no instant between.
+        # Uses the step's lookup, even if a generation opens just before it: the reference has no instant between steps.
         return history_facts.reach_at(self.case, self.step)
 
 
@@ -134,8 +136,8 @@ class Run:
         settle_at: int | None = None,
         saver: Saver | None = None,
     ) -> None:
-        """``settle_at``: as in `Judging`. By default all cells stay in memory, so that all can be compared. ``saver``:
-        what saves memory for the next process."""
+        """``settle_at``: as in `Judging`; by default no cell leaves memory, so that every cell can be compared.
+        ``saver``: writes the memory image for the next process."""
         self.case = case
         self._settle_at, self._saver = settle_at, saver
         self.tables = tables
@@ -150,7 +152,7 @@ class Run:
         self._runner = self._begun(Books(time_rules_of(case)), 0)
 
     def take(self, number: int, suspected: frozenset[str] = frozenset()) -> None:
-        """Read a step. ``suspected``: classes of violations that are suspected besides."""
+        """Read a step. ``suspected``: further classes of violations to suspect."""
         step, rest = self.case.history.steps[number], self.case.rest(number)
         self._brokers.step = step
         if number == 0 or expires(step):
@@ -165,8 +167,8 @@ class Run:
         self.instants.append(Instant(books, books.clock(rest=rest), runner.suspicion))
 
     def restart(self) -> None:
-        """Another process goes on with what the tables say. Looked-up ends that were not reached yet stay known, so
-        that nothing is proven later than the reference proves it."""
+        """Continue in another process from the tables. Looked-up ends that the sidecar had not reached yet stay known,
+        so that nothing is confirmed later than by the reference."""
         rules, time_rules = self.case.rules, time_rules_of(self.case)
         saved = saved_cells(self._saver.state, rules, time_rules) if self._saver is not None else None
         assert not isinstance(saved, str), saved
@@ -181,18 +183,18 @@ class Run:
         self._runner = self._begun(self._runner.books, self._runner.generation + 1)
 
     def save(self) -> None:
-        """Save memory, as the sidecar does now and then."""
+        """Save the memory image, as the sidecar does periodically."""
         self._runner.save()
 
     def judged_again(self) -> list[Row]:
-        """The cells as another process finds them after the last step."""
+        """The cells that another process restores from the tables after the last step."""
         found = recover(self.tables, time_rules_of(self.case), self.case.rules.oracle)
         again, instant = self._judging(found.books.batch + 1, found), self.instants[-1]
         again.step(None, instant.books, instant.suspicion, rest=instant.clock.rest)
         return rows_of(again)
 
     def _open(self, lookup_us: int) -> None:
-        """Begin a generation, as at the start and where Spark's query fails, since records are gone."""
+        """Open a generation, as at the start and after Spark's query failed on expired records."""
         before, brokers, generation = self._runner.books, cast("Brokers", self._brokers), self._runner.generation
         topics = self._brokers.topics([source.topic for source in self._runner.sources])
         books, lookups = opened(before, self._config, brokers, self._runner.sources, topics, lookup_us)
@@ -236,7 +238,7 @@ class Run:
 
 
 def _configured(case: Case) -> Config:
-    """The configuration of a case, as far as batches ask for it: time advances with every one."""
+    """The parts of a case's configuration that a batch reads. ``tick`` is 0: time advances with every batch."""
     its = case.history.timing
     timing = {
         "max_disorder": its.max_disorder_us,
@@ -254,12 +256,12 @@ def _configured(case: Case) -> Config:
 
 
 def time_rules_of(case: Case) -> TimeRules:
-    """The timing that frontiers need."""
+    """The time rules for the frontiers of a case."""
     return TimeRules(case.history.timing.max_disorder_us, case.history.timing.idle_after_us)
 
 
 class Judged:
-    """Cases, their facts by step, and once they are judged, what the time model knew after each step."""
+    """Cases, their facts by step and, once judged, the sidecar's state of time after each step."""
 
     def __init__(self, cases: Sequence[Case], folder: Path) -> None:
         self.cases = cases
@@ -276,8 +278,8 @@ class Judged:
             yield rows_of(run.judging)
 
     def restarted(self, number: int, upto: int) -> tuple[list[Row], list[Row]]:
-        """The cells of a case after step ``upto``: of the process that wrote the tables of a state, and of another
-        that found them there."""
+        """The cells of a case after step ``upto``: in the process that wrote the tables, and in another one that
+        restored them."""
         run = Run(self.cases[number], self.facts[number], StateTables(self.folder / f"state-{number}"))
         for step in range(upto + 1):
             run.take(step)
@@ -293,8 +295,8 @@ class Judged:
     ) -> Iterator[Run]:
         """The run of a case after each step.
 
-        ``suspected``: step -> classes of violations that are suspected besides. After the steps ``killed_after``
-        another process goes on with what the tables say.
+        ``suspected``: step -> further classes of violations to suspect. After each step in ``killed_after``, another
+        process continues from the tables.
         """
         run = Run(self.cases[number], self.facts[number], tables)
         for step in range(len(self.cases[number].history.steps)):
@@ -305,8 +307,8 @@ class Judged:
 
 
 def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
-    """The last batch judged some cells only. ``judged``: all of them, judged now: whatever it left would have said
-    nothing new, and the totals are those of a recount."""
+    """Check a batch that judged only some cells against ``judged``, the judgement of all cells now: the cells that it
+    skipped had no change to report, and the totals equal a recount."""
     cells, clock = judging.cells, judging._clock
     assert clock is not None
     kept, recount = judging.standing.sums(), sums_of(cells, judged, judged.on_record)
@@ -330,7 +332,8 @@ def as_if_all_were_judged(judging: Judging, judged: CoreJudged) -> None:
     close(cells, clock)
     assert closed.tolist() == cells["closed_us"].tolist(), "cells that the watermark passed"
     assert ends_known.tolist() == cells["rest_us"].tolist()
-    # But for what a comparison leaves open until the verdict is stored.
+    # Cells that wait for nothing more have no comparison left to do, except one that stays open until the verdict is
+    # stored.
     left = judging.standing.waits[: len(cells)] != Waits.NOTHING
     assert not (left & (judged.wants_expansion | judged.wants_evidence | judged.sampled)).any(), "ids to compare"
 
@@ -364,5 +367,5 @@ def rows_of(judging: Judging) -> list[Row]:
         "key": cells.keys().to_pylist(),
     }
     rows = [dict(zip(columns, values, strict=True)) for values in zip(*columns.values(), strict=True)]
-    # What is part of another cell by now holds nothing.
+    # A cell that was merged into another one holds nothing.
     return rows if cells.parts is None else [row for row, part in zip(rows, cells.parts, strict=True) if not part]

@@ -1,7 +1,7 @@
-"""Random histories for the Spark core, with the time that each step proves and what the reference says of it.
+"""Random histories for the core, with the progress that each step proves and the reference's opinion.
 
-The core's clock never stands still, so histories are stretched: an instant of the generators is `SCALE` here, and
-lookups that fell on the same instant follow each other within it. Nothing is appended between two such lookups.
+The core's clock never stands still, so histories are stretched. One instant of the generators becomes `SCALE`
+microseconds, and lookups at the same instant follow each other within it. Nothing is appended between two such lookups.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ from validator.reconcile.facts import Side
 from validator.reconcile.judge import EXCESS, SAMPLED_OF, VIOLATIONS, Rules
 
 SCALE: Final = 64
-"""Microseconds of a stretched history per instant of a generator's; more than twice its steps."""
+"""Microseconds of a stretched history per instant of a generator; more than twice the number of its steps."""
 BASE_US: Final = 20 * SCALE
-"""The first instant: a multiple of every window that the generators draw, so that cells stay what they are."""
+"""The first instant. It is a multiple of every window that the generators draw, so that cells stay the same."""
 _RESTS: Final[Mapping[Ending, Rest]] = {"none": Rest.NONE, "once": Rest.ALL, "leave_open": Rest.CLOSED}
 SIDE_OF_TOPIC: Final = {
     "clicks": Side.INPUT,
@@ -53,7 +53,7 @@ SOURCES: Final = [(side, topic) for topic, side in SIDE_OF_TOPIC.items()]
 
 @dataclass(frozen=True)
 class Case:
-    """One history to be judged; `seed` makes it again."""
+    """One history for a core and a reference; `seed` reproduces it."""
 
     seed: int
     causal: bool
@@ -61,18 +61,18 @@ class Case:
 
     @property
     def oracle(self) -> Oracle:
-        """What the core takes the pipeline for."""
+        """The oracle with which the core judges it."""
         timing = self.history.timing
         return TumblingWindow.of(timing.window_us, timing.window_offset_us)
 
     @property
     def referee(self) -> type[Referee]:
-        """Who says what the verdicts are."""
+        """The reference that judges it."""
         return Referee
 
     @property
     def rules(self) -> Rules:
-        """The core's configuration of judging for it."""
+        """The core's rules for judging it."""
         timing = self.history.timing
         return Rules(
             oracle=self.oracle,
@@ -81,7 +81,7 @@ class Case:
             collapse=self.oracle.drops_repeats or timing.duplicates == "collapse",
             drops_late=timing.late_policy == "drop",
             tells_unconsumed=self.grouped,
-            # In some histories all cells that agree are compared, in the others nearly none.
+            # Some histories compare all cells that agree, the others almost none.
             sampled_of=1 if self.seed % 8 == 1 else SAMPLED_OF,
         )
 
@@ -97,12 +97,14 @@ class Case:
         return self.history.steps[-1].committed is not None
 
     def rest(self, number: int) -> Rest:
-        """What the step assumes: the last one of a run with `--once` finds the pipeline at rest."""
+        """The core's assumption about the end of the run: the last step of a run with `--once` finds the pipeline at
+        rest."""
         return _RESTS[self.history.final] if number == len(self.history.steps) - 1 else Rest.NONE
 
 
 def case(seed: int, *, causal: bool, steps_most: int, compacts: bool = False) -> Case:
-    """The case of a seed: a random world, read in at most so many steps (and one more where it ends with `--once`)."""
+    """The case that ``seed`` generates: a random world, read in at most ``steps_most`` steps (and one more if it ends
+    with `--once`)."""
     rng = Random(seed)
     history = causal_correct_history(rng) if causal else faulty_history(rng)
     if compacts:
@@ -113,7 +115,7 @@ def case(seed: int, *, causal: bool, steps_most: int, compacts: bool = False) ->
 
 
 def odder(history: History, rng: Random) -> History:
-    """Some results lose all their ids, and still are observations of their cell."""
+    """Remove all ids from some results. They still are observations of their cell."""
 
     def odd(record: Record) -> Record:
         return replace(record, ids=()) if isinstance(record, ResultRecord) and rng.random() < 0.03 else record
@@ -123,10 +125,10 @@ def odder(history: History, rng: Random) -> History:
 
 
 def coarser(history: History, rng: Random, steps_most: int) -> History:
-    """The same reading in fewer batches: neighbours become one, looked up when the second was."""
+    """The same reading in fewer batches: neighbours are merged and have the second one's lookup."""
     steps = list(history.steps)
     while len(steps) > steps_most:
-        # A range that expired is met at the start of a batch, so such a batch stays one.
+        # An expired range is found at the start of a batch, so such a batch is not merged with the one before it.
         whole = [at for at in range(len(steps) - 1) if not expires(steps[at + 1])]
         if not whole:
             break
@@ -136,7 +138,7 @@ def coarser(history: History, rng: Random, steps_most: int) -> History:
 
 
 def expires(step: Step) -> bool:
-    """Whether some of a step's range was gone before it could be read."""
+    """Whether part of a step's range had expired before it was read."""
     return any(state.log_start > state.start_offset for state in step.partitions)
 
 
@@ -150,7 +152,7 @@ def _joined(first: Step, second: Step) -> Step:
 
 
 def stretched(history: History) -> History:
-    """The same history at instants that all differ; before an ending comes a tick, the batch that ends the run."""
+    """The same history with distinct lookup instants. Before an ending it adds a tick: the batch that ends the run."""
     timing = history.timing
     scaled = type(timing)(
         **{
@@ -163,7 +165,7 @@ def stretched(history: History) -> History:
     for step in history.steps:
         at = BASE_US + SCALE * step.lookup_us
         if steps:
-            # Where records are gone, a generation opens an instant before.
+            # If records have expired, a generation opens one instant earlier.
             at = max(at, steps[-1].lookup_us + 1 + expires(step))
         steps.append(replace(step, lookup_us=at, records=tuple(map(_moved, step.records))))
     if history.final != "none":
@@ -184,19 +186,19 @@ def _moved(record: Record) -> Record:
             return moved
 
 
-# What the sidecar's time model makes of a history
+# The sidecar's state of time
 
 
 @dataclass(frozen=True)
 class Instant:
-    """What the sidecar knows after one step of progress, time, and what may explain violations."""
+    """What the sidecar knows after one step: progress, time, and the possible explanations of violations."""
 
     books: Books
     clock: Clock
     suspicion: Suspicion
 
     def suspected(self, rows: Sequence[Mapping[str, Any]]) -> frozenset[str]:
-        """The classes that are not confirmed, by the totals over the judged cells."""
+        """The suspected classes, from the totals over the judged cells."""
         on_record = {name: sum(row[f"told_next_{name}"] for row in rows) for name in VIOLATIONS}
         in_excess = sum(any(row[f"told_next_{name}"] for name in EXCESS) for row in rows)
         missing = sum(row["told_next_missing"] > 0 for row in rows)
@@ -205,7 +207,7 @@ class Instant:
         )
 
 
-# What the reference makes of it
+# The reference's opinion
 
 
 @dataclass(frozen=True)
@@ -218,29 +220,31 @@ class Opinion:
     copies: dict[Cell, int]
     """Cell -> events, repeated ones each counted."""
     unconsumed_overdue: dict[Cell, int]
-    """Cell -> contributions that would be missing, but that the engine has not consumed."""
+    """Cell -> contributions that would be missing if the engine had consumed their events."""
     held: frozenset[str]
     confirmed: frozenset[str]
-    """Classes of contributions of which something is confirmed."""
+    """Classes of contributions with at least one confirmed violation."""
 
 
 class Referee(Reference):
-    """The reference, with two of its choices made sharper.
+    """The reference with two stricter choices.
 
-    [9] Where *every* answer partition is held by an open transaction, what stands for those that are not is the lookup
-    itself. Read literally, a cell would be blocked the moment it closes, before it is due by anybody's clock.
-    [19] Excess *stays* unresolved at an ending with an open transaction among the inputs; what was resolved before, by
-    the read-through of every input, is not taken back.
+    [9] If *every* answer partition is held by an open transaction, the lookup instant stands for the read-through time
+    of the free ones. Read literally, the rule would make a cell blocked the moment it closes, before it is due on any
+    clock.
+
+    [19] With an open transaction among the inputs, excess *stays* unresolved at an ending. Excess that the read-through
+    of every input had resolved before stays resolved.
     """
 
     def is_resolved(self, cell: Cell) -> bool:
-        """As the reference, but for what time had proven before the ending."""
+        """As in the reference, or if time had proven it before the ending."""
         inputs = self.clock.places("input")
         proven = bool(inputs) and self.clock.proven(self.last_observed_us.get(cell, 0), inputs)
         return proven or super().is_resolved(cell)
 
     def standing(self, cell: Cell) -> str:
-        """As the reference, but for cells that are not due yet while all answers are held."""
+        """As in the reference, except for cells that are not due yet while all answer partitions are held."""
         found = super().standing(cell)
         base, places = self.clock.due_base(cell), self.clock.places(*ANSWERS)
         if found != "blocked" or base is None or self.ending == "once":
@@ -251,7 +255,7 @@ class Referee(Reference):
 
 
 def opinions(case: Case) -> list[Opinion]:
-    """The reference after each step; the last one by the history's ending."""
+    """The reference's judgement after each step; the last step applies the history's ending."""
     history = case.history
     last = len(history.steps) - 1
     found: list[Opinion] = []
@@ -275,5 +279,5 @@ def opinions(case: Case) -> list[Opinion]:
 
 
 def all_opinions(cases: Sequence[Case]) -> list[list[Opinion]]:
-    """`opinions` of many cases, for a process of its own."""
+    """`opinions` of many cases, to run in another process."""
     return [opinions(case) for case in cases]

@@ -1,7 +1,7 @@
-"""Random histories. All randomness comes from one `random.Random`, which hypothesis can replace, see `drawn`.
+"""Random histories. All randomness comes from one `random.Random`, which hypothesis can replace: see `drawn`.
 
-Times are small integers, so that instants often coincide, because the limits of the law are equalities. A world has
-three parts: producers append events, an engine appends results, and a validator reads both in arbitrary batches.
+Times are small integers, so that instants often coincide: the limits of the rules are equalities. A world has three
+parts: producers append events, an engine appends results, and a validator reads both in arbitrary batches.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Allowed:
     committed_offsets: bool = True
     endings: bool = True
     lags: bool = True
-    """Whether the validator falls behind; otherwise it reads everything that is visible, at every instant."""
+    """Whether the validator falls behind. Otherwise it reads every visible record at every instant."""
 
 
 EVERYTHING = Allowed()
@@ -53,7 +53,7 @@ PROMPT = replace(PLAIN, lags=False)
 
 
 def draw_timing(rng: Random) -> Timing:
-    """Declared timing, with values so small that each has an effect."""
+    """Declared timing with values small enough that each one has an effect."""
     overdue = rng.choice((0, 3, 8))
     return Timing(
         max_disorder_us=rng.choice((0, 2, 5, 12)),
@@ -70,7 +70,7 @@ def draw_timing(rng: Random) -> Timing:
 
 
 class World:
-    """One random world; `history` reads it."""
+    """One random world; `history` is a validator's reading of it."""
 
     def __init__(self, rng: Random, allowed: Allowed, faults: bool) -> None:
         self.rng = rng
@@ -96,7 +96,7 @@ class World:
         return Engine(self.rng, self.timing, habits, self.inputs)
 
     def _transaction(self, append_us: int) -> int:
-        """The time at which the transaction of a record that is appended now ends."""
+        """The time at which the transaction of a record that is appended at ``append_us`` ends."""
         if not self.allowed.transactions or self.rng.random() < 0.7:
             return append_us
         return NEVER if self.rng.random() < 0.05 else append_us + self.rng.randint(1, 30)
@@ -122,7 +122,8 @@ class World:
             self._produce_one(log, event)
             if rng.random() < 0.1:
                 again = rng.choice(self.inputs) if rng.random() < 0.5 else log
-                # What comes again may have another time; a pipeline that drops repeats would drop that one too.
+                # A repeated event may have another time. With `collapse` the engine drops it whatever its time, so the
+                # time stays the same.
                 moved = self._moved() if self.timing.duplicates == "count" else 0
                 later = now + rng.randint(0, 30)
                 self._produce_one(
@@ -132,7 +133,7 @@ class World:
             log.seal()
 
     def _moved(self) -> int:
-        """The difference by which the time of a repeated event is earlier."""
+        """By how much the time of a repeated event is earlier."""
         return self.rng.choice((0, 0, 0, self.timing.window_us))
 
     def _produce_one(self, log: Log, event: InputEvent) -> None:
@@ -160,7 +161,7 @@ class World:
         habits = Habits(
             side_channels=frozenset(log.role for log in self.answers),
             decodes_all=rng.random() < 0.5,
-            # Not drawn: what other worlds are made of stays as it is.
+            # Derived instead of drawn, so that the other random choices of a seed stay the same.
             is_moved_by_all=self.produce_until_us != 50,
             drops_late=self.timing.late_policy == "drop",
             rejects=rng.choice((0.0, 0.1)),
@@ -198,7 +199,7 @@ class World:
         return _record(log, offset, now, answer, is_garbled)
 
     def _write(self, answer: Answer) -> None:
-        """Append a result within `missing_after` of its trigger; its transaction may stay open longer."""
+        """Append an answer within `missing_after` of its trigger. Its transaction may stay open longer."""
         rng, at = self.rng, self._appended_us(answer)
         delay = at - answer.trigger_us - answer.extra_delay_us
         log = self._log_of(answer)
@@ -296,21 +297,20 @@ def _record(log: Log, offset: int, now: int, answer: Answer, is_garbled: bool) -
 
 
 def causal_correct_history(rng: Random, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that keeps its guarantee, with results within `missing_after`. The validator must not
-    confirm a violation.
-    """
+    """A history of an engine that keeps its guarantee and answers within `missing_after`. The validator must not
+    confirm a violation."""
     return World(rng, allowed, faults=False).history()
 
 
 def faulty_history(rng: Random, allowed: Allowed = EVERYTHING) -> History:
-    """A history of an engine that may drop, repeat, misplace, invent and delay ids, and send a result twice."""
+    """A history of an engine that may drop, repeat, misplace, invent and delay ids, and may send a result twice."""
     return World(rng, allowed, faults=True).history()
 
 
 def compacted(history: History, rng: Random) -> History:
-    """The same world, in which some topics are compacted, and some of their records were before they were read.
+    """The same world with some compacted topics, in which some records were removed before the validator read them.
 
-    Events further ahead than `max_ahead` stay: a record that cannot be read is presumed to be none of these.
+    Events further ahead than `max_ahead` stay: the rules assume that an unreadable record is not one of these.
     """
     topics = {state.topic for step in history.steps for state in step.partitions}
     chosen = {topic for topic in sorted(topics) if rng.random() < 0.5}
@@ -334,5 +334,5 @@ def compacted(history: History, rng: Random) -> History:
 
 
 def drawn(make: Callable[[Random], History]) -> st.SearchStrategy[History]:
-    """A hypothesis strategy around one of the generators, which can then shrink what it found."""
+    """A hypothesis strategy around a generator. Hypothesis can then shrink a failing history."""
     return st.builds(make, st.randoms(use_true_random=False))

@@ -1,4 +1,4 @@
-"""Ids of two inputs as the sidecar decodes them: told apart wherever they stand, however they are written."""
+"""Ids of two inputs, as the sidecar decodes them, stay distinct wherever and however they are written."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def config() -> Config:
 
 
 def from_kafka(records: list[dict[str, Any]]) -> pa.RecordBatch:
-    """Records as Spark hands them over."""
+    """Records in the form in which Spark passes them."""
     rows = [
         {"value": json.dumps(record).encode(), "partition": at, "offset": at, "time_us": 0}
         for at, record in enumerate(records)
@@ -65,7 +65,7 @@ def test_the_ids_of_a_result_say_their_input() -> None:
 
 
 def fingerprints(reader: Reader, records: list[dict[str, Any]]) -> list[tuple[int, int]]:
-    """Of each record, as the facts table has it."""
+    """The fingerprint of each record, as in the facts table."""
     stage = Stage([reader], 0, with_first_event=False)
     (facts,) = stage.facts(0, iter([from_kafka(records)]))
     facts = facts.sort_by("partition")

@@ -1,4 +1,4 @@
-"""The decoder of one record against Java: Jackson for what is JSON, java.time for what is a time."""
+"""The decoder of one record against Java: Jackson decides what is JSON, java.time what is a time."""
 
 from __future__ import annotations
 
@@ -68,5 +68,5 @@ def test_times_that_java_writes_are_those_that_java_means(spark: SparkSession) -
         ):
             text = written.toString()
             if text.count(":") > 3:
-                continue  # an offset with seconds, from before time zones
+                continue  # a historical offset with seconds
             assert instant_of_text(text) == wanted, text

@@ -1,6 +1,8 @@
-"""The windowed join's reference (0090): by hand where it decides, and on random worlds, correct and broken.
+"""The windowed join's reference (decision 0090): hand-written cases for its rules, and random worlds with correct and
+broken engines.
 
-By hand: windows are [0, 10), [10, 20), ...; overdue after 5 and missing after 10. An event at 10 closes window 0.
+In the hand-written cases windows are [0, 10), [10, 20), ...; overdue after 5 and missing after 10. An event at 10
+closes window 0.
 """
 
 from __future__ import annotations
@@ -110,7 +112,7 @@ def test_an_event_is_not_misplaced_while_its_partner_may_be_unread() -> None:
 
 
 def late_update(timing: object = TIMING) -> Story:
-    """A click in window 0, and an update for it that comes after an update at 15."""
+    """A click in window 0, and an update for it that is read after an update at 15."""
     return Story(timing, PLACES).step(1, event("1", 3), *closing()).step(2, update("1", 5))  # type: ignore[arg-type]
 
 
@@ -145,7 +147,7 @@ def test_with_another_reason_the_side_stays_owed() -> None:
     assert confirmed(told) == {("missing", "1"), ("missing", "updates/2")}
 
 
-# What the engine has not read, and what nobody can know
+# Unconsumed events and unreadable records
 
 
 def test_an_event_whose_partner_the_engine_has_not_read_is_unconsumed() -> None:
@@ -247,7 +249,7 @@ def _aside_is_reason(self: JoinReference, cell: Cell, id_: str, *, waiting: bool
 def test_a_rule_that_forgets_one_of_its_parts_accuses_a_correct_join(
     part: str, forgetful: Callable[..., bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The worlds tell: without either part, some correct engine is accused."""
+    """Without any one of these parts of the rules, the reference accuses some correct engine."""
     monkeypatch.setattr(REFERENCES["inner"], part, forgetful)
     histories = (correct_join_history(Random(seed), "inner") for seed in range(700))
     assert any(judgement.confirmed for history in histories for judgement in each(history, "inner"))

@@ -1,8 +1,8 @@
-"""The law itself, checked on random worlds: a correct engine is never accused, a broken one is.
+"""The rules on random worlds: a correct engine is never accused, a broken one is.
 
 "An engine that keeps its guarantee and answers within `missing_after` of a cell's closing must never cause a confirmed
 violation, at any order of arrival, batch boundary, load or restart" (SEMANTICS section 2). The engine of `engine.py`
-keeps time by the wall clock and knows nothing of batches; the reference reads its world in batches cut anywhere.
+runs on the wall clock and has no batches. The reference reads its world in arbitrary batches.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.property.strategies import PLAIN, PROMPT, causal_correct_history, com
 pytestmark = pytest.mark.property
 
 WORLDS = int(os.environ.get("STREAMPROOF_WORLDS", "2000"))
-"""How many random worlds; a seed names each of them for good."""
+"""Number of random worlds. World n is generated from seed n."""
 KNOWN = {
     "processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "unresolved", "pending", "overdue",
     "blocked", "unconsumed", "dropped_late", "missing", "out_of_scope", "expected",
@@ -33,7 +33,7 @@ KNOWN = {
 
 
 def holds_together(judgement: Judgement) -> bool:
-    """The books of one judgement: the classes of what was expected add up, and violations have counts."""
+    """Whether a judgement is consistent: the classes of expected contributions add up, and violations have counts."""
     totals = judgement.totals
     assert set(totals) <= KNOWN
     handled = totals["processed"] + totals["late"] + totals["rejected"]
@@ -55,7 +55,7 @@ def test_a_correct_engine_is_never_accused_after_any_step() -> None:
             seen.update(judgement.totals.keys())
             assert holds_together(judgement), seed
             assert not judgement.confirmed, f"seed {seed}, step {judgement.step}: {sorted(judgement.confirmed)}"
-    # The worlds are worth the name only if they lead the judge through all that is not a violation.
+    # A check on the worlds: they must lead to every class that is not a violation.
     assert {"late", "rejected", "overdue", "blocked", "dropped_late", "unresolved", "out_of_scope"} <= set(seen)
 
 
@@ -83,7 +83,7 @@ def test_a_rule_that_forgets_what_may_have_moved_the_time_accuses_a_correct_engi
     forgotten: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Clock, forgotten, lambda self, place, offset: None)
-    # Rare: one world in a thousand, or in four hundred.
+    # Rare: it takes about one world in a thousand for one rule, one in four hundred for the other.
     histories = (causal_correct_history(Random(seed)) for seed in range(1000, 2000))
     assert any(judgement.confirmed for history in histories for judgement in classify_all(history))
 
@@ -102,7 +102,7 @@ def test_a_correct_engine_is_accused_only_by_a_rule_that_forgets_compaction(
 
 @pytest.mark.timeout(600)
 def test_an_answer_one_instant_after_its_time_is_found() -> None:
-    """Absence is proven no later than it can be: with a `missing_after` that is shorter by one, some are confirmed."""
+    """Absence is proven as early as possible: if `missing_after` is shorter by one, some losses are confirmed."""
     accused = 0
     for seed in range(15):
         history = causal_correct_history(Random(seed), PROMPT)

@@ -1,4 +1,6 @@
-"""The condition of a filter through Arrow and by the rule: both say the same of every record that Arrow takes."""
+"""The condition of a filter in Arrow against the decoder of one record: they agree on every record that Arrow
+decides.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ CONDITIONS: Final[dict[str, set[str]]] = {
     "{below: '-1e30'}": {"integers", "texts of numbers"},
     "{at_least: '99.99999999999999999999'}": {"integers", "texts of numbers"},
 }
-"""Conditions -> the pools of which Arrow takes every value: none is equal to a bound with a fraction, or no number."""
+"""Condition -> the pools in which Arrow decides every value without the decoder of one record."""
 
 
 def both_ways(where: str) -> tuple[EventBatches, EventBatches]:

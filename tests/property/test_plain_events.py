@@ -1,7 +1,7 @@
-"""Arrow's way of decoding events against the decoder of one record, which is the rule: both read the same.
+"""Decoding of events by Arrow against the decoder of one record, which defines the result.
 
-Odd records by the thousand: fields from a pool of oddities, then bytes changed at random. Each is offered to Arrow
-alone and among others, and to the decoder of one record.
+Thousands of unusual records: some fields come from pools of unusual values, then some bytes are changed at random. Each
+record is decoded alone and among others.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["spark"]
 pytestmark = [pytest.mark.property, pytest.mark.timeout(300)]
 
 RECORDS = 1_500
-"""Of each shape; half of them with changed bytes."""
+"""Records per shape. Half of them have changed bytes."""
 SLACK_US = 1_500_000
 DEFAULT = Limits()
 
@@ -94,7 +94,7 @@ BYTES = [b'"', b"{", b"}", b"[", b"]", b",", b":", b" ", b"\n", b"\\", b"0", b"-
 
 
 class Shape(NamedTuple):
-    """How a topic's records look, and its configuration."""
+    """The form of a topic's records, and its configuration."""
 
     record: str
     fields: str
@@ -140,7 +140,7 @@ state: {path: /tmp/unused}
 
 
 def odd_records(shape: Shape, seed: int) -> list[bytes]:
-    """Some fields from the pools, and in every second record some bytes changed."""
+    """Records with some fields from the pools. Every second record also has a changed byte."""
     chance = random.Random(seed)
     pools = {"id": IDS, "time": TIMES, "key": KEYS, "other": OTHERS}
     records = []
@@ -165,7 +165,7 @@ def usual_fields(shape: Shape, number: int) -> dict[str, str]:
 
 
 def mixed_records(shape: Shape) -> list[bytes]:
-    """Usual records, between them odd ones, some together and some alone."""
+    """Regular records with unusual ones between them, some in groups and some alone."""
     odd = odd_records(shape, 2)
     usual = [(shape.record % usual_fields(shape, number)).encode() for number in range(6_000)]
     return [*usual[:2_500], *odd[:-20], *usual[2_500:4_000], *odd[-20:-10], *usual[4_000:], *odd[-10:]]
@@ -180,13 +180,13 @@ def batch(values: list[bytes]) -> pa.RecordBatch:
 
 
 def rows_of(batches: EventBatches, values: list[bytes]) -> list[dict[str, Any]]:
-    """What each record decodes to."""
+    """The decoded row of each record."""
     found = pa.Table.from_batches(list(batches(iter([batch(values)])))).to_pylist()
     return sorted(found, key=lambda row: row["offset"])
 
 
 def both_ways(setup: Config, limits: Limits = DEFAULT) -> tuple[EventBatches, EventBatches]:
-    """With Arrow and without it."""
+    """The reader with Arrow, and the one without."""
     reader = event_reader(setup.inputs[0], setup.oracle, SLACK_US, "auto", limits=limits)
     assert isinstance(reader.batches, EventBatches)
     return reader.batches, replace(reader.batches, plain=None)
@@ -232,7 +232,8 @@ def test_records_decode_the_same_among_others(name: str, limits: Limits) -> None
 
 @pytest.mark.parametrize(("name", "factor"), [(list(SHAPES)[1], 1000), (list(SHAPES)[2], 1)])
 def test_times_at_the_ends_of_64_bits_are_none(name: str, factor: int) -> None:
-    """Less a window or the slack they would be far ahead, and close every cell."""
+    """After subtraction of a window or of the slack such times would wrap around to far ahead, and would close every
+    cell."""
     shape = SHAPES[name]
     setup = config(shape)
     farthest = 2**62 // factor

@@ -1,4 +1,4 @@
-"""Lists of integers that are cut out of records, against the decoder of one record: both read the same."""
+"""Lists of integers that are cut out of records, against the decoder of one record."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def integer(chance: random.Random) -> str:
 
 
 def odd_list(chance: random.Random, size: int) -> str:
-    """The text of a list: mostly usual, with something odd in every second one."""
+    """The text of a list. About half of the lists have one unusual part."""
     items = [integer(chance) for _ in range(size)]
     between = chance.choice([",", ",", ", ", ",\n    "])
     around = chance.choice([("[", "]"), ("[", "]"), ("[\n    ", "\n  ]"), ("[ ", "]")])
@@ -92,7 +92,7 @@ def odd_records(shape: str, number: int, chance: random.Random, *, odd: float) -
 def test_lists_that_are_cut_out_decode_as_the_rule_does(
     shape: str, at_once: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # Short lists too, in groups of a few.
+    # Cut short lists too, a few at a time.
     monkeypatch.setattr(plain_lists, "WORTHWHILE", 0)
     monkeypatch.setattr(plain_lists, "_AT_ONCE", at_once)
     decoder = RecordDecoder(Output.model_validate({"topic": "output", "fields": SHAPES[shape]}))
@@ -137,7 +137,7 @@ def test_what_has_another_bracket_or_is_above_a_limit_is_not_cut() -> None:
 
 
 def test_a_long_result_is_decoded_without_the_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """That a list is long, or a record of the batch is odd, costs the others nothing."""
+    """A long list or one unusual record of the batch does not slow the others down."""
     usual = [json.dumps({"page": "/a", "at": 5, "ids": np.arange(at, at + 500).tolist()}).encode() for at in range(900)]
     odd = usual[7].replace(b" 500", b" 500.0")
     decoder = RecordDecoder(Output.model_validate({"topic": "output", "fields": ONE}))

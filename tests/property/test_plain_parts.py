@@ -1,5 +1,6 @@
-"""Batches through Arrow and one by one, where fields are parts of the record, ids are texts, or times are in other
-forms: both decode the same."""
+"""Batches through Arrow against one record at a time, for fields from the record's key, headers and timestamp, for text
+ids, and for other time formats.
+"""
 
 from __future__ import annotations
 
@@ -72,12 +73,12 @@ def records(chance: random.Random, number: int, *, texts: bool, numbers: bool) -
 
 
 def content(name: str, size: str, given: bytes | None) -> dict[str, Any]:
-    """A key or header as `validator.stream.decode.cut` gives it: null with its size where it is above a limit."""
+    """A key or header as `validator.stream.decode.cut` returns it: above its limit, null with its size."""
     return {name: None if given is not None and len(given) > 30 else given, size: None if given is None else len(given)}
 
 
 def singly(batches: EventBatches, batch: pa.RecordBatch) -> list[tuple[object, ...]]:
-    """Of each record that decoded its offset, id, key and time, and of others what stands in their row."""
+    """One row per record: offset, id, key and time. An undecodable record has null in their place."""
     rows = pa.Table.from_batches(list(batches(iter([batch])))).to_pylist()
     return sorted(tuple(row[name] for name in ("offset", "id", "text_id", "key", "event_time_us")) for row in rows)
 

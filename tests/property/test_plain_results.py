@@ -1,4 +1,4 @@
-"""Results through Arrow and one by one: both decode the same, whatever stands in the records."""
+"""Results through Arrow against one record at a time: both decode the same."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def odd_results(shape: str, fields: dict[str, Any], number: int, chance: random.
 
 
 def said(decoder: RecordDecoder, value: bytes | None) -> tuple[object, ...]:
-    """What the rule says, as a row."""
+    """The row that the decoder of one record yields."""
     found = decoder.decode(Record(value, timestamp_us=5))
     if not isinstance(found, Result):
         return (TOMBSTONE if isinstance(found, Tombstone) else UNDECODABLE, None, None, [], [])

@@ -1,4 +1,4 @@
-"""The reference against histories small enough to judge by hand: the classes of SEMANTICS section 2.
+"""The reference against histories that are small enough to judge by hand: the classes of SEMANTICS section 2.
 
 Windows are [0, 10), [10, 20), ...; overdue after 5 and missing after 10. An event at 10 closes window 0.
 """
@@ -32,7 +32,7 @@ COLLAPSE = replace(TIMING, duplicates="collapse")
 DROP = replace(TIMING, late_policy="drop")
 
 
-# What was handled
+# Handled contributions
 
 
 def test_an_event_that_its_result_carries_is_processed() -> None:
@@ -218,7 +218,7 @@ def test_beyond_e_is_unresolved_and_up_to_e_is_processed() -> None:
 
 
 def closed_at_10() -> Story:
-    """Event `a` of window 0, closed at T = 10 by an event at 10, with nothing answered."""
+    """Event `a` of window 0, closed at T = 10 by an event at 10, without an answer."""
     return Story().step(1, event("a", 3)).step(10, event("next", 10))
 
 
@@ -309,7 +309,7 @@ def test_unconsumed_begins_when_overdue_would() -> None:
     assert closed_at_10().step(15, committed={CLICKS: 0}).counts(0, "a") == {"unconsumed": 1}
 
 
-# Dropped for lateness
+# Dropped as late
 
 
 def dropped(policy_drop: bool = True, lateness_us: int = 0, disorder_us: int = 0, newest_us: int = 10) -> Story:

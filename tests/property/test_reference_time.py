@@ -1,4 +1,5 @@
-"""The reference against histories small enough to judge by hand: time, scope and endings (SEMANTICS section 3).
+"""The reference against histories that are small enough to judge by hand: time, scope and endings (SEMANTICS section
+3).
 
 Windows are [0, 10), [10, 20), ...; overdue after 5 and missing after 10. An event at 10 closes window 0.
 """
@@ -65,7 +66,7 @@ def test_an_event_too_far_ahead_of_its_reading_moves_no_watermark() -> None:
 
 
 def busy_beside_silent(silent_until_us: int, **unread: int) -> Story:
-    """Partition 1 brings an event at T = 1 and falls silent; partition 0 brings one with every lookup."""
+    """Partition 1 has an event at T = 1 and then falls silent. Partition 0 has one at every lookup."""
     story = Story(IDLE_20, TWO_INPUTS).step(0).step(1, event("a", 3), event("b", 3, partition=1))
     for now in range(5, silent_until_us + 1, 4):
         story.step(now, event(f"t{now}", now), unread={CLICKS_1: unread.get("unread", 0)})
@@ -103,15 +104,16 @@ def test_with_all_idle_the_watermark_stays() -> None:
 
 
 def test_the_last_partition_to_be_read_does_not_close_cells_alone() -> None:
-    # Both partitions fall silent by T = 10, but the second one's record is read at T = 12, later than the first one's.
-    # At T = 31 the first is idle and the second not yet. Whether an engine saw them in that order, nobody knows.
+    # Both partitions are silent from T = 10 on, but the record of the second one is read later, at T = 12. At T = 31
+    # the
+    # first partition is idle and the second one is not. An engine may have seen them fall silent in another order.
     story = Story(IDLE_20, TWO_INPUTS).step(10, event("a", 9), unread={CLICKS_1: 1})
     story.step(12, event("b", 13, partition=1)).step(31)
     assert story.judge().input_watermark_us == 9
     assert story.step(99).counts(0, "a") == {"pending": 1}
 
 
-# Order and time do not matter where they must not
+# Order and time have no effect where they must not
 
 
 def test_a_tick_without_records_lets_time_pass() -> None:
@@ -168,7 +170,7 @@ def test_an_id_of_an_event_out_of_scope_is_misplaced_in_a_cell_in_scope() -> Non
     assert story.counts(20, "a") == {"misplaced": 1}
 
 
-# Answers that are gone
+# Expired answers
 
 
 def test_hidden_answers_leave_older_events_overdue_and_younger_ones_provable() -> None:

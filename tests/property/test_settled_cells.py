@@ -1,4 +1,4 @@
-"""Settled cells leave memory and come back, and nobody can tell: totals and violations are as if all had stayed."""
+"""Settled cells leave memory and return without an effect: totals and violations are as if all cells had stayed."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ SHOWN: Final = 10
 
 
 class _Forgetful(Run):
-    """Also the newest facts are read from the table."""
+    """Reads all facts from the table, even the newest ones."""
 
     room_bytes = 0
 
 
 def cases() -> list[Case]:
-    """Correct engines and broken ones, of each kind of oracle whose cells leave memory."""
+    """Correct and broken engines, for each kind of oracle whose cells leave memory."""
     found: list[Case] = []
     for seed in range(WORLDS):
         causal = seed % 3 == 0
@@ -52,7 +52,7 @@ def cases() -> list[Case]:
 
 
 def cases_of_all() -> list[Case]:
-    """A third of `cases`, and those of oracles whose cells stay: sessions, and cells of one id each."""
+    """A third of `cases`, and cases of sessions, of cells with one id each, and of compacted topics."""
     found = cases()[::3]
     for seed in range(SAVED):
         causal = seed % 3 == 0
@@ -63,7 +63,7 @@ def cases_of_all() -> list[Case]:
 
 
 def totals(sums: Sums) -> dict[str, Any]:
-    """All of them, but for what only this batch changed, and what was compared to check fingerprints."""
+    """All totals, except what only this batch changed and what was compared to check fingerprints."""
     return {
         field.name: getattr(sums, field.name)
         for field in fields(sums)
@@ -72,7 +72,7 @@ def totals(sums: Sums) -> dict[str, Any]:
 
 
 def told(tables: MemoryTables) -> list[tuple[Any, ...]]:
-    """The rows of the violations table."""
+    """The rows of the violations table, sorted."""
     names = ("batch", "violation", "state", "count", "confirmed", "retracted", "provable_us", "explanation")
     rows = itertools.chain.from_iterable(part.to_pylist() for part in tables.scan(Table.VIOLATIONS))
     return sorted(tuple(row[name] for name in names) for row in rows)
@@ -95,7 +95,7 @@ def test_cells_that_left_memory_are_missed_by_nobody(tmp_path: Path, capsys: pyt
             left += len(leaves.judging.cells) < len(stays.judging.cells)
             one, other = totals(stays.judging.sums), totals(leaves.judging.sums)
             if killed_after is not None and step > killed_after:
-                # What older comparisons had proven is not known again until the next one.
+                # After a restart the results of earlier comparisons are unknown until the next comparison.
                 other |= {name: one[name] for name in ("matched", "asides")}
             odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
             if odd:
@@ -130,7 +130,7 @@ def test_a_process_that_goes_on_from_saved_cells_is_as_one_that_folded_all_facts
             saves.take(step)
             one, other = totals(folds.judging.sums), totals(saves.judging.sums)
             if restarted:
-                # What older comparisons had proven of cells in memory is not known again until the next one.
+                # After a restart the results of earlier comparisons are unknown until the next comparison.
                 other |= {name: one[name] for name in ("matched", "asides")}
             odd = {name: (one[name], other[name]) for name in one if one[name] != other[name]}
             if odd:

@@ -1,4 +1,4 @@
-"""What Spark hands over, and what it reads and wrote, beside the code that needs no Spark."""
+"""Delta tables that Spark writes and reads, against the code that does not use Spark."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def test_tables_that_delta_spark_made_are_read_and_gone_on_with(
         writer.options(**once).save(path_of(tmp_path, Table.FACTS))
     tables = StateTables(tmp_path)
     for batch in range(1, 7):
-        # Those of before are known by their writer, and change nothing.
+        # Spark wrote batches 1 and 2 with the same writer and version: they are not appended again.
         tables.append(facts(row(batch)), Table.FACTS, writer="generation-1", version=batch)
     found = sorted(
         (found for part in tables.scan(Table.FACTS) for found in part.to_pylist()), key=lambda it: it["batch"]

@@ -1,7 +1,7 @@
 """The core against the brute-force reference: the same classes of the same cells after every step.
 
-The facts of thousands of random histories are made at once; each is then judged batch after batch, as the sidecar
-does it live, and some again from the tables of a state folder, after a restart.
+The facts of thousands of random histories are computed at once. Each history is then judged batch after batch, as in a
+live sidecar. Some are judged again from the tables of a state folder, after a restart.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ STEPS_MOST: Final = 8
 RESTARTS: Final = 40
 TOLD: Final = 16
 SHOWN: Final = 20
-"""Differences shown of a failure."""
+"""Number of differences in a failure message."""
 EXPECTED_CLASSES: Final = (
     *("processed", "late", "rejected", "duplicate", "misplaced", "unknown_id", "pending", "overdue"),
     *("blocked", "unconsumed", "unconsumed:overdue", "dropped_late", "missing", "out_of_scope"),
@@ -51,14 +51,14 @@ EXPECTED_CLASSES: Final = (
 
 @dataclass(frozen=True)
 class Group:
-    """Cases, what the core made of each step of each of them, and the reference's opinions."""
+    """Cases, the core's rows after each step, and the reference's opinions."""
 
     judged: Judged
     rows: Sequence[Sequence[Sequence[Row]]]
     opinions: list[list[Opinion]]
 
     def compared(self) -> Tally:
-        """Both held against each other."""
+        """Compare the core with the reference."""
         tally = Tally(histories=len(self.judged.cases))
         for number, it in enumerate(self.judged.cases):
             for step, rows in enumerate(self.rows[number]):
@@ -69,7 +69,7 @@ class Group:
 
 @pytest.fixture(scope="module")
 def spark() -> SparkSession:
-    """A session with Delta, which the tests of one run share."""
+    """A session with Delta, shared by the tests of a run."""
     return session.start(
         "tests", "local[2]", jars.resolve(jars.SIDECAR_LOCK), {**FOR_SPARK, "spark.driver.memory": "2g"}
     )
@@ -81,7 +81,7 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Group:
     cases = [case(seed, causal=False, steps_most=STEPS_MOST) for seed in range(FAULTY)]
     cases += [case(seed, causal=True, steps_most=STEPS_MOST) for seed in range(CAUSAL)]
     cases += [case(seed, causal=seed % 2 == 0, steps_most=STEPS_MOST, compacts=True) for seed in range(COMPACTED)]
-    # The reference thinks while the core works.
+    # The reference runs in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(all_opinions, cases)
         judged = Judged(cases, tmp_path_factory.mktemp("histories"))
@@ -121,7 +121,8 @@ def test_what_was_told_is_what_was_judged(group: Group) -> None:
 def test_what_is_told_as_confirmed_is_what_the_reference_confirms(
     group: Group, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """While a topic is absent all is suspected; the process is killed in between; then it is confirmed, once."""
+    """While a topic is absent, violations are suspected. The process is killed in between. They are then confirmed
+    once."""
     rng, judged = Random(11), group.judged
     broken = [number for number, opinions in enumerate(group.opinions) if any(found.confirmed for found in opinions)]
     differences: list[str] = []
@@ -154,7 +155,7 @@ def test_what_is_told_as_confirmed_is_what_the_reference_confirms(
 
 
 def test_a_restart_finds_what_was_left(group: Group, capsys: pytest.CaptureFixture[str]) -> None:
-    """Through the tables of a state folder, at random steps of random histories."""
+    """Restart from the tables of a state folder, at random steps of random histories."""
     rng, judged = Random(7), group.judged
     differences: list[str] = []
     numbers = rng.sample(range(len(judged.cases)), RESTARTS)

@@ -1,6 +1,6 @@
 """The core's windowed join against the brute-force reference: the same classes after every step.
 
-As `test_spark_core.py` does it for the window.
+`test_spark_core.py` is the same test for the tumbling window.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 MORE: Final = int(os.environ.get("STREAMPROOF_WORLDS", "2000")) // 2000
 CAUSAL: Final = 50 * MORE
 FAULTY: Final = 150 * MORE
-"""Of each kind of join."""
+"""Histories per kind of join."""
 STEPS_MOST: Final = 5
 SHOWN: Final = 20
 EXPECTED_CLASSES: Final = (
@@ -38,7 +38,7 @@ EXPECTED_CLASSES: Final = (
 
 @dataclass(frozen=True)
 class Joins:
-    """Cases, what the core made of each step of each of them, and the referees' opinions."""
+    """Cases, the core's rows after each step, and the referees' opinions."""
 
     judged: Judged
     cases: list[JoinCase]
@@ -56,7 +56,7 @@ def joins(tmp_path_factory: pytest.TempPathFactory) -> Joins:
         for causal, number in ((True, CAUSAL), (False, FAULTY))
         for seed in range(number)
     ]
-    # The referees think while the core works.
+    # The referees run in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(join_opinions, cases)
         judged = Judged(cases, tmp_path_factory.mktemp("joins"))

@@ -1,6 +1,8 @@
-"""The core with each further oracle against its brute-force twin: the same classes of the same cells after every step.
+"""The core with each further oracle against its brute-force twin: the same classes of the same cells after every
+step.
 
-As `test_spark_core.py` does it for the tumbling window. An oracle is here by its twin: a function that makes a case.
+`test_spark_core.py` is the same test for the tumbling window. To add an oracle, add its twin: a function that generates
+a case.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ pytestmark = [pytest.mark.property, pytest.mark.timeout(600)]
 
 
 class Twin(Protocol):
-    """Makes the case of a seed."""
+    """Generates the case of a seed."""
 
     def __call__(self, seed: int, *, causal: bool, steps_most: int) -> Case: ...
 
@@ -56,7 +58,7 @@ EXPECTED_CLASSES: Final = (
 
 @dataclass(frozen=True)
 class Worlds:
-    """Cases of one oracle, what the core made of each step of each of them, and the referee's opinions."""
+    """Cases of one oracle, the core's rows after each step, and the referee's opinions."""
 
     twin: str
     judged: Judged
@@ -74,7 +76,7 @@ def worlds(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
         for causal, number in ((True, CAUSAL), (False, FAULTY))
         for seed in range(number)
     ]
-    # The referees think while the core works.
+    # The referees run in another process while the core works.
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as beside:
         opinions = beside.submit(all_opinions, cases)
         judged = Judged(cases, tmp_path_factory.mktemp(request.param))

@@ -1,5 +1,6 @@
-"""The stage from records to facts against a twin that takes one record at a time: in any tasks and batches, the facts
-of a cell add up to the same."""
+"""The stage that turns records into facts, against a twin that takes one record at a time. The facts of a cell add up
+to the same for any division into tasks and batches.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ state: {path: /tmp/unused}
 """,
 }
 LIMIT_US = 1_000_100_000_000
-"""Events after it are too far ahead."""
+"""Events after this instant are too far ahead."""
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary()), ("size", pa.int32())]))
 
 
@@ -105,7 +106,7 @@ def iso(ms: int) -> str:
 
 
 def records_of(chance: random.Random, config: Config, number: int) -> list[list[dict[str, Any]]]:
-    """What is read of each source, in the order of offsets within a partition."""
+    """The records of each source, ordered by offset within a partition."""
     found = []
     for index, source in enumerate(sources_of(config)):
         rows = []
@@ -117,7 +118,7 @@ def records_of(chance: random.Random, config: Config, number: int) -> list[list[
                     "source": index,
                     "value": value_of(chance, source.side),
                     "partition": chance.randrange(3),
-                    # Markers leave gaps.
+                    # Transaction markers leave gaps.
                     "offset": 2 * at if chance.random() < 0.5 else 2 * at + 1,
                     "time_us": 10**15 + chance.randrange(10**6),
                     "key": None if key is not None and len(key) > 30 else key,
@@ -138,7 +139,7 @@ def batch_of(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
 
 
 def tasks_of(chance: random.Random, rows: list[dict[str, Any]]) -> Iterator[list[pa.RecordBatch]]:
-    """Tasks as Spark makes them: each reads some records of one partition, in batches."""
+    """Tasks like Spark's: each reads some records of one partition, in batches."""
     for partition in range(3):
         mine = [row for row in rows if row["partition"] == partition]
         while mine:
@@ -214,7 +215,7 @@ def twin(readers: Sequence[Reader], sources: list[list[dict[str, Any]]]) -> dict
 
 
 def folded(facts: pa.Table) -> dict[tuple[Any, ...], dict[str, Any]]:
-    """Fact rows added up, as their readers do."""
+    """The sums of fact rows, as their readers compute them."""
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     names = ("source", "partition", "status", "window_start_us", "key", "reach_us")
     for row in facts.to_pylist():
@@ -232,7 +233,7 @@ def folded(facts: pa.Table) -> dict[tuple[Any, ...], dict[str, Any]]:
             one.setdefault(name, []).extend((item["offset"], item["id"]) for item in row[name])
         claims = [(it["offset"], it["time_us"], it["ids"], it["text_ids"]) for it in row["results"]]
         one.setdefault("results", []).extend(claims)
-        # Neighbours are joined: tasks part them.
+        # Expanded to offsets, since the division into tasks decides where a stretch ends.
         one.setdefault("bad", []).extend(
             offset for it in row["stretches"] or () for offset in range(it["first"], it["last"] + 1)
         )

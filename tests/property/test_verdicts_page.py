@@ -1,4 +1,6 @@
-"""docs/verdicts.md and the pages of oracles, played: every table is a history, every verdict in it the reference's."""
+"""The examples of docs/verdicts.md and of the oracles' pages: each table is a history, and the reference must return
+every verdict in it.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ TWINS: Final[dict[str, tuple[Timing, type[Reference]]]] = {
     "sliding_window": (SlidingTiming(**asdict(TIMING), slide_us=5), SlidingReferee),
     "windowed_join": (TIMING, InnerJoin),
 }
-"""Page of an oracle -> the timing that its tables begin with, and who judges them."""
+"""Page of an oracle -> the initial timing of its tables, and the reference that judges them."""
 RECORD = re.compile(r"(event|late|rejected) ([\w/]+) at (-?\d+)(?: of (\w+))?(?: on (\d))?$")
 RESULT = re.compile(r"result (-?\d+): ([\w/, ]+?)(?: on (\d))?$")
 OF_KEY = re.compile(r"(result|withdrawal) of (\w+)(?:: ([\w, ]+?))?(?: on (\d))?$")
@@ -54,7 +56,7 @@ VERDICT = re.compile(r"([\w/]+)@(-?\d+|[a-z]+): (.+)$")
 
 @dataclass(slots=True)
 class Table:
-    """One table of the page and the lines before it that set the stage."""
+    """One table of a page, with the settings in the lines before it."""
 
     page: Path
     title: str
@@ -62,7 +64,7 @@ class Table:
     rows: list[list[str]] = field(default_factory=list)
 
     def story(self) -> Story:
-        """The stage, empty."""
+        """A story with the table's settings and no steps."""
         timing, reference = TWINS.get(self.page.stem, (TIMING, Reference))
         if "Join" in self.settings:
             reference = REFERENCES[self.settings["Join"]]  # type: ignore[index]
@@ -83,7 +85,7 @@ def place(text: str) -> TopicPartition:
 
 
 def tables(page: Path) -> Iterator[Table]:
-    """The tables of a page that begin with T; others tell no story."""
+    """The tables of a page whose header begins with T. Other tables are not histories."""
     title, table = "", None
     settings: dict[str, str] = {}
     for line in page.read_text().splitlines():
@@ -102,7 +104,7 @@ def tables(page: Path) -> Iterator[Table]:
 
 
 def play(story: Story, row: list[str]) -> None:
-    """Let one row happen."""
+    """Add one row of a table to the story."""
     records: list[Record] = []
     ends: dict[str, dict[TopicPartition, int]] = {}
     for part in row[1].split("; "):
@@ -138,7 +140,7 @@ def play(story: Story, row: list[str]) -> None:
 
 
 def check(judgement: Judgement, said: str) -> None:
-    """Compare what a row says with what the reference found."""
+    """Compare a row's verdicts with the reference's judgement."""
     for part in said.split("; "):
         found = VERDICT.match(part)
         assert found, part
@@ -154,7 +156,7 @@ def check(judgement: Judgement, said: str) -> None:
 
 
 def played() -> list[Table]:
-    """Those of all pages."""
+    """The tables of all pages."""
     return [table for page in (PAGE, *sorted((DOCS / "oracles").glob("[a-z]*.md"))) for table in tables(page)]
 
 

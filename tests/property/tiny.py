@@ -1,11 +1,13 @@
-"""Hand-written histories: one line per micro-batch, offsets and partition states kept by the writer.
+"""Hand-written histories: one line per micro-batch. `Story` assigns the offsets and partition states.
+
 
     story = Story(Timing(...))
     story.step(10, event("a", 3), event("b", 25))    # T = 10: two events on clicks/0
     story.step(20, result(0, "a"))                   # T = 20: a result of window 0
     assert story.counts(0, "a") == {"processed": 1}
 
-Every partition is read to its end unless `unread` or `held` says that it holds more; offsets count from the start.
+
+Every partition is read to its end unless `unread` or `held` adds records to it. Offsets count from the start.
 """
 
 from __future__ import annotations
@@ -42,7 +44,7 @@ TIMING: Final = Timing(
     missing_after_us=10,
     window_us=10,
 )
-"""Windows of 10; overdue after 5 and missing after 10; nobody falls idle by accident."""
+"""Windows of 10; overdue after 5 and missing after 10; partitions stay active unless a test intends otherwise."""
 
 CLICKS: Final = ("clicks", 0)
 CLICKS_1: Final = ("clicks", 1)
@@ -87,7 +89,7 @@ def rejected(id_: str, time_us: int, key: str = "k") -> LateRecord:
 
 
 def undecodable(topic: str) -> Undecodable:
-    """A record that nobody can read, on partition 0 of a topic."""
+    """A record that the validator cannot decode, on partition 0 of a topic."""
     return Undecodable(ROLES[topic], topic, 0, -1, 0)
 
 
@@ -107,7 +109,7 @@ class Story:
         self.log_start: dict[TopicPartition, int] = dict.fromkeys(places, 0)
 
     def begins(self, place: TopicPartition, start: int, log_start: int = 0) -> Story:
-        """Let the state begin inside a log."""
+        """Start the state inside a log."""
         self.next[place] = start
         self.log_start[place] = log_start
         return self
@@ -122,8 +124,8 @@ class Story:
         markers: Mapping[TopicPartition, int] | None = None,
         committed: Mapping[TopicPartition, int] | None = None,
     ) -> Story:
-        """One batch. Beyond it lie so many records `unread`, and then `held` by an open transaction; so many had
-        `expired` before it; so many offsets after its records are `markers`."""
+        """Append one batch. Counts by partition: `unread` records after the batch, then records `held` by an open
+        transaction; `expired` records before the batch; `markers` after its records."""
         begins = dict(self.next)
         for place, count in (expired or {}).items():
             self.next[place] += count
@@ -146,7 +148,7 @@ class Story:
         return self
 
     def history(self, final: Ending = "none") -> History:
-        """The story so far; it is one that Kafka could have told."""
+        """The history so far. Asserts that it could have been read from a Kafka cluster."""
         history = History(self.timing, tuple(self.steps), final)
         assert not flaws(history)
         return history

@@ -1,4 +1,4 @@
-"""Whether the violations table tells what the reference confirms, cell by cell and step by step."""
+"""Compares the violations table with what the reference confirms, cell by cell and step by step."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Told = Mapping[tuple[str, Cell], int]
 
 
 def told(tables: StateTables) -> Counter[tuple[str, Cell]]:
-    """What the rows of the violations table sum up to."""
+    """The sums over the rows of the violations table."""
     found: Counter[tuple[str, Cell]] = Counter()
     for part in tables.scan(Table.VIOLATIONS):
         for row in part.to_pylist():
@@ -27,10 +27,11 @@ def told(tables: StateTables) -> Counter[tuple[str, Cell]]:
 
 
 def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str], before: Told, now: Told) -> list[str]:
-    """Where the table tells more or less as confirmed than the reference confirms. ``held``: suspected classes.
+    """The cells for which the table has more or fewer confirmed contributions than the reference. ``held``: suspected
+    classes.
 
-    More only of what was told so before: ids alone take it back, and neither the time that a late event gives its cell
-    nor what cannot be read from then on.
+    The table may have more only of what it had before: only ids retract a violation. Neither the extra time from a late
+    event nor records that become unreadable later retract one.
     """
     found = []
     for row in rows:
@@ -39,7 +40,7 @@ def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str],
         decided = is_decided(case, row, opinion.copies.get(cell, 0), counts["expected"] + counts["out_of_scope"])
         for name in VIOLATIONS:
             told_before = before.get((name, cell), 0)
-            # In a cell in which the engine was found out, what comes to it is confirmed though its class is held.
+            # A cell with a confirmed violation of a class confirms further ones, even if the class is held.
             is_held = name in held and not told_before
             least = 0 if name in held or not decided else counts[name]
             most = 0 if is_held else max(counts[name], told_before)
@@ -49,7 +50,7 @@ def mistold(case: Case, rows: list[Row], opinion: Opinion, held: frozenset[str],
 
 
 def totals(record: RunRecord) -> dict[str, Any]:
-    """What a restart must find again."""
+    """The totals that a restart must restore."""
     return {
         "confirmed": record.confirmed_total,
         "retracted": record.retracted_total,

@@ -1,4 +1,4 @@
-"""XXH64 of one text, as its specification has it (xxhash_spec.md): slow, and beside the product's."""
+"""XXH64 of one text, written from its specification (xxhash_spec.md): slow, and independent of the product's code."""
 
 from __future__ import annotations
 
@@ -42,12 +42,12 @@ def xxh64(data: bytes, seed: int) -> int:
 
 
 def signed(number: int) -> int:
-    """As a 64-bit integer with a sign, modulo 2**64."""
+    """The number modulo 2**64 as a signed 64-bit integer."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def number_of(id_: int | str) -> int:
-    """What an id is hashed as: an integer as it is."""
+    """The integer that stands for an id in its fingerprint: an integer id itself, or the hash of a text id."""
     if isinstance(id_, int):
         return id_
     return signed(xxh64(id_.encode(), xxh64(b"streamproof", 42)))
