@@ -1,4 +1,4 @@
-"""Faults of a broker: a process, and a client that asks it for its metadata."""
+"""Faults of Kafka brokers: signals to the broker process, probed by a client that requests the broker's metadata."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from faults.targets import BrokerTarget
 
 
 class _AsksClients(OnProcesses):
-    """A fault of processes whose effect a client sees."""
+    """A fault of broker processes that is probed as a Kafka client."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         self._brokers = {name: target for name, target in fault.targets.items() if isinstance(target, BrokerTarget)}
 
     def prepare(self) -> None:
-        """Find the processes. Raises FaultRefused also where a broker does not answer now."""
+        """Find the processes. Raises FaultRefused also if a broker does not answer a metadata request."""
         super().prepare()
         for name, broker in self._brokers.items():
             if not kafka.answers(broker):
                 raise FaultRefused(f"{name}: the broker at {broker.address} does not answer a client; mend that first.")
 
     def is_active(self) -> bool:
-        """The processes are as the fault wants them, and none of the brokers answers."""
+        """Whether the processes are killed or stopped, and no broker answers."""
         return super().is_active() and not any(kafka.answers(broker) for broker in self._brokers.values())
 
     def is_healed(self) -> bool:
-        """The processes run, and all brokers answer."""
+        """Whether the processes run and all brokers answer."""
         return super().is_healed() and all(kafka.answers(broker) for broker in self._brokers.values())
 
 
 class BrokerKill(_AsksClients, Kill):
-    """SIGKILL; in when the process is gone and no client is answered, gone when one is."""
+    """SIGKILL. Verified when the process does not exist and the broker does not answer; healed when both are back."""
 
 
 class BrokerPause(_AsksClients, Pause):
-    """SIGSTOP and SIGCONT; the connections stay, and nobody answers."""
+    """SIGSTOP and SIGCONT. Connections stay open, but the broker answers no request."""

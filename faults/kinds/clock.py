@@ -1,8 +1,8 @@
-"""Fault of processes: their wall clock is off, by what they were started with: libfaketime, or in a JVM our agent.
+"""Fault of processes: their wall clock is off by an offset. libfaketime or, in a JVM, this project's agent applies it.
 
-Both read a file, so that a line in it moves the clock of a running process, and another one puts it right. The agent
-tells what the process sees. libfaketime does not: there the probe is a process of our own with the same library and
-file, and that the target has both is read from the system. A JVM under libfaketime all but stands still.
+Both read the offset from a file, so that the clock of a running process can be moved and reset. The agent reports the
+time that its process sees. libfaketime does not: there the probe is a child process with the same library and file,
+and /proc shows that the target has both. A JVM under libfaketime is extremely slow, hence the agent.
 """
 
 from __future__ import annotations
@@ -24,16 +24,19 @@ from faults.parameters import ClockParameters
 
 _FILE_VARIABLE: Final = "FAKETIME_TIMESTAMP_FILE"
 _KNOWN: Final = (_FILE_VARIABLE, "FAKETIME_NO_CACHE", "FAKETIME_CACHE_DURATION", "FAKETIME_SHARED")
-"""Variables of the library beside which its file alone says the time; ``FAKETIME`` and others win over the file."""
+"""Variables that leave the offset to the file. Others, such as ``FAKETIME``, take precedence over the file."""
 _SWITCHES: Final = {"FAKETIME_NO_CACHE": "1", "DONT_FAKE_MONOTONIC": "1"}
 _NOW: Final = "import time; print(time.time())"
 _SLACK_SECONDS: Final = 0.1
 _AGENT_SLACK_SECONDS: Final = 0.4
-"""A JVM may be stopped for a moment between its look at the clock and its writing of it."""
+"""A JVM may pause between reading its clock and writing the time to its file."""
 
 
 class ClockSkew(OnProcesses):
-    """The offset in the file of each target, and none to heal. One without a library in the facts has the agent."""
+    """Writes the offset to the clock file of each target, and 0 to heal.
+
+    A target without a library in the facts is a JVM with the agent.
+    """
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -42,8 +45,8 @@ class ClockSkew(OnProcesses):
         self._libraries = dict(facts.libraries)
 
     def prepare(self) -> None:
-        """Find the processes. Raises FaultRefused where one was started neither with the library and the target's file
-        nor with the agent."""
+        """Find the processes. Raises FaultRefused if one was started neither with the library and the target's file nor
+        with the agent, or if a clock is off already."""
         super().prepare()
         for name, target in self._targets.items():
             if target.clock_file is None:
@@ -70,7 +73,7 @@ class ClockSkew(OnProcesses):
         for name, target in self._targets.items():
             if target.clock_file is not None and not target.clock_file.is_file():
                 raise FaultRefused(f"{name}: there is no {target.clock_file}; make it, with +0 in it.")
-        # What is no JVM in the group of one keeps its clock.
+        # In a process group with a JVM that has the agent, processes without the agent keep their clock.
         self.facts = self.facts.model_copy(update={"processes": (*jvms, *others), "libraries": self._libraries})
         for known in jvms:
             if jvm_clock.offset_seconds(self._file_of(known), known.pid) is None:
@@ -82,20 +85,20 @@ class ClockSkew(OnProcesses):
             raise FaultRefused("clock_skew: a clock is off already; write +0 into its clock_file first.")
 
     def inject(self) -> None:
-        """Move the clocks."""
+        """Write the offset to the clock files."""
         self._write(self._offset_seconds)
 
     def is_active(self) -> bool:
-        """The clock is off by the offset: of each JVM, or of a process with the same library and file. All run."""
+        """Whether all processes run and each JVM, or a child process with the same library and file, has the offset."""
         alive = all(processes.is_alive(process) for process in self.facts.processes)
         return alive and self._is_off_by(self._offset_seconds)
 
     def heal(self) -> None:
-        """Put the clocks right. A folder that is gone hides none: what still runs, `is_healed` asks."""
+        """Reset the clocks. Files in a removed folder are skipped; `is_healed` still probes the processes."""
         self._write(0.0, may_be_gone=True)
 
     def is_healed(self) -> bool:
-        """The clock is right: of each JVM that is left, or of such a process."""
+        """Whether each JVM that still runs, or a child process with the same library and file, has the right time."""
         return self._is_off_by(0.0)
 
     def _write(self, offset_seconds: float, *, may_be_gone: bool = False) -> None:
@@ -105,8 +108,8 @@ class ClockSkew(OnProcesses):
                 return
             new = file.with_name(f"{file.name}.new")
             new.write_text(f"{offset_seconds:+.3f}\n", encoding="utf-8")
-            new.chmod(0o644)  # whoever is hit reads it, whatever our umask says
-            new.replace(file)  # at no moment it is empty
+            new.chmod(0o644)  # the target must be able to read it, whatever the umask of the runner
+            new.replace(file)  # a reader never finds the file empty
 
         for_each((target.clock_file for target in self._targets.values()), write)
 

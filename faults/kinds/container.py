@@ -1,4 +1,4 @@
-"""Faults of Docker containers: kill, pause, restart, off the network. The probes are what Docker tells of them."""
+"""Faults of Docker containers: kill, pause, restart, disconnect. The probes inspect the containers through Docker."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from faults.parameters import ContainerRestartParameters, DisconnectParameters
 from faults.targets import ContainerTarget
 
 _NO_NETWORKS: Final = ("host", "none")
-"""Docker's names for the host's own network, which no container can be taken off, and for none at all."""
+"""Docker's names for the host's network, from which no container can be disconnected, and for no network."""
 
 
 class _OnContainers:
@@ -27,7 +27,8 @@ class _OnContainers:
         self._dockers = {name: Docker(target.socket) for name, target in targets.items()}
 
     def prepare(self) -> None:
-        """Find the containers. Raises FaultRefused where one does not run, is paused, is named twice, or is ours."""
+        """Find the containers. Raises FaultRefused if one does not run, is paused, is named twice, or is the container
+        of the fault runner or its network."""
         known: dict[str, KnownContainer] = {}
         ours = own_containers()
         for name, docker in self._dockers.items():
@@ -49,10 +50,10 @@ class _OnContainers:
         self.facts = Facts(containers=tuple(known.values()))
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile."""
+        """Does nothing."""
 
     def _check(self, name: str, seen: Container) -> None:
-        """Raise FaultRefused where this kind could not be mended."""
+        """Raise FaultRefused if a fault of this kind could not be healed."""
 
     def _endpoints(self, name: str, seen: Container) -> dict[str, str]:  # noqa: ARG002 - for those that need them
         return {}
@@ -61,12 +62,12 @@ class _OnContainers:
         return [(self._dockers[known.target], known) for known in self.facts.containers]
 
     def _all(self, holds: Callable[[KnownContainer, Container], bool]) -> bool:
-        """Whether it holds of all that still exist; by their ids, so that no later ones are taken for them."""
+        """Whether ``holds`` is True for all that still exist. They are identified by id, since names can be reused."""
         seen = [(known, _seen(docker, known)) for docker, known in self._each()]
         return all(now is None or holds(known, now) for known, now in seen)
 
     def _mend(self, mend: Callable[[Docker, KnownContainer, Container], None]) -> None:
-        """Mend all that exist; one that was removed meanwhile is not ours to bring back."""
+        """Call ``mend`` for each container that still exists. One that was removed during the fault is not restored."""
 
         def one(item: tuple[Docker, KnownContainer]) -> None:
             docker, known = item
@@ -100,7 +101,7 @@ def _seen(docker: Docker, known: KnownContainer) -> Container | None:
 
 
 class ContainerKill(_OnContainers):
-    """SIGKILL; started again to heal, unless Docker's restart policy did."""
+    """SIGKILL. Healing starts the container, unless Docker's restart policy has started it."""
 
     def _check(self, name: str, seen: Container) -> None:
         _check_health(name, seen)
@@ -111,16 +112,16 @@ class ContainerKill(_OnContainers):
             )
 
     def inject(self) -> None:
-        """Kill all."""
+        """Kill the containers."""
         for docker, known in self._each():
             docker.kill(known.id)
 
     def is_active(self) -> bool:
-        """None runs as it ran before."""
+        """Whether each container does not run, or was started again since the fault began."""
         return self._all(lambda known, now: not now.is_running or now.started != known.started)
 
     def heal(self) -> None:
-        """Start those that do not run. Raises FaultRefused where one was removed meanwhile."""
+        """Start the containers that do not run. Raises FaultRefused if one was removed during the fault."""
 
         def start(item: tuple[Docker, KnownContainer]) -> None:
             docker, known = item
@@ -135,13 +136,13 @@ class ContainerKill(_OnContainers):
         for_each(self._each(), start)
 
     def is_healed(self) -> bool:
-        """All run, and are healthy by their own check."""
+        """Whether all containers run, are not paused, and are healthy by their own health check."""
         seen = [docker.inspect(known.id) for docker, known in self._each()]
         return all(now.is_running and not now.is_paused and now.is_healthy for now in seen)
 
 
 class ContainerRestart(ContainerKill):
-    """Docker stops it and starts it."""
+    """Docker stops the container and starts it."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -152,25 +153,25 @@ class ContainerRestart(ContainerKill):
         _check_health(name, seen)
 
     def inject(self) -> None:
-        """Restart all."""
+        """Restart the containers."""
         for docker, known in self._each():
             docker.restart(known.id, self._stop_seconds)
 
 
 class ContainerPause(_OnContainers):
-    """Frozen by Docker, and let go."""
+    """Docker freezes the processes of the container, and lets them run again."""
 
     def inject(self) -> None:
-        """Pause all."""
+        """Pause the containers."""
         for docker, known in self._each():
             docker.pause(known.id)
 
     def is_active(self) -> bool:
-        """All are paused."""
+        """Whether all containers are paused."""
         return all(docker.inspect(known.id).is_paused for docker, known in self._each())
 
     def heal(self) -> None:
-        """Unpause those that are paused."""
+        """Unpause the containers that are paused."""
 
         def unpause(docker: Docker, known: KnownContainer, now: Container) -> None:
             if now.is_paused:
@@ -179,12 +180,12 @@ class ContainerPause(_OnContainers):
         self._mend(unpause)
 
     def is_healed(self) -> bool:
-        """None is paused; one that ended or was removed meanwhile is not ours to bring back."""
+        """Whether no container is paused. One that ended or was removed during the fault is not restored."""
         return self._all(lambda _, now: not now.is_paused)
 
 
 class ContainerDisconnect(_OnContainers):
-    """Taken off its networks, or one of them, and put back with the same names and addresses."""
+    """The container is disconnected from its networks, or one of them, and reconnected with the same settings."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -202,17 +203,17 @@ class ContainerDisconnect(_OnContainers):
         return taken
 
     def inject(self) -> None:
-        """Disconnect all."""
+        """Disconnect the containers."""
         for docker, known in self._each():
             for network in known.endpoints:
                 docker.disconnect(known.id, network)
 
     def is_active(self) -> bool:
-        """None is on a network that was taken."""
+        """Whether no container is on a network from which it was disconnected."""
         return self._all(lambda known, now: not known.endpoints.keys() & now.endpoints.keys())
 
     def heal(self) -> None:
-        """Connect all again, each to all its networks."""
+        """Connect each container again to all its networks."""
 
         def connect(docker: Docker, known: KnownContainer, now: Container) -> None:
             missing = [network for network in known.endpoints if network not in now.endpoints]
@@ -221,5 +222,5 @@ class ContainerDisconnect(_OnContainers):
         self._mend(connect)
 
     def is_healed(self) -> bool:
-        """All are on all of them again; one that was removed meanwhile is not ours to bring back."""
+        """Whether each container is on all its networks. One that was removed during the fault is not restored."""
         return self._all(lambda known, now: known.endpoints.keys() <= now.endpoints.keys())

@@ -1,4 +1,4 @@
-"""Fault of a folder: a large file. The probes ask the file system."""
+"""Fault of a folder: a large file takes the space of its file system. The probes query the file system."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NO_SPACE: Final = (errno.ENOSPC, errno.EDQUOT)
 
 
 class DiskFull:
-    """Writes a file until it has its size or the file system is full."""
+    """Writes a file until it reaches its size or the file system is full."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         assert isinstance(fault.parameters, DiskParameters)
@@ -33,8 +33,8 @@ class DiskFull:
         self._files = {name: folder / f"{_PREFIX}{fault.id}" for name, folder in folders.items()}
 
     def prepare(self) -> None:
-        """Raise FaultRefused where the folder is not there, or too little would stay free: the reserve is broken, or
-        nothing is left for our own journal.
+        """Raise FaultRefused if the folder does not exist, if less than the reserve would stay free, or if the file
+        system of the journal would be full.
         """
         for name, file in self._files.items():
             if not file.parent.is_dir():
@@ -52,7 +52,7 @@ class DiskFull:
                 )
 
     def inject(self) -> None:
-        """Write the files; a full file system is what was wanted."""
+        """Write the files. A full file system or quota ends the writing and is not an error."""
         chunk = bytes(_CHUNK_BYTES)
         for file in self._files.values():
             left = self._parameters.bytes
@@ -66,16 +66,16 @@ class DiskFull:
                     raise FaultRefused(f"{file}: cannot be written ({error.strerror}).") from error
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile."""
+        """Does nothing."""
 
     def is_active(self) -> bool:
-        """The blocks are taken, or nothing is left to take."""
+        """Whether each file has all its blocks, or no space is left."""
         return all(
             file.exists()
             and (
                 file.stat().st_blocks * 512 >= self._parameters.bytes
                 or shutil.disk_usage(file.parent).free < _NEARLY_FULL_BYTES
-                or _write_errno(file.parent) in _NO_SPACE  # a quota fills up without the file system
+                or _write_errno(file.parent) in _NO_SPACE  # a quota is full before the file system is
             )
             for file in self._files.values()
         )
@@ -85,14 +85,14 @@ class DiskFull:
         for_each(self._files.values(), lambda file: file.unlink(missing_ok=True))
 
     def is_healed(self) -> bool:
-        """No file of ours is left, and a byte can be written."""
+        """Whether the files are removed and a byte can be written."""
         return not any(file.exists() for file in self._files.values()) and all(
             _write_errno(file.parent) is None for file in self._files.values()
         )
 
 
 def _write_errno(folder: Path) -> int | None:
-    """The errno with which a byte cannot be written there; None where it can."""
+    """The errno with which writing a byte in ``folder`` fails; None if it succeeds."""
     probe = folder / f"{_PREFIX}probe-{os.getpid()}"
     try:
         with probe.open("wb", buffering=0) as out:

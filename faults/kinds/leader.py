@@ -1,7 +1,7 @@
 """Faults of leadership: partitions of a topic, or those that a broker leads, get another leader.
 
-The wanted leader is put first of the partition's replicas, and elected as the preferred one; so Kafka's own balancing
-of leaders leaves it there. Healing does the same for the leader of before, then restores the order of before.
+The new leader becomes the first of the partition's replicas and is elected as the preferred leader, so that Kafka's
+automatic leader balancing keeps it. Healing does the same for the original leader, then restores the original order.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ELECT_AGAIN_SECONDS: Final = 0.5
 
 
 class LeaderMove:
-    """Another leader for the partitions of each target; the probes ask the cluster's metadata."""
+    """Moves the leadership of the partitions of each target. The probes read the cluster's metadata."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
         assert isinstance(fault.parameters, DemoteParameters)
@@ -35,14 +35,15 @@ class LeaderMove:
         self._next_election = 0.0
 
     def prepare(self) -> None:
-        """Look at the partitions. Raises FaultRefused where one has no other in-sync replica, or is being moved."""
+        """Read the partitions' leaders and replicas. Raises FaultRefused if a partition has no other in-sync replica or
+        is being reassigned."""
         brokers = {n: self._leaders(n).broker() for n, t in self._targets.items() if isinstance(t, BrokerTarget)}
         demoted = frozenset(brokers.values())
         known = [partition for name in self._targets for partition in self._looked(name, brokers.get(name), demoted)]
         self.facts = Facts(partitions=tuple(known))
 
     def inject(self) -> None:
-        """Put the wanted leader first, and elect it."""
+        """Put the new leader first of the replicas, and elect it. Raises FaultRefused if it is not elected."""
         for name in self._targets:
             cluster, known = self._leaders(name), self._known(name)
             cluster.order({p.place: p.led_by(p.to) for p in known})
@@ -50,10 +51,10 @@ class LeaderMove:
                 raise FaultRefused(f"{name}: no other leader was elected; look whether its replicas are in sync.")
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile: the cluster keeps it."""
+        """Does nothing: the cluster keeps the new leader."""
 
     def is_active(self) -> bool:
-        """Each partition is led by the other one."""
+        """Whether each partition is led by its new leader."""
         return all(
             (led := seen.get(partition.place)) is not None and led.leader == partition.to
             for name in self._targets
@@ -62,20 +63,24 @@ class LeaderMove:
         )
 
     def heal(self) -> None:
-        """Put the leader of before first; it is elected when it is in sync. Raises FaultRefused, Unreachable."""
+        """Put the original leader first of the replicas, and elect it. Raises FaultRefused, Unreachable.
+
+        An election can succeed only when that replica is in sync; `is_healed` repeats it.
+        """
 
         def restore(name: str) -> None:
             cluster = self._leaders(name)
             there = cluster.partitions()
-            known = [p for p in self._known(name) if p.place in there]  # a topic may be deleted meanwhile
+            known = [p for p in self._known(name) if p.place in there]  # a topic may have been deleted
             cluster.order({p.place: p.led_by(p.leader) for p in known})
             cluster.elect({p.place for p in known})
 
         for_each(self._targets, restore)
 
     def is_healed(self) -> bool:
-        """Each partition has its leader and its order of before; what has not, is elected and ordered once more."""
-        restored = [self._is_restored(name) for name in self._targets]  # each is looked at: it may have to be elected
+        """Whether each partition has its original leader and order of replicas. If not, repeats the election, then
+        restores the order."""
+        restored = [self._is_restored(name) for name in self._targets]  # no short circuit: each may need an election
         return all(restored)
 
     def _is_restored(self, name: str) -> bool:

@@ -1,6 +1,6 @@
-"""Faults of a network namespace: what leaves it is dropped, delayed, lost or slowed by the kernel, or by its relay.
+"""Faults of a network namespace: its packets are dropped, delayed, lost or slowed by the kernel, or by its relay.
 
-The probes connect from inside to an address outside, as the pipeline's processes there do.
+The probes connect from inside to an address outside, as the pipeline's processes in the namespace do.
 """
 
 from __future__ import annotations
@@ -29,20 +29,20 @@ from faults.targets import NamespaceTarget
 _NETEM: Final = "netem"
 _CONNECT_SECONDS_MAX: Final = 5.0
 _SILENCE_SECONDS: Final = 0.5
-"""A connection that takes longer than this, where one was made before, does not come about."""
+"""A connection attempt that takes longer than this counts as blocked. Before the fault, an attempt succeeded."""
 _PROBE_SECONDS: Final = 0.5
-"""A probe of the bandwidth is as long as it would take to pass."""
+"""The bandwidth probe sends what the limit passes in this time, and a burst."""
 _PACKET_BYTES_MAX: Final = 10_000
 _RELAYED_BYTES_MAX: Final = 66_000
 _SLACK_SECONDS: Final = 0.1
 _MEASURED_SHARE: Final = 0.9
 _LATE_SECONDS: Final = 1.0
-"""A connection that has not come about in this time, where one was made before, is at least so late."""
+"""A longer delay counts as shown if a connection attempt gets no answer within this time."""
 
 
 class _OnNamespaces:
     impairment: Impairment | None = None
-    """What a relay does for this fault; None: it is the kernel's, also where there is a relay."""
+    """What a relay applies for this fault. None: the kernel applies the fault, also in a namespace with a relay."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         self.facts = facts
@@ -51,7 +51,8 @@ class _OnNamespaces:
         self._watch = ImpairmentWatch(fault.name, ProxyControl(state))
 
     def prepare(self) -> None:
-        """Time a connection from each. Raises FaultRefused where there is none, or somebody's rule is in place."""
+        """Time a connection from each namespace. Raises FaultRefused if the connection fails, or if the device already
+        has a queueing rule."""
         times = {}
         for name, target in self._targets.items():
             if target.relay is not None:
@@ -90,11 +91,11 @@ class _OnNamespaces:
         return self.impairment is not None and target.relay is not None
 
     def _is_impaired(self, name: str, target: NamespaceTarget) -> bool:
-        """Whether the relay, where there is one, still does what it was told: one that was started again does not."""
+        """Whether the relay, if it applies this fault, still has the impairment. A restarted relay has lost it."""
         return not self._is_relays(target) or self._relay(name).impairment == self.impairment
 
     def inject(self) -> None:
-        """Put the rule on, or tell the relay."""
+        """Add the kernel's rule, or impair the relay."""
         for name, target in self._targets.items():
             if self._is_relays(target):
                 assert self.impairment is not None
@@ -107,9 +108,9 @@ class _OnNamespaces:
             namespaces.add_rule(at, *self._rule())
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile: the kernel or the relay does it. Raises NotVerified where it is seen to do no more.
+        """Check the namespaces that have a relay. Raises NotVerified if the fault is no longer applied.
 
-        A relay that ends takes its device with it, and the kernel's rule with that.
+        When a relay ends, its device is deleted, and the kernel's rule with the device.
         """
         relayed = [name for name, target in self._targets.items() if target.relay is not None]
         if relayed:
@@ -126,11 +127,11 @@ class _OnNamespaces:
         return all(rule.get("handle") == namespaces.HANDLE for rule in rules)
 
     def is_active(self) -> bool:
-        """Each of them shows it."""
+        """Whether the probe of each namespace shows the fault."""
         return all(self._shows(name) for name in self._targets)
 
     def heal(self) -> None:
-        """Take the rule off, or tell the relay. Raises FaultRefused, Unreachable where no proxy answers."""
+        """Remove the kernel's rule, or the relay's impairment. Raises FaultRefused; Unreachable if no proxy answers."""
 
         def mend(name: str) -> None:
             target = self._targets[name]
@@ -138,7 +139,7 @@ class _OnNamespaces:
                 ProxyControl(self._state).impair(name, Impairment())
                 return
             if target.relay is not None:
-                self._relay(name)  # Without it there is no device.
+                self._relay(name)  # Raises Unreachable if no relay runs: then the device does not exist.
             self._take_off(target)
 
         for_each(self._targets, mend)
@@ -147,7 +148,7 @@ class _OnNamespaces:
         for_each(self._devices(target), namespaces.remove_rule)
 
     def is_healed(self) -> bool:
-        """The rule is off, and a connection takes about what it took before."""
+        """Whether the rule or impairment is removed and a connection takes about as long as before the fault."""
         return all(self._is_well(name, target) for name, target in self._targets.items())
 
     def _is_well(self, name: str, target: NamespaceTarget) -> bool:
@@ -160,11 +161,11 @@ class _OnNamespaces:
         return not has_rule and seconds is not None and seconds <= before + _SLACK_SECONDS
 
     def _devices(self, target: NamespaceTarget) -> list[Device]:
-        """Where the rule is put."""
+        """The devices that get the rule."""
         return [Device(target.namespace, target.device)]
 
     def _why_no_rule(self) -> str | None:
-        """Why the kernel cannot do it by itself; None where it can."""
+        """Why the kernel cannot apply this fault without a relay; None if it can."""
         return None
 
     def _rule(self) -> tuple[str, ...]:
@@ -175,7 +176,8 @@ class _OnNamespaces:
 
 
 class NamespacePartition(_OnNamespaces):
-    """What leaves, what comes or both is dropped, of all or of some peers; no connection to them can be opened."""
+    """Outgoing packets, incoming packets or both are dropped, for all or some peers. Verified when no connection to
+    them can be opened."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -183,7 +185,8 @@ class NamespacePartition(_OnNamespaces):
         self._direction, self._peers = fault.parameters.direction, fault.parameters.peers
 
     def prepare(self) -> None:
-        """As of all. Raises FaultRefused also where a peer takes no connection, or peers cannot be told apart."""
+        """Time a connection from each namespace. Raises FaultRefused also if a peer takes no connection, or if the host
+        cannot filter by peer."""
         reason = namespaces.why_no_peers() if self._peers else None
         if reason is not None:
             raise FaultRefused(f"namespace_partition with peers cannot be done on this host: {reason}.")
@@ -212,12 +215,12 @@ class NamespacePartition(_OnNamespaces):
             return False
         if self._peers and target.probe not in self._peers and not connects(target.probe):
             return False
-        # Both ways, nothing comes that could be dropped: our request is dropped before.
+        # With direction `both`, only the outgoing rule has drops: it drops the request, so that no reply comes.
         return int(namespaces.root_rule(self._devices(target)[0]).get("drops", 0)) > 0
 
 
 class NamespaceDelay(_OnNamespaces):
-    """By the relay or netem; a connection takes at least the delay."""
+    """The relay or netem delays outgoing packets. Verified when a connection takes about the least delay or longer."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -238,7 +241,7 @@ class NamespaceDelay(_OnNamespaces):
         target = self._targets[name]
         least = (self._delay - self._jitter) * _MEASURED_SHARE
         if least > _LATE_SECONDS:
-            # Waiting for it would lengthen the fault by as much as it delays.
+            # Waiting for the connection would lengthen the fault by the delay.
             return self._is_impaired(name, target) and namespaces.is_without_answer(
                 target.namespace, target.probe, _LATE_SECONDS
             )
@@ -248,14 +251,14 @@ class NamespaceDelay(_OnNamespaces):
 
 
 class NamespaceBandwidth(_OnNamespaces):
-    """By tbf; half a second's worth of datagrams takes that long to leave."""
+    """tbf limits the outgoing bytes. Verified when datagrams that need 0.5 s at the limit take about that long."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         assert isinstance(fault.parameters, NamespaceBandwidthParameters)
         self._rate = fault.parameters.bytes_per_second
-        # What may leave at once: a large packet, and what passes between two ticks of a slow kernel clock. A relay's
-        # packets are large, and one that is larger than the burst would never leave.
+        # The burst holds a large packet, and the bytes between two ticks of a slow kernel clock. tbf never passes a
+        # packet that is larger than the burst, and a relay's packets are large.
         has_relay = any(target.relay is not None for target in self._targets.values())
         self._burst = max(_RELAYED_BYTES_MAX if has_relay else _PACKET_BYTES_MAX, self._rate // 50)
 
@@ -270,7 +273,7 @@ class NamespaceBandwidth(_OnNamespaces):
 
 
 class NamespaceLoss(_OnNamespaces):
-    """By the relay, by netem, or by the packet filter where the kernel has none; each counts what it lost."""
+    """The relay, netem or, if the kernel lacks netem, the packet filter drops packets. Each counts its drops."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -280,14 +283,14 @@ class NamespaceLoss(_OnNamespaces):
         self.impairment = Impairment(ways=("to_upstream",), lost_share=self._percent / 100)
 
     def prepare(self) -> None:
-        """As of all; and choose what loses, into the facts: whoever heals must take it off there."""
+        """Time a connection, and choose what drops the packets. The facts keep the choice, since healing needs it."""
         super().prepare()
         self.facts = self.facts.model_copy(update={"loss_by": self._chosen()})
 
     @property
     def _filter(self) -> str | None:
-        """The program of the packet filter that loses; None: another does."""
-        # A journal of before does not tell: it was chosen anew each time.
+        """The program of the packet filter that drops packets; None if netem does."""
+        # A journal of an earlier version lacks the choice, since that version chose again on every call.
         loss_by = self.facts.loss_by or self._chosen()
         return None if loss_by == _NETEM else loss_by
 
@@ -315,7 +318,7 @@ class NamespaceLoss(_OnNamespaces):
 
     def _shows(self, name: str) -> bool:
         target = self._targets[name]
-        # A packet for the rule to lose, in case that nobody else sends.
+        # Sends a packet that the rule can drop, in case no other process does.
         namespaces.connect_seconds(target.namespace, target.probe, _SILENCE_SECONDS)
         if self._is_relays(target):
             return self._relay(name).lost_packets > 0

@@ -1,4 +1,4 @@
-"""Faults of a link: delay, partition, bandwidth, reset. The probes send bytes through the link and time their echo."""
+"""Faults of a link: delay, partition, bandwidth, reset. The probes send bytes through the link and time the echo."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from faults.parameters import BandwidthParameters, DelayParameters, Direction, P
 from faults.targets import LinkTarget
 
 _SILENCE_SECONDS: Final = 0.5
-"""An echo that takes longer than this, on a link that answered before, is held back."""
+"""An echo that takes longer than this counts as held back. Before the fault, the link echoed."""
 _ECHO_SECONDS_MAX: Final = 5.0
 _SLACK_SECONDS: Final = 0.1
 _PROBE_SECONDS: Final = 0.5
-"""A probe of the bandwidth is as long as the link would carry in this time."""
+"""The bandwidth probe has as many bytes as the limit passes in this time."""
 _MEASURED_SHARE: Final = 0.9
 _PING: Final = b"streamproof\n"
 
@@ -33,9 +33,9 @@ def _ways(direction: Direction) -> tuple[Way, ...]:
 
 
 def round_trip_seconds(port: int, content: bytes, timeout_seconds: float) -> float | None:
-    """Time for ``content`` to come back from a port of this machine; None where it did not within the time.
+    """Seconds until a port of this machine has echoed ``content``; None if a send or receive exceeds the timeout.
 
-    Raises ConnectionError where the connection is reset or ended.
+    Raises ConnectionError if the connection is refused, reset or closed.
     """
     started = time.monotonic()
     with socket.create_connection(("127.0.0.1", port), timeout_seconds) as connection:
@@ -54,7 +54,7 @@ def round_trip_seconds(port: int, content: bytes, timeout_seconds: float) -> flo
 
 
 class _OnLinks:
-    """Shared by all: the impairment on, the impairment off, and the link as before."""
+    """Base of the link faults: adds and removes the impairment, and probes that the link is as before."""
 
     impairment = Impairment()
 
@@ -65,7 +65,7 @@ class _OnLinks:
         self._watch = ImpairmentWatch(fault.name, self._proxy)
 
     def prepare(self) -> None:
-        """Time an echo on each link as it is. Raises FaultRefused where the proxy does not serve it unimpaired."""
+        """Time an echo on each link. Raises FaultRefused if the proxy does not serve the link, or has impaired it."""
         served = self._proxy.status()
         times: dict[str, float] = {}
         for name, target in self._links.items():
@@ -86,22 +86,22 @@ class _OnLinks:
             self._proxy.impair(name, self.impairment)
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile. Raises NotVerified where the proxy does it no more."""
+        """Check that the proxy still applies the impairment. Raises NotVerified if it does not."""
         self._watch.check(self._links, lambda _, served: served.impairment == self.impairment)
 
     def is_active(self) -> bool:
-        """Every link shows it."""
+        """Whether the probe of each link shows the impairment."""
         try:
             return all(self._shows(self._status(name)) for name in self._links)
         except ConnectionError:
-            return False  # The proxy has just died, which the next look tells, or somebody else ended the connection.
+            return False  # The proxy has just ended, which the next probe reports, or the connection was closed.
 
     def heal(self) -> None:
-        """Take the impairment off. Raises Unreachable where no proxy answers."""
+        """Remove the impairment. Raises Unreachable if no proxy answers."""
         for_each(self._links, lambda name: self._proxy.impair(name, Impairment()))
 
     def is_healed(self) -> bool:
-        """Every link echoes about as fast as before. Raises Unreachable where no proxy answers."""
+        """Whether no link is impaired and echoes take about as long as before. Raises Unreachable without a proxy."""
         for name in self._links:
             status = self._status(name)
             before = self.facts.round_trip_seconds.get(name, 0.0)
@@ -130,7 +130,7 @@ class _OnLinks:
 
 
 class Delay(_OnLinks):
-    """An echo takes as long as the delay makes it, at least."""
+    """Delays bytes. Verified when an echo takes about the least possible delay or longer."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -151,7 +151,7 @@ class Delay(_OnLinks):
 
 
 class Partition(_OnLinks):
-    """No echo comes back; one way, the bytes arrive at the other end or they do not."""
+    """Holds bytes back. Verified when no echo returns, and the probe arrives only if ``to_upstream`` is open."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -162,13 +162,13 @@ class Partition(_OnLinks):
         echo = round_trip_seconds(status.probe_port, _PING, _SILENCE_SECONDS)
         now = next((s for s in self._proxy.status().values() if s.listen == status.listen), None)
         if now is None:
-            return False  # The proxy was started again with another file, which the next look tells.
+            return False  # The proxy was restarted with another file, which the next probe reports.
         has_arrived = now.probe_bytes > status.probe_bytes
         return echo is None and has_arrived is ("to_upstream" not in self.impairment.ways)
 
 
 class Bandwidth(_OnLinks):
-    """A probe takes as long as the rate makes it, at least."""
+    """Limits the rate. Verified when the probe takes about as long as the limit implies, or longer."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -179,7 +179,7 @@ class Bandwidth(_OnLinks):
 
     def _shows(self, status: LinkStatus) -> bool:
         echo = round_trip_seconds(status.probe_port, self._probe, _ECHO_SECONDS_MAX + 4 * _PROBE_SECONDS)
-        # With other traffic on the link it takes longer, or gives up: limited it is, in either case.
+        # Other traffic on the link delays the probe or lets it time out. The link is limited in both cases.
         return echo is None or echo >= _PROBE_SECONDS * _MEASURED_SHARE
 
     def _gone_probe(self) -> bytes:
@@ -190,7 +190,7 @@ class Bandwidth(_OnLinks):
 
 
 class Reset(_OnLinks):
-    """A new connection is reset."""
+    """Resets connections. Verified when a new connection is reset."""
 
     impairment = Impairment(is_reset=True)
 
@@ -198,7 +198,7 @@ class Reset(_OnLinks):
         try:
             round_trip_seconds(status.probe_port, _PING, _ECHO_SECONDS_MAX)
         except ConnectionRefusedError:
-            raise  # That is a proxy that has died.
+            raise  # The proxy has ended.
         except ConnectionError:
             return True
         return False

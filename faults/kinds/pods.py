@@ -1,6 +1,6 @@
 """Faults of pods, through Chaos Mesh.
 
-In when it says AllInjected. Gone when it says AllRecovered, its object is deleted, and as many
+Verified when Chaos Mesh reports AllInjected. Healed when it reports AllRecovered, its object is deleted, and as many
 pods are ready as before.
 """
 
@@ -26,7 +26,7 @@ _TROUBLE_LETTERS_MAX: Final = 400
 
 
 class Pods:
-    """One object of Chaos Mesh for each target."""
+    """Creates one Chaos Mesh object for each target."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
         self.facts = facts
@@ -39,10 +39,10 @@ class Pods:
         self._probe_detail: dict[str, str] = {}
 
     def prepare(self) -> None:
-        """Let the server check the objects and our rights without making them, and count the pods that are ready.
+        """Check the objects and the runner's permissions by dry runs, and count the ready pods.
 
-        Raises FaultRefused where there is no server or no Chaos Mesh, where it refuses, also what healing will need,
-        where no pod is ready, or where all pods that are ready would be hit and that was not asked for.
+        Raises FaultRefused if there is no API server or no Chaos Mesh, if the server refuses a request that the fault
+        or its healing needs, if no pod is ready, or if all ready pods would be hit without ``pods: all``.
         """
         ready = {}
         for name, target in self._targets.items():
@@ -50,7 +50,7 @@ class Pods:
             if cluster.get(self._collection(name), {"limit": "1"}) is None:
                 raise FaultRefused(f"{name}: the cluster knows no {KIND_OF[self._fault.kind]}; install Chaos Mesh.")
             cluster.create(self._collection(name), rendered(self._fault, name, target), _DRY)
-            # Nothing is there yet to be changed or deleted, but who may not is told so before that.
+            # The object does not exist yet, but the server checks permissions before existence.
             cluster.get(self._path(name))
             cluster.annotate(self._path(name), {PAUSE: "true"}, _DRY)
             cluster.delete(self._path(name), _DRY)
@@ -65,45 +65,48 @@ class Pods:
         self.facts = Facts(ready_pods=ready)
 
     def inject(self) -> None:
-        """Make the objects."""
+        """Create the objects."""
         for name, target in self._targets.items():
             self._cluster(name).create(self._collection(name), rendered(self._fault, name, target), {})
 
     def maintain(self) -> None:
-        """Look now and then: somebody else may delete or pause the object. Raises NotVerified."""
+        """Check, at a limited rate, that no other client has deleted or paused an object. Raises NotVerified."""
         if not self._throttle.is_due():
             return
         for name in self._targets:
             try:
                 seen = self._cluster(name).get(self._path(name))
             except FaultRefused:
-                continue  # who does not tell says nothing about the fault; healing will say what is wrong
+                continue  # a failed request says nothing about the fault; healing reports the failure
             if seen is None or not _holds(seen, "AllInjected"):
                 what = "its object was deleted" if seen is None else "Chaos Mesh no longer says AllInjected"
                 raise ended_early(f"{self._fault.name} on {name}", what)
 
     def is_active(self) -> bool:
-        """Chaos Mesh has injected all that it selected."""
+        """Whether Chaos Mesh reports AllInjected for each object; False if the API server is unreachable."""
         try:
             return all(self._says(name, "AllInjected") for name in self._targets)
         except Unreachable:
             return False
 
     def heal(self) -> None:
-        """Let Chaos Mesh take it back. What it does only once is taken back by its deletion."""
+        """Pause the objects, so that Chaos Mesh recovers the pods. One-shot kinds have nothing to recover."""
         if self._fault.kind not in ONE_SHOT:
             for_each(self._targets, lambda name: self._cluster(name).annotate(self._path(name), {PAUSE: "true"}))
 
     def is_healed(self) -> bool:
-        """Chaos Mesh has recovered all; the object, which is deleted then, is gone; and the pods are ready again."""
-        removed: list[bool] = []  # each is looked at: it may have to be deleted
+        """Whether the pods are recovered, the objects deleted, and as many pods ready as before.
+
+        Deletes an object as soon as Chaos Mesh has recovered its pods.
+        """
+        removed: list[bool] = []  # no short circuit: each object may have to be deleted
         for_each(self._targets, lambda name: removed.append(self._is_removed(name)))
         return all(removed) and all(
             self._ready_pods(name) >= self.facts.ready_pods.get(name, 1) for name in self._targets
         )
 
     def probe_detail(self) -> str:
-        """What Chaos Mesh says in the objects that are not yet as they should be."""
+        """The failures that Chaos Mesh reports in the objects, by target; empty if there are none."""
         return "; ".join(f"{name}: Chaos Mesh says {said}" for name, said in self._probe_detail.items() if said)
 
     def _would_hit(self, ready: int) -> int:
@@ -111,7 +114,7 @@ class Pods:
             return self._pods
         if self._pods in ("one", "all"):
             return 1 if self._pods == "one" else ready
-        return math.ceil(ready * int(self._pods.removesuffix("%")) / 100)  # rounded up: whatever the cluster does
+        return math.ceil(ready * int(self._pods.removesuffix("%")) / 100)  # rounded up, whichever way Chaos Mesh rounds
 
     def _is_removed(self, name: str) -> bool:
         seen = self._cluster(name).get(self._path(name))
@@ -168,8 +171,8 @@ def _holds(seen: dict[str, Any], condition: str) -> bool:
 
 
 def _trouble(seen: dict[str, Any] | None, operation: str) -> str:
-    """Why ``operation``, Apply or Recover, is not done on all pods: the newest failure of each where it is not, cut and
-    in one line; nothing where none is told."""
+    """Why ``operation``, Apply or Recover, is not done on all pods: the newest failure of each remaining pod, in one
+    line and cut to a maximum length. Empty if no failure is reported."""
     records = (((seen or {}).get("status") or {}).get("experiment") or {}).get("containerRecords") or []
     done = _DONE_PHASE[operation]
     failures = [

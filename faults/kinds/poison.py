@@ -1,4 +1,4 @@
-"""Fault of a topic: records that a reader of events cannot decode. The broker's acknowledgements count them."""
+"""Fault of a topic: records that a reader of events cannot decode. Acknowledged records are counted."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _FLUSH_SECONDS_MAX: Final = 10.0
 
 
 class Poison:
-    """Writes such records at a rate, until it is healed or has sent them all."""
+    """Writes undecodable records at a rate, until the fault is healed or all records are sent."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
         assert isinstance(fault.parameters, PoisonParameters)
@@ -47,7 +47,7 @@ class Poison:
         self._started = 0.0
 
     def prepare(self) -> None:
-        """Refuse where there is no such topic. The sender is known by its process: no other one sends."""
+        """Check that the topics exist, and put this process into the facts as the sender. Raises FaultRefused."""
         for name, target in self._targets.items():
             TopicClient(name, target).partitions()
         us = processes.see(os.getpid())
@@ -55,7 +55,7 @@ class Poison:
         self.facts = Facts(processes=(KnownProcess(target="fault runner", pid=us.pid, started=us.started),))
 
     def inject(self) -> None:
-        """Send the first."""
+        """Create the producers and send the first record."""
         for name, target in self._targets.items():
             more: Options = {"acks": "all", "enable.idempotence": True, "linger.ms": 0}
             self._producers[name] = producer(target.bootstrap_servers, target.options_file, more)
@@ -63,7 +63,7 @@ class Poison:
         self.maintain()
 
     def maintain(self) -> None:
-        """Send what is due by now, to each topic."""
+        """Send the records that are due by now to each topic."""
         elapsed = time.monotonic() - self._started
         due = min(self._parameters.at_most, 1 + int(elapsed * self._parameters.per_second))
         while self._sent < due:
@@ -75,15 +75,15 @@ class Poison:
             writer.poll(0)
 
     def is_active(self) -> bool:
-        """Each topic's broker has acknowledged one, and its partition ends after it."""
+        """Whether a record is acknowledged in each topic, and the high watermarks are past all acknowledged records."""
         for writer in self._producers.values():
             writer.poll(0)
         return all(self.facts.records.get(name, 0) > 0 for name in self._targets) and self._all_are_there()
 
     def heal(self) -> None:
-        """Send no more, and wait for the last acknowledgement.
+        """Stop sending, and wait for the outstanding acknowledgements.
 
-        Raises FaultRefused where the broker took not all, Unreachable where it does not answer.
+        Raises FaultRefused if the broker rejected a record, Unreachable if it does not answer.
         """
 
         def finish(name: str) -> None:
@@ -97,7 +97,7 @@ class Poison:
         self._producers.clear()
 
     def is_healed(self) -> bool:
-        """Nobody sends: not we, and the runner that did, if it was another process, does not exist."""
+        """Whether all records of this process are acknowledged, or the other process that sent does not exist."""
         if self._sent:
             return not self._producers and all(self.facts.records[name] == self._sent for name in self._targets)
         return not any(processes.is_alive(sender) and sender.pid != os.getpid() for sender in self.facts.processes)

@@ -1,4 +1,4 @@
-"""Faults of the machine: pressure on processor and memory. The probes read what the pressing processes use."""
+"""Faults of the machine: pressure on processor and memory. The probes read the usage of the load processes."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from faults.kinds.base import for_each
 from faults.parameters import CpuParameters, MemoryParameters
 
 _BUSY_SECONDS: Final = 0.1
-"""Processor time after which a worker counts as busy; its start alone takes less."""
+"""Processor time after which a worker counts as busy. Its start takes less."""
 _AVAILABLE_SHARE_MAX: Final = 0.8
-"""More of the available memory would call the kernel's killer on strangers."""
+"""Above this share of the available memory, the kernel's OOM killer could end unrelated processes."""
 
-# Both end when their input closes, so that they do not outlive a runner that was killed.
+# Both scripts end when their standard input is closed, so that they do not outlive a killed runner.
 _BURN = """
 import os, sys, threading
 threading.Thread(target=lambda: (sys.stdin.buffer.read(), os._exit(0)), daemon=True).start()
@@ -50,22 +50,22 @@ class _Pressing:
             self.facts = Facts(processes=(*self.facts.processes, known))
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile."""
+        """Does nothing."""
 
     def heal(self) -> None:
-        """End them."""
+        """Kill the load processes."""
         for_each(self.facts.processes, lambda process: processes.send(process, signal.SIGKILL))
         for child in self._children:
             child.kill()
             child.wait()
 
     def is_healed(self) -> bool:
-        """None exists."""
+        """Whether no load process exists."""
         return not any(processes.is_alive(process) for process in self.facts.processes)
 
 
 class CpuPressure(_Pressing):
-    """Busy processes."""
+    """Processes that keep processors busy."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -73,15 +73,15 @@ class CpuPressure(_Pressing):
         self._workers = fault.parameters.workers
 
     def prepare(self) -> None:
-        """Nothing to measure before."""
+        """Does nothing."""
 
     def inject(self) -> None:
-        """Start them."""
+        """Start the workers."""
         for _ in range(self._workers):
             self._start(_BURN)
 
     def is_active(self) -> bool:
-        """Each of them runs and has used the processor."""
+        """Whether each worker runs and has used the processor."""
         used = [processes.cpu_seconds(p.pid) for p in self.facts.processes if processes.is_alive(p)]
         return len(used) == self._workers and min(used) >= _BUSY_SECONDS
 
@@ -95,7 +95,7 @@ class MemoryPressure(_Pressing):
         self._bytes = fault.parameters.bytes
 
     def prepare(self) -> None:
-        """Refuse where it would take nearly all that is available."""
+        """Raise FaultRefused if the fault would take more than 80 % of the available memory."""
         available = _available_bytes()
         if self._bytes > available * _AVAILABLE_SHARE_MAX:
             raise FaultRefused(
@@ -104,11 +104,11 @@ class MemoryPressure(_Pressing):
             )
 
     def inject(self) -> None:
-        """Start it."""
+        """Start the process."""
         self._start(_HOLD, str(self._bytes))
 
     def is_active(self) -> bool:
-        """It holds them in memory."""
+        """Whether the process holds the bytes in resident memory."""
         return any(processes.resident_bytes(process.pid) >= self._bytes for process in self.facts.processes)
 
 

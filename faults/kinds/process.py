@@ -24,7 +24,7 @@ _STAYS_SECONDS: Final = 0.2
 
 
 class OnProcesses:
-    """What all faults of processes share; `inject`, `heal` and the probes are each kind's own."""
+    """Base of the process faults. Each kind defines `inject`, `heal` and the probes."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         self.facts = facts
@@ -32,7 +32,7 @@ class OnProcesses:
         self._state = state
 
     def prepare(self) -> None:
-        """Find the processes. Raises FaultRefused where one does not run."""
+        """Find the processes. Raises FaultRefused if one does not run, or if two targets are the same process."""
         found = [known for name, target in self._targets.items() for known in processes.members(name, target)]
         owner: dict[int, str] = {}
         for known in found:
@@ -42,14 +42,14 @@ class OnProcesses:
         self.facts = Facts(processes=tuple(found))
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile."""
+        """Does nothing."""
 
     def is_active(self) -> bool:
-        """Whether the processes are as the fault wants them."""
+        """Whether the processes are in the state that the fault causes."""
         raise NotImplementedError
 
     def is_healed(self) -> bool:
-        """Whether they are as they were."""
+        """Whether the processes are as before the fault."""
         raise NotImplementedError
 
     def _send(self, number: signal.Signals) -> None:
@@ -66,11 +66,11 @@ class Pause(OnProcesses):
         self._throttle = ProbeThrottle()
         self._going: set[int] = set()
         self._ended: dict[str, int] = {}
-        """Target -> its process that ended since the pause began."""
+        """Target -> id of its process that has ended since the pause began."""
         self._back_since: float | None = None
 
     def prepare(self) -> None:
-        """Find the processes. Raises FaultRefused also where one is stopped already: its end would not be ours."""
+        """Find the processes. Raises FaultRefused also if one is stopped already: healing would end another pause."""
         super().prepare()
         for known in self.facts.processes:
             if processes.is_stopped(known):
@@ -79,34 +79,34 @@ class Pause(OnProcesses):
                 )
 
     def maintain(self) -> None:
-        """Look now and then. Raises NotVerified where somebody else let one go on, two looks after it at most.
+        """Check, at a limited rate, that the processes are stopped. Raises NotVerified if one runs in two checks.
 
-        One that ended is left alone.
+        A process that has ended is ignored.
         """
         if not self._throttle.is_due():
             return
         going = {known.pid for known in self.facts.processes if _goes_on(known)}
         for known in self.facts.processes:
-            # One that was killed is seen for a moment as it ends: one that is seen twice goes on.
+            # A killed process is not stopped for a moment while it ends. One that runs in two checks has been resumed.
             if known.pid in going & self._going:
                 raise ended_early(f"{self._name} on {known.target}", f"another process resumed process {known.pid}")
         self._going = going
 
     def inject(self) -> None:
-        """Stop all."""
+        """Stop the processes."""
         self._send(signal.SIGSTOP)
 
     def is_active(self) -> bool:
-        """All are stopped."""
+        """Whether all processes are stopped."""
         return all(processes.is_stopped(process) for process in self.facts.processes)
 
     def heal(self) -> None:
-        """Let all go on. Raises FaultRefused for those that we may not."""
+        """Resume the processes. Raises FaultRefused for those that the runner may not signal."""
         for_each(self.facts.processes, lambda process: processes.send(process, signal.SIGCONT))
 
     def is_healed(self) -> bool:
-        """All go on, and did for a moment. Where one ended, another one has taken its place, which is its supervisor's
-        or a person's to bring about."""
+        """Whether the processes have run for ``_STAYS_SECONDS``. If a process has ended, its target must run again:
+        its supervisor or the operator has to start it."""
         self._ended = {known.target: known.pid for known in self.facts.processes if not processes.is_alive(known)}
         is_back = not any(processes.is_stopped(known) for known in self.facts.processes) and all(
             processes.is_ready(self._targets[name]) for name in self._ended
@@ -119,11 +119,11 @@ class Pause(OnProcesses):
         return now - self._back_since >= _STAYS_SECONDS
 
     def probe_detail(self) -> str:
-        """Which process ended: no pause then, whatever the plan says."""
+        """Which processes ended, so that the fault was more than a pause; empty if none did."""
         return ", ".join(self._said_of(name, pid) for name, pid in self._ended.items())
 
     def ended_by_itself(self, hit_too: Container[int]) -> list[str]:
-        """A sentence for each target whose process ended since it was paused, but for the processes ``hit_too``."""
+        """A sentence for each target whose process ended since it was paused, except the process ids ``hit_too``."""
         return [
             f"{self._name} on {name}: {self._said_of(name, pid)}; it was no pause that was measured."
             for name, pid in self._ended.items()
@@ -141,14 +141,14 @@ def _goes_on(known: KnownProcess) -> bool:
 
 
 class Kill(OnProcesses):
-    """SIGKILL; node loss is the same on all processes of a host."""
+    """SIGKILL. A node loss is a kill of all processes of a host."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
         self._started: dict[str, subprocess.Popen[bytes]] = {}
 
     def prepare(self) -> None:
-        """Find the processes. Raises FaultRefused also where a start command does not exist."""
+        """Find the processes. Raises FaultRefused also if a start command does not exist."""
         super().prepare()
         for name, target in self._targets.items():
             if target.start and not processes.is_command(target):
@@ -158,39 +158,39 @@ class Kill(OnProcesses):
                 )
 
     def inject(self) -> None:
-        """Kill all."""
+        """Kill the processes."""
         self._send(signal.SIGKILL)
 
     def is_active(self) -> bool:
-        """None of those exists."""
+        """Whether none of the processes exists."""
         return not any(processes.is_alive(process) for process in self.facts.processes)
 
     def heal(self) -> None:
-        """Start what does not run and that we are to start; others are their supervisor's. Raises FaultRefused."""
+        """Start the targets that do not run and have a start command; supervisors start others. Raises FaultRefused."""
 
         def start(name: str) -> None:
             target = self._targets[name]
-            # Once each: a command that ends at once is a failure to show, not one to repeat without an end.
+            # Once per target: a command that exits at once is reported as a failure instead of being repeated forever.
             if target.start and name not in self._started and processes.leader_of(target) is None:
                 self._started[name] = processes.start(name, target, self._state / "logs" / f"{name}.log")
 
         for_each(self._targets, start)
 
     def is_healed(self) -> bool:
-        """All targets run and are ready."""
+        """Whether all targets run and are ready."""
         return all(processes.is_ready(target) for target in self._targets.values())
 
 
 class Restart(Kill):
-    """SIGTERM, and a new one when it has ended in order."""
+    """SIGTERM, so that the process ends in order; a new process heals it."""
 
     def inject(self) -> None:
-        """Ask all to end."""
+        """Send SIGTERM to the processes."""
         self._send(signal.SIGTERM)
 
 
 class RestartLoop(Kill):
-    """Kills its targets each time that they are back."""
+    """Kills its targets each time that they run again."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:
         super().__init__(fault, facts, state)
@@ -204,8 +204,8 @@ class RestartLoop(Kill):
         self._next_kill = time.monotonic() + self._interval_seconds
 
     def maintain(self) -> None:
-        """Bring back what is ours to start; kill again when the interval is over."""
-        # One that has not written its id yet looks like none, but its command still runs.
+        """Start the targets that have a start command, and kill the running ones when the interval is over."""
+        # A process that has not written its id yet is not found, but its command still runs.
         self._started = {name: child for name, child in self._started.items() if child.poll() is None}
         self.heal()
         if time.monotonic() < self._next_kill:
@@ -213,10 +213,10 @@ class RestartLoop(Kill):
         self._next_kill = time.monotonic() + self._interval_seconds
         for name, target in self._targets.items():
             if processes.leader_of(target) is not None:
-                with suppress(FaultRefused):  # it ended by itself between the two looks
+                with suppress(FaultRefused):  # it has ended since the check above
                     for process in processes.members(name, target):
                         processes.send(process, signal.SIGKILL)
-                # Healing may come next, and must not take the one that dies now for one that runs.
+                # If healing is next, it must not find the dying process and take it for a running one.
                 if (child := self._started.pop(name, None)) is not None:
                     with suppress(subprocess.TimeoutExpired):
                         child.wait(_DIES_SECONDS)

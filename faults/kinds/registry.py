@@ -1,4 +1,4 @@
-"""Kind -> what injects, probes and heals it."""
+"""The class that injects, probes and heals each kind of fault."""
 
 from __future__ import annotations
 
@@ -59,5 +59,5 @@ INJECTION_TYPES: Final[dict[str, InjectionFactory]] = {
 
 
 def injection(fault: Fault, state: Path, facts: Facts | None = None) -> Injection:
-    """The injection of ``fault``; ``facts`` are the journal's where it was begun before."""
+    """The injection of ``fault``, with the ``facts`` of the journal if the fault was begun earlier."""
     return INJECTION_TYPES[fault.kind](fault, facts or Facts(), state)

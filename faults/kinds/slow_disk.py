@@ -1,6 +1,6 @@
-"""Fault of a folder: the disk under it is slow for the process that works there, by a control group of our own.
+"""Fault of a folder: its disk is slow for the process that works there, by a control group of the fault.
 
-The probe writes and syncs a file in the folder: alone before and after, and as a member of the group in between.
+The probe writes and syncs a file in the folder. During the fault, the probe's process is a member of the group.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from faults.parameters import DiskSlowParameters
 from faults.targets import FolderTarget, ProcessTarget
 
 _PROBE_SECONDS: Final = 0.5
-"""The probe writes as much as passes the limit in this time."""
+"""The probe writes as many bytes as the limit passes in this time."""
 _MEASURED_SHARE: Final = 0.7
-"""Of that time; the kernel lets the bytes of its first slice, a tenth of a second, pass at once."""
+"""Least share of that time that a slow write takes. The kernel passes the bytes of its first slice, 0.1 s, at once."""
 _WELL_SHARE: Final = 0.5
 _WRITE_SECONDS_MAX: Final = 5.0
 
 
 class DiskSlow:
-    """A limit on the bytes that the process of each target, and what it starts, reads and writes a second."""
+    """Limits the bytes per second that the process of each target, and its children, read and write."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
         assert isinstance(fault.parameters, DiskSlowParameters)
@@ -40,7 +40,7 @@ class DiskSlow:
         }
 
     def prepare(self) -> None:
-        """Find the processes and time a write. Raises FaultRefused also where the disk is as slow already."""
+        """Find the processes and time a write. Raises FaultRefused also if the disk is as slow without the limit."""
         found: list[KnownProcess] = []
         for name, target in self._targets.items():
             block_throttle.disk_of(target.path)
@@ -53,13 +53,13 @@ class DiskSlow:
         self._know(found)
 
     def inject(self) -> None:
-        """Make the groups, and move the processes into them."""
+        """Create the groups, and move the processes into them."""
         for name, target in self._targets.items():
             self._groups[name].make(block_throttle.disk_of(target.path), self._rate)
         self._take(self.facts.processes)
 
     def maintain(self) -> None:
-        """Slow also what somebody has started in the place of a process; what a slowed one starts is slowed itself."""
+        """Move a process that has replaced the target's process into the group. Children are in the group already."""
         for name, target in self._targets.items():
             process = _process_in(name, target)
             leader = processes.leader_of(process)
@@ -71,7 +71,7 @@ class DiskSlow:
                 self._take(found)
 
     def _know(self, found: Sequence[KnownProcess]) -> None:
-        """Add these, each with the group in which it is to be again."""
+        """Add the processes to the facts, each with the control group to which healing returns it."""
         homes = {known.pid: block_throttle.group_of(known.pid) for known in found}
         self.facts = Facts(
             processes=(*self.facts.processes, *found), control_groups={**self.facts.control_groups, **homes}
@@ -83,7 +83,7 @@ class DiskSlow:
                 self._groups[known.target].take(known.pid)
 
     def is_active(self) -> bool:
-        """All processes are in their groups, and a write by a member of each is slow."""
+        """Whether all processes are in their groups, and a write by a member of each group is slow."""
         inside = all(self._groups[known.target].has(known.pid) for known in self.facts.processes)
         return inside and all(
             self._groups[name].write_seconds(target.path, self._probe_bytes, _WRITE_SECONDS_MAX)
@@ -92,7 +92,7 @@ class DiskSlow:
         )
 
     def heal(self) -> None:
-        """Lift the limits, move the processes back, and remove the groups. Raises FaultRefused."""
+        """Remove the limits, move the processes back, and remove the groups. Raises FaultRefused."""
 
         def remove(name: str) -> None:
             own = [known.pid for known in self.facts.processes if known.target == name]
@@ -103,7 +103,7 @@ class DiskSlow:
         for_each(self._targets, remove)
 
     def is_healed(self) -> bool:
-        """No group of ours is left, and a write is fast again."""
+        """Whether the groups are removed and a write is fast again."""
         left = any(group.exists for group in self._groups.values())
         return not left and all(self._is_fast(target) for target in self._targets.values())
 
@@ -117,7 +117,7 @@ class DiskSlow:
 
 
 def _process_in(name: str, target: FolderTarget) -> ProcessTarget:
-    """The process that works in a folder. Raises FaultRefused where the file does not name it."""
+    """The process that works in the folder of a target. Raises FaultRefused if the target has no pid_file."""
     if target.pid_file is None:
         raise FaultRefused(f"{name}: give the target pid_file, with the id of the process that works there.")
     return ProcessTarget(type="process", pid_file=target.pid_file, group=target.group)

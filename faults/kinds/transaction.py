@@ -1,7 +1,7 @@
-"""Fault of a topic: a transaction that is opened and left open, so that readers of committed records stand still.
+"""Fault of a topic: a transaction stays open, so that readers of committed records wait.
 
-Healing takes over its transactional id: Kafka then ends the transaction of whoever had it before, which works from any
-process and also when the one that opened it is dead. The record that it wrote is never committed.
+Healing initializes a producer with the same transactional id. Kafka then aborts the transaction of the earlier one.
+This works from any process, also if the process that opened the transaction has ended. The record is never committed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _RECORD: Final = b"streamproof transaction_hang: never committed"
 
 
 class TransactionHang:
-    """Opens a transaction, writes one record, and holds it."""
+    """Opens a transaction, writes one record, and keeps the transaction open."""
 
     def __init__(self, fault: Fault, facts: Facts, state: Path) -> None:  # noqa: ARG002 - one signature for all
         assert isinstance(fault.parameters, TransactionParameters)
@@ -35,14 +35,14 @@ class TransactionHang:
         self._topics: dict[str, TopicClient] = {}
 
     def prepare(self) -> None:
-        """Refuse where there is no such partition."""
+        """Raise FaultRefused if the topic or the partition does not exist."""
         for name in self._targets:
             count = self._topic(name).partitions()
             if self._parameters.partition >= count:
                 raise FaultRefused(f"{name}: the topic has {count} partitions; take a lower one to hang.")
 
     def inject(self) -> None:
-        """Open, write, and wait until the broker has the record."""
+        """Open the transaction, and wait until the broker has acknowledged the record. Raises FaultRefused."""
         for name, target in self._targets.items():
             writer = self._producer(name)
             written: list[Message] = []
@@ -71,14 +71,14 @@ class TransactionHang:
             self.facts = Facts(offsets={**self.facts.offsets, self._place(name): offset})
 
     def maintain(self) -> None:
-        """Nothing to do meanwhile: the broker holds it open."""
+        """Does nothing: the broker keeps the transaction open."""
 
     def is_active(self) -> bool:
-        """Readers of committed records cannot pass our record."""
+        """Whether readers of committed records cannot pass the record."""
         return all(self._is_held(name) for name in self._targets)
 
     def heal(self) -> None:
-        """Take the transactional ids over. Raises FaultRefused, Unreachable where no broker answers."""
+        """Abort the transactions by taking over their ids. Raises FaultRefused; Unreachable if a retry may help."""
 
         def take_over(name: str) -> None:
             try:
@@ -92,7 +92,7 @@ class TransactionHang:
         self._producers.clear()
 
     def is_healed(self) -> bool:
-        """The last stable offset has passed our record; where we do not know it, it is the high watermark."""
+        """Whether the last stable offset is past the record; if its offset is unknown, at the high watermark."""
         return all(self._is_passed(name) for name in self._targets)
 
     def _is_held(self, name: str) -> bool:
